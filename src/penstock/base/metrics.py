@@ -1,0 +1,83 @@
+"""Counters that cost an attribute and an addition.
+
+The hot path does `counter.value += n`. Names, meanings and labels are declared once, in a
+catalogue; `penstock.http.metrics` turns it into the Prometheus text format when scraped.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+
+class Counter:
+    """A number that only grows, or a gauge that is set."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value: float = 0
+
+
+# Seconds: from a tenth of a millisecond to ten seconds.
+SECONDS_BUCKETS = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 10.0)
+
+
+class Histogram:
+    """Counts of observations at or below each bound, plus their sum."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...] = SECONDS_BUCKETS) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+
+@dataclass(slots=True)
+class Family:
+    """One metric of the catalogue and its labelled children."""
+
+    name: str
+    kind: str  # "counter", "gauge" or "histogram"
+    help: str
+    labels: tuple[str, ...] = ()
+    children: dict[tuple[str, ...], Counter | Histogram] = field(default_factory=dict)
+    read: Callable[[], Iterable[tuple[tuple[str, ...], float]]] | None = None
+    """Set instead of children when the value is computed at scrape time."""
+
+    def counter(self, *labels: str) -> Counter:
+        child = self.children.get(labels)
+        if child is None:
+            child = self.children[labels] = Counter()
+        assert isinstance(child, Counter)
+        return child
+
+    def histogram(self, *labels: str) -> Histogram:
+        child = self.children.get(labels)
+        if child is None:
+            child = self.children[labels] = Histogram()
+        assert isinstance(child, Histogram)
+        return child
+
+
+class Catalogue:
+    """Every metric of a node, by name."""
+
+    def __init__(self) -> None:
+        self.families: dict[str, Family] = {}
+
+    def add(
+        self,
+        name: str,
+        kind: str,
+        help: str,
+        labels: tuple[str, ...] = (),
+        read: Callable[[], Iterable[tuple[tuple[str, ...], float]]] | None = None,
+    ) -> Family:
+        assert name not in self.families, f"metric {name} declared twice"
+        family = self.families[name] = Family(name, kind, help, labels, read=read)
+        return family
