@@ -1,0 +1,73 @@
+"""Readers and writers of declared messages, compiled on first use.
+
+Owns the cache: one reader and one writer per (class, version), made from the text that `reading`
+and `writing` produce. The text is kept in `linecache`, so tracebacks and profilers show it, and
+`source` returns it for `penstock wire show`.
+
+Invariants: a reader raises nothing but `PeerError`, whatever the bytes; a version outside the
+declared range is our bug and raises `ValueError` before anything is compiled.
+"""
+
+import linecache
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar, cast
+
+from penstock.base.ports import Buffer
+from penstock.wire.reading import ReaderText
+from penstock.wire.schema import wire_of
+from penstock.wire.writing import WriterText
+
+T = TypeVar("T")
+
+Reader = Callable[[memoryview, int, int], tuple[T, int]]
+"""`read(view, position, end)`: the message, and where it ended."""
+
+Writer = Callable[[T, list[Buffer]], None]
+"""`write(message, parts)`: appends the message's bytes."""
+
+
+def reader(declared: type[T], version: int) -> Reader[T]:
+    """The function that reads `declared` at `version`."""
+    key: Any = declared
+    return cast("Reader[T]", _compile_reader(key, version))
+
+
+def writer(declared: type[T], version: int) -> Writer[T]:
+    """The function that writes `declared` at `version`."""
+    key: Any = declared
+    return cast("Writer[T]", _compile_writer(key, version))
+
+
+def source(declared: type[Any], version: int) -> str:
+    """The text of both, as compiled."""
+    _check_version(declared, version)
+    return ReaderText(declared, version).text + "\n\n" + WriterText(declared, version).text
+
+
+@cache
+def _compile_reader(declared: type[Any], version: int) -> Callable[..., Any]:
+    _check_version(declared, version)
+    made = ReaderText(declared, version)
+    return _compile(f"<read {declared.__name__} v{version}>", made.text, made.names, "read")
+
+
+@cache
+def _compile_writer(declared: type[Any], version: int) -> Callable[..., Any]:
+    _check_version(declared, version)
+    made = WriterText(declared, version)
+    return _compile(f"<write {declared.__name__} v{version}>", made.text, made.names, "write")
+
+
+def _compile(title: str, text: str, names: dict[str, Any], function: str) -> Callable[..., Any]:
+    linecache.cache[title] = (len(text), None, text.splitlines(keepends=True), title)
+    # The text is made of our own declarations, never of a peer's bytes.
+    exec(compile(text, title, "exec"), names)  # noqa: S102
+    return cast("Callable[..., Any]", names[function])
+
+
+def _check_version(declared: type[Any], version: int) -> None:
+    wire = wire_of(declared)
+    first, last = wire.versions
+    if not first <= version <= last:
+        raise ValueError(f"{wire.name} has versions {first}-{last}, not {version}")

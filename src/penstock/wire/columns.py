@@ -1,0 +1,160 @@
+"""What a record batch holds, once decoded: its header, a record, and all records as columns.
+
+`Columns` keeps the uncompressed payload and flat arrays of positions into it, so a batch of a
+thousand records costs nine objects until somebody asks for a record. The arrays are what Arrow
+needs (`packed_keys`, `packed_values`). Filling them is `penstock.wire.records.decode`'s.
+"""
+
+import enum
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Final, NamedTuple
+
+from penstock.wire import _records_py
+from penstock.wire._records_py import Packed, decode_headers
+
+try:
+    from penstock.wire._records import gather, slices
+except ImportError:
+    from penstock.wire._records_py import gather, slices
+
+
+# The length field counts what follows it: base offset and the length itself come before.
+LENGTH_OVERHEAD: Final = 12
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes before the records, by Kafka's names."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int  # type: ignore[assignment]  # Kafka's word hides the tuple's method
+
+    @property
+    def size_bytes(self) -> int:
+        return self.length + LENGTH_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+
+class Record(NamedTuple):
+    """One message. Offsets are the log's to give; a record to be written keeps the default."""
+
+    offset: int = 0
+    timestamp: int = -1
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class Column(enum.IntFlag):
+    """What `decode` should keep; everything is checked whatever is kept."""
+
+    OFFSETS = _records_py.OFFSETS
+    TIMESTAMPS = _records_py.TIMESTAMPS
+    KEYS = _records_py.KEYS
+    VALUES = _records_py.VALUES
+    HEADERS = _records_py.HEADERS
+
+
+ALL: Final = Column.OFFSETS | Column.TIMESTAMPS | Column.KEYS | Column.VALUES | Column.HEADERS
+
+
+@dataclass(slots=True, frozen=True)
+class Columns:
+    """The records of one batch, a flat int64 array per column over one uncompressed payload.
+
+    Keys and values are spans [start, end) of `payload`; start and end are -1 for null. The
+    headers of a record are `header_counts[i]` of them from `header_starts[i]` on. A column that
+    was not selected is an empty array.
+    """
+
+    header: BatchHeader
+    payload: memoryview
+    offsets: "array[int]"
+    timestamps: "array[int]"
+    key_starts: "array[int]"
+    key_ends: "array[int]"
+    value_starts: "array[int]"
+    value_ends: "array[int]"
+    header_starts: "array[int]"
+    header_counts: "array[int]"
+
+    def __len__(self) -> int:
+        return self.header.count
+
+    def __iter__(self) -> Iterator[Record]:
+        count = self.header.count
+        return map(
+            Record,
+            self.offsets or repeat(0, count),
+            self.timestamps or repeat(-1, count),
+            self.keys() or repeat(None, count),
+            self.values() or repeat(None, count),
+            map(self.headers, range(count)) if self.header_starts else repeat((), count),
+        )
+
+    @property
+    def has_null_key(self) -> bool:
+        """Whether some record has no key, which a compacted topic refuses."""
+        return -1 in self.key_starts
+
+    def keys(self) -> list[bytes | None]:
+        """All keys, copied out of the payload."""
+        keys: list[bytes | None] = slices(self.payload, self.key_starts, self.key_ends)
+        return keys
+
+    def values(self) -> list[bytes | None]:
+        """All values, copied out of the payload."""
+        values: list[bytes | None] = slices(self.payload, self.value_starts, self.value_ends)
+        return values
+
+    def key(self, index: int) -> bytes | None:
+        start = self.key_starts[index]
+        return None if start < 0 else bytes(self.payload[start : self.key_ends[index]])
+
+    def value(self, index: int) -> bytes | None:
+        start = self.value_starts[index]
+        return None if start < 0 else bytes(self.payload[start : self.value_ends[index]])
+
+    def headers(self, index: int) -> tuple[tuple[str, bytes | None], ...]:
+        count = self.header_counts[index]
+        return decode_headers(self.payload, self.header_starts[index], count) if count else ()
+
+    def record(self, index: int) -> Record:
+        """One record; columns that were not selected hold Record's defaults."""
+        return Record(
+            self.offsets[index] if self.offsets else 0,
+            self.timestamps[index] if self.timestamps else -1,
+            self.key(index) if self.key_starts else None,
+            self.value(index) if self.value_starts else None,
+            self.headers(index) if self.header_starts else (),
+        )
+
+    def packed_keys(self) -> Packed:
+        """The keys in Arrow's binary layout: validity bitmap or None, offsets, data."""
+        packed: Packed = gather(self.payload, self.key_starts, self.key_ends)
+        return packed
+
+    def packed_values(self) -> Packed:
+        """The values in Arrow's binary layout: validity bitmap or None, offsets, data."""
+        packed: Packed = gather(self.payload, self.value_starts, self.value_ends)
+        return packed

@@ -1,0 +1,220 @@
+"""Kafka's four codecs, each with an output that is really bounded.
+
+A few kilobytes can declare or produce gigabytes (zstd 1:32,750, gzip 1:1,028), so `decompress`
+takes `bytes_max` and never holds more output than that, whatever the input claims:
+
+- gzip: zlib's own `max_length`, one byte above the budget to see an overrun. One member only:
+  a chain of empty members would cost time without output.
+- snappy: raw, or in xerial's blocks as Java writes it. The lengths the blocks declare are summed
+  and compared with the budget and with snappy's best ratio before anything is allocated.
+- lz4 and zstd: into a fixed buffer that the codec cannot outgrow. The buffer starts at a guess
+  and doubles up to the budget. A size that a zstd frame declares is refused above the budget and
+  improves the guess, but only up to a likely ratio: memory follows the bytes that are there.
+  zstd's window is limited by the library to 128 MiB of address space, of which only what was
+  output is touched.
+
+A codec's failure is CORRUPT_MESSAGE, an exceeded budget MESSAGE_TOO_LARGE. All of it releases the
+interpreter lock, so large payloads belong on a worker. Framing that Java clients insist on: lz4
+frames with independent blocks, snappy in xerial's framing.
+"""
+
+import enum
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Final
+
+import cramjam
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.ports import Buffer
+
+
+class Codec(enum.IntEnum):
+    """The codec bits of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+CODEC_MAX: Final = int(max(Codec))
+
+_ZSTD_LEVEL: Final = 3  # Kafka's default
+_LZ4_LEVEL: Final = 1
+_GZIP_WINDOW_BITS: Final = 31  # 15 bits of window, gzip wrapper
+
+_XERIAL_HEADER: Final = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_BYTES: Final = 32 << 10  # Java's
+# Snappy's densest element is a three-byte copy of 64 bytes.
+_SNAPPY_RATIO_MAX: Final = 22
+_INT32: Final = struct.Struct(">i")
+
+_GUESS_RATIO: Final = 4
+_DECLARED_RATIO_MAX: Final = 64
+_GUESS_BYTES_MIN: Final = 4 << 10
+_NO_ROOM: Final = "failed to write whole buffer"
+
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+
+
+def compress(codec: int, data: Buffer) -> bytes:
+    """`data` as one frame, at Kafka's default levels."""
+    match codec:
+        case Codec.NONE:
+            return bytes(data)
+        case Codec.GZIP:
+            return zlib.compress(data, wbits=_GZIP_WINDOW_BITS)
+        case Codec.SNAPPY:
+            return _compress_snappy(memoryview(data))
+        case Codec.LZ4:
+            # The plain function links blocks, which Java's reader refuses.
+            compressor = cramjam.lz4.Compressor(
+                level=_LZ4_LEVEL, content_checksum=False, block_linked=False
+            )
+            compressor.compress(bytes(data))
+            return bytes(compressor.finish())
+        case Codec.ZSTD:
+            return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+        case _:
+            raise _unknown(codec)
+
+
+def decompress(codec: int, data: Buffer, bytes_max: int) -> bytearray | bytes:
+    """What `data` holds, if that is at most `bytes_max` bytes."""
+    match codec:
+        case Codec.NONE:
+            if len(data) > bytes_max:
+                raise _too_large(bytes_max)
+            return bytes(data)
+        case Codec.GZIP:
+            return _decompress_gzip(data, bytes_max)
+        case Codec.SNAPPY:
+            return _decompress_snappy(memoryview(data), bytes_max)
+        case Codec.LZ4:
+            return _decompress_into(cramjam.lz4.decompress_into, data, None, bytes_max)
+        case Codec.ZSTD:
+            declared = _zstd_content_bytes(memoryview(data))
+            return _decompress_into(cramjam.zstd.decompress_into, data, declared, bytes_max)
+        case _:
+            raise _unknown(codec)
+
+
+def _decompress_gzip(data: Buffer, bytes_max: int) -> bytes:
+    inflater = zlib.decompressobj(_GZIP_WINDOW_BITS)
+    try:
+        output = inflater.decompress(data, bytes_max + 1)
+    except zlib.error as error:
+        raise _corrupt("gzip", error) from None
+    if len(output) > bytes_max:
+        raise _too_large(bytes_max)
+    if not inflater.eof:
+        raise _corrupt("gzip", "it ends early")
+    if inflater.unused_data:
+        raise _corrupt("gzip", "bytes follow its end")
+    return output
+
+
+def _compress_snappy(data: memoryview) -> bytes:
+    parts = [_XERIAL_HEADER]
+    for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
+        parts += (_INT32.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def _decompress_snappy(data: memoryview, bytes_max: int) -> bytearray:
+    blocks = _xerial_blocks(data) if bytes(data[:8]) == _XERIAL_HEADER[:8] else [data]
+    try:
+        sizes = [_declared_snappy(block) for block in blocks]
+        total = sum(sizes)
+        if total > bytes_max:
+            raise _too_large(bytes_max)
+        output = bytearray(total)
+        rest = memoryview(output)
+        for block, size in zip(blocks, sizes, strict=True):
+            if cramjam.snappy.decompress_raw_into(block, rest[:size]) != size:
+                raise _corrupt("snappy", "a block is shorter than it declares")
+            rest = rest[size:]
+    except cramjam.DecompressionError as error:
+        raise _corrupt("snappy", error) from None
+    return output
+
+
+def _declared_snappy(block: memoryview) -> int:
+    size = int(cramjam.snappy.decompress_raw_len(block))
+    if size > len(block) * _SNAPPY_RATIO_MAX:
+        raise _corrupt("snappy", f"{len(block)} bytes cannot hold {size}")
+    return size
+
+
+def _xerial_blocks(data: memoryview) -> list[memoryview]:
+    """The raw blocks behind xerial's header, whose versions are of no consequence."""
+    blocks = []
+    position = len(_XERIAL_HEADER)
+    while position < len(data):
+        if position + 4 > len(data):
+            raise _corrupt("snappy", "it ends early")
+        (size,) = _INT32.unpack_from(data, position)
+        position += 4
+        if not 0 < size <= len(data) - position:
+            raise _corrupt("snappy", f"a block of {size} bytes")
+        blocks.append(data[position : position + size])
+        position += size
+    return blocks
+
+
+def _decompress_into(
+    into: Callable[[Buffer, bytearray], int], data: Buffer, declared: int | None, bytes_max: int
+) -> bytearray:
+    """Runs `into` on a buffer that starts at a guess and doubles until it or the budget is full."""
+    if declared is not None and declared > bytes_max:
+        raise _too_large(bytes_max)
+    if declared:
+        guess = min(declared, max(len(data) * _DECLARED_RATIO_MAX, _GUESS_BYTES_MIN))
+    else:
+        guess = max(len(data) * _GUESS_RATIO, _GUESS_BYTES_MIN)
+    room = min(guess, bytes_max)
+    while True:
+        output = bytearray(room)
+        try:
+            size = into(data, output)
+        except cramjam.DecompressionError as error:
+            if _NO_ROOM not in str(error):
+                raise _corrupt("the frame", error) from None
+            if room == bytes_max:
+                raise _too_large(bytes_max) from None
+            room = min(room * 2, bytes_max)
+        else:
+            del output[size:]
+            return output
+
+
+def _zstd_content_bytes(data: memoryview) -> int | None:
+    """The content size the first frame declares, if it does (RFC 8878, 3.1.1.1)."""
+    if len(data) < 6 or bytes(data[:4]) != _ZSTD_MAGIC:
+        return None
+    descriptor = data[4]
+    single_segment = descriptor >> 5 & 1
+    field_bytes = (single_segment, 2, 4, 8)[descriptor >> 6]
+    dictionary_bytes = (0, 1, 2, 4)[descriptor & 3]
+    start = 5 + (not single_segment) + dictionary_bytes
+    field = data[start : start + field_bytes]
+    if not field_bytes or len(field) < field_bytes:
+        return None
+    size = int.from_bytes(field, "little")
+    return size + 256 if field_bytes == 2 else size
+
+
+def _corrupt(what: str, why: object) -> Refused:
+    return Refused(ErrorCode.CORRUPT_MESSAGE, f"{what} does not decompress: {why}")
+
+
+def _too_large(bytes_max: int) -> Refused:
+    return Refused(ErrorCode.MESSAGE_TOO_LARGE, f"it decompresses to more than {bytes_max} bytes")
+
+
+def _unknown(codec: int) -> Refused:
+    return Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {codec}")

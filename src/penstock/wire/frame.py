@@ -1,0 +1,150 @@
+"""Frames: the length prefix and the headers around a message.
+
+Owns which header a message has. A request's header is v2 (tagged fields) from the version where
+the request is flexible, v1 before; a response's is v1 or v0 likewise, except ApiVersions, whose
+response keeps v0 for ever because the client cannot yet know what we speak. The client id is a
+legacy string in every header.
+
+Invariants: an unknown api or version still yields what header v1 gives, so that the caller can
+answer it; parts below `PART_BYTES_JOINED` are joined, larger ones leave uncopied.
+
+Left to the server: cutting frames out of the stream and limiting their size.
+"""
+
+import struct
+from typing import Any, Final
+
+from penstock.base.errors import PeerError
+from penstock.base.ports import Buffer
+from penstock.wire.messages import REQUESTS
+from penstock.wire.reading import skip_tags
+from penstock.wire.schema import Wire, wire_of
+
+PART_BYTES_JOINED: Final = 16 * 1024
+"""Parts of this size and above are sent as they are: copying them costs more than a `writev`."""
+
+API_VERSIONS_KEY: Final = 18
+
+_REQUEST_HEADER = struct.Struct(">hhih")
+_LENGTH = struct.Struct(">i")
+_LENGTH_AND_ID = struct.Struct(">ii")
+_LENGTH_AND_ID_AND_TAGS = struct.Struct(">iix")
+_LENGTH_AND_REQUEST_HEADER = struct.Struct(">ihhih")
+
+_flexible_since: Final = {
+    key: wire_of(request).versions[1] + 1 if (first := wire_of(request).flexible) is None else first
+    for key, request in REQUESTS.items()
+}
+_last_version: Final = {key: wire_of(request).versions[1] for key, request in REQUESTS.items()}
+
+
+def read_request_header(
+    view: memoryview, position: int, end: int
+) -> tuple[int, int, int, str | None, int]:
+    """Reads `(api_key, api_version, correlation_id, client_id, position of the body)`.
+
+    For an api or version we do not know the position is that after header v1.
+    """
+    if end - position < 10:
+        raise PeerError(f"request header: {end - position} bytes")
+    key, version, correlation_id, length = _REQUEST_HEADER.unpack_from(view, position)
+    position += 10
+    client_id = None
+    if length >= 0:
+        close = position + length
+        if close > end:
+            raise PeerError(f"request header: client id of {length} bytes")
+        try:
+            client_id = str(view[position:close], "utf-8")
+        except UnicodeDecodeError as error:
+            raise PeerError(f"request header: {error}") from error
+        position = close
+    elif length != -1:
+        raise PeerError(f"request header: client id of {length} bytes")
+    if _flexible_since.get(key, 32767) <= version <= _last_version.get(key, -1):
+        if position >= end:
+            raise PeerError("request header: no tagged fields")
+        tags = view[position]
+        position += 1
+        if tags:
+            position = _skip_tags(view, position, end, tags)
+    return key, version, correlation_id, client_id, position
+
+
+def read_response_header(
+    view: memoryview, position: int, end: int, declared: type[Any], version: int
+) -> tuple[int, int]:
+    """Reads `(correlation_id, position of the body)` of an answer of class `declared`."""
+    if end - position < 4:
+        raise PeerError(f"response header: {end - position} bytes")
+    (correlation_id,) = _LENGTH.unpack_from(view, position)
+    position += 4
+    if _has_response_tags(declared, version):
+        if position >= end:
+            raise PeerError("response header: no tagged fields")
+        tags = view[position]
+        position += 1
+        if tags:
+            position = _skip_tags(view, position, end, tags)
+    return correlation_id, position
+
+
+def response_frame(
+    correlation_id: int, declared: type[Any], version: int, parts: list[Buffer]
+) -> list[Buffer]:
+    """The buffers to send for an answer whose written body is `parts`."""
+    size = sum(map(len, parts))
+    if _has_response_tags(declared, version):
+        head = _LENGTH_AND_ID_AND_TAGS.pack(size + 5, correlation_id)
+    else:
+        head = _LENGTH_AND_ID.pack(size + 4, correlation_id)
+    return _join(head, parts, size)
+
+
+def request_frame(
+    correlation_id: int,
+    client_id: str | None,
+    declared: type[Any],
+    version: int,
+    parts: list[Buffer],
+) -> list[Buffer]:
+    """The buffers to send for a request whose written body is `parts`."""
+    wire = wire_of(declared)
+    name = b"" if client_id is None else client_id.encode()
+    tags = b"\0" if wire.is_flexible(version) else b""
+    body = sum(map(len, parts))
+    size = 10 + len(name) + len(tags) + body
+    length = -1 if client_id is None else len(name)
+    head = _LENGTH_AND_REQUEST_HEADER.pack(size, wire.key, version, correlation_id, length)
+    return _join(head + name + tags, parts, body)
+
+
+def _has_response_tags(declared: type[Any], version: int) -> bool:
+    wire: Wire = declared.WIRE
+    flexible = wire.flexible
+    return flexible is not None and version >= flexible and wire.key != API_VERSIONS_KEY
+
+
+def _skip_tags(view: memoryview, position: int, end: int, count: int) -> int:
+    try:
+        return skip_tags(view[:end], position, end, count)
+    except IndexError as error:
+        raise PeerError("header: tagged fields are cut short") from error
+
+
+def _join(head: bytes, parts: list[Buffer], size: int) -> list[Buffer]:
+    if size < PART_BYTES_JOINED:
+        return [b"".join((head, *parts))]
+    out: list[Buffer] = []
+    small: list[Buffer] = [head]
+    for part in parts:
+        if len(part) < PART_BYTES_JOINED:
+            small.append(part)
+            continue
+        if small:
+            out.append(b"".join(small))
+            small = []
+        out.append(part)
+    if small:
+        out.append(b"".join(small))
+    return out

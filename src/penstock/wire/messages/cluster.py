@@ -1,0 +1,206 @@
+"""The cluster as a whole.
+
+DescribeCluster (60), DescribeQuorum (55), UpdateFeatures (57), UnregisterBroker (64).
+DescribeCluster v1 says which kind of endpoint answers (KIP-919), v2 shows fenced brokers
+(KIP-1073).
+
+What holds what:
+
+- DescribeClusterResponse > DescribeClusterBroker
+- DescribeQuorumRequest > DescribeQuorumRequestTopicData > DescribeQuorumRequestPartitionData
+- DescribeQuorumResponse > (DescribeQuorumResponseTopicData > DescribeQuorumResponsePartitionData
+  > DescribeQuorumReplicaState, DescribeQuorumNode > DescribeQuorumListener)
+- UpdateFeaturesRequest > FeatureUpdateKey
+- UpdateFeaturesResponse > UpdatableFeatureResult
+"""
+
+from collections.abc import Sequence
+
+from penstock.base.ids import NO_TOPIC_ID
+from penstock.wire.schema import (
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    int64,
+    message,
+    string,
+    struct,
+    uint16,
+    uuid,
+)
+
+
+@message(key=60, versions=(0, 2), flexible=0)
+class DescribeClusterRequest:
+    """Asks for the brokers, without topics."""
+
+    include_cluster_authorized_operations: bool = boolean()
+    endpoint_type: int = int8(since=1, default=1)
+    include_fenced_brokers: bool = boolean(since=2, default=False)
+
+
+@struct()
+class DescribeClusterBroker:
+    """A broker as this kind of endpoint reaches it."""
+
+    broker_id: int = int32()
+    host: str = string()
+    port: int = int32()
+    rack: str | None = string(nullable=True, default=None)
+    is_fenced: bool = boolean(since=2, default=False)
+
+
+@message(key=60, versions=(0, 2), flexible=0)
+class DescribeClusterResponse:
+    """Brokers and controller."""
+
+    throttle_time_ms: int = int32(default=0)
+    error_code: int = int16()
+    error_message: str | None = string(nullable=True, default=None)
+    endpoint_type: int = int8(since=1, default=1)
+    cluster_id: str = string()
+    controller_id: int = int32(default=-1)
+    brokers: Sequence[DescribeClusterBroker] = array(DescribeClusterBroker)
+    cluster_authorized_operations: int = int32(default=-2147483648)
+
+
+@struct()
+class DescribeQuorumRequestPartitionData:
+    """A partition of the metadata log."""
+
+    partition_index: int = int32()
+
+
+@struct()
+class DescribeQuorumRequestTopicData:
+    """The metadata topic."""
+
+    topic_name: str = string()
+    partitions: Sequence[DescribeQuorumRequestPartitionData] = array(
+        DescribeQuorumRequestPartitionData
+    )
+
+
+@message(key=55, versions=(0, 2), flexible=0)
+class DescribeQuorumRequest:
+    """Asks for the state of the metadata quorum."""
+
+    topics: Sequence[DescribeQuorumRequestTopicData] = array(DescribeQuorumRequestTopicData)
+
+
+@struct()
+class DescribeQuorumReplicaState:
+    """How far a voter or observer has got."""
+
+    replica_id: int = int32()
+    replica_directory_id: bytes = uuid(since=2, default=NO_TOPIC_ID)
+    log_end_offset: int = int64()
+    last_fetch_timestamp: int = int64(since=1, default=-1)
+    last_caught_up_timestamp: int = int64(since=1, default=-1)
+
+
+@struct()
+class DescribeQuorumResponsePartitionData:
+    """Leader, voters and observers of the metadata log."""
+
+    partition_index: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(since=2, nullable=True, default=None)
+    leader_id: int = int32()
+    leader_epoch: int = int32()
+    high_watermark: int = int64()
+    current_voters: Sequence[DescribeQuorumReplicaState] = array(DescribeQuorumReplicaState)
+    observers: Sequence[DescribeQuorumReplicaState] = array(DescribeQuorumReplicaState)
+
+
+@struct()
+class DescribeQuorumResponseTopicData:
+    """The metadata topic's part of the answer."""
+
+    topic_name: str = string()
+    partitions: Sequence[DescribeQuorumResponsePartitionData] = array(
+        DescribeQuorumResponsePartitionData
+    )
+
+
+@struct()
+class DescribeQuorumListener:
+    """Where to reach a voter on one listener."""
+
+    name: str = string()
+    host: str = string()
+    port: int = uint16()
+
+
+@struct()
+class DescribeQuorumNode:
+    """A voter and its listeners."""
+
+    node_id: int = int32()
+    listeners: Sequence[DescribeQuorumListener] = array(DescribeQuorumListener)
+
+
+@message(key=55, versions=(0, 2), flexible=0)
+class DescribeQuorumResponse:
+    """The state of the metadata quorum."""
+
+    error_code: int = int16()
+    error_message: str | None = string(since=2, nullable=True, default=None)
+    topics: Sequence[DescribeQuorumResponseTopicData] = array(DescribeQuorumResponseTopicData)
+    nodes: Sequence[DescribeQuorumNode] = array(DescribeQuorumNode, since=2, default=())
+
+
+@struct()
+class FeatureUpdateKey:
+    """A feature and the level it shall run at."""
+
+    feature: str = string()
+    max_version_level: int = int16()
+    allow_downgrade: bool = boolean(until=0, default=False)
+    upgrade_type: int = int8(since=1, default=1)
+
+
+@message(key=57, versions=(0, 2), flexible=0)
+class UpdateFeaturesRequest:
+    """Raises or lowers the levels of features."""
+
+    timeout_ms: int = int32(default=60000)
+    feature_updates: Sequence[FeatureUpdateKey] = array(FeatureUpdateKey)
+    validate_only: bool = boolean(since=1, default=False)
+
+
+@struct()
+class UpdatableFeatureResult:
+    """Whether one feature was changed, told up to v1."""
+
+    feature: str = string()
+    error_code: int = int16()
+    error_message: str | None = string(nullable=True)
+
+
+@message(key=57, versions=(0, 2), flexible=0)
+class UpdateFeaturesResponse:
+    """Whether the features were changed."""
+
+    throttle_time_ms: int = int32(default=0)
+    error_code: int = int16()
+    error_message: str | None = string(nullable=True)
+    results: Sequence[UpdatableFeatureResult] = array(UpdatableFeatureResult, until=1, default=())
+
+
+@message(key=64, versions=(0, 0), flexible=0)
+class UnregisterBrokerRequest:
+    """Forgets a broker that will not return."""
+
+    broker_id: int = int32()
+
+
+@message(key=64, versions=(0, 0), flexible=0)
+class UnregisterBrokerResponse:
+    """Whether it was forgotten."""
+
+    throttle_time_ms: int = int32(default=0)
+    error_code: int = int16()
+    error_message: str | None = string(nullable=True)

@@ -1,0 +1,180 @@
+"""Fetch (api 1), versions 4-18.
+
+v4 isolation levels, v7 sessions (KIP-227), v9 leader epochs, v11 racks (KIP-392), v12 flexible and
+diverging epochs (KIP-595), v13 topic ids (KIP-516), v15 the replica's state as a tag (KIP-903), v16
+node endpoints (KIP-951), v17 directory ids, v18 the follower's high watermark (KIP-1166). The
+answer's inner classes are built on every fetch, so they take positional arguments.
+
+What holds what:
+
+- FetchRequest > (FetchTopic > FetchPartition, FetchForgottenTopic, FetchReplicaState)
+- FetchResponse > (FetchableTopicResponse > FetchPartitionData > (AbortedTransaction,
+  FetchEpochEndOffset, FetchLeaderIdAndEpoch, FetchSnapshotId), FetchNodeEndpoint)
+"""
+
+from collections.abc import Sequence
+
+from penstock.base.ids import NO_TOPIC_ID, TopicId
+from penstock.wire.schema import (
+    Records,
+    array,
+    int8,
+    int16,
+    int32,
+    int64,
+    message,
+    nested,
+    records,
+    string,
+    struct,
+    uuid,
+)
+
+
+@struct()
+class FetchPartition:
+    """From where, and how much, to read of one partition."""
+
+    partition: int = int32()
+    current_leader_epoch: int = int32(since=9, default=-1)
+    fetch_offset: int = int64()
+    last_fetched_epoch: int = int32(since=12, default=-1)
+    log_start_offset: int = int64(since=5, default=-1)
+    partition_max_bytes: int = int32()
+    replica_directory_id: bytes = uuid(since=17, default=NO_TOPIC_ID, tag=0)
+    high_watermark: int = int64(since=18, default=9223372036854775807, tag=1)
+
+
+@struct()
+class FetchTopic:
+    """A topic's part of a fetch request."""
+
+    topic: str = string(until=12, default="")
+    topic_id: TopicId = uuid(since=13, default=NO_TOPIC_ID)
+    partitions: Sequence[FetchPartition] = array(FetchPartition)
+
+
+@struct()
+class FetchForgottenTopic:
+    """Partitions that leave the fetch session."""
+
+    topic: str = string(until=12, default="")
+    topic_id: TopicId = uuid(since=13, default=NO_TOPIC_ID)
+    partitions: Sequence[int] = array(int32, default=())
+
+
+@struct()
+class FetchReplicaState:
+    """Which broker fetches; not sent by consumers."""
+
+    replica_id: int = int32(default=-1)
+    replica_epoch: int = int64(default=-1)
+
+
+@message(key=1, versions=(4, 18), flexible=12)
+class FetchRequest:
+    """Reads record batches, waiting until there are enough of them."""
+
+    replica_id: int = int32(until=14, default=-1)
+    max_wait_ms: int = int32()
+    min_bytes: int = int32()
+    max_bytes: int = int32(default=2147483647)
+    isolation_level: int = int8(default=0)
+    session_id: int = int32(since=7, default=0)
+    session_epoch: int = int32(since=7, default=-1)
+    topics: Sequence[FetchTopic] = array(FetchTopic)
+    forgotten_topics_data: Sequence[FetchForgottenTopic] = array(
+        FetchForgottenTopic, since=7, default=()
+    )
+    rack_id: str = string(since=11, default="")
+    cluster_id: str | None = string(since=12, nullable=True, default=None, tag=0)
+    replica_state: FetchReplicaState | None = nested(
+        FetchReplicaState, since=15, default=None, tag=1
+    )
+
+
+@struct()
+class AbortedTransaction:
+    """A producer whose records from this offset on are to be skipped."""
+
+    producer_id: int = int64()
+    first_offset: int = int64()
+
+
+@struct()
+class FetchEpochEndOffset:
+    """Where the follower's history departs from the leader's."""
+
+    epoch: int = int32(default=-1)
+    end_offset: int = int64(default=-1)
+
+
+@struct()
+class FetchLeaderIdAndEpoch:
+    """Who leads the partition now."""
+
+    leader_id: int = int32(default=-1)
+    leader_epoch: int = int32(default=-1)
+
+
+@struct()
+class FetchSnapshotId:
+    """The snapshot to fetch instead, in a metadata log."""
+
+    end_offset: int = int64(default=-1)
+    epoch: int = int32(default=-1)
+
+
+@struct(kw_only=False)
+class FetchPartitionData:
+    """Record batches of one partition and the watermarks they are read under."""
+
+    partition_index: int = int32()
+    error_code: int = int16()
+    high_watermark: int = int64()
+    last_stable_offset: int = int64()
+    log_start_offset: int = int64(since=5)
+    aborted_transactions: Sequence[AbortedTransaction] | None = array(
+        AbortedTransaction, nullable=True
+    )
+    preferred_read_replica: int = int32(since=11)
+    records: Records | None = records(nullable=True)
+    diverging_epoch: FetchEpochEndOffset | None = nested(
+        FetchEpochEndOffset, since=12, default=None, tag=0
+    )
+    current_leader: FetchLeaderIdAndEpoch | None = nested(
+        FetchLeaderIdAndEpoch, since=12, default=None, tag=1
+    )
+    snapshot_id: FetchSnapshotId | None = nested(FetchSnapshotId, since=12, default=None, tag=2)
+
+
+@struct(kw_only=False)
+class FetchableTopicResponse:
+    """A topic's part of a fetch answer."""
+
+    topic: str = string(until=12)
+    topic_id: TopicId = uuid(since=13)
+    partitions: Sequence[FetchPartitionData] = array(FetchPartitionData)
+
+
+@struct()
+class FetchNodeEndpoint:
+    """Where to reach a leader named in this answer."""
+
+    node_id: int = int32()
+    host: str = string()
+    port: int = int32()
+    rack: str | None = string(nullable=True, default=None)
+
+
+@message(key=1, versions=(4, 18), flexible=12)
+class FetchResponse:
+    """The records found; in a session, only of partitions that changed."""
+
+    throttle_time_ms: int = int32(default=0)
+    error_code: int = int16(since=7, default=0)
+    session_id: int = int32(since=7, default=0)
+    responses: Sequence[FetchableTopicResponse] = array(FetchableTopicResponse)
+    node_endpoints: Sequence[FetchNodeEndpoint] = array(
+        FetchNodeEndpoint, since=16, default=(), tag=0
+    )

@@ -1,0 +1,341 @@
+"""Share groups (KIP-932).
+
+ShareGroupHeartbeat (76), ShareGroupDescribe (77), ShareFetch (78), ShareAcknowledge (79).
+Version 0 was early access and is gone. v2 of fetch and acknowledge renews leases (KIP-1222) and
+chooses how records are acquired (KIP-1206).
+
+What holds what:
+
+- ShareGroupHeartbeatResponse > ShareGroupHeartbeatAssignment > ShareGroupHeartbeatTopicPartitions
+- ShareGroupDescribeResponse > DescribedShareGroup > ShareGroupDescribeMember >
+  ShareGroupDescribeAssignment > ShareGroupDescribeTopicPartitions
+- ShareFetchRequest > (ShareFetchTopic > ShareFetchPartition > ShareFetchAcknowledgementBatch,
+  ShareFetchForgottenTopic)
+- ShareFetchResponse > (ShareFetchableTopicResponse > ShareFetchPartitionData >
+  (ShareFetchLeaderIdAndEpoch, AcquiredRecords), ShareFetchNodeEndpoint)
+- ShareAcknowledgeRequest > AcknowledgeTopic > AcknowledgePartition > ShareAcknowledgementBatch
+- ShareAcknowledgeResponse > (ShareAcknowledgeTopicResponse > ShareAcknowledgePartitionData >
+  ShareAcknowledgeLeaderIdAndEpoch, ShareAcknowledgeNodeEndpoint)
+"""
+
+from collections.abc import Sequence
+
+from penstock.base.ids import TopicId
+from penstock.wire.schema import (
+    Records,
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    int64,
+    message,
+    nested,
+    records,
+    string,
+    struct,
+    uuid,
+)
+
+
+@message(key=76, versions=(1, 1), flexible=1)
+class ShareGroupHeartbeatRequest:
+    """Joins (epoch 0), stays in, or leaves (-1) a share group."""
+
+    group_id: str = string()
+    member_id: str = string()
+    member_epoch: int = int32()
+    rack_id: str | None = string(nullable=True, default=None)
+    subscribed_topic_names: Sequence[str] | None = array(string, nullable=True, default=None)
+
+
+@struct()
+class ShareGroupHeartbeatTopicPartitions:
+    """Partitions of one topic that the member shall read."""
+
+    topic_id: TopicId = uuid()
+    partitions: Sequence[int] = array(int32, default=())
+
+
+@struct()
+class ShareGroupHeartbeatAssignment:
+    """All that the member shall read."""
+
+    topic_partitions: Sequence[ShareGroupHeartbeatTopicPartitions] = array(
+        ShareGroupHeartbeatTopicPartitions
+    )
+
+
+@message(key=76, versions=(1, 1), flexible=1)
+class ShareGroupHeartbeatResponse:
+    """The member's epoch, and its assignment where it changed."""
+
+    throttle_time_ms: int = int32(default=0)
+    error_code: int = int16()
+    error_message: str | None = string(nullable=True, default=None)
+    member_id: str | None = string(nullable=True, default=None)
+    member_epoch: int = int32()
+    heartbeat_interval_ms: int = int32()
+    assignment: ShareGroupHeartbeatAssignment | None = nested(
+        ShareGroupHeartbeatAssignment, nullable=True, default=None
+    )
+
+
+@message(key=77, versions=(1, 1), flexible=1)
+class ShareGroupDescribeRequest:
+    """Asks for share groups in detail."""
+
+    group_ids: Sequence[str] = array(string, default=())
+    include_authorized_operations: bool = boolean()
+
+
+@struct()
+class ShareGroupDescribeTopicPartitions:
+    """Partitions of one topic."""
+
+    topic_id: TopicId = uuid()
+    topic_name: str = string()
+    partitions: Sequence[int] = array(int32, default=())
+
+
+@struct()
+class ShareGroupDescribeAssignment:
+    """What a member reads."""
+
+    topic_partitions: Sequence[ShareGroupDescribeTopicPartitions] = array(
+        ShareGroupDescribeTopicPartitions
+    )
+
+
+@struct()
+class ShareGroupDescribeMember:
+    """A member of a share group."""
+
+    member_id: str = string()
+    rack_id: str | None = string(nullable=True, default=None)
+    member_epoch: int = int32()
+    client_id: str = string()
+    client_host: str = string()
+    subscribed_topic_names: Sequence[str] = array(string, default=())
+    assignment: ShareGroupDescribeAssignment = nested(ShareGroupDescribeAssignment)
+
+
+@struct()
+class DescribedShareGroup:
+    """A share group and its members."""
+
+    error_code: int = int16()
+    error_message: str | None = string(nullable=True, default=None)
+    group_id: str = string()
+    group_state: str = string()
+    group_epoch: int = int32()
+    assignment_epoch: int = int32()
+    assignor_name: str = string()
+    members: Sequence[ShareGroupDescribeMember] = array(ShareGroupDescribeMember)
+    authorized_operations: int = int32(default=-2147483648)
+
+
+@message(key=77, versions=(1, 1), flexible=1)
+class ShareGroupDescribeResponse:
+    """Share groups in detail."""
+
+    throttle_time_ms: int = int32(default=0)
+    groups: Sequence[DescribedShareGroup] = array(DescribedShareGroup)
+
+
+@struct()
+class ShareFetchAcknowledgementBatch:
+    """What became of a range of records, by type or one type for all."""
+
+    first_offset: int = int64()
+    last_offset: int = int64()
+    acknowledge_types: Sequence[int] = array(int8, default=())
+
+
+@struct()
+class ShareFetchPartition:
+    """A partition to read from, with acknowledgements on the way."""
+
+    partition_index: int = int32()
+    acknowledgement_batches: Sequence[ShareFetchAcknowledgementBatch] = array(
+        ShareFetchAcknowledgementBatch
+    )
+
+
+@struct()
+class ShareFetchTopic:
+    """A topic's part of a share fetch."""
+
+    topic_id: TopicId = uuid()
+    partitions: Sequence[ShareFetchPartition] = array(ShareFetchPartition)
+
+
+@struct()
+class ShareFetchForgottenTopic:
+    """Partitions that leave the share session."""
+
+    topic_id: TopicId = uuid()
+    partitions: Sequence[int] = array(int32, default=())
+
+
+@message(key=78, versions=(1, 2), flexible=1)
+class ShareFetchRequest:
+    """Acquires records for this member, and acknowledges earlier ones."""
+
+    group_id: str | None = string(nullable=True, default=None)
+    member_id: str | None = string(nullable=True)
+    share_session_epoch: int = int32()
+    max_wait_ms: int = int32()
+    min_bytes: int = int32()
+    max_bytes: int = int32(default=2147483647)
+    max_records: int = int32()
+    batch_size: int = int32()
+    share_acquire_mode: int = int8(since=2, default=0)
+    is_renew_ack: bool = boolean(since=2, default=False)
+    topics: Sequence[ShareFetchTopic] = array(ShareFetchTopic)
+    forgotten_topics_data: Sequence[ShareFetchForgottenTopic] = array(ShareFetchForgottenTopic)
+
+
+@struct()
+class ShareFetchLeaderIdAndEpoch:
+    """Who leads the partition now."""
+
+    leader_id: int = int32()
+    leader_epoch: int = int32()
+
+
+@struct()
+class AcquiredRecords:
+    """A range of records leased to this member, and which delivery this is."""
+
+    first_offset: int = int64()
+    last_offset: int = int64()
+    delivery_count: int = int16()
+
+
+@struct()
+class ShareFetchPartitionData:
+    """Record batches of one partition, and the ranges acquired in them."""
+
+    partition_index: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable=True, default=None)
+    acknowledge_error_code: int = int16()
+    acknowledge_error_message: str | None = string(nullable=True, default=None)
+    current_leader: ShareFetchLeaderIdAndEpoch = nested(ShareFetchLeaderIdAndEpoch)
+    records: Records = records()
+    acquired_records: Sequence[AcquiredRecords] = array(AcquiredRecords)
+
+
+@struct()
+class ShareFetchableTopicResponse:
+    """A topic's part of a share fetch answer."""
+
+    topic_id: TopicId = uuid()
+    partitions: Sequence[ShareFetchPartitionData] = array(ShareFetchPartitionData)
+
+
+@struct()
+class ShareFetchNodeEndpoint:
+    """Where to reach a leader named in this answer."""
+
+    node_id: int = int32()
+    host: str = string()
+    port: int = int32()
+    rack: str | None = string(nullable=True, default=None)
+
+
+@message(key=78, versions=(1, 2), flexible=1)
+class ShareFetchResponse:
+    """The records acquired, and for how long."""
+
+    throttle_time_ms: int = int32(default=0)
+    error_code: int = int16()
+    error_message: str | None = string(nullable=True, default=None)
+    acquisition_lock_timeout_ms: int = int32()
+    responses: Sequence[ShareFetchableTopicResponse] = array(ShareFetchableTopicResponse)
+    node_endpoints: Sequence[ShareFetchNodeEndpoint] = array(ShareFetchNodeEndpoint)
+
+
+@struct()
+class ShareAcknowledgementBatch:
+    """What became of a range of records, by type or one type for all."""
+
+    first_offset: int = int64()
+    last_offset: int = int64()
+    acknowledge_types: Sequence[int] = array(int8, default=())
+
+
+@struct()
+class AcknowledgePartition:
+    """A partition's acknowledgements."""
+
+    partition_index: int = int32()
+    acknowledgement_batches: Sequence[ShareAcknowledgementBatch] = array(ShareAcknowledgementBatch)
+
+
+@struct()
+class AcknowledgeTopic:
+    """A topic's part of the acknowledgements."""
+
+    topic_id: TopicId = uuid()
+    partitions: Sequence[AcknowledgePartition] = array(AcknowledgePartition)
+
+
+@message(key=79, versions=(1, 2), flexible=1)
+class ShareAcknowledgeRequest:
+    """Accepts (1), releases (2), rejects (3) or renews (4) acquired records."""
+
+    group_id: str | None = string(nullable=True, default=None)
+    member_id: str | None = string(nullable=True)
+    share_session_epoch: int = int32()
+    is_renew_ack: bool = boolean(since=2, default=False)
+    topics: Sequence[AcknowledgeTopic] = array(AcknowledgeTopic)
+
+
+@struct()
+class ShareAcknowledgeLeaderIdAndEpoch:
+    """Who leads the partition now."""
+
+    leader_id: int = int32()
+    leader_epoch: int = int32()
+
+
+@struct()
+class ShareAcknowledgePartitionData:
+    """Whether a partition's acknowledgements were taken."""
+
+    partition_index: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable=True, default=None)
+    current_leader: ShareAcknowledgeLeaderIdAndEpoch = nested(ShareAcknowledgeLeaderIdAndEpoch)
+
+
+@struct()
+class ShareAcknowledgeTopicResponse:
+    """A topic's part of the answer."""
+
+    topic_id: TopicId = uuid()
+    partitions: Sequence[ShareAcknowledgePartitionData] = array(ShareAcknowledgePartitionData)
+
+
+@struct()
+class ShareAcknowledgeNodeEndpoint:
+    """Where to reach a leader named in this answer."""
+
+    node_id: int = int32()
+    host: str = string()
+    port: int = int32()
+    rack: str | None = string(nullable=True, default=None)
+
+
+@message(key=79, versions=(1, 2), flexible=1)
+class ShareAcknowledgeResponse:
+    """Which acknowledgements were taken."""
+
+    throttle_time_ms: int = int32(default=0)
+    error_code: int = int16()
+    error_message: str | None = string(nullable=True, default=None)
+    acquisition_lock_timeout_ms: int = int32(since=2, default=0)
+    responses: Sequence[ShareAcknowledgeTopicResponse] = array(ShareAcknowledgeTopicResponse)
+    node_endpoints: Sequence[ShareAcknowledgeNodeEndpoint] = array(ShareAcknowledgeNodeEndpoint)

@@ -1,0 +1,338 @@
+"""Transactions as clients and tools see them.
+
+InitProducerId (22), AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26), TxnOffsetCommit
+(28), DescribeProducers (61), DescribeTransactions (65), ListTransactions (66). AddPartitionsToTxn
+v4 takes several transactions and is for brokers; EndTxn v5 answers with the next epoch (KIP-890).
+
+What holds what:
+
+- AddPartitionsToTxnRequest > (AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction >
+  AddPartitionsToTxnTopic)
+- AddPartitionsToTxnResponse > (AddPartitionsToTxnTopicResult > AddPartitionsToTxnPartitionResult,
+  AddPartitionsToTxnResult > AddPartitionsToTxnTopicResult > AddPartitionsToTxnPartitionResult)
+- TxnOffsetCommitRequest > TxnOffsetCommitRequestTopic > TxnOffsetCommitRequestPartition
+- TxnOffsetCommitResponse > TxnOffsetCommitResponseTopic > TxnOffsetCommitResponsePartition
+- DescribeProducersRequest > DescribeProducersTopicRequest
+- DescribeProducersResponse > DescribeProducersTopicResponse > DescribeProducersPartitionResponse
+  > ProducerState
+- DescribeTransactionsResponse > DescribeTransactionsTransactionState >
+  DescribeTransactionsTopicData
+- ListTransactionsResponse > ListTransactionsTransactionState
+"""
+
+from collections.abc import Sequence
+
+from penstock.wire.schema import array, boolean, int16, int32, int64, message, string, struct
+
+
+@message(key=22, versions=(0, 5), flexible=2)
+class InitProducerIdRequest:
+    """Asks for a producer id, or for the next epoch of one."""
+
+    transactional_id: str | None = string(nullable=True)
+    transaction_timeout_ms: int = int32()
+    producer_id: int = int64(since=3, default=-1)
+    producer_epoch: int = int16(since=3, default=-1)
+
+
+@message(key=22, versions=(0, 5), flexible=2)
+class InitProducerIdResponse:
+    """The producer id and epoch to write with."""
+
+    throttle_time_ms: int = int32(default=0)
+    error_code: int = int16()
+    producer_id: int = int64(default=-1)
+    producer_epoch: int = int16()
+
+
+@struct()
+class AddPartitionsToTxnTopic:
+    """Partitions of one topic that the transaction will touch."""
+
+    name: str = string()
+    partitions: Sequence[int] = array(int32, default=())
+
+
+@struct()
+class AddPartitionsToTxnTransaction:
+    """One transaction and its new partitions, or a question whether it has them."""
+
+    transactional_id: str = string()
+    producer_id: int = int64()
+    producer_epoch: int = int16()
+    verify_only: bool = boolean(default=False)
+    topics: Sequence[AddPartitionsToTxnTopic] = array(AddPartitionsToTxnTopic)
+
+
+@message(key=24, versions=(0, 5), flexible=3)
+class AddPartitionsToTxnRequest:
+    """Enters partitions into transactions."""
+
+    v3_and_below_transactional_id: str = string(until=3, default="")
+    v3_and_below_producer_id: int = int64(until=3, default=0)
+    v3_and_below_producer_epoch: int = int16(until=3, default=0)
+    v3_and_below_topics: Sequence[AddPartitionsToTxnTopic] = array(
+        AddPartitionsToTxnTopic, until=3, default=()
+    )
+    transactions: Sequence[AddPartitionsToTxnTransaction] = array(
+        AddPartitionsToTxnTransaction, since=4, default=()
+    )
+
+
+@struct()
+class AddPartitionsToTxnPartitionResult:
+    """Whether one partition was entered."""
+
+    partition_index: int = int32()
+    partition_error_code: int = int16()
+
+
+@struct()
+class AddPartitionsToTxnTopicResult:
+    """A topic's part of the answer."""
+
+    name: str = string()
+    results_by_partition: Sequence[AddPartitionsToTxnPartitionResult] = array(
+        AddPartitionsToTxnPartitionResult
+    )
+
+
+@struct()
+class AddPartitionsToTxnResult:
+    """One transaction's part of the answer."""
+
+    transactional_id: str = string()
+    topic_results: Sequence[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult)
+
+
+@message(key=24, versions=(0, 5), flexible=3)
+class AddPartitionsToTxnResponse:
+    """Which partitions were entered."""
+
+    throttle_time_ms: int = int32(default=0)
+    results_by_topic_v3_and_below: Sequence[AddPartitionsToTxnTopicResult] = array(
+        AddPartitionsToTxnTopicResult, until=3, default=()
+    )
+    error_code: int = int16(since=4, default=0)
+    results_by_transaction: Sequence[AddPartitionsToTxnResult] = array(
+        AddPartitionsToTxnResult, since=4, default=()
+    )
+
+
+@message(key=25, versions=(0, 4), flexible=3)
+class AddOffsetsToTxnRequest:
+    """Enters a group's offsets into a transaction."""
+
+    transactional_id: str = string()
+    producer_id: int = int64()
+    producer_epoch: int = int16()
+    group_id: str = string()
+
+
+@message(key=25, versions=(0, 4), flexible=3)
+class AddOffsetsToTxnResponse:
+    """Whether they were entered."""
+
+    throttle_time_ms: int = int32(default=0)
+    error_code: int = int16()
+
+
+@message(key=26, versions=(0, 5), flexible=3)
+class EndTxnRequest:
+    """Commits or aborts a transaction."""
+
+    transactional_id: str = string()
+    producer_id: int = int64()
+    producer_epoch: int = int16()
+    committed: bool = boolean()
+
+
+@message(key=26, versions=(0, 5), flexible=3)
+class EndTxnResponse:
+    """Whether it ended, and from v5 on the epoch of the next one."""
+
+    throttle_time_ms: int = int32(default=0)
+    error_code: int = int16()
+    producer_id: int = int64(since=5, default=-1)
+    producer_epoch: int = int16(since=5, default=-1)
+
+
+@struct()
+class TxnOffsetCommitRequestPartition:
+    """The position to keep when the transaction commits."""
+
+    partition_index: int = int32()
+    committed_offset: int = int64()
+    committed_leader_epoch: int = int32(since=2, default=-1)
+    committed_metadata: str | None = string(nullable=True)
+
+
+@struct()
+class TxnOffsetCommitRequestTopic:
+    """A topic's part of the commit."""
+
+    name: str = string()
+    partitions: Sequence[TxnOffsetCommitRequestPartition] = array(TxnOffsetCommitRequestPartition)
+
+
+@message(key=28, versions=(0, 5), flexible=3)
+class TxnOffsetCommitRequest:
+    """Keeps a group's positions, if and when the transaction commits."""
+
+    transactional_id: str = string()
+    group_id: str = string()
+    producer_id: int = int64()
+    producer_epoch: int = int16()
+    generation_id: int = int32(since=3, default=-1)
+    member_id: str = string(since=3, default="")
+    group_instance_id: str | None = string(since=3, nullable=True, default=None)
+    topics: Sequence[TxnOffsetCommitRequestTopic] = array(TxnOffsetCommitRequestTopic)
+
+
+@struct()
+class TxnOffsetCommitResponsePartition:
+    """Whether one position was taken."""
+
+    partition_index: int = int32()
+    error_code: int = int16()
+
+
+@struct()
+class TxnOffsetCommitResponseTopic:
+    """A topic's part of the answer."""
+
+    name: str = string()
+    partitions: Sequence[TxnOffsetCommitResponsePartition] = array(TxnOffsetCommitResponsePartition)
+
+
+@message(key=28, versions=(0, 5), flexible=3)
+class TxnOffsetCommitResponse:
+    """Which positions were taken."""
+
+    throttle_time_ms: int = int32(default=0)
+    topics: Sequence[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic)
+
+
+@struct()
+class DescribeProducersTopicRequest:
+    """Partitions of one topic asked about."""
+
+    name: str = string()
+    partition_indexes: Sequence[int] = array(int32, default=())
+
+
+@message(key=61, versions=(0, 0), flexible=0)
+class DescribeProducersRequest:
+    """Asks which producers are writing to partitions."""
+
+    topics: Sequence[DescribeProducersTopicRequest] = array(DescribeProducersTopicRequest)
+
+
+@struct()
+class ProducerState:
+    """A producer that a partition remembers."""
+
+    producer_id: int = int64()
+    producer_epoch: int = int32()
+    last_sequence: int = int32(default=-1)
+    last_timestamp: int = int64(default=-1)
+    coordinator_epoch: int = int32()
+    current_txn_start_offset: int = int64(default=-1)
+
+
+@struct()
+class DescribeProducersPartitionResponse:
+    """One partition's producers."""
+
+    partition_index: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable=True, default=None)
+    active_producers: Sequence[ProducerState] = array(ProducerState)
+
+
+@struct()
+class DescribeProducersTopicResponse:
+    """A topic's part of the answer."""
+
+    name: str = string()
+    partitions: Sequence[DescribeProducersPartitionResponse] = array(
+        DescribeProducersPartitionResponse
+    )
+
+
+@message(key=61, versions=(0, 0), flexible=0)
+class DescribeProducersResponse:
+    """Which producers are writing to partitions."""
+
+    throttle_time_ms: int = int32(default=0)
+    topics: Sequence[DescribeProducersTopicResponse] = array(DescribeProducersTopicResponse)
+
+
+@message(key=65, versions=(0, 0), flexible=0)
+class DescribeTransactionsRequest:
+    """Asks for transactions in detail."""
+
+    transactional_ids: Sequence[str] = array(string, default=())
+
+
+@struct()
+class DescribeTransactionsTopicData:
+    """Partitions of one topic in the transaction."""
+
+    topic: str = string()
+    partitions: Sequence[int] = array(int32, default=())
+
+
+@struct()
+class DescribeTransactionsTransactionState:
+    """One transaction, or why it cannot be told."""
+
+    error_code: int = int16()
+    transactional_id: str = string()
+    transaction_state: str = string()
+    transaction_timeout_ms: int = int32()
+    transaction_start_time_ms: int = int64()
+    producer_id: int = int64()
+    producer_epoch: int = int16()
+    topics: Sequence[DescribeTransactionsTopicData] = array(DescribeTransactionsTopicData)
+
+
+@message(key=65, versions=(0, 0), flexible=0)
+class DescribeTransactionsResponse:
+    """Transactions in detail."""
+
+    throttle_time_ms: int = int32(default=0)
+    transaction_states: Sequence[DescribeTransactionsTransactionState] = array(
+        DescribeTransactionsTransactionState
+    )
+
+
+@message(key=66, versions=(0, 2), flexible=0)
+class ListTransactionsRequest:
+    """Asks for transactions by state, producer, duration and name."""
+
+    state_filters: Sequence[str] = array(string, default=())
+    producer_id_filters: Sequence[int] = array(int64, default=())
+    duration_filter: int = int64(since=1, default=-1)
+    transactional_id_pattern: str | None = string(since=2, nullable=True, default=None)
+
+
+@struct()
+class ListTransactionsTransactionState:
+    """A transaction in a few words."""
+
+    transactional_id: str = string()
+    producer_id: int = int64()
+    transaction_state: str = string()
+
+
+@message(key=66, versions=(0, 2), flexible=0)
+class ListTransactionsResponse:
+    """The transactions this broker coordinates."""
+
+    throttle_time_ms: int = int32(default=0)
+    error_code: int = int16()
+    unknown_state_filters: Sequence[str] = array(string, default=())
+    transaction_states: Sequence[ListTransactionsTransactionState] = array(
+        ListTransactionsTransactionState
+    )

@@ -1,0 +1,332 @@
+"""Record batches, magic 2: the unit of work of the whole broker (KIP-98, KIP-82).
+
+On the produce and fetch path only the 61-byte batch header is read: `check_batch` once per
+produced batch, `stamp` before the append, `batches` to walk a buffer. Where the content matters,
+`decode` reads a batch column by column and `encode` writes one.
+
+Invariants: `check_batch` accepts only what a client may append; base offset and leader epoch lie
+outside the checksum, so stamping them costs nothing; a decoded payload never exceeds `bytes_max`,
+however small it was on the wire. `decode` does not verify the checksum: whoever took the bytes
+from outside does, with `check_batch` or `check_stored`. Offsets, epochs, sequences and timestamp
+bounds are the log's to judge. What control batches say is in
+`penstock.wire.markers`.
+"""
+
+import struct
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import crc32c
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.ports import Buffer
+from penstock.wire._records_py import INT32_MAX, INT64_MAX, TIMESTAMPS
+from penstock.wire.columns import ALL, LENGTH_OVERHEAD, BatchHeader, Column, Columns, Record
+from penstock.wire.compression import CODEC_MAX, Codec, compress, decompress
+
+try:
+    from penstock.wire._records import decode as _decode_records
+    from penstock.wire._records import encode as _encode_records
+except ImportError:
+    from penstock.wire._records_py import decode as _decode_records
+    from penstock.wire._records_py import encode as _encode_records
+
+__all__ = [
+    "ALL",
+    "APPEND_TIME",
+    "ATTRIBUTES_AT",
+    "BATCH_OVERHEAD",
+    "CONTROL",
+    "DECODED_BYTES_MAX",
+    "DELETE_HORIZON",
+    "LENGTH_OVERHEAD",
+    "TRANSACTIONAL",
+    "BatchHeader",
+    "Codec",
+    "Column",
+    "Columns",
+    "Record",
+    "batches",
+    "check_batch",
+    "check_stored",
+    "codec_of",
+    "decode",
+    "encode",
+    "is_append_time",
+    "is_control",
+    "is_transactional",
+    "read_header",
+    "stamp",
+    "stamp_append_time",
+]
+
+BATCH_OVERHEAD: Final = 61
+MAGIC: Final = 2
+CODEC_MASK: Final = 0x07
+APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
+# Bits only a broker may set.
+BROKER_BITS: Final = APPEND_TIME | CONTROL | DELETE_HORIZON
+ATTRIBUTES_AT: Final = 21
+_CRC_AT: Final = 17
+_MAX_TIMESTAMP_AT: Final = 35
+_EPOCH_AT: Final = 12
+
+# What one decoded batch may take in memory (Kafka's max.decompressed.message.bytes).
+DECODED_BYTES_MAX: Final = 64 << 20
+
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+_OFFSET: Final = struct.Struct(">q")
+_INT32: Final = struct.Struct(">i")
+_UINT32: Final = struct.Struct(">I")
+_INT16: Final = struct.Struct(">h")
+assert _HEADER.size == BATCH_OVERHEAD
+# A named tuple's own constructors are Python functions, a fifth of the time of a check.
+_new_header: Final = tuple.__new__
+
+
+def codec_of(attributes: int) -> int:
+    return attributes & CODEC_MASK
+
+
+def is_append_time(attributes: int) -> bool:
+    return attributes & APPEND_TIME != 0
+
+
+def is_transactional(attributes: int) -> bool:
+    return attributes & TRANSACTIONAL != 0
+
+
+def is_control(attributes: int) -> bool:
+    return attributes & CONTROL != 0
+
+
+def read_header(view: Buffer, position: int = 0) -> BatchHeader:
+    """The header as it stands, unchecked. Needs 61 bytes from `position` on."""
+    return _new_header(BatchHeader, _HEADER.unpack_from(view, position))
+
+
+def check_batch(view: memoryview) -> BatchHeader:
+    """Accepts exactly one batch that a client may append; refuses with Kafka's code for why not.
+
+    It runs once per produced batch, so the good case is one comparison chain; which of the
+    checks failed is found out afterwards.
+    """
+    if len(view) < BATCH_OVERHEAD:
+        raise Refused(ErrorCode.CORRUPT_MESSAGE, f"a batch of {len(view)} bytes has no header")
+    header = _new_header(BatchHeader, _HEADER.unpack_from(view))
+    _, length, _, magic, crc, attributes, last_delta, _, _, producer, _, sequence, count = header
+    if (
+        magic == MAGIC
+        and length == len(view) - LENGTH_OVERHEAD
+        and 0 < count == last_delta + 1
+        and not attributes & BROKER_BITS
+        and attributes & CODEC_MASK <= CODEC_MAX
+        and (sequence >= 0 or producer < 0)
+        and crc32c.crc32c(view[ATTRIBUTES_AT:]) == crc
+    ):
+        return header
+    _require_intact(view, header)
+    raise _why_refused(header)
+
+
+def check_stored(view: memoryview) -> BatchHeader:
+    """Accepts exactly one intact batch as a log holds it: control batches, gaps left by
+    compaction and append times included. For replication, recovery and reads."""
+    if len(view) < BATCH_OVERHEAD:
+        raise Refused(ErrorCode.CORRUPT_MESSAGE, f"a batch of {len(view)} bytes has no header")
+    header = _new_header(BatchHeader, _HEADER.unpack_from(view))
+    _require_intact(view, header)
+    if not 0 <= header.count <= header.last_offset_delta + 1:
+        raise Refused(
+            ErrorCode.INVALID_RECORD,
+            f"{header.count} records over {header.last_offset_delta + 1} offsets",
+        )
+    _require_codec(header)
+    return header
+
+
+def stamp(view: memoryview | bytearray, base_offset: int, leader_epoch: int) -> None:
+    """Writes what the leader decides into a batch; neither field is under the checksum."""
+    _OFFSET.pack_into(view, 0, base_offset)
+    _INT32.pack_into(view, _EPOCH_AT, leader_epoch)
+
+
+def stamp_append_time(view: memoryview, now_ms: int) -> None:
+    """Makes `now_ms` the time of every record of the one batch in `view`."""
+    (attributes,) = _INT16.unpack_from(view, ATTRIBUTES_AT)
+    _INT16.pack_into(view, ATTRIBUTES_AT, attributes | APPEND_TIME)
+    _OFFSET.pack_into(view, _MAX_TIMESTAMP_AT, now_ms)
+    _UINT32.pack_into(view, _CRC_AT, crc32c.crc32c(view[ATTRIBUTES_AT:]))
+
+
+def batches(view: memoryview) -> Iterator[tuple[int, BatchHeader]]:
+    """The position and header of each whole batch; a partial one at the end is left out.
+
+    A length that no batch can have, or another magic, is refused: the bytes after it cannot be
+    told apart.
+    """
+    position = 0
+    end = len(view)
+    while position + BATCH_OVERHEAD <= end:
+        header = _new_header(BatchHeader, _HEADER.unpack_from(view, position))
+        if header.length < BATCH_OVERHEAD - LENGTH_OVERHEAD or header.magic != MAGIC:
+            raise Refused(ErrorCode.CORRUPT_MESSAGE, f"no batch at position {position}")
+        following = position + LENGTH_OVERHEAD + header.length
+        if following > end:
+            return
+        yield position, header
+        position = following
+
+
+def decode(
+    batch: memoryview, *, bytes_max: int = DECODED_BYTES_MAX, columns: Column = ALL
+) -> Columns:
+    """The records of the batch at the start of `batch`, as columns.
+
+    Refuses with CORRUPT_MESSAGE what is no batch or does not decompress, MESSAGE_TOO_LARGE what
+    grows past `bytes_max`, INVALID_RECORD what is no record.
+    """
+    if len(batch) < BATCH_OVERHEAD:
+        raise Refused(ErrorCode.CORRUPT_MESSAGE, f"a batch of {len(batch)} bytes has no header")
+    header = _new_header(BatchHeader, _HEADER.unpack_from(batch))
+    _require_magic(header)
+    if not BATCH_OVERHEAD <= header.size_bytes <= len(batch):
+        raise Refused(ErrorCode.CORRUPT_MESSAGE, f"batch length {header.length} is wrong")
+    _require_codec(header)
+    if header.base_offset > INT64_MAX - INT32_MAX:
+        raise Refused(ErrorCode.INVALID_RECORD, f"base offset {header.base_offset} is too large")
+    payload = batch[BATCH_OVERHEAD : header.size_bytes]
+    codec = header.attributes & CODEC_MASK
+    # An empty batch, which compaction leaves for a producer's sake, has no payload to decompress.
+    if codec and len(payload):
+        payload = memoryview(decompress(codec, payload, bytes_max))
+    elif len(payload) > bytes_max:
+        raise Refused(ErrorCode.MESSAGE_TOO_LARGE, f"the batch is larger than {bytes_max} bytes")
+    append_time = header.attributes & APPEND_TIME
+    try:
+        spans = _decode_records(
+            payload,
+            header.count,
+            header.base_offset,
+            header.last_offset_delta,
+            header.base_timestamp,
+            int(columns) & ~TIMESTAMPS if append_time else int(columns),
+        )
+    except ValueError as error:
+        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
+    decoded = Columns(header, payload, *spans)
+    if append_time and columns & Column.TIMESTAMPS:
+        decoded.timestamps.extend(array("q", [header.max_timestamp]) * header.count)
+    return decoded
+
+
+def encode(
+    records: Sequence[Record],
+    *,
+    base_offset: int = 0,
+    codec: int = Codec.NONE,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+    attributes: int = 0,
+    leader_epoch: int = -1,
+    keep_offsets: bool = False,
+    last_offset: int | None = None,
+) -> bytearray:
+    """One batch of `records`.
+
+    The records get the offsets from `base_offset` on, whatever `Record.offset` says; with
+    `keep_offsets` they keep their own, which must increase from `base_offset` on. `last_offset`
+    is the batch's last offset where that is not its last record's (compaction); only with it may
+    a batch be empty. `attributes` are ORed with the codec and the transactional bit.
+    """
+    assert records or last_offset is not None, "an empty batch needs its last offset"
+    timestamps = [record[1] for record in records]
+    base_timestamp = timestamps[0] if timestamps else -1
+    batch: bytearray = _encode_records(
+        records, BATCH_OVERHEAD, base_offset, base_timestamp, keep_offsets
+    )
+    if codec and records:
+        compressed = compress(codec, memoryview(batch)[BATCH_OVERHEAD:])
+        batch = bytearray(BATCH_OVERHEAD)
+        batch += compressed
+    if last_offset is not None:
+        last_delta = last_offset - base_offset
+    elif keep_offsets:
+        last_delta = records[-1].offset - base_offset
+    else:
+        last_delta = len(records) - 1
+    _HEADER.pack_into(
+        batch,
+        0,
+        base_offset,
+        len(batch) - LENGTH_OVERHEAD,
+        leader_epoch,
+        MAGIC,
+        0,
+        attributes | codec | (TRANSACTIONAL if transactional else 0),
+        last_delta,
+        base_timestamp,
+        max(timestamps, default=-1),
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+    )
+    crc = crc32c.crc32c(memoryview(batch)[ATTRIBUTES_AT:])
+    _UINT32.pack_into(batch, _CRC_AT, crc)
+    return batch
+
+
+def _require_magic(header: BatchHeader) -> None:
+    if header.magic in (0, 1):
+        raise Refused(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            f"message format {header.magic} is not supported, only 2",
+        )
+    if header.magic != MAGIC:
+        raise Refused(ErrorCode.CORRUPT_MESSAGE, f"unknown magic {header.magic}")
+
+
+def _require_codec(header: BatchHeader) -> None:
+    codec = header.attributes & CODEC_MASK
+    if codec > CODEC_MAX:
+        raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"unknown codec {codec}")
+
+
+def _require_intact(view: memoryview, header: BatchHeader) -> None:
+    _require_magic(header)
+    if header.length != len(view) - LENGTH_OVERHEAD:
+        raise Refused(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"batch length {header.length} in {len(view)} bytes of one batch",
+        )
+    if crc32c.crc32c(view[ATTRIBUTES_AT:]) != header.crc:
+        raise Refused(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum does not match")
+
+
+def _why_refused(header: BatchHeader) -> Refused:
+    """Which rule for clients an intact batch breaks (LogValidator in Kafka)."""
+    if header.attributes & CODEC_MASK > CODEC_MAX:
+        return Refused(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"unknown codec {header.attributes & CODEC_MASK}",
+        )
+    if header.count <= 0 or header.count != header.last_offset_delta + 1:
+        return Refused(
+            ErrorCode.INVALID_RECORD,
+            f"{header.count} records over {header.last_offset_delta + 1} offsets",
+        )
+    if header.attributes & APPEND_TIME:
+        return Refused(ErrorCode.INVALID_TIMESTAMP, "clients may not set the append time")
+    if header.attributes & BROKER_BITS:
+        return Refused(ErrorCode.INVALID_RECORD, "clients may not write control batches")
+    return Refused(
+        ErrorCode.INVALID_RECORD,
+        f"producer {header.producer_id} sent sequence {header.base_sequence}",
+    )

@@ -1,0 +1,1 @@
+"""Our messages against an independent implementation of Kafka's own definitions."""
