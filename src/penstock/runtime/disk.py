@@ -1,0 +1,318 @@
+"""The real disk: files as the operating system keeps them.
+
+Owns file descriptors and nothing else. Invariants:
+
+- A `LocalFile` is one inode for as long as it lives, as with POSIX descriptors: it follows
+  renames (of itself and of the directories above it), and it stays readable after it was
+  unlinked or replaced.
+- At most `open_files_max` descriptors are kept, opened when first needed and closed by second
+  chance. A dirty file keeps its descriptor: the kernel reports a failed write-back only to those
+  who had the file open. So the bound is soft while more files than that are dirty at once.
+- A descriptor is closed when the last reference to its `Descriptor` goes, so a thread in the
+  middle of a read can never see its number reused.
+- A file whose sync failed stays failed: the kernel marks the lost pages clean, and a second
+  fdatasync would lie.
+
+Appends and truncations of one file come from one thread at a time; reads and syncs from any. What
+is worth syncing when, and what to do after an error, is for the log to say.
+"""
+
+import contextlib
+import ctypes
+import errno
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from penstock.base.ports import Buffer
+
+BUFFERS_PER_WRITE_MAX = 1024  # IOV_MAX on Linux.
+
+SCRATCH_BYTES = 1 << 20
+"""Cached reads pass through a scratch buffer of this size per thread: os.preadv fills only
+writable buffers, and making a fresh large one for each read costs more than the read."""
+
+_scratch = threading.local()
+_libc = ctypes.CDLL(None, use_errno=True)  # CDLL, not PyDLL: calls release the GIL.
+
+
+class Descriptor:
+    """A file descriptor that closes itself with its last reference."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self.fd)
+
+
+class LocalFile:
+    """One file of a `LocalDisk`. See `penstock.base.ports.File`."""
+
+    __slots__ = (
+        "__weakref__",
+        "_descriptor",
+        "_device",
+        "_disk",
+        "_failed",
+        "_path",
+        "_pinned",
+        "_size",
+        "_synced",
+        "_used",
+        "_writes",
+    )
+
+    def __init__(self, disk: "LocalDisk", path: str, size: int) -> None:
+        self._disk = disk
+        self._path = path
+        self._size = size
+        self._descriptor: Descriptor | None = None
+        self._device = 0
+        self._used = False  # Second chance: seen since the hand last came by.
+        self._pinned = False  # The path no longer leads here: the descriptor must stay.
+        self._failed = False
+        self._writes = 0  # Counts changes; equal to _synced when all of them are durable.
+        self._synced = 0
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def size(self) -> int:
+        return self._size
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        self._writes += 1  # First: a dirty file keeps its descriptor.
+        descriptor = self._descriptor or self._disk._descriptor_of(self)
+        position = self._size
+        total = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
+        if os.pwritev(descriptor.fd, buffers[:BUFFERS_PER_WRITE_MAX], position) != total:
+            self._append_rest(descriptor.fd, b"".join(buffers), position)
+        self._size = position + total
+        return position
+
+    def _append_rest(self, fd: int, data: bytes, position: int) -> None:
+        """After a short write: writes it all again to learn why, and undoes it if that fails."""
+        view = memoryview(data)
+        try:
+            while view:
+                count = os.pwrite(fd, view, position + len(data) - len(view))
+                if count == 0:
+                    raise OSError(errno.EIO, os.strerror(errno.EIO), self._path)
+                view = view[count:]
+        except OSError:
+            os.ftruncate(fd, position)
+            raise
+
+    def read(self, position: int, size: int) -> bytes:
+        descriptor = self._descriptor or self._disk._descriptor_of(self)
+        self._used = True
+        return os.pread(descriptor.fd, size, position)
+
+    def read_cached(self, position: int, size: int) -> bytes | None:
+        descriptor = self._descriptor or self._disk._descriptor_of(self)
+        self._used = True
+        size = min(size, self._size - position)
+        if size > SCRATCH_BYTES:
+            return self._read_cached_in_parts(position, size)
+        if size <= 0:
+            return b""
+        try:
+            scratch = _scratch.view[:size]
+        except AttributeError:  # The first read of this thread.
+            _scratch.view = memoryview(bytearray(SCRATCH_BYTES))
+            scratch = _scratch.view[:size]
+        try:
+            count = os.preadv(descriptor.fd, (scratch,), position, os.RWF_NOWAIT)
+        except OSError as error:
+            # EAGAIN: not in the page cache. EOPNOTSUPP: this file system cannot say (tmpfs).
+            if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP):
+                return None
+            raise
+        return bytes(scratch) if count == size else None
+
+    def _read_cached_in_parts(self, position: int, size: int) -> bytes | None:
+        parts = []
+        for start in range(position, position + size, SCRATCH_BYTES):
+            part = self.read_cached(start, min(SCRATCH_BYTES, position + size - start))
+            if part is None:
+                return None
+            parts.append(part)
+        return b"".join(parts)
+
+    def truncate(self, size: int) -> None:
+        self._writes += 1
+        descriptor = self._descriptor or self._disk._descriptor_of(self)
+        os.ftruncate(descriptor.fd, size)
+        self._size = size
+
+    def sync(self) -> None:
+        if self._failed:
+            raise OSError(errno.EIO, "an earlier sync of this file failed", self._path)
+        writes = self._writes  # Taken before: what is appended meanwhile stays dirty.
+        descriptor = self._descriptor or self._disk._descriptor_of(self)
+        try:
+            os.fdatasync(descriptor.fd)
+        except OSError:
+            self._failed = True
+            raise
+        self._synced = writes
+
+    def close(self) -> None:
+        self._disk._forget(self)
+
+
+class LocalDisk:
+    """The directory trees of this machine. See `penstock.base.ports.Disk`."""
+
+    def __init__(self, *, open_files_max: int = 512) -> None:
+        assert open_files_max > 0
+        self._open_files_max = open_files_max
+        self._lock = threading.Lock()
+        self._files: weakref.WeakSet[LocalFile] = weakref.WeakSet()
+        self._opened: deque[LocalFile] = deque()  # Those with a descriptor: the clock's face.
+        self._file_systems: dict[int, Descriptor] = {}
+
+    @property
+    def open_files(self) -> int:
+        return len(self._opened)
+
+    def open(self, path: str, *, create: bool = False) -> LocalFile:
+        if not create:
+            file = LocalFile(self, path, os.stat(path).st_size)
+        else:
+            descriptor = Descriptor(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+            file = LocalFile(self, path, os.fstat(descriptor.fd).st_size)
+            with self._lock:
+                self._attach(file, descriptor)
+        with self._lock:
+            self._files.add(file)
+        return file
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def listdir(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def mkdir(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, old: str, new: str) -> None:
+        if old == new:
+            return
+        with self._lock:
+            self._pin(new)
+            os.rename(old, new)
+            inside = old + "/"
+            for file in list(self._files):
+                if file._pinned:
+                    continue
+                if file._path == old:
+                    file._path = new
+                elif file._path.startswith(inside):
+                    file._path = new + file._path[len(old) :]
+
+    def unlink(self, path: str) -> None:
+        with self._lock:
+            self._pin(path)
+            os.unlink(path)
+
+    def rmdir(self, path: str) -> None:
+        os.rmdir(path)
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def sync_all(self, path: str) -> None:
+        with self._lock:
+            device = os.stat(path).st_dev
+            anchor = self._file_system(device, path)
+            dirty = [
+                (file, file._writes)
+                for file in self._opened
+                if file._device == device and file._writes != file._synced
+            ]
+        failed = _libc.syncfs(anchor.fd) != 0
+        code = ctypes.get_errno()
+        for file, writes in dirty:
+            if failed:
+                file._failed = True
+            else:
+                file._synced = max(file._synced, writes)
+        if failed:
+            raise OSError(code, os.strerror(code), path)
+
+    def free_bytes(self, path: str) -> int:
+        status = os.statvfs(path)
+        return status.f_bavail * status.f_frsize
+
+    def _file_system(self, device: int, path: str) -> Descriptor:
+        """A descriptor kept for syncfs, which reports only errors since that one was opened."""
+        anchor = self._file_systems.get(device)
+        if anchor is None:
+            directory = path if os.path.isdir(path) else os.path.dirname(path) or "."
+            anchor = Descriptor(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            self._file_systems[device] = anchor
+        return anchor
+
+    def _descriptor_of(self, file: LocalFile) -> Descriptor:
+        with self._lock:
+            descriptor = file._descriptor
+            if descriptor is None:
+                if file._pinned or file not in self._files:
+                    raise OSError(errno.EBADF, "the file was closed", file._path)
+                descriptor = Descriptor(os.open(file._path, os.O_RDWR | os.O_CLOEXEC))
+                self._attach(file, descriptor)
+            return descriptor
+
+    def _attach(self, file: LocalFile, descriptor: Descriptor) -> None:
+        file._device = os.fstat(descriptor.fd).st_dev
+        self._file_system(file._device, file._path)
+        for _ in range(2 * len(self._opened)):
+            if len(self._opened) < self._open_files_max:
+                break
+            self._advance_hand()
+        file._descriptor = descriptor
+        file._used = True
+        self._opened.append(file)
+
+    def _advance_hand(self) -> None:
+        """Closes the file under the hand unless it was used since, is dirty or is pinned."""
+        file = self._opened.popleft()
+        if file._used or file._pinned or file._writes != file._synced:
+            file._used = False
+            self._opened.append(file)
+        else:
+            file._descriptor = None
+
+    def _pin(self, path: str) -> None:
+        """Makes the files at `path` keep their inode: the path is about to lead elsewhere."""
+        for file in list(self._files):
+            if file._path == path and not file._pinned:
+                if file._descriptor is None:
+                    with contextlib.suppress(FileNotFoundError):
+                        self._attach(file, Descriptor(os.open(path, os.O_RDWR | os.O_CLOEXEC)))
+                file._pinned = True
+
+    def _forget(self, file: LocalFile) -> None:
+        with self._lock:
+            self._files.discard(file)
+            file._descriptor = None
+            with contextlib.suppress(ValueError):
+                self._opened.remove(file)

@@ -1,0 +1,33 @@
+"""One process for each data directory, enforced by the operating system.
+
+The lock goes with the process, however it ends, so there is nothing stale to clean up.
+"""
+
+import fcntl
+import os
+
+
+class InUse(Exception):
+    """Another process holds the directory."""
+
+
+class DirectoryLock:
+    """An exclusive lock on a directory, held until `release` or the end of the process."""
+
+    def __init__(self, directory: str) -> None:
+        os.makedirs(directory, exist_ok=True)
+        self._fd = os.open(f"{directory}/lock", os.O_CREAT | os.O_RDWR, 0o644)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(self._fd, 32).decode(errors="replace").strip()
+            os.close(self._fd)
+            who = f"process {holder}" if holder.isdigit() else "another process"
+            raise InUse(
+                f"{directory} is in use by {who}; stop it, or choose another --data directory"
+            ) from None
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        os.close(self._fd)

@@ -1,0 +1,16 @@
+"""Randomness from the operating system: ids and salts must not be guessable."""
+
+import os
+import random
+
+
+class SystemRandom:
+    def __init__(self) -> None:
+        self._jitter = random.Random()
+
+    def random_bytes(self, count: int) -> bytes:
+        return os.urandom(count)
+
+    def uniform(self, low: float, high: float) -> float:
+        """For jitter only; cheap rather than unguessable."""
+        return self._jitter.uniform(low, high)

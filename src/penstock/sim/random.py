@@ -1,0 +1,14 @@
+"""Randomness from the seed: the same seed gives the same ids, salts and jitter."""
+
+import random
+
+
+class SimRandom:
+    def __init__(self, seed: int) -> None:
+        self._rng = random.Random(seed)
+
+    def random_bytes(self, count: int) -> bytes:
+        return self._rng.randbytes(count)
+
+    def uniform(self, low: float, high: float) -> float:
+        return self._rng.uniform(low, high)

@@ -1,0 +1,106 @@
+"""`ThreadWorkers`: results, errors, order, bounds."""
+
+import asyncio
+import threading
+
+import pytest
+
+from penstock.base.errors import Refused
+from penstock.runtime.workers import ThreadWorkers
+
+
+def test_work_runs_in_another_thread_and_its_result_comes_back() -> None:
+    async def main() -> None:
+        workers = ThreadWorkers(2)
+        here = threading.get_ident()
+        assert await workers.run(threading.get_ident) != here
+        assert await workers.run(int, "ff", base=16) == 255
+        workers.close()
+
+    asyncio.run(main())
+
+
+def test_an_error_belongs_to_whoever_awaits() -> None:
+    async def main() -> None:
+        workers = ThreadWorkers(1)
+        with pytest.raises(ZeroDivisionError):
+            await workers.run(divmod, 1, 0)
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await workers.run(next, iter(()))
+        assert await workers.run(abs, -1) == 1
+        workers.close()
+
+    asyncio.run(main())
+
+
+def test_one_thread_keeps_the_order() -> None:
+    async def main() -> None:
+        workers = ThreadWorkers(1)
+        done: list[int] = []
+        futures = [workers.run(done.append, i) for i in range(200)]
+        await asyncio.gather(*futures)
+        assert done == list(range(200))
+        workers.close()
+
+    asyncio.run(main())
+
+
+def test_no_more_threads_start_than_are_allowed_or_needed() -> None:
+    async def main() -> None:
+        workers = ThreadWorkers(3, name="few")
+        for _ in range(5):
+            await workers.run(abs, 1)
+        names = [t.name for t in threading.enumerate() if t.name.startswith("penstock-few")]
+        assert len(names) == 1, "one after another needs one thread"
+        barrier = threading.Barrier(3)
+        await asyncio.gather(*[workers.run(barrier.wait) for _ in range(9)])
+        names = [t.name for t in threading.enumerate() if t.name.startswith("penstock-few")]
+        assert len(names) == 3
+        workers.close()
+
+    asyncio.run(main())
+
+
+def test_beyond_the_bound_work_is_refused_and_room_comes_back() -> None:
+    async def main() -> None:
+        workers = ThreadWorkers(1, waiting_max=2)
+        gate = threading.Event()
+        first, second = workers.run(gate.wait), workers.run(abs, -2)
+        with pytest.raises(Refused):
+            workers.run(abs, -3)
+        gate.set()
+        assert await first
+        assert await second == 2
+        assert await workers.run(abs, -3) == 3
+        workers.close()
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_call_does_not_disturb_the_others() -> None:
+    async def main() -> None:
+        workers = ThreadWorkers(1)
+        gate = threading.Event()
+        first, second = workers.run(gate.wait), workers.run(abs, -2)
+        first.cancel()
+        gate.set()
+        assert await second == 2
+        assert first.cancelled()
+        workers.close()
+
+    asyncio.run(main())
+
+
+def test_closing_finishes_what_was_queued() -> None:
+    done: list[int] = []
+
+    async def main() -> None:
+        workers = ThreadWorkers(2)
+        futures = [workers.run(done.append, i) for i in range(50)]
+        workers.close()
+        with pytest.raises(Refused):
+            workers.run(abs, 1)
+        await asyncio.gather(*futures)
+
+    asyncio.run(main())
+    assert sorted(done) == list(range(50))
