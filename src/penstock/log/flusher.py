@@ -1,0 +1,124 @@
+"""Group commit: one sync for everything that was appended since the last one.
+
+`mark(log)` after an append. While there are dirty logs, one flush at a time runs in a worker: it
+takes the end offset of each dirty log, syncs the files, and only then are those offsets durable
+and the owners told (`Log.on_durable`). What is appended meanwhile is covered by the next flush.
+With more than `SYNC_ALL_FILES` files, one sync of the whole file system is cheaper.
+
+A file that was created is durable only with its directory, so a log with a new segment needs both.
+Caches and checkpoints are written after the sync: a checkpoint never promises what is not there.
+
+A failed sync is never repeated: the kernel has dropped the pages and a second sync would succeed
+without them. Every log of that flush goes offline, unacknowledged, and `fail` is called.
+
+The worker touches the files handed to it and nothing else of a log.
+"""
+
+import asyncio
+import errno
+from collections.abc import Callable
+
+from penstock.base.ports import Disk, Workers
+from penstock.log import store
+from penstock.log.checkpoint import Flush
+from penstock.log.log import Log
+
+SYNC_ALL_FILES = 32
+
+
+class Flusher:
+    def __init__(self, disk: Disk, workers: Workers, fail: Callable[[OSError], None]) -> None:
+        self._disk = disk
+        self._workers = workers
+        self._fail = fail
+        self._dirty: list[Log] = []
+        self._task: asyncio.Task[None] | None = None
+        self.flushes = 0
+        self.files_synced = 0
+
+    def mark(self, log: Log) -> None:
+        """Notes that `log` has something to sync. Cheap when that is already known."""
+        if log.marked or not log.is_dirty:
+            return
+        log.marked = True
+        self._dirty.append(log)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task.add_done_callback(_reveal)
+
+    @property
+    def is_idle(self) -> bool:
+        return self._task is None
+
+    async def drain(self) -> None:
+        """Returns when everything marked so far, and meanwhile, has been synced."""
+        while self._task is not None:
+            await asyncio.shield(self._task)
+
+    async def settle(self, log: Log) -> None:
+        """Returns when no flush of `log` is running or due."""
+        while log.flushing or log.marked:
+            task = self._task
+            assert task is not None
+            await asyncio.shield(task)
+
+    async def _run(self) -> None:
+        try:
+            while self._dirty:
+                dirty, self._dirty = self._dirty, []
+                await self._flush(dirty)
+        finally:
+            self._task = None
+
+    async def _flush(self, dirty: list[Log]) -> None:
+        flushes = []
+        for log in dirty:
+            log.marked = False
+            if log.offline is None:
+                flushes.append(log.begin_flush())
+        try:
+            await self._workers.run(sync, self._disk, flushes)
+        except OSError as error:
+            for flush in flushes:
+                flush.log.fail(f"sync failed: {error}")
+            self._fail(error)
+            return
+        self.flushes += 1
+        self.files_synced += sum(len(flush.files) for flush in flushes)
+        for flush in flushes:
+            flush.log.mark_durable(flush)
+
+
+def sync(disk: Disk, flushes: list[Flush]) -> None:
+    """The work of one group commit. Blocks."""
+    if sum(len(flush.files) for flush in flushes) > SYNC_ALL_FILES:
+        for directory in dict.fromkeys(store.parent(flush.log.path) for flush in flushes):
+            disk.sync_all(directory)
+    else:
+        for flush in flushes:
+            for file in flush.files:
+                file.sync()
+            if flush.directory is not None:
+                disk.sync_dir(flush.directory)
+    for flush in flushes:
+        try:
+            _write_down(disk, flush)
+        except OSError as error:
+            # A full disk costs the next start a longer scan; the data itself is synced.
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+
+
+def _write_down(disk: Disk, flush: Flush) -> None:
+    for path, body in flush.caches:
+        store.write_cache(disk, path, body)
+    if flush.checkpoint is not None:
+        store.write_durably(disk, store.join(flush.log.path, store.CHECKPOINT), flush.checkpoint)
+    for path in flush.obsolete:
+        store.remove(disk, path)
+
+
+def _reveal(task: "asyncio.Task[None]") -> None:
+    """Lets the loop's exception handler see a bug; a cancelled flusher is none."""
+    if not task.cancelled():
+        task.result()

@@ -1,0 +1,46 @@
+"""What an interrupted process left in a log directory, and what becomes of it at the next start.
+
+- `.tmp`, `.deleted`, `.cleaned`: never finished or already retired. Removed.
+- `.swap`: compaction had finished and synced its work, and was about to put it in place. The
+  segments it replaces are removed and it takes its name, as would have happened. Doing so again
+  after another interruption is harmless.
+"""
+
+from penstock.base.ports import Disk
+from penstock.log import store
+from penstock.log.segment import Segment
+
+REMOVED = (store.TEMPORARY, store.DELETED, store.CLEANED)
+
+
+def tidy(disk: Disk, path: str, names: list[str]) -> list[str]:
+    """The names that are left. Blocks, and is durable when something was changed."""
+    swaps = [name for name in names if name.endswith(store.LOG + store.SWAP)]
+    doomed = [name for name in names if name.endswith(REMOVED)]
+    if not swaps and not doomed:
+        return names
+    for name in doomed:
+        store.remove(disk, store.join(path, name))
+    for name in swaps:
+        _finish_swap(disk, path, name)
+    disk.sync_dir(path)
+    return disk.listdir(path)
+
+
+def _finish_swap(disk: Disk, path: str, name: str) -> None:
+    final = name[: -len(store.SWAP)]
+    base_offset = store.offset_in(final, store.LOG)
+    if base_offset is None:
+        return
+    swap_path = store.join(path, name)
+    segment = Segment(disk, path, base_offset, disk.open(swap_path), 0)
+    end_offset = base_offset
+    for _, header in segment.headers():
+        end_offset = header.next_offset
+    segment.file.close()
+    for other in disk.listdir(path):
+        for suffix in (*store.CACHES, store.LOG):
+            offset = store.offset_in(other, suffix)
+            if offset is not None and base_offset <= offset < max(end_offset, base_offset + 1):
+                store.remove(disk, store.join(path, other))
+    disk.rename(swap_path, store.join(path, final))

@@ -1,0 +1,464 @@
+"""One partition's log: an ordered list of segments, the last of which is appended to.
+
+Owns the offsets: `start_offset` (first readable), `durable_offset` (synced, or written where the
+config says page cache), `end_offset` (next to be given). What is committed is for the partition
+above to say. One event loop owns a log; only the calls that say so may block on the disk.
+
+Life of a batch: `append` stamps base offset and leader epoch into it, writes it with one system
+call and updates the indexes; `flusher.Flusher` syncs it and calls `mark_durable`; `locate` finds
+it again. `recovery` brings a directory back to a log; `retention` and `compaction` remove.
+
+Disk errors:
+- ENOSPC on append: nothing of the batch is left in the file, OSError goes to the caller, and the
+  log goes on when there is room again.
+- Any other error of an append, and any failed sync: the log goes offline. What the file holds is
+  no longer known, so it is neither read nor written until the process starts again.
+- Damage found below the durable point: `quarantine`, which is offline with the reason. The files
+  are left as they are, for a peer's copy to replace.
+An offline log refuses everything with KAFKA_STORAGE_ERROR.
+"""
+
+import errno
+from collections.abc import Callable
+from typing import NamedTuple
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.ports import Disk
+from penstock.log import checkpoint, reading, recovery, retention, store, truncation
+from penstock.log.checkpoint import Flush
+from penstock.log.config import LogConfig
+from penstock.log.producers import Producers
+from penstock.log.recovery import CleanState, Recovered
+from penstock.log.retention import Removal
+from penstock.log.segment import RELATIVE_OFFSET_MAX, AbortedTxn, Segment
+from penstock.log.span import Span
+from penstock.wire.markers import Marker, decode_marker
+from penstock.wire.records import CONTROL, BatchHeader, stamp
+
+__all__ = ["AbortedTxn", "Appended", "CleanState", "Flush", "Log", "LogConfig", "Removal", "Span"]
+
+SEGMENTS_LOADED_MAX = 4
+"""Sealed segments whose index stays in memory, per log."""
+
+
+class Appended(NamedTuple):
+    base_offset: int
+    last_offset: int
+    duplicate: bool = False
+    """An idempotent retry: the offsets are those of the first time, nothing was appended."""
+
+
+class Log:
+    __slots__ = (
+        "_epoch",
+        "_loaded",
+        "_prepared",
+        "_since_ms",
+        "changed",
+        "checkpoint_bytes",
+        "checkpoint_due",
+        "config",
+        "dir_dirty",
+        "disk",
+        "durable_offset",
+        "end_offset",
+        "epochs",
+        "flushing",
+        "marked",
+        "new_snapshots",
+        "offline",
+        "on_durable",
+        "path",
+        "producers",
+        "segments",
+        "snapshots",
+        "start_offset",
+        "synced_offset",
+        "unsynced",
+    )
+
+    def __init__(self, disk: Disk, path: str, config: LogConfig, parts: Recovered) -> None:
+        self.disk = disk
+        self.path = path
+        self.config = config
+        self.segments = parts.segments
+        self.start_offset = parts.start_offset
+        self.end_offset = parts.end_offset
+        self.durable_offset = parts.end_offset
+        self.epochs = parts.epochs
+        self.producers = parts.producers
+        self.offline = parts.offline
+        """Why this log is not used any more."""
+        self.on_durable: Callable[[], None] | None = None
+        """Set by the owner: called on the loop each time `durable_offset` has advanced."""
+
+        self._epoch = parts.epochs.latest
+        self._prepared = False  # The active segment is ready to be appended to.
+        self._since_ms = 0  # When the active segment got its first batch from this process.
+        self._loaded: list[Segment] = []
+
+        # What there is to flush, checkpoint and write at the close.
+        self.marked = False
+        self.flushing = False
+        self.synced_offset = parts.end_offset
+        self.unsynced: list[Segment] = []
+        """Sealed since the last flush."""
+        self.dir_dirty = parts.dir_dirty
+        self.checkpoint_bytes = parts.segments.size_bytes
+        self.checkpoint_due = False
+        self.snapshots = parts.snapshots
+        self.new_snapshots: list[tuple[int, bytes]] = []
+        self.changed = not parts.is_clean
+
+    @staticmethod
+    def open(
+        disk: Disk, path: str, config: LogConfig, now_ms: int, clean: CleanState | None = None
+    ) -> "Log":
+        """Blocks: call it through Workers. Without a clean state the tail is scanned."""
+        return Log(disk, path, config, recovery.open_directory(disk, path, config, now_ms, clean))
+
+    # Appending.
+
+    def append(
+        self,
+        batch: memoryview,
+        header: BatchHeader,
+        leader_epoch: int,
+        now_ms: int,
+        *,
+        transaction_version: int = 0,
+    ) -> Appended:
+        """Appends one checked batch as the leader. The batch is stamped in place."""
+        base_offset = self.end_offset
+        if header.producer_id < 0:
+            stamp(batch, base_offset, leader_epoch)
+            self._write(batch, header, base_offset, leader_epoch, now_ms)
+        elif header.attributes & CONTROL:
+            self.require_online()
+            marker = decode_marker(batch)
+            if marker is not None:
+                self.producers.check_marker(header, marker, transaction_version)
+            stamp(batch, base_offset, leader_epoch)
+            self._write(batch, header, base_offset, leader_epoch, now_ms)
+            self._note_marker(header, marker, base_offset)
+        else:
+            if self.offline is not None:
+                self.require_online()
+            repeated = self.producers.check(header)
+            if repeated is not None:
+                _, _, first_offset, last_offset, _ = repeated
+                return Appended(first_offset, last_offset, True)
+            stamp(batch, base_offset, leader_epoch)
+            self._write(batch, header, base_offset, leader_epoch, now_ms)
+            self.producers.apply(header, base_offset)
+        return Appended(base_offset, self.end_offset - 1)
+
+    def append_replica(self, view: memoryview, now_ms: int) -> int:
+        """Appends whole batches fetched from the leader, as they are; the number of bytes taken.
+
+        They are checked here. Refuses with CORRUPT_MESSAGE what is damaged or goes back before
+        `end_offset`; batches before that stay appended. A partial one at the end is left out.
+        """
+        return truncation.append_replica(self, view, now_ms)
+
+    def append_as_is(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
+        """Appends one checked batch with the offset and the epoch that it already has."""
+        self._write(batch, header, header.base_offset, header.leader_epoch, now_ms)
+        if header.producer_id < 0:
+            return
+        if header.attributes & CONTROL:
+            marker = decode_marker(batch) if header.count else None
+            self._note_marker(header, marker, header.base_offset)
+        else:
+            self.producers.apply(header, header.base_offset)
+
+    def _write(
+        self,
+        batch: memoryview,
+        header: BatchHeader,
+        base_offset: int,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> None:
+        """Rolls if need be and writes: every attribute looked up here is paid for per batch."""
+        if self.offline is not None or not self._prepared:
+            self._prepare()
+        last_offset = base_offset + header.last_offset_delta
+        timestamp = header.max_timestamp
+        active = self.segments.active
+        config = self.config
+        first = active.first_timestamp
+        if not active.size:
+            self._since_ms = now_ms
+        elif (
+            active.size + len(batch) > config.segment_bytes
+            or (timestamp - first if first >= 0 else now_ms - self._since_ms) > config.segment_ms
+            or last_offset - active.base_offset > RELATIVE_OFFSET_MAX
+            or active.index_bytes >= config.segment_index_bytes
+        ):
+            self.roll()
+            self._since_ms = now_ms
+            active = self.segments.active
+        if leader_epoch != self._epoch:
+            self.begin_epoch(leader_epoch, base_offset)
+        try:
+            active.append(batch, base_offset, last_offset, timestamp)
+        except OSError as error:
+            self._write_failed(error)
+            raise
+        self.end_offset = last_offset + 1
+        if config.page_cache:
+            self.durable_offset = last_offset + 1
+
+    def _note_marker(self, header: BatchHeader, marker: Marker | None, offset: int) -> None:
+        aborted = self.producers.apply_marker(header, marker, offset)
+        # When the earlier ones are not known, a replay will find this one, too.
+        known = self.segments.active.aborted
+        if aborted is not None and known is not None:
+            known.append(aborted)
+
+    def begin_epoch(self, epoch: int, start_offset: int | None = None) -> None:
+        """Writes down that `epoch` begins at the end offset. Blocks when it is a new one.
+
+        A new leader calls it through Workers before it takes writes; `append` does otherwise.
+        """
+        self.require_online()
+        if epoch < self.epochs.latest:
+            raise Refused(
+                ErrorCode.FENCED_LEADER_EPOCH, f"epoch {epoch} after {self.epochs.latest}"
+            )
+        if self.epochs.begin(epoch, self.end_offset if start_offset is None else start_offset):
+            self.write_epochs()
+        self._epoch = epoch
+
+    def write_epochs(self) -> None:
+        path = store.join(self.path, store.LEADER_EPOCHS)
+        try:
+            store.write_durably(self.disk, path, self.epochs.encode())
+        except OSError as error:
+            self.fail(f"the leader epochs could not be written: {error}")
+            raise
+
+    def _write_failed(self, error: OSError) -> None:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            self.fail(f"a write failed: {error}")
+
+    def _prepare(self) -> None:
+        """Before the first append: the active segment must know its index."""
+        self.require_online()
+        self.segments.active.load()
+        self._prepared = True
+        self.changed = True
+
+    def roll(self) -> None:
+        """Seals the active segment and starts one at the end offset. Nothing to do when empty."""
+        if not self._prepared:
+            self._prepare()
+        sealed = self.segments.active
+        if sealed.base_offset == self.end_offset:
+            return
+        interval = self.config.index_interval_bytes
+        try:
+            active = Segment.create(self.disk, self.path, self.end_offset, interval)
+        except OSError as error:
+            self._write_failed(error)
+            raise
+        self.take_snapshot()
+        sealed.drop_tail()
+        self.unsynced.append(sealed)
+        self.segments.add(active)
+        self.dir_dirty = True
+        self.keep_loaded(sealed)
+
+    def take_snapshot(self) -> None:
+        """Notes the producers as they are now, to be written by the next flush."""
+        offset = self.end_offset
+        if offset not in self.snapshots:
+            self.producers.end_offset = offset
+            self.snapshots.append(offset)
+            self.new_snapshots.append((offset, self.producers.encode()))
+
+    # Durability: see `flusher` and `checkpoint`.
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether a flush has something to do."""
+        if self.unsynced or self.checkpoint_due:
+            return True
+        return self.synced_offset < self.end_offset and not self.config.page_cache
+
+    def begin_flush(self) -> Flush:
+        """What is to be synced and written so that everything up to here is durable."""
+        assert not self.flushing, "one flush at a time"
+        flush = checkpoint.plan_flush(self)
+        if flush.checkpoint is not None:
+            self.checkpoint_bytes = self.segments.size_bytes
+            self.checkpoint_due = False
+            self.new_snapshots = []
+            self.unsynced = []
+        self.dir_dirty = False
+        self.flushing = True
+        return flush
+
+    def mark_durable(self, flush: Flush) -> None:
+        """Called on the loop when everything in `flush` is on disk."""
+        self.flushing = False
+        if self.offline is not None:
+            return
+        if flush.offset > self.synced_offset:
+            self.synced_offset = flush.offset
+        if flush.offset > self.durable_offset:
+            self.durable_offset = flush.offset
+            if self.on_durable is not None:
+                self.on_durable()
+
+    def sync(self) -> None:
+        """Makes everything durable now. Blocks; for closing and cutting, not for serving."""
+        assert not self.flushing, "a flush is already running"
+        try:
+            for segment in [*self.unsynced, self.segments.active]:
+                segment.file.sync()
+            self.disk.sync_dir(self.path)
+        except OSError as error:
+            self.fail(f"sync failed: {error}")
+            raise
+        self.dir_dirty = False
+        self.synced_offset = self.durable_offset = self.end_offset
+
+    def fail(self, reason: str) -> None:
+        """Takes the log offline for good."""
+        if self.offline is None:
+            self.offline = reason
+
+    def quarantine(self, reason: str) -> None:
+        """Takes the log offline because its files are damaged; they are left as they are."""
+        self.fail(reason)
+
+    def require_online(self) -> None:
+        if self.offline is not None:
+            raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, self.offline)
+
+    # Reading: see `span`, and `reading` for what needs more than a position.
+
+    def locate(self, offset: int, bytes_max: int, limit_offset: int) -> Span | None:
+        """The bytes from `offset` on, below `limit_offset`; None when there is nothing to read.
+
+        At least one whole batch, whatever `bytes_max` is. `limit_offset` must be the start of a
+        batch or the end of the log: a high watermark or a last stable offset.
+        """
+        if self.offline is not None:
+            self.require_online()
+        end_offset = self.end_offset
+        if not self.start_offset <= offset <= end_offset:
+            raise Refused(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is not in {self.start_offset}..{end_offset}",
+            )
+        if limit_offset > end_offset:
+            limit_offset = end_offset
+        if offset >= limit_offset:
+            return None
+        segment = self.segments.active
+        if segment.in_tail(offset):
+            position, end = segment.tail_floor(offset)
+            limit = segment.size
+            if limit_offset != end_offset:
+                limit = segment.tail_ceiling(limit_offset)
+            end = min(max(end, position + bytes_max), limit)
+            return Span(segment, offset, bytes_max, limit_offset, position, end)
+        if offset >= segment.base_offset:
+            segment.load()
+        else:
+            segment = self.segments.floor(offset)
+            self.keep_loaded(segment)
+        return Span(segment, offset, bytes_max, limit_offset)
+
+    def keep_loaded(self, segment: Segment) -> None:
+        """Lets go of the indexes of all sealed segments but those used last."""
+        loaded = self._loaded
+        if loaded and loaded[-1] is segment:
+            return
+        if segment in loaded:
+            loaded.remove(segment)
+        loaded.append(segment)
+        if len(loaded) > SEGMENTS_LOADED_MAX:
+            oldest = loaded.pop(0)
+            if oldest not in self.unsynced:
+                oldest.forget()
+
+    @property
+    def size_bytes(self) -> int:
+        return self.segments.size_bytes
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        """The last epoch at or below `epoch` and where it ended; (-1, -1) when not known here."""
+        self.require_online()
+        return self.epochs.end(epoch, self.end_offset)
+
+    def offset_for_time(self, timestamp: int) -> tuple[int, int, int] | None:
+        """Offset, timestamp and epoch of the first record not older than `timestamp`. Blocks."""
+        self.require_online()
+        return reading.offset_for_time(self, timestamp)
+
+    def max_timestamp(self) -> tuple[int, int, int] | None:
+        """Offset, timestamp and epoch of the first record with the largest timestamp. Blocks."""
+        self.require_online()
+        return reading.max_timestamp(self)
+
+    # Transactions.
+
+    def first_unstable_offset(self, high_watermark: int) -> int:
+        """-1 when every transaction that began below the high watermark also ended below it."""
+        first = self.producers.first_unstable_offset(high_watermark)
+        return max(first, self.start_offset) if first >= 0 else first
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Up to where a read_committed consumer may read."""
+        first = self.first_unstable_offset(high_watermark)
+        return min(first, high_watermark) if first >= 0 else high_watermark
+
+    def aborted(self, from_offset: int, to_offset: int) -> list[AbortedTxn]:
+        """The aborted transactions with records in [from, to), oldest marker first. May block."""
+        self.require_online()
+        return reading.aborted(self, from_offset, to_offset)
+
+    # Removing.
+
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Cuts everything from `offset` on. Blocks: durable when it returns. Not while a flush
+        of this log runs: await `Flusher.settle` first."""
+        self.require_online()
+        truncation.truncate_to(self, offset, now_ms)
+
+    def start_over(self, offset: int) -> None:
+        """Empties the log; it goes on at `offset`. As `truncate_to` otherwise."""
+        self.require_online()
+        truncation.start_over(self, offset)
+
+    def reset(self, start_offset: int, end_offset: int, producers: Producers) -> None:
+        """After a cut: what is left is durable."""
+        self.start_offset = start_offset
+        self.end_offset = self.synced_offset = self.durable_offset = end_offset
+        self.producers = producers
+        self.unsynced = []
+        self.new_snapshots = []
+        self._loaded = []
+        self._prepared = False
+        self.changed = True
+        self._epoch = self.epochs.latest
+
+    def delete_before(self, offset: int) -> None:
+        """Moves the start offset up (DeleteRecords); durable with the next flush of this log."""
+        self.require_online()
+        retention.delete_before(self, offset)
+
+    def retain(self, now_ms: int, bound: int) -> list[Removal]:
+        """Retires the segments that retention says, none above `bound`; for `retention.purge`."""
+        self.require_online()
+        return retention.retain(self, now_ms, bound)
+
+    def close(self) -> CleanState | None:
+        """Syncs everything and writes the caches. Blocks. None when offline: not clean."""
+        if self.offline is not None:
+            return None
+        return checkpoint.close_log(self)

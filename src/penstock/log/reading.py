@@ -1,0 +1,79 @@
+"""Answers that need more than a position: by time, and which transactions were aborted.
+
+All of these look into files and some decode a batch: they block, and are for Workers. They only
+read; a segment that goes away meanwhile stays readable through its file.
+"""
+
+from typing import TYPE_CHECKING
+
+from penstock.log import replay
+from penstock.log.segment import AbortedTxn, Segment
+from penstock.wire.records import BatchHeader, Column, decode
+
+if TYPE_CHECKING:
+    from penstock.log.log import Log
+
+TIMES = Column.OFFSETS | Column.TIMESTAMPS
+
+
+def offset_for_time(log: "Log", timestamp: int) -> tuple[int, int, int] | None:
+    """Offset, timestamp and leader epoch of the first record at or after `timestamp`."""
+    start_offset = log.start_offset
+    for segment in log.segments.since(start_offset):
+        if segment.size and segment.summary().max_timestamp >= timestamp:
+            found = _first_at(segment, timestamp, start_offset)
+            if found is not None:
+                return found
+    return None
+
+
+def max_timestamp(log: "Log") -> tuple[int, int, int] | None:
+    """Offset, timestamp and leader epoch of the first record with the largest timestamp."""
+    best: Segment | None = None
+    for segment in log.segments.since(log.start_offset):
+        if segment.size and (
+            best is None or segment.summary().max_timestamp > best.summary().max_timestamp
+        ):
+            best = segment
+    if best is None or best.max_timestamp < 0:
+        return None
+    return _first_at(best, best.max_timestamp, log.start_offset)
+
+
+def _first_at(segment: Segment, timestamp: int, start_offset: int) -> tuple[int, int, int] | None:
+    indexed = segment.peek()
+    assert indexed.index is not None
+    assert indexed.times is not None
+    # Records before an entry of the time index are no newer than its timestamp.
+    from_offset = indexed.times.floor(timestamp)
+    for position, header in segment.headers(indexed.index.floor(from_offset)):
+        if header.max_timestamp < timestamp or header.last_offset < start_offset:
+            continue
+        found = _first_in(segment, position, header, timestamp, start_offset)
+        if found is not None:
+            return found
+    return None
+
+
+def _first_in(
+    segment: Segment, position: int, header: BatchHeader, timestamp: int, start_offset: int
+) -> tuple[int, int, int] | None:
+    columns = decode(segment.read_batch(position, header), columns=TIMES)
+    for offset, record_timestamp in zip(columns.offsets, columns.timestamps, strict=True):
+        if record_timestamp >= timestamp and offset >= start_offset:
+            return offset, record_timestamp, header.leader_epoch
+    return None
+
+
+def aborted(log: "Log", from_offset: int, to_offset: int) -> list[AbortedTxn]:
+    found = []
+    for segment in log.segments.since(from_offset):
+        known = segment.aborted
+        if known is None:
+            known = replay.rebuild_aborted(log.disk, log.path, log.segments, log.snapshots, segment)
+        for txn in known:
+            if txn.last_offset >= from_offset and txn.first_offset < to_offset:
+                found.append(txn)
+            if txn.last_stable_offset >= to_offset:
+                return found
+    return found

@@ -1,0 +1,320 @@
+"""From a directory back to a log, after a clean stop or without one.
+
+After a clean stop nothing is scanned: the state the node kept is compared with the files' names
+and sizes, and believed when they agree. Otherwise (RELIABILITY 3.4):
+
+- The checkpoint says up to where everything was durable: the recovery point. From there on every
+  batch is checked: length, magic, CRC, offsets and leader epochs that do not go back. The first
+  bad one is a torn tail: the file is cut there, later segments go, and what is left is synced
+  before it counts as durable. A tail of zeros is as bad as any other.
+- Below the recovery point nothing may be missing. What is, or cannot be read, raises Corrupt: the
+  log opens offline and its files are left alone, for a peer to repair. Bodies there are checked
+  when first read (`span`).
+- A log without a checkpoint is young: all of it may be torn. An unreadable checkpoint is damage:
+  then only the last segment may be torn.
+
+Producers come back from the newest good snapshot at or below the recovery point, and a replay of
+the batch headers after it; without one, from the headers of the whole log. Leader epochs come from
+their file, or likewise.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.base.errors import Corrupt, Refused
+from penstock.base.ports import Disk
+from penstock.log import epochs as epoch_file
+from penstock.log import leftovers, store
+from penstock.log.config import LogConfig
+from penstock.log.epochs import Epochs
+from penstock.log.producers import Producers
+from penstock.log.replay import rebuild_epochs, rebuild_producers
+from penstock.log.segment import Segment, Summary
+from penstock.log.segments import Segments
+from penstock.wire.records import (
+    BATCH_OVERHEAD,
+    LENGTH_OVERHEAD,
+    BatchHeader,
+    check_stored,
+    read_header,
+)
+
+SCAN_BYTES = 1024 * 1024
+
+
+class SegmentState(NamedTuple):
+    base_offset: int
+    size: int
+    summary: Summary
+
+
+@dataclass(frozen=True, slots=True)
+class CleanState:
+    """What a clean stop knows of a log. The node keeps those of all its logs in one file."""
+
+    start_offset: int
+    end_offset: int
+    segments: tuple[SegmentState, ...]
+    producers: int
+    """How many; with none there is no snapshot to read."""
+
+
+@dataclass(slots=True)
+class Recovered:
+    """The parts of a log, ready to be put together."""
+
+    segments: Segments
+    start_offset: int
+    end_offset: int
+    epochs: Epochs
+    producers: Producers
+    snapshots: list[int]
+    dir_dirty: bool = False
+    is_clean: bool = False
+    offline: str | None = None
+
+
+def open_directory(
+    disk: Disk, path: str, config: LogConfig, now_ms: int, clean: CleanState | None
+) -> Recovered:
+    """Blocks. Damage below the recovery point makes a log that is offline, not an exception."""
+    names = disk.listdir(path)
+    if not names:
+        disk.mkdir(path)
+        disk.sync_dir(store.parent(path))
+    names = leftovers.tidy(disk, path, names)
+    segments = [
+        Segment.open(disk, path, base_offset, config.index_interval_bytes)
+        for base_offset in store.offsets_in(names, store.LOG)
+    ]
+    snapshots = store.offsets_in(names, store.SNAPSHOT)
+    if clean is not None and _agrees(clean, segments):
+        return _believe(disk, path, config, now_ms, clean, segments, snapshots)
+    try:
+        return _recover(disk, path, config, now_ms, segments, snapshots)
+    except Corrupt as damage:
+        return _quarantined(disk, path, config, segments, str(damage))
+
+
+def _agrees(clean: CleanState, segments: Sequence[Segment]) -> bool:
+    return [(state.base_offset, state.size) for state in clean.segments] == [
+        (segment.base_offset, segment.size) for segment in segments
+    ] and bool(segments)
+
+
+def _believe(
+    disk: Disk,
+    path: str,
+    config: LogConfig,
+    now_ms: int,
+    clean: CleanState,
+    segments: Sequence[Segment],
+    snapshots: list[int],
+) -> Recovered:
+    for segment, state in zip(segments, clean.segments, strict=True):
+        segment.believe(state.summary)
+    held = Segments(segments)
+    end_offset = clean.end_offset
+    try:
+        epochs = epoch_file.read(disk, path)
+        if epochs is None:
+            epochs = rebuild_epochs(held)
+        if clean.producers:
+            producers = rebuild_producers(
+                disk, path, held, snapshots, end_offset, end_offset, config.producer_expiration_ms
+            )
+        else:
+            producers = Producers(config.producer_expiration_ms)
+            producers.end_offset = end_offset
+    except Corrupt as damage:
+        return _quarantined(disk, path, config, segments, str(damage))
+    producers.expire(now_ms)
+    epochs.truncate_start(clean.start_offset)
+    return Recovered(
+        held, clean.start_offset, end_offset, epochs, producers, snapshots, is_clean=True
+    )
+
+
+def _recover(
+    disk: Disk,
+    path: str,
+    config: LogConfig,
+    now_ms: int,
+    segments: list[Segment],
+    snapshots: list[int],
+) -> Recovered:
+    if not segments:
+        return _fresh(disk, path, config)
+    point = _recovery_point(disk, path, segments)
+    tail = _repair_tail(disk, path, segments, point)
+    end_offset = tail.end_offset
+    held = Segments(segments)
+    for offset in [offset for offset in snapshots if offset > end_offset]:
+        store.remove(disk, store.join(path, store.file_name(offset, store.SNAPSHOT)))
+        snapshots.remove(offset)
+    epochs = _recover_epochs(disk, path, held, tail)
+    newest = min(point.recovery_point, end_offset)
+    producers = rebuild_producers(
+        disk, path, held, snapshots, newest, end_offset, config.producer_expiration_ms
+    )
+    producers.expire(now_ms)
+    active = held.active
+    active.load()
+    start_offset = min(max(point.start_offset, held[0].base_offset), end_offset)
+    epochs.truncate_start(start_offset)
+    checkpoint = store.Checkpoint(end_offset, active.base_offset, active.size, start_offset)
+    if checkpoint != point:
+        store.write_checkpoint(disk, path, checkpoint)
+    return Recovered(held, start_offset, end_offset, epochs, producers, snapshots)
+
+
+def _fresh(disk: Disk, path: str, config: LogConfig) -> Recovered:
+    """A log that has never been. Its first flush makes its first file durable."""
+    if disk.exists(store.join(path, store.CHECKPOINT)):
+        raise Corrupt(f"{path}: there is a checkpoint, but there are no segments")
+    segment = Segment.create(disk, path, 0, config.index_interval_bytes)
+    producers = Producers(config.producer_expiration_ms)
+    return Recovered(Segments([segment]), 0, 0, Epochs(), producers, [], dir_dirty=True)
+
+
+def _recovery_point(disk: Disk, path: str, segments: Sequence[Segment]) -> store.Checkpoint:
+    """Where the scan starts. See the module's docstring for a missing or unreadable checkpoint."""
+    first = segments[0].base_offset
+    checkpoint = store.read_checkpoint(disk, path)
+    if checkpoint is None:
+        if not disk.exists(store.join(path, store.CHECKPOINT)):
+            return store.Checkpoint(first, first, 0, first)
+        last = segments[-1].base_offset
+        return store.Checkpoint(last, last, 0, first)
+    if checkpoint.recovery_point < first:
+        # Retention has removed everything up to the recovery point, and more.
+        return store.Checkpoint(first, first, 0, checkpoint.start_offset)
+    return checkpoint
+
+
+class Tail(NamedTuple):
+    end_offset: int
+    epochs: list[tuple[int, int]]
+    """Leader epochs seen in the scan, each with the offset of its first batch there."""
+
+
+def _repair_tail(disk: Disk, path: str, segments: list[Segment], point: store.Checkpoint) -> Tail:
+    """Scans from the recovery point and cuts at the first bad batch. Changes `segments`.
+
+    Everything scanned is synced when this returns: until then it may be in the page cache only.
+    """
+    at = max(i for i, segment in enumerate(segments) if segment.base_offset <= point.recovery_point)
+    position = _position_of(segments[at], point)
+    offset, epoch = point.recovery_point, -1
+    epochs: list[tuple[int, int]] = []
+    changed = False
+    torn = False
+    while not torn and at < len(segments) and segments[at].base_offset <= offset:
+        segment = segments[at]
+        if position == 0 and segment.base_offset != offset:
+            break
+        good = position
+        for header in scan(segment, position, offset, epoch):
+            if header.leader_epoch > epoch:
+                epochs.append((header.leader_epoch, header.base_offset))
+            good += LENGTH_OVERHEAD + header.length
+            offset, epoch = header.next_offset, header.leader_epoch
+        segment.unverified_end = position
+        torn = good < segment.size
+        if torn:
+            segment.truncate(good, offset)
+        elif good > position:
+            segment.file.sync()
+        changed |= torn or good > position
+        at += 1
+        position = 0
+    for segment in reversed(segments[at:]):
+        segment.remove_caches()
+        segment.file.close()
+        store.remove(disk, segment.path + store.LOG)
+        changed = True
+    del segments[at:]
+    if changed:
+        disk.sync_dir(path)
+    return Tail(offset, epochs)
+
+
+def _position_of(segment: Segment, point: store.Checkpoint) -> int:
+    """Where in `segment` the recovery point lies. Raises Corrupt when the file ends before."""
+    if segment.base_offset == point.segment:
+        if segment.size < point.position:
+            raise Corrupt(
+                f"{segment.path}: {segment.size} bytes, but {point.position} were durable"
+            )
+        return point.position
+    if segment.base_offset == point.recovery_point:
+        return 0
+    end = segment.base_offset
+    for position, header in segment.headers():
+        if header.base_offset >= point.recovery_point:
+            return position
+        end = header.next_offset
+    if end < point.recovery_point:
+        raise Corrupt(f"{segment.path} ends at {end}, but {point.recovery_point} was durable")
+    return segment.size
+
+
+def scan(segment: Segment, position: int, offset: int, epoch: int) -> Iterator[BatchHeader]:
+    """The good batches from `position` on; ends before the first that cannot be where it is."""
+    chunk = memoryview(b"")
+    chunk_start = position
+    while position < segment.size:
+        at = position - chunk_start
+        if at + BATCH_OVERHEAD > len(chunk) or (
+            at + LENGTH_OVERHEAD + read_header(chunk, at).length > len(chunk)
+        ):
+            chunk = memoryview(segment.file.read(position, SCAN_BYTES))
+            chunk_start, at = position, 0
+            if len(chunk) < BATCH_OVERHEAD:
+                return
+            size = LENGTH_OVERHEAD + read_header(chunk).length
+            if size > len(chunk) and size <= segment.size - position:
+                chunk = memoryview(segment.file.read(position, size))
+        size = LENGTH_OVERHEAD + read_header(chunk, at).length
+        if not BATCH_OVERHEAD <= size <= len(chunk) - at:
+            return
+        try:
+            header = check_stored(chunk[at : at + size])
+        except Refused:
+            return
+        if header.base_offset < offset or header.leader_epoch < epoch:
+            return
+        yield header
+        offset, epoch = header.next_offset, header.leader_epoch
+        position += size
+
+
+def _recover_epochs(disk: Disk, path: str, segments: Segments, tail: Tail) -> Epochs:
+    """Their file, cut to the log, plus any epoch that the scanned part shows to be newer."""
+    epochs = epoch_file.read(disk, path)
+    if epochs is None:
+        epochs = rebuild_epochs(segments)
+        changed = bool(epochs.epochs)
+    else:
+        changed = epochs.truncate_end(tail.end_offset)
+    for epoch, start_offset in tail.epochs:
+        if epoch > epochs.latest:
+            changed |= epochs.begin(epoch, start_offset)
+    if changed:
+        store.write_durably(disk, store.join(path, store.LEADER_EPOCHS), epochs.encode())
+    return epochs
+
+
+def _quarantined(
+    disk: Disk, path: str, config: LogConfig, segments: Sequence[Segment], reason: str
+) -> Recovered:
+    """A log that only knows why it is not one. Nothing on disk is changed."""
+    if not segments:
+        # Something has to stand for the active segment; an offline log never touches it.
+        file = disk.open(store.join(path, store.CHECKPOINT))
+        segments = [Segment(disk, path, 0, file, config.index_interval_bytes)]
+    held = Segments(segments)
+    first = held[0].base_offset
+    producers = Producers(config.producer_expiration_ms)
+    return Recovered(held, first, first, Epochs(), producers, [], offline=reason)

@@ -1,0 +1,406 @@
+"""One segment: a file of batches exactly as on the wire, and the caches that find things in it.
+
+Owns the `.log` file and its `.index` (relative offset -> position), `.timeindex` (timestamp ->
+relative offset) and `.txnindex` (aborted transactions whose marker lies here). The caches are
+loaded on first use and rebuilt from batch headers on any doubt; the log file is the truth.
+
+Invariants:
+- Batches lie back to back; base offsets rise; the last batch of a sealed segment ends just below
+  the next segment's base offset (the log rolls at its end offset, and compaction keeps the last
+  batch, if need be without records). So an offset inside the log is always found in the segment
+  whose base is the last one at or below it.
+- Positions fit 32 bits, offsets relative to the base fit 31.
+- Bytes in [unverified_start, unverified_end) were written by an earlier process and have not
+  been checked by this one; `span.Span` checks them before they are served.
+- `generation` rises before the file's content is cut; a reader that finds it changed after its
+  read throws the bytes away. Renamed and unlinked files keep their content (`ports.Disk`).
+
+The `tail` keeps the exact place of the newest batches, so that consumers at the end of the log
+are answered without a search in the file. Only the active segment has one.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.base.errors import Corrupt, Refused
+from penstock.base.ports import Buffer, Disk, File
+from penstock.log import index as indexes
+from penstock.log import store
+from penstock.log.index import Index
+from penstock.wire.records import (
+    BATCH_OVERHEAD,
+    LENGTH_OVERHEAD,
+    BatchHeader,
+    check_stored,
+    is_control,
+    read_header,
+)
+
+RELATIVE_OFFSET_MAX = 2**31 - 1
+TAIL_BATCHES_MAX = 1024
+CHUNK_BYTES = 64 * 1024
+NO_TIMESTAMP = -1
+INDEX_ENTRY_BYTES = 8
+
+
+class AbortedTxn(NamedTuple):
+    """A transaction that was aborted: what a read_committed consumer must skip (KIP-98)."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class Summary(NamedTuple):
+    """What the log must know of a segment without opening it."""
+
+    first_timestamp: int
+    """Of the first batch; segment.ms counts from it. NO_TIMESTAMP: of no batch yet."""
+    max_timestamp: int
+    max_timestamp_offset: int
+    """The last offset of the first batch that has `max_timestamp`."""
+    aborted_count: int
+    """UNKNOWN when the caches were lost and nobody asked yet."""
+
+
+UNKNOWN = -1
+EMPTY = Summary(NO_TIMESTAMP, NO_TIMESTAMP, -1, 0)
+
+
+_INDEX_FILE = tuple[Summary, int, int, bytes]
+"""Summary, bytes since the last index entry, the offset after the covered part, the index."""
+
+
+class Segment:
+    __slots__ = (
+        "_disk",
+        "_interval_bytes",
+        "_unindexed_bytes",
+        "aborted",
+        "base_offset",
+        "file",
+        "first_timestamp",
+        "generation",
+        "index",
+        "index_bytes",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "next_offset",
+        "path",
+        "size",
+        "tail_offsets",
+        "tail_positions",
+        "times",
+        "unverified_end",
+        "unverified_start",
+    )
+
+    def __init__(
+        self, disk: Disk, directory: str, base_offset: int, file: File, interval_bytes: int
+    ) -> None:
+        self._disk = disk
+        self.path = store.join(directory, store.file_name(base_offset, ""))
+        self.base_offset = base_offset
+        self.file = file
+        self.size = file.size()
+        self.generation = 0
+        self._interval_bytes = interval_bytes
+        self._unindexed_bytes = 0
+        self.index_bytes = 0
+        # None until loaded: see `load`. `aborted` may stay unknown longer: see `recovery`.
+        self.index: Index | None = None
+        self.times: Index | None = None
+        self.aborted: list[AbortedTxn] | None = None
+        self.first_timestamp, self.max_timestamp, self.max_timestamp_offset, _ = EMPTY
+        self.tail_offsets: array[int] = array("q")
+        self.tail_positions: array[int] = array("q")
+        self.unverified_start = 0
+        self.unverified_end = self.size
+        self.next_offset = base_offset
+        """Of a twin read from the caches: where the part they cover ends."""
+
+    @classmethod
+    def open(cls, disk: Disk, directory: str, base_offset: int, interval_bytes: int) -> "Segment":
+        path = store.join(directory, store.file_name(base_offset, store.LOG))
+        return cls(disk, directory, base_offset, disk.open(path), interval_bytes)
+
+    @classmethod
+    def create(cls, disk: Disk, directory: str, base_offset: int, interval_bytes: int) -> "Segment":
+        path = store.join(directory, store.file_name(base_offset, store.LOG))
+        segment = cls(disk, directory, base_offset, disk.open(path, create=True), interval_bytes)
+        assert segment.size == 0, f"{path} was there before it was created"
+        segment.index = Index(indexes.OFFSET_KINDS)
+        segment.times = Index(indexes.TIME_KINDS)
+        segment.aborted = []
+        return segment
+
+    def append(self, batch: Buffer, base_offset: int, last_offset: int, timestamp: int) -> None:
+        """Writes one batch. The hot path, so it does what `note` does by itself.
+
+        The caller has loaded the index.
+        """
+        size = len(batch)
+        position = self.file.append((batch,))
+        assert position == self.size, "somebody else writes to this segment"
+        self.size = position + size
+        tail = self.tail_offsets
+        tail.append(base_offset)
+        self.tail_positions.append(position)
+        if len(tail) > TAIL_BATCHES_MAX:
+            del tail[: TAIL_BATCHES_MAX // 2]
+            del self.tail_positions[: TAIL_BATCHES_MAX // 2]
+        if timestamp > self.max_timestamp or not position:
+            self.note(position, size, base_offset, last_offset, timestamp)
+        else:
+            unindexed = self._unindexed_bytes
+            if unindexed > self._interval_bytes:
+                self._index_batch(base_offset, position)
+                unindexed = 0
+            self._unindexed_bytes = unindexed + size
+
+    def note(
+        self, position: int, size: int, base_offset: int, last_offset: int, timestamp: int
+    ) -> None:
+        """Tells the indexes of a batch that follows all those they know of."""
+        if timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+            self.max_timestamp_offset = last_offset
+        if position == 0:
+            self.first_timestamp = timestamp
+        elif self._unindexed_bytes > self._interval_bytes:
+            self._index_batch(base_offset, position)
+            self._unindexed_bytes = 0
+        self._unindexed_bytes += size
+
+    def _index_batch(self, base_offset: int, position: int) -> None:
+        assert self.index is not None
+        assert self.times is not None
+        self.index.append(base_offset - self.base_offset, position)
+        self.index_bytes += INDEX_ENTRY_BYTES
+        times = self.times.keys
+        if self.max_timestamp > (times[-1] if times else NO_TIMESTAMP):
+            relative = max(self.max_timestamp_offset - self.base_offset, 0)
+            self.times.append(self.max_timestamp, relative)
+
+    def summary(self) -> Summary:
+        """Reads the cache when nothing is known yet: a sealed segment of an earlier process."""
+        if self.max_timestamp == NO_TIMESTAMP and self.size:
+            self.load()
+        count = UNKNOWN if self.aborted is None else len(self.aborted)
+        return Summary(self.first_timestamp, self.max_timestamp, self.max_timestamp_offset, count)
+
+    def believe(self, summary: Summary) -> None:
+        """Takes over what a clean stop left written down."""
+        self.first_timestamp, self.max_timestamp, self.max_timestamp_offset, aborted = summary
+        if aborted == 0:
+            self.aborted = []
+
+    def floor(self, offset: int) -> int:
+        """The position of an indexed batch at or before the one that holds `offset`. May read."""
+        return self.load().floor(max(offset - self.base_offset, 0))
+
+    def in_tail(self, offset: int) -> bool:
+        tail = self.tail_offsets
+        return bool(tail) and offset >= tail[0]
+
+    def tail_floor(self, offset: int) -> tuple[int, int]:
+        """Start and end of the batch that holds `offset`, or of the first one after it.
+
+        Only for an offset for which `in_tail` is true. There may be gaps between batches when a
+        follower copies a compacted log; an offset in a gap belongs to the batch before it here,
+        and costs its reader one batch too many.
+        """
+        at = bisect_right(self.tail_offsets, offset)
+        positions = self.tail_positions
+        return positions[at - 1], positions[at] if at < len(positions) else self.size
+
+    def tail_ceiling(self, offset: int) -> int:
+        """The position of the first batch in the tail at or after `offset`, or the end."""
+        at = bisect_left(self.tail_offsets, offset)
+        return self.tail_positions[at] if at < len(self.tail_positions) else self.size
+
+    def drop_tail(self) -> None:
+        self.tail_offsets = array("q")
+        self.tail_positions = array("q")
+
+    # Caches.
+
+    def load(self) -> Index:
+        """Makes sure the indexes are in memory, from their files or from the log itself.
+
+        Sealed segments may be loaded from any thread: all would come to the same result, and it
+        is put in place at once. The active one is loaded by the thread that appends.
+        """
+        index = self.index
+        if index is not None:
+            return index
+        twin = self._build()
+        self.first_timestamp = twin.first_timestamp
+        self.max_timestamp = twin.max_timestamp
+        self.max_timestamp_offset = twin.max_timestamp_offset
+        self._unindexed_bytes = twin._unindexed_bytes
+        if self.aborted is None:
+            self.aborted = twin.aborted
+        self.times = twin.times
+        self.index = index = twin.index  # Last: it is what other threads test.
+        assert index is not None
+        self.index_bytes = len(index) * INDEX_ENTRY_BYTES
+        return index
+
+    def peek(self) -> "Segment":
+        """This segment if its indexes are loaded, else a twin that has them.
+
+        For readers in other threads, who must not load the active segment.
+        """
+        return self if self.index is not None else self._build()
+
+    def _build(self) -> "Segment":
+        twin = read_caches(self) or self.blank()
+        for position, header in self.headers(twin.size):
+            size = LENGTH_OVERHEAD + header.length
+            last_offset = header.base_offset + header.last_offset_delta
+            twin.note(position, size, header.base_offset, last_offset, header.max_timestamp)
+            if is_control(header.attributes):
+                twin.aborted = None  # Perhaps one more: only a replay of the producers can say.
+            twin.size = position + size
+        return twin
+
+    def blank(self) -> "Segment":
+        """A twin over the same file whose indexes cover nothing yet."""
+        directory = store.parent(self.path)
+        twin = Segment(self._disk, directory, self.base_offset, self.file, self._interval_bytes)
+        twin.size = 0
+        twin.index = Index(indexes.OFFSET_KINDS)
+        twin.times = Index(indexes.TIME_KINDS)
+        twin.aborted = []
+        return twin
+
+    def encode_caches(self, next_offset: int) -> list[tuple[str, bytes]]:
+        """The cache files of a loaded segment that ends before `next_offset`."""
+        assert self.index is not None
+        assert self.times is not None
+        body = (self.summary(), self._unindexed_bytes, next_offset, self.index.encode(self.size))
+        files = [
+            (self.path + store.TIME_INDEX, self.times.encode(self.size)),
+            (self.path + store.INDEX, msgspec.msgpack.encode(body)),
+        ]
+        if self.aborted:
+            body_aborted = msgspec.msgpack.encode((self.size, self.aborted))
+            files.insert(0, (self.path + store.TXN_INDEX, body_aborted))
+        return files
+
+    def load_aborted(self, offset: int) -> bool:
+        """Makes known the aborted transactions that ended below `offset`; False if it cannot."""
+        if self.aborted is None:
+            twin = read_caches(self)
+            if twin is None or twin.next_offset < offset:
+                return False
+            self.aborted = twin.aborted
+        if self.aborted is None:
+            return False
+        self.aborted = [txn for txn in self.aborted if txn.last_offset < offset]
+        return True
+
+    def remove_caches(self) -> None:
+        for suffix in store.CACHES:
+            store.remove(self._disk, self.path + suffix)
+
+    def forget(self) -> None:
+        """Drops the indexes from memory; they come back from the files when asked for."""
+        self.times = self.index = None
+
+    def truncate(self, size: int, end_offset: int) -> None:
+        """Cuts the file and everything known of what was after. Durable when it returns."""
+        self.generation += 1
+        self.remove_caches()
+        self._disk.sync_dir(store.parent(self.path))
+        self.file.truncate(size)
+        self.file.sync()
+        self.size = size
+        self.unverified_end = min(self.unverified_end, size)
+        self.drop_tail()
+        self.forget()
+        if self.aborted is not None:
+            self.aborted = [txn for txn in self.aborted if txn.last_offset < end_offset]
+        self.load()
+
+    # Reading.
+
+    def headers(
+        self, position: int = 0, end: int | None = None
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """Positions and headers of the batches from `position`, bodies unread where they are long.
+
+        Raises Corrupt where no batch can be: only headers are looked at, CRCs are not.
+        """
+        end = self.size if end is None else end
+        chunk = b""
+        chunk_start = position
+        while position < end:
+            at = position - chunk_start
+            if at + BATCH_OVERHEAD > len(chunk):
+                chunk_start, at = position, 0
+                chunk = self.file.read(position, min(CHUNK_BYTES, end - position))
+                if len(chunk) < BATCH_OVERHEAD:
+                    raise Corrupt(f"{self.path}: half a batch at {position}")
+            header = read_header(chunk, at)
+            following = position + LENGTH_OVERHEAD + header.length
+            if header.magic != 2 or following < position + BATCH_OVERHEAD or following > end:
+                raise Corrupt(f"{self.path}: no batch at {position}")
+            yield position, header
+            position = following
+
+    def read_batch(self, position: int, header: BatchHeader) -> memoryview:
+        """One whole batch, verified."""
+        data = memoryview(self.file.read(position, LENGTH_OVERHEAD + header.length))
+        try:
+            check_stored(data)
+        except Refused as error:
+            raise Corrupt(f"{self.path}: at {position}: {error}") from None
+        return data
+
+
+def read_caches(segment: Segment) -> Segment | None:
+    """A twin that knows what the cache files say, or None on any doubt.
+
+    The twin's `size` is how far they cover the log file; the rest is for the caller to scan. Its
+    `aborted` is None when the aborted transactions cannot be told.
+    """
+    body = store.read_sealed(segment._disk, segment.path + store.INDEX)
+    times_body = store.read_sealed(segment._disk, segment.path + store.TIME_INDEX)
+    if body is None or times_body is None:
+        return None
+    try:
+        summary, unindexed, next_offset, index_body = msgspec.msgpack.decode(body, type=_INDEX_FILE)
+    except msgspec.MsgspecError:
+        return None
+    index = indexes.decode(index_body, indexes.OFFSET_KINDS)
+    times = indexes.decode(times_body, indexes.TIME_KINDS)
+    if index is None or times is None or not 0 <= index[1] == times[1] <= segment.size:
+        return None
+    twin = segment.blank()
+    twin.size = index[1]
+    twin.index, twin.times = index[0], times[0]
+    twin._unindexed_bytes = unindexed
+    twin.next_offset = next_offset
+    twin.believe(summary)
+    twin.aborted = _read_aborted(segment, summary.aborted_count, index[1])
+    return twin
+
+
+def _read_aborted(segment: Segment, count: int, covered_bytes: int) -> list[AbortedTxn] | None:
+    if count <= 0:
+        return [] if count == 0 else None
+    body = store.read_sealed(segment._disk, segment.path + store.TXN_INDEX)
+    if body is None:
+        return None
+    try:
+        covered, aborted = msgspec.msgpack.decode(body, type=tuple[int, list[AbortedTxn]])
+    except msgspec.MsgspecError:
+        return None
+    return aborted if covered == covered_bytes and len(aborted) == count else None

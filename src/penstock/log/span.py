@@ -1,0 +1,120 @@
+"""A stretch of one segment to be read: what `Log.locate` answers and a fetch sends.
+
+`read_cached` never waits and answers None when the disk, a search or a check is needed; `read`
+does all of those and is for Workers. The bytes start at the batch that holds the offset asked for
+and may end inside a batch, as Kafka's do; the first batch is always whole.
+
+Bytes that an earlier process wrote are checked (lengths, offsets, CRCs) the first time they are
+read from the start of the unchecked part on; damage raises Corrupt and the bytes are never
+served. An empty answer means that the log was cut under the reader: answer with no records, and
+the client will ask again.
+"""
+
+from penstock.base.errors import Corrupt, Refused
+from penstock.log.segment import Segment
+from penstock.wire.records import BATCH_OVERHEAD, LENGTH_OVERHEAD, check_stored, read_header
+
+
+class Span:
+    """`position` and `end` are exact, or -1 until `read` has searched for them."""
+
+    __slots__ = ("_bytes_max", "_generation", "_limit", "_offset", "end", "position", "segment")
+
+    def __init__(
+        self,
+        segment: Segment,
+        offset: int,
+        bytes_max: int,
+        limit: int,
+        position: int = -1,
+        end: int = -1,
+    ) -> None:
+        self.segment = segment
+        self._generation = segment.generation
+        self._offset = offset
+        self._bytes_max = bytes_max
+        self._limit = limit
+        self.position = position
+        self.end = end
+
+    @property
+    def size(self) -> int:
+        """Bytes to be read; where a search is still to be made, the most it can find."""
+        if self.position >= 0:
+            return self.end - self.position
+        return min(self._bytes_max, self.segment.size)
+
+    def read_cached(self) -> bytes | None:
+        segment = self.segment
+        position, end = self.position, self.end
+        if position < 0 or (position < segment.unverified_end and end > segment.unverified_start):
+            return None
+        data = segment.file.read_cached(position, end - position)
+        if data is not None and segment.generation != self._generation:
+            return b""
+        return data
+
+    def read(self) -> bytes:
+        """Blocks: call it through Workers."""
+        segment = self.segment
+        try:
+            if self.position < 0:
+                self._search()
+            data = segment.file.read(self.position, self.end - self.position)
+            if self.position < segment.unverified_end and self.end > segment.unverified_start:
+                self._verify(data)
+        except Corrupt:
+            if segment.generation != self._generation:
+                return b""
+            raise
+        if segment.generation != self._generation:
+            return b""
+        if len(data) < self.end - self.position:
+            raise Corrupt(f"{segment.path}: {len(data)} bytes at {self.position}")
+        return data
+
+    def _search(self) -> None:
+        """Finds the first batch to send, and where the readable part of the segment ends."""
+        segment, offset = self.segment, self._offset
+        start = end = -1
+        for position, header in segment.headers(segment.floor(offset)):
+            if header.base_offset + header.last_offset_delta >= offset:
+                start, end = position, position + LENGTH_OVERHEAD + header.length
+                break
+        else:
+            raise Corrupt(f"{segment.path}: no batch holds offset {offset}")
+        if header.base_offset >= self._limit:
+            self.position = self.end = start  # A gap, and then nothing that may be read yet.
+            return
+        limit_position = segment.size
+        for position, header in segment.headers(max(segment.floor(self._limit), start)):
+            if header.base_offset >= self._limit:
+                limit_position = position
+                break
+        self.end = min(max(end, start + self._bytes_max), limit_position)
+        self.position = start
+
+    def _verify(self, data: bytes) -> None:
+        """Checks the whole batches in `data`, and what is missing of the last one."""
+        segment = self.segment
+        view = memoryview(data)
+        at = 0
+        offset = segment.base_offset
+        while at + BATCH_OVERHEAD <= len(view):
+            header = read_header(view, at)
+            following = at + LENGTH_OVERHEAD + header.length
+            if following < at + BATCH_OVERHEAD or self.position + following > segment.size:
+                raise Corrupt(f"{segment.path}: no batch at {self.position + at}")
+            if following > len(view):
+                break
+            try:
+                check_stored(view[at:following])
+            except Refused as error:
+                raise Corrupt(f"{segment.path}: at {self.position + at}: {error}") from None
+            if header.base_offset < offset:
+                raise Corrupt(f"{segment.path}: offsets go back at {self.position + at}")
+            offset = header.base_offset + header.last_offset_delta + 1
+            at = following
+        if self.position <= segment.unverified_start:
+            verified = min(self.position + at, segment.unverified_end)
+            segment.unverified_start = max(segment.unverified_start, verified)

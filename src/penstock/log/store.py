@@ -1,0 +1,149 @@
+"""The files of a log directory: their names, and small files written all or nothing.
+
+A partition's directory holds, for each segment, `<base offset>.log` and its caches `.index`,
+`.timeindex`, `.txnindex`; producer snapshots `<offset>.snapshot`; `leader-epochs`; `checkpoint`.
+Names carry the offset in twenty digits, so that a sorted listing is in offset order.
+
+Two ways to write a small file:
+- `write_durably`: new content, synced, renamed over the old one, directory synced. For what must
+  be there after a power cut: checkpoint and leader epochs.
+- `write_cache`: the same without the syncs. For what can be rebuilt: indexes and snapshots.
+
+Every one of them is sealed with a CRC32C, so a reader knows doubt when it sees it: `read_sealed`
+answers None for a file that is missing, short, changed or of another format.
+"""
+
+import errno
+import posixpath
+from typing import NamedTuple
+
+import crc32c
+import msgspec
+
+from penstock.base.ports import Buffer, Disk
+
+LOG = ".log"
+INDEX = ".index"
+TIME_INDEX = ".timeindex"
+TXN_INDEX = ".txnindex"
+SNAPSHOT = ".snapshot"
+CACHES = (INDEX, TIME_INDEX, TXN_INDEX)
+
+DELETED = ".deleted"
+CLEANED = ".cleaned"
+SWAP = ".swap"
+TEMPORARY = ".tmp"
+
+CHECKPOINT = "checkpoint"
+LEADER_EPOCHS = "leader-epochs"
+
+SMALL_FILE_BYTES_MAX = 256 * 1024 * 1024
+SEAL = b"PSK1"
+SEAL_BYTES = len(SEAL) + 4
+
+
+class Checkpoint(NamedTuple):
+    """What recovery may believe without looking. Written only after the data was synced."""
+
+    recovery_point: int
+    """Every batch below this offset was durable."""
+    segment: int
+    """Base offset of the segment the recovery point lies in."""
+    position: int
+    """Where in that segment the batch at the recovery point starts."""
+    start_offset: int
+
+
+def file_name(offset: int, suffix: str) -> str:
+    return f"{offset:020d}{suffix}"
+
+
+def offset_in(name: str, suffix: str) -> int | None:
+    """The offset a file is named after, or None when it is not a file of this kind."""
+    digits = name[: -len(suffix)]
+    if not name.endswith(suffix) or len(digits) != 20 or not digits.isdigit():
+        return None
+    return int(digits)
+
+
+def offsets_in(names: list[str], suffix: str) -> list[int]:
+    found = (offset_in(name, suffix) for name in names)
+    return [offset for offset in found if offset is not None]
+
+
+def join(directory: str, name: str) -> str:
+    return f"{directory}/{name}"
+
+
+def parent(path: str) -> str:
+    return posixpath.dirname(path) or "."
+
+
+def seal(body: Buffer) -> bytes:
+    return b"".join((SEAL, crc32c.crc32c(body).to_bytes(4, "big"), body))
+
+
+def read_sealed(disk: Disk, path: str) -> bytes | None:
+    try:
+        size = disk.size(path)
+        if not SEAL_BYTES <= size <= SMALL_FILE_BYTES_MAX:
+            return None
+        file = disk.open(path)
+        try:
+            data = file.read(0, size)
+        finally:
+            file.close()
+    except FileNotFoundError:
+        return None
+    body = data[SEAL_BYTES:]
+    if data[: len(SEAL)] != SEAL or crc32c.crc32c(body) != int.from_bytes(data[4:8], "big"):
+        return None
+    return body
+
+
+def write_durably(disk: Disk, path: str, body: Buffer) -> None:
+    _write(disk, path, body, durable=True)
+    disk.sync_dir(parent(path))
+
+
+def write_cache(disk: Disk, path: str, body: Buffer) -> None:
+    _write(disk, path, body, durable=False)
+
+
+def _write(disk: Disk, path: str, body: Buffer, *, durable: bool) -> None:
+    file = disk.open(path + TEMPORARY, create=True)
+    try:
+        file.truncate(0)
+        file.append((seal(body),))
+        if durable:
+            file.sync()
+    finally:
+        file.close()
+    disk.rename(path + TEMPORARY, path)
+
+
+def remove(disk: Disk, path: str) -> None:
+    """Unlinks a file that may already be gone."""
+    try:
+        disk.unlink(path)
+    except OSError as error:
+        if error.errno != errno.ENOENT:
+            raise
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    return msgspec.json.encode(checkpoint)
+
+
+def write_checkpoint(disk: Disk, directory: str, checkpoint: Checkpoint) -> None:
+    write_durably(disk, join(directory, CHECKPOINT), encode_checkpoint(checkpoint))
+
+
+def read_checkpoint(disk: Disk, directory: str) -> Checkpoint | None:
+    body = read_sealed(disk, join(directory, CHECKPOINT))
+    if body is None:
+        return None
+    try:
+        return msgspec.json.decode(body, type=Checkpoint)
+    except msgspec.MsgspecError:
+        return None

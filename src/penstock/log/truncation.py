@@ -1,0 +1,123 @@
+"""The follower's side of a log: copying the leader's batches, and cutting what the leader lacks.
+
+`append_replica` keeps offsets and epochs as the leader gave them. `truncate_to` cuts by offset;
+which offset is for the epochs to say (KIP-101, KIP-320), never the high watermark.
+
+A cut is made so that a crash in the middle leaves a log that recovery understands: first the
+checkpoint is lowered, so that nothing above the cut counts as durable; then snapshots, later
+segments and the tail of the last one go; everything is synced before the call returns.
+"""
+
+from typing import TYPE_CHECKING
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.log import store
+from penstock.log.producers import Producers
+from penstock.log.replay import rebuild_producers
+from penstock.log.segment import Segment
+from penstock.wire.records import batches, check_stored
+
+if TYPE_CHECKING:
+    from penstock.log.log import Log
+
+
+def append_replica(log: "Log", view: memoryview, now_ms: int) -> int:
+    taken = 0
+    for position, found in batches(view):
+        batch = view[position : position + found.size_bytes]
+        header = check_stored(batch)
+        if header.base_offset < log.end_offset:
+            raise Refused(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"the leader sent offset {header.base_offset} after {log.end_offset - 1}",
+            )
+        log.append_as_is(batch, header, now_ms)
+        taken = position + len(batch)
+    return taken
+
+
+def truncate_to(log: "Log", offset: int, now_ms: int) -> None:
+    """Afterwards the log ends at `offset`, or before it when that was inside a batch."""
+    if offset >= log.end_offset:
+        return
+    assert not log.flushing, "a log is not cut while it is being flushed"
+    if offset <= log.segments[0].base_offset:
+        start_over(log, offset)
+        return
+    kept = log.segments.floor(offset - 1)
+    position, end_offset = _cut_of(kept, offset)
+    start_offset = min(log.start_offset, end_offset)
+    log.sync()
+    checkpoint = store.Checkpoint(end_offset, kept.base_offset, position, start_offset)
+    store.write_checkpoint(log.disk, log.path, checkpoint)
+    _remove_snapshots(log, end_offset)
+    doomed = [segment for segment in log.segments if segment.base_offset > kept.base_offset]
+    _remove(log, doomed)
+    kept.truncate(position, end_offset)
+    log.segments.replace(doomed, [])
+    producers = rebuild_producers(
+        log.disk,
+        log.path,
+        log.segments,
+        log.snapshots,
+        end_offset,
+        end_offset,
+        log.config.producer_expiration_ms,
+    )
+    producers.expire(now_ms)
+    log.reset(start_offset, end_offset, producers)
+    if log.epochs.truncate_end(end_offset):
+        log.write_epochs()
+
+
+def start_over(log: "Log", offset: int) -> None:
+    """Empties the log; the next batch gets `offset`. For a follower the leader left behind."""
+    assert not log.flushing, "a log is not cut while it is being flushed"
+    doomed = [segment for segment in log.segments if segment.base_offset != offset]
+    fresh: list[Segment] = []
+    if len(doomed) == len(log.segments):
+        # First: a directory without segments would look like damage.
+        interval = log.config.index_interval_bytes
+        fresh.append(Segment.create(log.disk, log.path, offset, interval))
+        log.disk.sync_dir(log.path)
+    store.write_checkpoint(log.disk, log.path, store.Checkpoint(offset, offset, 0, offset))
+    _remove_snapshots(log, -1)
+    for segment in log.segments:
+        if segment not in doomed:
+            segment.truncate(0, offset)
+    _remove(log, doomed)
+    log.segments.replace(doomed, fresh)
+    producers = Producers(log.config.producer_expiration_ms)
+    producers.end_offset = offset
+    log.reset(offset, offset, producers)
+    if log.epochs.truncate_end(0):
+        log.write_epochs()
+
+
+def _cut_of(segment: Segment, offset: int) -> tuple[int, int]:
+    """The position of the batch that holds `offset`, and the offset after the batch before it."""
+    end_offset = -1
+    cut = segment.size
+    for position, header in segment.headers(segment.floor(offset - 1)):
+        if header.last_offset >= offset:
+            cut = position
+            end_offset = header.base_offset if end_offset < 0 else end_offset
+            break
+        end_offset = header.next_offset
+    return cut, end_offset
+
+
+def _remove(log: "Log", doomed: list[Segment]) -> None:
+    for segment in reversed(doomed):
+        segment.generation += 1
+        segment.remove_caches()
+        store.remove(log.disk, segment.path + store.LOG)
+    if doomed:
+        log.disk.sync_dir(log.path)
+
+
+def _remove_snapshots(log: "Log", end_offset: int) -> None:
+    for offset in [offset for offset in log.snapshots if offset > end_offset]:
+        store.remove(log.disk, store.join(log.path, store.file_name(offset, store.SNAPSHOT)))
+        log.snapshots.remove(offset)
+    log.disk.sync_dir(log.path)
