@@ -1,0 +1,74 @@
+"""Read, decide, compare-and-swap: the one way this package changes the store.
+
+Owns: the retry loop. Invariants: a decision is made from a linearizable read and committed only
+if nothing it read has changed; after an unknown result the keys are read again before anything
+else, and a change that turns out to be there is not made twice; the number of attempts is
+bounded. Leaves to others: what to decide (`topics`, `alterations`, `producer_ids`).
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.ports import Delete, Entry, Expect, Put, Store, UnknownResult
+
+ATTEMPTS = 12
+PAUSE_SECONDS_MIN = 0.01
+PAUSE_SECONDS_MAX = 0.5
+
+Changes = Sequence[Put | Delete]
+Decide = Callable[[Sequence[Entry | None]], Changes]
+
+
+async def swap(
+    store: Store, keys: Sequence[str], decide: Decide, *, equal_is_ours: bool = True
+) -> int:
+    """Commits what `decide` makes of the present entries of `keys`; answers the revision.
+
+    `decide` may raise Refused; it is asked again when another writer was faster. An empty
+    decision means that all is as it should be: the answer is then the newest revision read.
+    After an unknown result, finding exactly our values in the store counts as success, unless
+    `equal_is_ours` is false because another writer could have written the same.
+    """
+    pause_seconds = PAUSE_SECONDS_MIN
+    # Everything that may have been committed, or may still be: a slow commit can land late.
+    doubtful: list[Changes] = []
+    for _ in range(ATTEMPTS):
+        changes: Changes = ()
+        try:
+            entries = [await store.get(key) for key in keys]
+            for maybe in doubtful:
+                revision = await _committed(store, maybe)
+                if revision is not None:
+                    return revision
+            changes = decide(entries)
+            if not changes:
+                return max((entry.revision for entry in entries if entry), default=0)
+            expects = [
+                Expect(key, entry.revision if entry else 0)
+                for key, entry in zip(keys, entries, strict=True)
+            ]
+            committed = await store.commit(expects, changes)
+            if committed is not None:
+                return committed
+        except (UnknownResult, TimeoutError, ConnectionError):
+            if changes and equal_is_ours:
+                doubtful.append(changes)
+            await asyncio.sleep(pause_seconds)
+            pause_seconds = min(pause_seconds * 2, PAUSE_SECONDS_MAX)
+    raise Refused(ErrorCode.REQUEST_TIMED_OUT, "the metadata store did not confirm the change")
+
+
+async def _committed(store: Store, changes: Changes) -> int | None:
+    """The revision at which `changes` are in the store, if they are there as they were made."""
+    revision = 0
+    for change in changes:
+        entry = await store.get(change.key)
+        if isinstance(change, Delete):
+            if entry is not None:
+                return None
+        elif entry is None or entry.value != change.value:
+            return None
+        else:
+            revision = max(revision, entry.revision)
+    return revision

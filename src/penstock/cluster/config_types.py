@@ -1,0 +1,275 @@
+"""What one Kafka config is: its type, its limits, how its text is read and shown.
+
+Owns: the row type of `config_table`, the validators, and parsing. A config's value travels as
+text (that is how Kafka's admin APIs carry it) and is parsed here, once, into a Python value.
+Invariant: `parse` accepts exactly what Kafka 4.3 accepts for the same row, and refuses with
+Kafka's wording, because tools show that wording to people.
+Leaves to others: which rows there are (`config_table`), and which value wins (`configs`).
+"""
+
+import enum
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Value: TypeAlias = bool | int | float | str | tuple[str, ...] | None
+
+
+class ConfigType(enum.IntEnum):
+    """Types as DescribeConfigs numbers them."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class Source(enum.IntEnum):
+    """Where a value comes from, as DescribeConfigs numbers it."""
+
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+    GROUP_CONFIG = 8
+
+
+class Scope(enum.Enum):
+    TOPIC = "topic"
+    BROKER = "broker"
+    GROUP = "group"
+
+
+class Mode(enum.Enum):
+    """How a broker config may change while the broker runs."""
+
+    READ_ONLY = "read-only"
+    CLUSTER_WIDE = "cluster-wide"
+    """For every broker, or for one."""
+
+
+class InvalidConfig(ValueError):
+    """A value its config does not take; the text is meant for the person who set it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A rule a parsed value must follow: `check` answers what is wrong, or None."""
+
+    check: Callable[[Value], str | None]
+    text: str
+    """How documentation shows the valid values."""
+
+
+def at_least(low: float) -> Limit:
+    def check(value: Value) -> str | None:
+        assert isinstance(value, int | float)
+        return None if value >= low else f"Value must be at least {low}"
+
+    return Limit(check, f"[{low},...]")
+
+
+def between(low: float, high: float) -> Limit:
+    def check(value: Value) -> str | None:
+        assert isinstance(value, int | float)
+        if value < low:
+            return f"Value must be at least {low}"
+        return None if value <= high else f"Value must be no more than {high}"
+
+    return Limit(check, f"[{low},...,{high}]")
+
+
+def one_of(*names: str) -> Limit:
+    def check(value: Value) -> str | None:
+        return None if value in names else f"String must be one of: {', '.join(names)}"
+
+    return Limit(check, f"[{', '.join(names)}]")
+
+
+def one_of_any_case(*names: str) -> Limit:
+    def check(value: Value) -> str | None:
+        if str(value).lower() in names:
+            return None
+        return f"String must be one of (case insensitive): {', '.join(names)}"
+
+    return Limit(check, f"(case insensitive) [{', '.join(names)}]")
+
+
+def items_of(*names: str) -> Limit:
+    """A list whose every item is one of `names`, none twice; empty is allowed (KIP-1161)."""
+
+    def check(value: Value) -> str | None:
+        assert isinstance(value, tuple)
+        if len(set(value)) != len(value):
+            return "Duplicate entries are not allowed"
+        if any(item not in names for item in value):
+            return f"String must be one of: {', '.join(names)}"
+        return None
+
+    return Limit(check, f"[{', '.join(names)}]")
+
+
+def _check_gzip_level(value: Value) -> str | None:
+    assert isinstance(value, int)
+    return (
+        None if value == -1 or 1 <= value <= 9 else "Value must be between 1 and 9 or equal to -1"
+    )
+
+
+def _check_unlimited(value: Value) -> str | None:
+    assert isinstance(value, int)
+    is_right = value == -1 or value >= 1
+    return None if is_right else "must be unlimited (-1) or, equal or greater than 1"
+
+
+def _check_throttled(value: Value) -> str | None:
+    assert isinstance(value, tuple)
+    if value in ((), ("*",)):
+        return None
+    for item in value:
+        partition, colon, broker = item.partition(":")
+        if not (colon and partition.isdecimal() and broker.isdecimal()):
+            return (
+                "must be the literal '*' or a list of replicas in the following format: "
+                "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+            )
+    return None
+
+
+def _check_offset_reset(value: Value) -> str | None:
+    if value in ("earliest", "latest"):
+        return None
+    if isinstance(value, str) and value.startswith("by_duration:P"):
+        return None
+    return "must be earliest, latest or by_duration:<ISO-8601 duration>"
+
+
+GZIP_LEVEL = Limit(_check_gzip_level, "[1,...,9] or -1")
+UNLIMITED_OR_POSITIVE = Limit(_check_unlimited, "-1 or [1,...]")
+THROTTLED = Limit(_check_throttled, "[partitionId]:[brokerId],[partitionId]:[brokerId],...")
+OFFSET_RESET = Limit(_check_offset_reset, "[latest, earliest, by_duration:PnDTnHnMn.nS]")
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """A broker config that stands in for a topic or group config, and its unit in ours."""
+
+    name: str
+    scale: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One row of the table."""
+
+    name: str
+    type: ConfigType
+    default: str | None
+    limit: Limit | None
+    doc: str
+    scope: Scope = Scope.BROKER
+    mode: Mode = Mode.READ_ONLY
+    synonyms: tuple[Synonym, ...] = ()
+    """Broker configs asked in this order when the config itself is not set."""
+    is_inert: bool = False
+    """Known so that Kafka's config files and tools work; changes nothing here."""
+    is_internal: bool = False
+    """Settable, but shown only to those who ask for it by name."""
+
+    @property
+    def is_sensitive(self) -> bool:
+        return self.type is ConfigType.PASSWORD
+
+    @property
+    def description(self) -> str:
+        if self.is_inert:
+            return f"{self.doc} Accepted so that Kafka's settings can be kept; no effect here."
+        return self.doc
+
+
+_RANGES = {
+    ConfigType.INT: 2**31,
+    ConfigType.SHORT: 2**15,
+    ConfigType.LONG: 2**63,
+}
+
+
+def parse(config: Config, text: str | None) -> Value:
+    """The Python value of `text`; raises InvalidConfig with Kafka's words."""
+    value = None if text is None else _convert(config, text)
+    if value is not None and config.limit is not None:
+        wrong = config.limit.check(value)
+        if wrong is not None:
+            raise invalid(config, text, wrong)
+    return value
+
+
+def invalid(config: Config, text: str | None, wrong: str) -> InvalidConfig:
+    shown = "[hidden]" if config.is_sensitive else text
+    return InvalidConfig(f"Invalid value {shown} for configuration {config.name}: {wrong}")
+
+
+def _convert(config: Config, text: str) -> Value:
+    match config.type:
+        case ConfigType.BOOLEAN:
+            lowered = text.strip().lower()
+            if lowered not in ("true", "false"):
+                raise invalid(config, text, "Expected value to be either true or false")
+            return lowered == "true"
+        case ConfigType.INT | ConfigType.SHORT | ConfigType.LONG:
+            return _convert_integer(config, text)
+        case ConfigType.DOUBLE:
+            return _convert_double(config, text)
+        case ConfigType.LIST:
+            return split_list(text)
+        case ConfigType.PASSWORD:
+            return text
+    return text.strip()
+
+
+def _convert_integer(config: Config, text: str) -> int:
+    bare = text.strip()
+    digits = bare[1:] if bare[:1] in ("-", "+") else bare
+    # int() also takes underscores and other scripts' digits, which Kafka does not.
+    if not (digits.isascii() and digits.isdecimal() and len(digits) <= 20):
+        raise invalid(config, text, f"Not a number of type {config.type.name}")
+    value = int(bare)
+    limit = _RANGES[config.type]
+    if not -limit <= value < limit:
+        raise invalid(config, text, f"Not a number of type {config.type.name}")
+    return value
+
+
+def _convert_double(config: Config, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if math.isnan(value) or "_" in text:
+        raise invalid(config, text, "Not a number of type DOUBLE")
+    return value
+
+
+def split_list(text: str) -> tuple[str, ...]:
+    """A list config's items: Kafka trims around commas and reads blank text as empty."""
+    bare = text.strip()
+    return tuple(item.strip() for item in bare.split(",")) if bare else ()
+
+
+def show(value: Value) -> str | None:
+    """The text of a parsed value, as Kafka shows it."""
+    match value:
+        case None:
+            return None
+        case bool():
+            return "true" if value else "false"
+        case tuple():
+            return ",".join(value)
+    return str(value)

@@ -1,0 +1,235 @@
+"""What this node knows of the cluster at one revision of the store.
+
+Owns: the immutable `Image` and how a list of changes makes the next one.
+Invariants: an image never changes; `topics` and `topics_by_id` hold the same objects; a
+partition's state is its own key if that exists and belongs to the topic's present id, else the
+state it was born with. Applying the changes of every revision in order gives the same image as
+loading the range at the last of them.
+Leaves to others: getting the changes (`follower`), making them (`topics`, `alterations`).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from penstock.base.ids import NodeId, TopicId, parse_topic_id
+from penstock.base.ports import Change, Entry
+from penstock.cluster import keys
+from penstock.cluster.keys import (
+    BrokerRecord,
+    ClusterRecord,
+    ConfigsRecord,
+    ControllerRecord,
+    DeletedRecord,
+    PartitionRecord,
+    TopicRecord,
+)
+
+NO_NODE = NodeId(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A partition's state with the revision its next change must expect (0: no key yet)."""
+
+    record: PartitionRecord
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    name: str
+    id: TopicId
+    configs: Mapping[str, str]
+    born: tuple[PartitionRecord, ...]
+    changed: Mapping[int, State]
+    """Partitions that have a key of their own, by index."""
+    partitions: tuple[PartitionRecord, ...]
+    """The state in force, by index."""
+    revision: int
+
+    def state(self, index: int) -> State:
+        return self.changed.get(index) or State(self.born[index], 0)
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """The cluster at `revision`."""
+
+    revision: int
+    cluster_id: str
+    brokers: Mapping[int, BrokerRecord]
+    """Brokers that are up, by id, in the order of their ids."""
+    controller: ControllerRecord | None
+    topics: Mapping[str, Topic]
+    topics_by_id: Mapping[TopicId, Topic]
+    deleted: Mapping[TopicId, DeletedRecord]
+    cluster_configs: Mapping[str, str]
+    broker_configs: Mapping[int, Mapping[str, str]]
+    group_configs: Mapping[str, Mapping[str, str]]
+
+    @property
+    def controller_id(self) -> NodeId:
+        """Whom clients send administrative requests to; any broker can answer them."""
+        if self.controller is not None and self.controller.node_id in self.brokers:
+            return NodeId(self.controller.node_id)
+        return NodeId(next(iter(self.brokers), NO_NODE))
+
+    def topic(self, name: str) -> Topic | None:
+        return self.topics.get(name)
+
+    def partition(self, name: str, index: int) -> PartitionRecord | None:
+        topic = self.topics.get(name)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return None
+        return topic.partitions[index]
+
+    def apply(self, changes: Iterable[Change]) -> "Image":
+        """The image after one revision's changes, or after several, in order."""
+        draft = _Draft(self)
+        for change in changes:
+            draft.apply(change)
+        return draft.finish()
+
+
+EMPTY = Image(0, "", {}, None, {}, {}, {}, {}, {}, {})
+
+
+def load(revision: int, entries: Iterable[Entry]) -> Image:
+    """The image of a whole range read at `revision`."""
+    draft = _Draft(replace(EMPTY, revision=revision))
+    for entry in entries:
+        draft.apply(Change(entry.key, entry.value, entry.revision))
+    return replace(draft.finish(), revision=revision)
+
+
+class _Draft:
+    """A mutable copy on its way to the next image; copies a table only when it changes it."""
+
+    def __init__(self, image: Image) -> None:
+        self.image = image
+        self.revision = image.revision
+        self.topics: dict[str, Topic] | None = None
+        self.by_id: dict[TopicId, Topic] = {}
+        self.fields: dict[str, object] = {}
+        # Partition states wait until every topic of the revision is known.
+        self.states: dict[TopicId, dict[int, State | None]] = {}
+
+    def apply(self, change: Change) -> None:
+        self.revision = max(self.revision, change.revision)
+        key, value = change.key, change.value
+        if key.startswith(keys.PARTITIONS):
+            self._partition(key.removeprefix(keys.PARTITIONS), value, change.revision)
+        elif key.startswith(keys.TOPICS):
+            self._topic(key.removeprefix(keys.TOPICS), value, change.revision)
+        elif key.startswith(keys.BROKERS):
+            self._broker(int(key.removeprefix(keys.BROKERS)), value)
+        elif key.startswith(keys.DELETED):
+            topic_id = parse_topic_id(key.removeprefix(keys.DELETED))
+            self._set("deleted", topic_id, value and keys.decode(DeletedRecord, value))
+        elif key.startswith(keys.BROKER_CONFIGS):
+            node_id = int(key.removeprefix(keys.BROKER_CONFIGS))
+            self._set("broker_configs", node_id, value and _configs(value))
+        elif key.startswith(keys.GROUP_CONFIGS):
+            group = key.removeprefix(keys.GROUP_CONFIGS)
+            self._set("group_configs", group, value and _configs(value))
+        elif key == keys.CLUSTER_CONFIGS:
+            self.fields["cluster_configs"] = _configs(value) if value else {}
+        elif key == keys.CONTROLLER:
+            self.fields["controller"] = keys.decode(ControllerRecord, value) if value else None
+        elif key == keys.CLUSTER_ID and value:
+            self.fields["cluster_id"] = keys.decode(ClusterRecord, value).cluster_id
+
+    def finish(self) -> Image:
+        for topic_id, states in self.states.items():
+            self._merge(topic_id, states)
+        if self.topics is not None:
+            self.fields["topics"] = self.topics
+            self.fields["topics_by_id"] = self.by_id
+        return replace(self.image, revision=self.revision, **self.fields)  # type: ignore[arg-type]
+
+    def _set(self, field: str, key: object, value: object | None) -> None:
+        table = self.fields.get(field)
+        if table is None:
+            table = self.fields[field] = dict(getattr(self.image, field))
+        assert isinstance(table, dict)
+        if value is None:
+            table.pop(key, None)
+        else:
+            table[key] = value
+
+    def _broker(self, node_id: int, value: bytes | None) -> None:
+        self._set("brokers", node_id, value and keys.decode(BrokerRecord, value))
+        brokers = self.fields["brokers"]
+        assert isinstance(brokers, dict)
+        self.fields["brokers"] = dict(sorted(brokers.items()))
+
+    def _topic(self, name: str, value: bytes | None, revision: int) -> None:
+        topics = self._topics()
+        old = topics.pop(name, None)
+        if old is not None:
+            del self.by_id[old.id]
+        if value is None:
+            return
+        record = keys.decode(TopicRecord, value)
+        topic_id = parse_topic_id(record.id)
+        # A new id under an old name is another topic: it inherits nothing.
+        changed = old.changed if old is not None and old.id == topic_id else {}
+        self._put(_assemble(name, topic_id, record.configs, record.partitions, changed, revision))
+
+    def _partition(self, path: str, value: bytes | None, revision: int) -> None:
+        text, _, index = path.partition("/")
+        state = State(keys.decode(PartitionRecord, value), revision) if value else None
+        self.states.setdefault(parse_topic_id(text), {})[int(index)] = state
+
+    def _merge(self, topic_id: TopicId, states: Mapping[int, State | None]) -> None:
+        self._topics()
+        topic = self.by_id.get(topic_id)
+        if topic is None:
+            return
+        changed = dict(topic.changed)
+        for index, state in states.items():
+            if state is None:
+                changed.pop(index, None)
+            elif index < len(topic.born):
+                changed[index] = state
+        self._put(
+            _assemble(topic.name, topic.id, topic.configs, topic.born, changed, topic.revision)
+        )
+
+    def _topics(self) -> dict[str, Topic]:
+        if self.topics is None:
+            self.topics = dict(self.image.topics)
+            self.by_id = dict(self.image.topics_by_id)
+        return self.topics
+
+    def _put(self, topic: Topic) -> None:
+        self._topics()[topic.name] = topic
+        self.by_id[topic.id] = topic
+
+
+def _assemble(
+    name: str,
+    topic_id: TopicId,
+    configs: Mapping[str, str],
+    born: tuple[PartitionRecord, ...],
+    changed: Mapping[int, State],
+    revision: int,
+) -> Topic:
+    partitions = born
+    if changed:
+        partitions = tuple(
+            changed[index].record if index in changed else record
+            for index, record in enumerate(born)
+        )
+    return Topic(name, topic_id, configs, born, changed, partitions, revision)
+
+
+def _configs(value: bytes) -> Mapping[str, str]:
+    return keys.decode(ConfigsRecord, value).values

@@ -1,0 +1,151 @@
+"""The keys of the metadata store and the records under them.
+
+Owns: every key's spelling and the JSON of its value.
+
+    /cluster-id                  ClusterRecord     written once
+    /controller                  ControllerRecord  lease; who may place and elect
+    /brokers/<id>                BrokerRecord      lease; a broker that is up
+    /topics/<name>               TopicRecord       id, configs, partitions as they were born
+    /partitions/<topic id>/<n>   PartitionRecord   a partition's state once it differs from birth
+    /deleted/<topic id>          DeletedRecord     a topic whose data is still on some disk
+    /configs/cluster             ConfigsRecord     dynamic broker configs for every broker
+    /configs/brokers/<id>        ConfigsRecord     dynamic broker configs of one broker
+    /configs/groups/<group>      ConfigsRecord     configs of one group
+    /producer-ids                ProducerIdsRecord the next free producer id
+
+Invariants: every change is one compare-and-swap. Creating a topic of any size is one put, for a
+partition's first state lies in its topic's record and needs no key of its own (etcd takes 128
+operations in a transaction); leader and ISR changes are one put each, guarded by that key's
+revision, and never touch the topic's record. Deleting is one transaction of two operations that
+takes the name away and leaves `/deleted/<id>`; partition keys of an id that no topic has mean
+nothing and go with `/deleted/<id>`. Fields are added with defaults, never renamed or removed.
+"""
+
+from typing import TypeVar
+
+import msgspec
+
+from penstock.base.ids import TopicId, show_topic_id
+
+ALL = "/"
+CLUSTER_ID = "/cluster-id"
+CONTROLLER = "/controller"
+BROKERS = "/brokers/"
+TOPICS = "/topics/"
+PARTITIONS = "/partitions/"
+DELETED = "/deleted/"
+CLUSTER_CONFIGS = "/configs/cluster"
+BROKER_CONFIGS = "/configs/brokers/"
+GROUP_CONFIGS = "/configs/groups/"
+PRODUCER_IDS = "/producer-ids"
+
+NO_LEADER = -1
+
+
+class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Unknown fields are ignored, so that a newer node's records can be read."""
+
+
+class ClusterRecord(_Record, frozen=True):
+    cluster_id: str
+
+
+class ControllerRecord(_Record, frozen=True):
+    node_id: int
+    epoch: int = 0
+
+
+class BrokerRecord(_Record, frozen=True):
+    """A broker that is up: how to reach it, and the epoch that fences its past lives."""
+
+    node_id: int
+    host: str
+    port: int
+    epoch: int = 0
+    rack: str | None = None
+    http: str | None = None
+    is_draining: bool = False
+    """In controlled shutdown: leads nothing new."""
+
+
+class PartitionRecord(_Record, frozen=True):
+    """Who holds a partition and who leads it (KIP-966 for ELR, KIP-455 for reassignment)."""
+
+    replicas: tuple[int, ...]
+    leader: int
+    isr: tuple[int, ...]
+    leader_epoch: int = 0
+    partition_epoch: int = 0
+    """Counts every change of this record; the leader epoch counts only changes of leader."""
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    is_recovering: bool = False
+    """Elected uncleanly and not yet whole again."""
+
+
+class TopicRecord(_Record, frozen=True):
+    id: str
+    partitions: tuple[PartitionRecord, ...]
+    configs: dict[str, str] = {}
+
+
+class DeletedRecord(_Record, frozen=True):
+    name: str
+    partitions: int
+
+
+class ConfigsRecord(_Record, frozen=True):
+    values: dict[str, str] = {}
+
+
+class ProducerIdsRecord(_Record, frozen=True):
+    next: int
+
+
+RecordT = TypeVar("RecordT", bound=_Record)
+_encoder = msgspec.json.Encoder()
+_decoders: dict[type[_Record], msgspec.json.Decoder[_Record]] = {}
+
+
+def encode(record: _Record) -> bytes:
+    return _encoder.encode(record)
+
+
+def decode(kind: type[RecordT], value: bytes) -> RecordT:
+    """Raises msgspec.ValidationError when the store holds what no version of us wrote."""
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
+    record = decoder.decode(value)
+    assert isinstance(record, kind)
+    return record
+
+
+def topic_key(name: str) -> str:
+    return TOPICS + name
+
+
+def partition_key(topic_id: TopicId, index: int) -> str:
+    return f"{PARTITIONS}{show_topic_id(topic_id)}/{index:06d}"
+
+
+def partitions_prefix(topic_id: TopicId) -> str:
+    return f"{PARTITIONS}{show_topic_id(topic_id)}/"
+
+
+def deleted_key(topic_id: TopicId) -> str:
+    return DELETED + show_topic_id(topic_id)
+
+
+def broker_key(node_id: int) -> str:
+    return f"{BROKERS}{node_id}"
+
+
+def broker_configs_key(node_id: int) -> str:
+    return f"{BROKER_CONFIGS}{node_id}"
+
+
+def group_configs_key(group: str) -> str:
+    return GROUP_CONFIGS + group

@@ -1,0 +1,49 @@
+"""Producer ids that no other producer of the cluster has, ever (KIP-730).
+
+Owns: this node's block of ids. A block of 1,000 is claimed with one compare-and-swap on
+`/producer-ids` before any of it is handed out, so an id is never given twice, whatever crashes;
+what is left of a block at a restart is lost, which costs nothing: there are 2^63.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from penstock.base.ports import Delete, Entry, Put, Store
+from penstock.cluster import changes, keys
+from penstock.cluster.keys import ProducerIdsRecord
+
+BLOCK = 1000
+
+
+class ProducerIds:
+    """Hands out producer ids; goes to the store once in a thousand."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._next = 0
+        self._end = 0
+        self._claiming = asyncio.Lock()
+
+    async def next(self) -> int:
+        while self._next >= self._end:
+            async with self._claiming:
+                # Whoever waited for the lock finds the block that the first one claimed.
+                if self._next >= self._end:
+                    await self._claim()
+        producer_id = self._next
+        self._next += 1
+        return producer_id
+
+    async def _claim(self) -> None:
+        start = 0
+
+        def decide(entries: Sequence[Entry | None]) -> Sequence[Put | Delete]:
+            nonlocal start
+            entry = entries[0]
+            start = keys.decode(ProducerIdsRecord, entry.value).next if entry else 0
+            record = ProducerIdsRecord(next=start + BLOCK)
+            return [Put(keys.PRODUCER_IDS, keys.encode(record))]
+
+        # After an unknown result the same number may be another node's claim: take a new block.
+        await changes.swap(self._store, [keys.PRODUCER_IDS], decide, equal_is_ours=False)
+        self._next, self._end = start, start + BLOCK
