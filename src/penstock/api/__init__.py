@@ -1,0 +1,1 @@
+"""One function per Kafka API, one file per family; `routes.py` is the table of them all."""

@@ -1,0 +1,203 @@
+"""DescribeCluster (api 60), versions 0-2; DescribeLogDirs (35), 1-5; AlterReplicaLogDirs (34), 1-2;
+UnregisterBroker (64), 0; DescribeQuorum (55), 0-2; UpdateFeatures (57), 0-2.
+
+DescribeCluster: v1 endpoint type; v2 fenced brokers (a fenced broker has no lease, so there are
+none to list). DescribeLogDirs: v3 an error of its own, v4 bytes of the volume (the total is not
+known here: -1), v5 cordoned directories (none). A node has one log directory, so
+AlterReplicaLogDirs can only keep a replica where it is. There is no KRaft quorum to describe:
+metadata lives in the store. Features follow the version of the software and cannot be set.
+"""
+
+from penstock.api.context import Call, Context
+from penstock.api.route import Operation
+from penstock.api.rows import cluster_operations, may_cluster
+from penstock.base.errors import ErrorCode
+from penstock.cluster.partition import Partition
+from penstock.wire.messages.cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+from penstock.wire.messages.log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+NOT_ASKED = -(2**31)
+BROKER_ENDPOINTS = 1
+CONTROLLER_ENDPOINTS = 2
+FEATURES_FOLLOW = "features follow the version of the software and cannot be set"
+
+
+def describe_cluster(
+    ctx: Context, call: Call, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    image = ctx.image
+    if request.endpoint_type != BROKER_ENDPOINTS:
+        return _wrong_endpoint(request.endpoint_type)
+    operations = NOT_ASKED
+    if request.include_cluster_authorized_operations:
+        is_allowed = may_cluster(ctx, call, Operation.DESCRIBE)
+        operations = cluster_operations(ctx, call) if is_allowed else 0
+    return DescribeClusterResponse(
+        error_code=ErrorCode.NONE,
+        endpoint_type=BROKER_ENDPOINTS,
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        brokers=[
+            DescribeClusterBroker(
+                broker_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
+            )
+            for broker in image.brokers.values()
+        ],
+        cluster_authorized_operations=operations,
+    )
+
+
+def _wrong_endpoint(endpoint_type: int) -> DescribeClusterResponse:
+    if endpoint_type == CONTROLLER_ENDPOINTS:
+        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+        message = (
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of "
+            "type CONTROLLER"
+        )
+    else:
+        code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        message = f"Unsupported endpoint type {endpoint_type}"
+    return DescribeClusterResponse(
+        error_code=code, error_message=message, cluster_id="", brokers=()
+    )
+
+
+# -- log directories --------------------------------------------------------------------------
+
+
+async def describe_log_dirs(
+    ctx: Context, call: Call, request: DescribeLogDirsRequest
+) -> DescribeLogDirsResponse:
+    if not may_cluster(ctx, call, Operation.DESCRIBE):
+        return DescribeLogDirsResponse(
+            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=()
+        )
+    result = DescribeLogDirsResult(
+        error_code=ErrorCode.NONE, log_dir=ctx.data_dir, topics=_sizes(ctx, request)
+    )
+    try:
+        result.usable_bytes = await ctx.workers.run(ctx.disk.free_bytes, ctx.data_dir)
+    except OSError:
+        result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        result.topics = ()
+    return DescribeLogDirsResponse(results=[result])
+
+
+def _sizes(ctx: Context, request: DescribeLogDirsRequest) -> list[DescribeLogDirsTopic]:
+    by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
+    for partition in _asked(ctx, request):
+        row = DescribeLogDirsPartition(
+            partition_index=partition.index,
+            partition_size=partition.log.size_bytes,
+            offset_lag=0,  # The log of a leader is never behind itself.
+            is_future_key=False,
+        )
+        by_topic.setdefault(partition.topic, []).append(row)
+    return [DescribeLogDirsTopic(name=name, partitions=rows) for name, rows in by_topic.items()]
+
+
+def _asked(ctx: Context, request: DescribeLogDirsRequest) -> list[Partition]:
+    if request.topics is None:
+        return list(ctx.partitions.led())
+    wanted = dict.fromkeys(
+        (topic.topic, index) for topic in request.topics for index in topic.partitions
+    )
+    found = [ctx.partitions.get(name, index) for name, index in wanted]
+    return [partition for partition in found if partition is not None]
+
+
+def alter_replica_log_dirs(
+    ctx: Context, call: Call, request: AlterReplicaLogDirsRequest
+) -> AlterReplicaLogDirsResponse:
+    is_allowed = may_cluster(ctx, call, Operation.ALTER)
+    by_topic: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            for index in topic.partitions:
+                if not is_allowed:
+                    code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                elif directory.path != ctx.data_dir:
+                    code = ErrorCode.LOG_DIR_NOT_FOUND
+                elif ctx.partitions.get(topic.name, index) is None:
+                    code = ErrorCode.REPLICA_NOT_AVAILABLE
+                else:
+                    code = ErrorCode.NONE
+                row = AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+                by_topic.setdefault(topic.name, []).append(row)
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirTopicResult(topic_name=name, partitions=rows)
+            for name, rows in by_topic.items()
+        ]
+    )
+
+
+# -- brokers, quorum, features ----------------------------------------------------------------
+
+
+def unregister_broker(
+    ctx: Context, call: Call, request: UnregisterBrokerRequest
+) -> UnregisterBrokerResponse:
+    node_id = request.broker_id
+    if not may_cluster(ctx, call, Operation.ALTER):
+        code, message = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None
+    elif node_id in ctx.image.brokers:
+        # Registrations are leases: they end by themselves when the node stops.
+        code, message = ErrorCode.INVALID_REQUEST, f"broker {node_id} is up: stop it instead"
+    else:
+        code = ErrorCode.BROKER_ID_NOT_REGISTERED
+        message = f"Broker ID {node_id} is not currently registered."
+    return UnregisterBrokerResponse(error_code=code, error_message=message)
+
+
+def describe_quorum(
+    ctx: Context, call: Call, request: DescribeQuorumRequest
+) -> DescribeQuorumResponse:
+    if not may_cluster(ctx, call, Operation.DESCRIBE):
+        return DescribeQuorumResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, topics=())
+    return DescribeQuorumResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        error_message="metadata lives in the store: there is no KRaft quorum",
+        topics=(),
+    )
+
+
+def update_features(
+    ctx: Context, call: Call, request: UpdateFeaturesRequest
+) -> UpdateFeaturesResponse:
+    if not may_cluster(ctx, call, Operation.ALTER):
+        return UpdateFeaturesResponse(
+            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=None
+        )
+    code = ErrorCode.FEATURE_UPDATE_FAILED
+    return UpdateFeaturesResponse(
+        error_code=code,
+        error_message=FEATURES_FOLLOW,
+        results=[
+            UpdatableFeatureResult(
+                feature=update.feature, error_code=code, error_message=FEATURES_FOLLOW
+            )
+            for update in request.feature_updates
+        ],
+    )

@@ -1,0 +1,158 @@
+"""What a handler sees: the node through a narrow window, and the call it answers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from penstock.api.fetch_sessions import FetchSessions
+from penstock.api.metrics import Metrics, RouteMetrics
+from penstock.api.route import Needs, Operation, ResourceType, Route
+from penstock.base.ids import NodeId
+from penstock.base.ports import Buffer, Disk, Random, Store, WallClock, Workers
+from penstock.cluster.configs import BrokerConfigs
+from penstock.cluster.follower import Follower
+from penstock.cluster.image import Image
+from penstock.cluster.partitions import Partitions
+from penstock.cluster.producer_ids import ProducerIds
+
+
+class Authorizer(Protocol):
+    """Says who may do what. One implementation for every door."""
+
+    def allows(
+        self, principal: str, operation: Operation, resource: ResourceType, name: str
+    ) -> bool: ...
+
+
+class AllowAll:
+    """The rule while no security is configured: the listener is on loopback, everyone may."""
+
+    def allows(
+        self, principal: str, operation: Operation, resource: ResourceType, name: str
+    ) -> bool:
+        return True
+
+
+@dataclass(slots=True)
+class Context:
+    """The node, as far as handlers may touch it."""
+
+    node_id: NodeId
+    configs: BrokerConfigs
+    partitions: Partitions
+    follower: Follower
+    store: Store
+    disk: Disk
+    clock: WallClock
+    random: Random
+    workers: Workers
+    producer_ids: ProducerIds
+    metrics: Metrics
+    data_dir: str
+    authorizer: Authorizer = field(default_factory=AllowAll)
+    fetch_sessions: FetchSessions = field(default_factory=FetchSessions)
+
+    fetch_bytes_max: int = 0
+    """`fetch.max.bytes`, read once for each change of config instead of once for each fetch."""
+
+    @property
+    def image(self) -> Image:
+        return self.follower.image
+
+    async def reached(self, revision: int) -> None:
+        """Waits until this node knows, and has acted on, everything up to `revision`."""
+        await self.follower.reached(revision)
+        await self.partitions.reached(revision)
+
+    def authorize(
+        self, call: "Call", operation: Operation, resource: ResourceType, name: str
+    ) -> bool:
+        return self.authorizer.allows(call.principal, operation, resource, name)
+
+
+class Caller(Protocol):
+    """The connection behind a call."""
+
+    principal: str
+    peer: str
+
+    def settle(self, call: "Call") -> None: ...
+
+
+class Call:
+    """One request on its way: who asks what, in which version, and where the reply goes."""
+
+    __slots__ = (
+        "_abandoned",
+        "caller",
+        "client_id",
+        "correlation_id",
+        "encode",
+        "frame",
+        "is_done",
+        "metrics",
+        "now",
+        "position",
+        "route",
+        "started",
+        "version",
+    )
+
+    def __init__(
+        self,
+        caller: Caller,
+        route: Route,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        position: int,
+        encode: Callable[["Call", Any], list[Buffer]],
+        metrics: RouteMetrics,
+        now: Callable[[], float],
+    ) -> None:
+        self.caller = caller
+        self.route = route
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.position = position
+        self.encode = encode
+        self.metrics = metrics
+        self.now = now
+        self.started = now()
+        self.frame: list[Buffer] | None = None
+        self.is_done = False
+        self._abandoned: Callable[[], None] | None = None
+
+    @property
+    def principal(self) -> str:
+        return self.caller.principal
+
+    @property
+    def needs(self) -> Needs:
+        needs = self.route.needs
+        assert needs is not None
+        return needs
+
+    def reply(self, response: Any) -> None:
+        """Hands the answer over; it leaves once every earlier one has. At most once."""
+        assert not self.is_done, "answered twice"
+        self.frame = self.encode(self, response)
+        self.is_done = True
+        self.metrics.seconds.observe(self.now() - self.started)
+        self.caller.settle(self)
+
+    def finish_silently(self) -> None:
+        """No reply at all, as acks=0 asks for."""
+        self.is_done = True
+        self.caller.settle(self)
+
+    def when_abandoned(self, clean_up: Callable[[], None]) -> None:
+        """To be called if the connection is lost before the reply."""
+        self._abandoned = clean_up
+
+    def abandon(self) -> None:
+        self.is_done = True
+        if self._abandoned is not None:
+            self._abandoned()
+            self._abandoned = None

@@ -1,0 +1,366 @@
+"""Fetch (api 1), versions 4-18.
+
+Answers with whole stored batches, straight from the log, committed ones only. Waits until
+`min_bytes` are there or `max_wait_ms` have passed; any error or a closed session answers at once.
+The first partition that has data gives at least one batch, however large; beyond that
+`max_bytes`, `partition_max_bytes` and the broker's own `fetch.max.bytes` hold.
+
+v7 sessions (KIP-227, `fetch_sessions.py`); v12 flexible, detects diverging epochs; v13 topic ids;
+v15 moves the replica id into a tagged field; v17 and v18 add what only replicas send.
+A request that claims to be a replica is refused: this node has no followers.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from typing import Any
+
+from penstock.api.context import Call, Context
+from penstock.api.fetch_sessions import (
+    FULL_NEW_SESSION,
+    FULL_WITHOUT_SESSION,
+    FetchSession,
+    Followed,
+    TopicKey,
+)
+from penstock.base.errors import Corrupt, ErrorCode, Refused
+from penstock.base.ids import NO_TOPIC_ID, TopicId
+from penstock.base.ports import Buffer
+from penstock.cluster.partition import Partition
+from penstock.log.span import Span
+from penstock.wire.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchEpochEndOffset,
+    FetchPartitionData,
+    FetchRequest,
+    FetchResponse,
+)
+
+TOPIC_IDS_SINCE = 13
+READ_COMMITTED = 1
+
+
+def fetch(ctx: Context, call: Call, request: FetchRequest) -> Any:
+    """Answers now if it can; else parks the call until there is enough or time is up."""
+    by_id = call.version >= TOPIC_IDS_SINCE
+    wanted = _wanted(request, by_id)
+    now = call.started
+    session: FetchSession | None = None
+    sessions = ctx.fetch_sessions
+    epoch = request.session_epoch
+    incremental = epoch not in (FULL_NEW_SESSION, FULL_WITHOUT_SESSION)
+    try:
+        if incremental:
+            session = sessions.resume(request.session_id, epoch, by_id, now)
+            for followed in wanted:
+                session.put(followed)
+            for topic in request.forgotten_topics_data:
+                for index in topic.partitions:
+                    session.forget(TopicId(topic.topic_id) if by_id else topic.topic, index)
+        else:
+            if request.session_id:
+                sessions.close(request.session_id)
+            if epoch == FULL_NEW_SESSION:
+                session = sessions.open(wanted, by_id, now)
+    except Refused as refused:
+        return FetchResponse(error_code=refused.code, responses=[])
+    state = request.replica_state
+    replica = state.replica_id if state is not None else request.replica_id
+    attempt = Attempt(
+        ctx, call, request, session, incremental, wanted, refuse_all=replica >= 0
+    )
+    return attempt.start()
+
+
+def _wanted(request: FetchRequest, by_id: bool) -> list[Followed]:
+    return [
+        Followed(
+            TopicId(topic.topic_id) if by_id else topic.topic,
+            partition.partition,
+            partition.fetch_offset,
+            partition.partition_max_bytes,
+            partition.current_leader_epoch,
+            partition.last_fetched_epoch,
+        )
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+
+
+class Found:
+    """What one partition has for this fetch."""
+
+    __slots__ = ("code", "diverging", "followed", "name", "partition", "span", "stable")
+
+    def __init__(self, followed: Followed) -> None:
+        self.followed = followed
+        self.name = ""
+        self.partition: Partition | None = None
+        self.span: Span | None = None
+        self.code = ErrorCode.NONE
+        self.diverging: tuple[int, int] | None = None
+        self.stable = -1
+
+
+class Attempt:
+    """One fetch request, from its first look at the logs to its reply."""
+
+    __slots__ = (
+        "_by_id",
+        "_call",
+        "_ctx",
+        "_incremental",
+        "_refuse_all",
+        "_request",
+        "_session",
+        "_timer",
+        "_wanted",
+        "_watched",
+    )
+
+    def __init__(
+        self,
+        ctx: Context,
+        call: Call,
+        request: FetchRequest,
+        session: FetchSession | None,
+        incremental: bool,
+        wanted: list[Followed],
+        refuse_all: bool,
+    ) -> None:
+        self._ctx = ctx
+        self._call = call
+        self._request = request
+        self._session = session
+        self._incremental = incremental
+        self._wanted = wanted
+        self._refuse_all = refuse_all
+        self._by_id = call.version >= TOPIC_IDS_SINCE
+        self._timer: asyncio.TimerHandle | None = None
+        self._watched: list[Partition] = []
+
+    def start(self) -> Any:
+        founds, enough = self._look()
+        if enough or self._request.max_wait_ms <= 0:
+            return self._answer(founds)
+        self._park(founds)
+        return None
+
+    def _partitions(self) -> Iterable[Followed]:
+        return self._session.partitions.values() if self._session is not None else self._wanted
+
+    # -- looking ----------------------------------------------------------------------------
+
+    def _look(self) -> tuple[list[Found], bool]:
+        """Finds what could be sent, without reading it, and whether that is enough."""
+        request = self._request
+        room = min(request.max_bytes, self._ctx.fetch_bytes_max)
+        has_data = False
+        total = 0
+        enough = False
+        founds: list[Found] = []
+        for followed in self._partitions():
+            found = Found(followed)
+            founds.append(found)
+            try:
+                span = self._locate(found, room, has_data)
+            except Refused as refused:
+                found.code = refused.code
+                enough = True
+                continue
+            if found.diverging is not None:
+                enough = True
+            if span is not None:
+                found.span = span
+                has_data = True
+                total += span.size
+                room -= span.size
+        return founds, enough or total >= request.min_bytes or not founds
+
+    def _locate(self, found: Found, room: int, has_data: bool) -> Span | None:
+        ctx, followed = self._ctx, found.followed
+        if isinstance(followed.topic, bytes):
+            known = ctx.image.topics_by_id.get(followed.topic)
+            if known is None:
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
+            found.name = known.name
+        else:
+            found.name = followed.topic
+        call = self._call
+        needs = call.needs
+        if self._refuse_all or not ctx.authorizer.allows(
+            call.principal, needs.operation, needs.resource, found.name
+        ):
+            raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        partition = ctx.partitions.get(found.name, followed.index)
+        if partition is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        found.partition = partition
+        partition.check_epoch(followed.leader_epoch)
+        log = partition.log
+        if followed.last_fetched_epoch >= 0:
+            epoch, end = log.epoch_end(followed.last_fetched_epoch)
+            if epoch < followed.last_fetched_epoch or end < followed.offset:
+                found.diverging = (epoch, end)
+                return None
+        found.stable = partition.last_stable_offset
+        limit = (
+            found.stable
+            if self._request.isolation_level == READ_COMMITTED
+            else partition.high_watermark
+        )
+        offset = followed.offset
+        if offset > log.end_offset or offset < log.start_offset:
+            raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if offset >= limit or (has_data and room <= 0):
+            return None
+        allowed = min(followed.bytes_max, room)
+        span = log.locate(offset, max(allowed, 0), limit)
+        if span is not None and has_data and span.size > allowed:
+            return None  # only the first one may exceed its limit to carry a whole batch
+        return span
+
+    # -- waiting ----------------------------------------------------------------------------
+
+    def _park(self, founds: list[Found]) -> None:
+        for found in founds:
+            if found.partition is not None:
+                found.partition.watch(self._wake)
+                self._watched.append(found.partition)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._request.max_wait_ms / 1000, self._time_is_up)
+        self._call.when_abandoned(self._leave)
+
+    def _wake(self) -> None:
+        founds, enough = self._look()
+        if enough:
+            self._conclude(founds)
+
+    def _time_is_up(self) -> None:
+        self._conclude(self._look()[0])
+
+    def _leave(self) -> None:
+        """No longer waits: for the reply is on its way, or its connection is gone."""
+        for partition in self._watched:
+            partition.unwatch(self._wake)
+        self._watched.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _conclude(self, founds: list[Found]) -> None:
+        self._leave()
+        answer = self._answer(founds)
+        if isinstance(answer, FetchResponse):
+            self._call.reply(answer)
+        else:
+            task = asyncio.get_running_loop().create_task(self._reply_later(answer))
+            self._call.when_abandoned(lambda: _cancel(task))
+
+    async def _reply_later(self, answer: Awaitable[FetchResponse]) -> None:
+        response = await answer
+        if not self._call.is_done:
+            self._call.reply(response)
+
+    # -- answering --------------------------------------------------------------------------
+
+    def _answer(self, founds: list[Found]) -> FetchResponse | Awaitable[FetchResponse]:
+        """Reads what was found; straight from the page cache, or off the loop where it is cold."""
+        contents: list[Buffer] = []
+        for found in founds:
+            if found.span is None:
+                contents.append(b"")
+                continue
+            content = found.span.read_cached()
+            if content is None:
+                return self._answer_cold(founds)
+            contents.append(content)
+        return self._response(founds, contents)
+
+    async def _answer_cold(self, founds: list[Found]) -> FetchResponse:
+        self._ctx.metrics.cold_reads.value += 1
+        contents: list[Buffer] = []
+        for found in founds:
+            content = b""
+            if found.span is not None:
+                try:
+                    content = await self._ctx.workers.run(found.span.read)
+                except (Corrupt, OSError) as error:
+                    assert found.partition is not None
+                    self._ctx.partitions.read_failed(found.partition, error)
+                    found.code = ErrorCode.KAFKA_STORAGE_ERROR
+                    found.span = None
+            contents.append(content)
+        return self._response(founds, contents)
+
+    def _response(self, founds: list[Found], contents: list[Buffer]) -> FetchResponse:
+        topics: dict[TopicKey, list[FetchPartitionData]] = {}
+        session = self._session
+        sent = 0
+        for found, content in zip(founds, contents, strict=True):
+            followed = found.followed
+            row = self._row(found, content)
+            if session is not None:
+                news = (
+                    content
+                    or row.error_code
+                    or found.diverging is not None
+                    or row.high_watermark != followed.high_watermark_sent
+                    or row.log_start_offset != followed.start_offset_sent
+                )
+                followed.high_watermark_sent = row.high_watermark
+                followed.start_offset_sent = row.log_start_offset
+                if content:
+                    session.served(followed)
+                if self._incremental and not news:
+                    continue
+            sent += len(content)
+            rows = topics.get(followed.topic)
+            if rows is None:
+                rows = topics[followed.topic] = []
+            rows.append(row)
+        self._ctx.metrics.bytes_out.value += sent
+        return FetchResponse(
+            session_id=session.id if session is not None else 0,
+            responses=[
+                FetchableTopicResponse(key, NO_TOPIC_ID, rows)
+                if isinstance(key, str)
+                else FetchableTopicResponse("", key, rows)
+                for key, rows in topics.items()
+            ],
+        )
+
+    def _row(self, found: Found, content: Buffer) -> FetchPartitionData:
+        followed = found.followed
+        partition = found.partition
+        if found.code is not ErrorCode.NONE or partition is None:
+            return FetchPartitionData(followed.index, found.code, -1, -1, -1, None, -1, b"")
+        row = FetchPartitionData(
+            followed.index,
+            0,
+            partition.high_watermark,
+            found.stable,
+            partition.log.start_offset,
+            self._aborted(found) if content else None,
+            -1,
+            content,
+        )
+        if found.diverging is not None:
+            row.diverging_epoch = FetchEpochEndOffset(
+                epoch=found.diverging[0], end_offset=found.diverging[1]
+            )
+        return row
+
+    def _aborted(self, found: Found) -> list[AbortedTransaction] | None:
+        if self._request.isolation_level != READ_COMMITTED:
+            return None
+        assert found.partition is not None
+        log = found.partition.log
+        return [
+            AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset)
+            for txn in log.aborted(found.followed.offset, found.stable)
+        ]
+
+
+def _cancel(task: "asyncio.Task[None]") -> None:
+    task.cancel()

@@ -1,0 +1,237 @@
+"""ListOffsets (api 2), versions 1-11; OffsetForLeaderEpoch (23), 2-4; DeleteRecords (21), 0-2.
+
+ListOffsets answers for led partitions: -1 latest (the last stable offset for read_committed), -2
+earliest, -3 the largest timestamp (v7), -4 earliest local (v8), -5 latest tiered (v9) and -6
+earliest pending upload (v11), else by time. Nothing is tiered here: -4 is -2, and -5 and -6 have
+no answer (offset -1). v4 fences by leader epoch, v6 flexible. Searching by time reads files and is
+done by a worker; records above what the caller may read are not found.
+
+OffsetForLeaderEpoch: v3 names the asker, v4 flexible (KIP-320).
+DeleteRecords: -1 stands for the high watermark; the reply leaves when the new start is durable.
+"""
+
+from collections.abc import Awaitable, Sequence
+
+from penstock.api.context import Call, Context
+from penstock.api.route import Operation
+from penstock.api.rows import duplicates, led_partition, may, may_cluster, storage_failure
+from penstock.base.errors import Corrupt, ErrorCode, Refused
+from penstock.cluster.image import INTERNAL_TOPICS
+from penstock.cluster.partition import Partition
+from penstock.wire.messages.offsets import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+    OffsetForLeaderEpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+SPOKEN_SINCE = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+READ_COMMITTED = 1
+HIGH_WATERMARK = -1
+NO_LOW_WATERMARK = -1
+EPOCHS_SINCE = 4
+
+Search = tuple[ListOffsetsPartitionResponse, Partition, int, int]
+"""A row that waits for a worker: its partition, the timestamp, and the end of what is visible."""
+
+
+def list_offsets(
+    ctx: Context, call: Call, request: ListOffsetsRequest
+) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+    twice = duplicates(
+        (topic.name, row.partition_index) for topic in request.topics for row in topic.partitions
+    )
+    searches: list[Search] = []
+    topics = []
+    for topic in request.topics:
+        is_allowed = may(ctx, call, Operation.DESCRIBE, topic.name)
+        rows = []
+        for asked in topic.partitions:
+            row = ListOffsetsPartitionResponse(
+                partition_index=asked.partition_index, error_code=ErrorCode.NONE
+            )
+            rows.append(row)
+            try:
+                if not is_allowed:
+                    raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                if (topic.name, asked.partition_index) in twice:
+                    raise Refused(ErrorCode.INVALID_REQUEST)
+                search = _list_offset(ctx, call, request, topic.name, asked, row)
+                if search is not None:
+                    searches.append(search)
+            except Refused as refused:
+                row.error_code = refused.code
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
+    response = ListOffsetsResponse(topics=topics)
+    return _search_all(ctx, searches, response) if searches else response
+
+
+def _list_offset(
+    ctx: Context,
+    call: Call,
+    request: ListOffsetsRequest,
+    name: str,
+    asked: ListOffsetsPartition,
+    row: ListOffsetsPartitionResponse,
+) -> Search | None:
+    """Fills the row, or says what a worker must look up for it."""
+    timestamp = asked.timestamp
+    if timestamp < 0 and call.version < SPOKEN_SINCE.get(timestamp, call.version + 1):
+        raise Refused(ErrorCode.UNSUPPORTED_VERSION)
+    partition = led_partition(ctx, name, asked.partition_index)
+    partition.check_epoch(asked.current_leader_epoch)
+    log = partition.log
+    if log.offline is not None:
+        raise Refused(ErrorCode.KAFKA_STORAGE_ERROR)
+    is_committed = request.isolation_level == READ_COMMITTED
+    end = partition.last_stable_offset if is_committed else partition.high_watermark
+    if timestamp == LATEST:
+        row.offset = end
+        row.leader_epoch = partition.leader_epoch
+        return None
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        row.offset = log.start_offset
+        row.leader_epoch = log.epochs.of(log.start_offset)
+        return None
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return None
+    return row, partition, timestamp, end
+
+
+async def _search_all(
+    ctx: Context, searches: Sequence[Search], response: ListOffsetsResponse
+) -> ListOffsetsResponse:
+    for row, partition, timestamp, end in searches:
+        log = partition.log
+        try:
+            if timestamp == MAX_TIMESTAMP:
+                found = await ctx.workers.run(log.max_timestamp)
+            else:
+                found = await ctx.workers.run(log.offset_for_time, timestamp)
+        except Refused as refused:
+            row.error_code = refused.code
+            continue
+        except (Corrupt, OSError) as error:
+            row.error_code = storage_failure(ctx, partition, error)
+            continue
+        if found is not None and found[0] < end:
+            row.offset, row.timestamp, row.leader_epoch = found
+    return response
+
+
+# -- OffsetForLeaderEpoch ---------------------------------------------------------------------
+
+
+def offset_for_leader_epoch(
+    ctx: Context, call: Call, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    is_broker = may_cluster(ctx, call, Operation.CLUSTER_ACTION)
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[
+                    _epoch_end(
+                        ctx,
+                        topic.topic,
+                        asked,
+                        is_broker or may(ctx, call, Operation.DESCRIBE, topic.topic),
+                    )
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _epoch_end(
+    ctx: Context, name: str, asked: OffsetForLeaderPartition, is_allowed: bool
+) -> OffsetForLeaderEpochEndOffset:
+    row = OffsetForLeaderEpochEndOffset(error_code=ErrorCode.NONE, partition=asked.partition)
+    try:
+        if not is_allowed:
+            raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        partition = led_partition(ctx, name, asked.partition)
+        partition.check_epoch(asked.current_leader_epoch)
+        row.leader_epoch, row.end_offset = partition.log.epoch_end(asked.leader_epoch)
+    except Refused as refused:
+        row.error_code = refused.code
+    return row
+
+
+# -- DeleteRecords ----------------------------------------------------------------------------
+
+
+async def delete_records(
+    ctx: Context, call: Call, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse:
+    topics = []
+    for topic in request.topics:
+        is_allowed = may(ctx, call, Operation.DELETE, topic.name)
+        rows = [
+            await _delete_records(ctx, topic.name, asked, is_allowed) for asked in topic.partitions
+        ]
+        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=rows))
+    return DeleteRecordsResponse(topics=topics)
+
+
+async def _delete_records(
+    ctx: Context, name: str, asked: DeleteRecordsPartition, is_allowed: bool
+) -> DeleteRecordsPartitionResult:
+    row = DeleteRecordsPartitionResult(
+        partition_index=asked.partition_index,
+        low_watermark=NO_LOW_WATERMARK,
+        error_code=ErrorCode.NONE,
+    )
+    try:
+        if not is_allowed:
+            raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        partition = led_partition(ctx, name, asked.partition_index)
+        offset = _deletable_offset(name, partition, asked.offset)
+        if offset > partition.log.start_offset:
+            await ctx.workers.run(partition.log.delete_before, offset)
+            partition.truncated()
+        row.low_watermark = partition.log.start_offset
+    except Refused as refused:
+        row.error_code = refused.code
+    except OSError:
+        # The log has taken itself offline.
+        row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    return row
+
+
+def _deletable_offset(name: str, partition: Partition, offset: int) -> int:
+    if name in INTERNAL_TOPICS:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if not partition.log.config.cleanup_delete:
+        raise Refused(ErrorCode.POLICY_VIOLATION)
+    if offset == HIGH_WATERMARK:
+        return partition.high_watermark
+    if not 0 <= offset <= partition.high_watermark:
+        raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE)
+    return offset

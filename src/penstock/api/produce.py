@@ -1,0 +1,250 @@
+"""Produce (api 0), versions 3-13.
+
+One record batch v2 for each partition, appended at once; the reply is parked until every batch is
+committed (on disk), so a pipelined producer overlaps with the disk. acks=0 gets no reply at all,
+acks=1 and acks=all wait alike. v7 zstd; v9 flexible; v13 names topics by id.
+
+Batches are checked by their header and CRC and not opened, except for topics whose config asks
+for it (compacted ones need keys; `compression.type` may ask for another codec): those are looked
+into by a worker while the connection waits, and appended afterwards in the same order.
+"""
+
+from collections.abc import Awaitable
+from typing import Any
+
+from penstock.api.context import Call, Context
+from penstock.base.errors import ErrorCode, Refused
+from penstock.cluster.partition import Partition, ProduceRules
+from penstock.wire import records
+from penstock.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from penstock.wire.records import BatchHeader
+
+ZSTD = 4
+TRANSACTIONAL = 0x10
+TOPIC_IDS_SINCE = 13
+ZSTD_SINCE = 7
+NO_TIMESTAMP = -1
+
+
+class PendingProduce:
+    """A reply that waits for some of its partitions to be committed."""
+
+    __slots__ = ("call", "response", "waiting")
+
+    def __init__(self, call: Call, response: ProduceResponse) -> None:
+        self.call = call
+        self.response = response
+        self.waiting = 0
+
+    def committed(self, row: object, code: ErrorCode) -> None:
+        assert isinstance(row, PartitionProduceResponse)
+        if code is not ErrorCode.NONE:
+            row.error_code = code
+            row.base_offset = -1
+            row.log_append_time_ms = -1
+        self.waiting -= 1
+        if self.waiting == 0 and not self.call.is_done:
+            self.call.reply(self.response)
+
+
+def produce(ctx: Context, call: Call, request: ProduceRequest) -> Awaitable[Any] | None:
+    looks = _looks(ctx, call, request)
+    if looks:
+        return _produce_slowly(ctx, call, request, looks)
+    _append_all(ctx, call, request, {})
+    return None
+
+
+def _append_all(
+    ctx: Context,
+    call: Call,
+    request: ProduceRequest,
+    prepared: dict[int, memoryview | Refused],
+) -> None:
+    """Appends every partition's batch; replies now or when the last one is committed."""
+    rows: list[TopicProduceResponse] = []
+    pending = PendingProduce(call, ProduceResponse(rows))
+    acks = request.acks
+    now_ms = ctx.clock.now_ms()
+    for topic in request.topic_data:
+        answers: list[PartitionProduceResponse] = []
+        rows.append(
+            TopicProduceResponse(topic.name, topic.topic_id, answers)
+        )
+        for data in topic.partition_data:
+            row = PartitionProduceResponse(data.index, 0, -1)
+            answers.append(row)
+            try:
+                if acks not in (-1, 0, 1):
+                    raise Refused(ErrorCode.INVALID_REQUIRED_ACKS)
+                partition = _partition(ctx, call, topic, data.index)
+                end = _append(ctx, call, partition, data, prepared, row, now_ms)
+            except Refused as refused:
+                row.error_code = refused.code
+                row.error_message = refused.message
+                continue
+            except OSError as error:
+                # The log has undone or fenced off what was half written.
+                row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                row.error_message = f"the broker could not write: {error.strerror}"
+                row.base_offset = -1
+                continue
+            if acks and not partition.when_committed(end, pending, row):
+                pending.waiting += 1
+    if acks == 0:
+        call.finish_silently()
+    elif pending.waiting == 0:
+        call.reply(pending.response)
+
+
+def _partition(ctx: Context, call: Call, topic: TopicProduceData, index: int) -> Partition:
+    name = topic.name
+    if call.version >= TOPIC_IDS_SINCE:
+        known = ctx.image.topics_by_id.get(topic.topic_id)
+        if known is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
+        name = known.name
+    needs = call.needs
+    if not ctx.authorizer.allows(call.principal, needs.operation, needs.resource, name):
+        raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    partition = ctx.partitions.get(name, index)
+    if partition is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return partition
+
+
+def _append(
+    ctx: Context,
+    call: Call,
+    partition: Partition,
+    data: PartitionProduceData,
+    prepared: dict[int, memoryview | Refused],
+    row: PartitionProduceResponse,
+    now_ms: int,
+) -> int:
+    """Checks and appends one batch, fills the row, and returns the end offset to wait for."""
+    ready = prepared.get(id(data)) if prepared else None
+    if isinstance(ready, Refused):
+        raise ready
+    batch = ready if ready is not None else data.records
+    if not batch:
+        raise Refused(ErrorCode.INVALID_RECORD, "no records")
+    if ctx.partitions.write_refusal is not None:
+        raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, ctx.partitions.write_refusal)
+    header = records.check_batch(batch)
+    rules = partition.rules
+    _check(header, len(batch), rules, call.version, now_ms)
+    if rules.append_time:
+        records.stamp_append_time(batch, now_ms)
+        header = records.read_header(batch)
+        row.log_append_time_ms = now_ms
+    appended = partition.append(batch, header, now_ms)
+    row.base_offset = appended.base_offset
+    row.log_start_offset = partition.log.start_offset
+    metrics = ctx.metrics
+    if appended.duplicate:
+        metrics.duplicates.value += 1
+    else:
+        metrics.records_in.value += header.count
+        metrics.bytes_in.value += len(batch)
+    return appended.last_offset + 1
+
+
+def _check(header: BatchHeader, size: int, rules: ProduceRules, version: int, now_ms: int) -> None:
+    """What the header alone can tell about whether this topic takes the batch."""
+    if size > rules.message_bytes_max:
+        raise Refused(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch has {size} bytes, max.message.bytes allows {rules.message_bytes_max}",
+        )
+    attributes = header.attributes
+    if attributes & TRANSACTIONAL:
+        raise Refused(ErrorCode.INVALID_TXN_STATE, "transactions are not available yet")
+    if attributes & 7 == ZSTD and version < ZSTD_SINCE:
+        raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
+    if not rules.append_time and (newest := header.max_timestamp) != NO_TIMESTAMP:
+        if newest - now_ms > rules.timestamp_after_max_ms:
+            raise Refused(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"timestamp {newest} is more than message.timestamp.after.max.ms in the future",
+            )
+        if now_ms - header.base_timestamp > rules.timestamp_before_max_ms:
+            raise Refused(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"timestamp {header.base_timestamp} is older than "
+                "message.timestamp.before.max.ms allows",
+            )
+
+
+# -- topics that are looked into ----------------------------------------------------------------
+
+
+def _looks(
+    ctx: Context, call: Call, request: ProduceRequest
+) -> list[tuple[PartitionProduceData, ProduceRules]]:
+    """The batches that must be opened before they are appended, with their topics' rules."""
+    if not ctx.partitions.any_look_inside:
+        return []
+    found: list[tuple[PartitionProduceData, ProduceRules]] = []
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            try:
+                partition = _partition(ctx, call, topic, data.index)
+            except Refused:
+                continue
+            if partition.rules.look_inside and data.records is not None:
+                found.append((data, partition.rules))
+    return found
+
+
+async def _produce_slowly(
+    ctx: Context,
+    call: Call,
+    request: ProduceRequest,
+    looks: list[tuple[PartitionProduceData, ProduceRules]],
+) -> None:
+    """Looks into the batches on a worker, then appends them as any other.
+
+    The receive buffer is reused as soon as the handler waits, so every batch of the request is
+    copied first, those that need no look too.
+    """
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if data.records is not None:
+                data.records = memoryview(bytearray(data.records))
+    prepared: dict[int, memoryview | Refused] = {}
+    for data, rules in looks:
+        assert data.records is not None
+        try:
+            prepared[id(data)] = await ctx.workers.run(_look_inside, data.records, rules)
+        except Refused as refused:
+            prepared[id(data)] = refused
+    if not call.is_done:
+        _append_all(ctx, call, request, prepared)
+
+
+def _look_inside(batch: memoryview, rules: ProduceRules) -> memoryview:
+    """Checks keys and brings the batch to the topic's codec. Runs on a worker."""
+    header = records.check_batch(batch)
+    columns = records.decode(batch)
+    if rules.keys_required and columns.has_null_key:
+        raise Refused(ErrorCode.INVALID_RECORD, "a compacted topic takes only records with a key")
+    if rules.codec is None or header.attributes & 7 == rules.codec:
+        return batch
+    return memoryview(
+        records.encode(
+            list(columns),
+            codec=rules.codec,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            transactional=records.is_transactional(header.attributes),
+        )
+    )

@@ -1,0 +1,106 @@
+"""InitProducerId (api 22), versions 0-5; DescribeProducers (61), version 0.
+
+InitProducerId gives an idempotent producer an id that nobody else has, at epoch 0. v2 flexible;
+v3 lets a producer name the id it had (KIP-360): without a transactional id it gets a new one, as
+in Kafka. A transactional id is answered with COORDINATOR_NOT_AVAILABLE: this broker has no
+transaction coordinator yet.
+
+DescribeProducers lists what a partition's log knows of the producers that wrote to it.
+"""
+
+from penstock.api.context import Call, Context
+from penstock.api.route import Operation, ResourceType
+from penstock.api.rows import led_partition, may, may_cluster
+from penstock.base.errors import ErrorCode, Refused
+from penstock.cluster import topics
+from penstock.wire.messages.txns import (
+    DescribeProducersPartitionResponse,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeProducersTopicResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProducerState,
+)
+
+NONE_GIVEN = -1
+LAST_SEQUENCE = 1
+"""Where a batch of `log.producers` keeps its last sequence number."""
+
+
+async def init_producer_id(
+    ctx: Context, call: Call, request: InitProducerIdRequest
+) -> InitProducerIdResponse:
+    try:
+        _check(ctx, call, request)
+        producer_id = await ctx.producer_ids.next()
+    except Refused as refused:
+        return InitProducerIdResponse(error_code=refused.code, producer_epoch=NONE_GIVEN)
+    return InitProducerIdResponse(
+        error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0
+    )
+
+
+def _check(ctx: Context, call: Call, request: InitProducerIdRequest) -> None:
+    transactional_id = request.transactional_id
+    if transactional_id is not None:
+        resource = ResourceType.TRANSACTIONAL_ID
+        if not ctx.authorize(call, Operation.WRITE, resource, transactional_id):
+            raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if not transactional_id:
+            raise Refused(ErrorCode.INVALID_REQUEST)
+    elif not may_cluster(ctx, call, Operation.IDEMPOTENT_WRITE):
+        raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if (request.producer_id == NONE_GIVEN) != (request.producer_epoch == NONE_GIVEN):
+        raise Refused(ErrorCode.INVALID_REQUEST)
+    if transactional_id is not None:
+        raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+# -- DescribeProducers ------------------------------------------------------------------------
+
+
+def describe_producers(
+    ctx: Context, call: Call, request: DescribeProducersRequest
+) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            DescribeProducersTopicResponse(
+                name=topic.name,
+                partitions=[
+                    _describe(ctx, call, topic.name, index)
+                    for index in dict.fromkeys(topic.partition_indexes)
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe(
+    ctx: Context, call: Call, name: str, index: int
+) -> DescribeProducersPartitionResponse:
+    row = DescribeProducersPartitionResponse(
+        partition_index=index, error_code=ErrorCode.NONE, active_producers=()
+    )
+    try:
+        topics.check_name(name)
+        if not may(ctx, call, Operation.READ, name):
+            raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        log = led_partition(ctx, name, index).log
+    except Refused as refused:
+        row.error_code = refused.code
+        row.error_message = refused.message
+        return row
+    row.active_producers = [
+        ProducerState(
+            producer_id=producer_id,
+            producer_epoch=producer.epoch,
+            last_sequence=producer.batches[-1][LAST_SEQUENCE] if producer.batches else -1,
+            last_timestamp=producer.timestamp,
+            coordinator_epoch=producer.coordinator_epoch,
+            current_txn_start_offset=producer.txn_first_offset,
+        )
+        for producer_id, producer in log.producers.by_id.items()
+    ]
+    return row

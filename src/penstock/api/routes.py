@@ -1,0 +1,64 @@
+"""One table says what we speak: every API is one row.
+
+ApiVersions, dispatch, metrics and the reference documentation derive from it. A new API is a class
+in `wire/messages`, a function in its family's file here, one row, and a test.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.api import cluster, configs, elections, metadata, offsets, producers, topics, versions
+from penstock.api.fetch import fetch
+from penstock.api.produce import produce
+from penstock.api.route import Needs, Operation, ResourceType, Route, Stage
+from penstock.wire.messages import REQUESTS, RESPONSES
+
+TOPIC, GROUP, CLUSTER, TXN = (
+    ResourceType.TOPIC,
+    ResourceType.GROUP,
+    ResourceType.CLUSTER,
+    ResourceType.TRANSACTIONAL_ID,
+)
+
+
+def _row(
+    key: int,
+    handler: Callable[..., Any],
+    resource: ResourceType | None,
+    operation: Operation | None = None,
+    stage: Stage = Stage.ORDERED,
+    advertised: tuple[int, int] | None = None,
+) -> Route:
+    request = REQUESTS[key]
+    needs = Needs(resource, operation) if resource is not None and operation is not None else None
+    return Route(request, RESPONSES[key], request.WIRE.versions, handler, needs, stage, advertised)
+
+
+ROUTES: tuple[Route, ...] = (
+    _row(0, produce, TOPIC, Operation.WRITE, Stage.PIPELINED, advertised=(0, 13)),
+    _row(1, fetch, TOPIC, Operation.READ),
+    _row(2, offsets.list_offsets, TOPIC, Operation.DESCRIBE),
+    _row(3, metadata.metadata, TOPIC, Operation.DESCRIBE),
+    _row(18, versions.api_versions, None),
+    _row(19, topics.create_topics, CLUSTER, Operation.CREATE),
+    _row(20, topics.delete_topics, TOPIC, Operation.DELETE),
+    _row(21, offsets.delete_records, TOPIC, Operation.DELETE),
+    _row(22, producers.init_producer_id, CLUSTER, Operation.IDEMPOTENT_WRITE),
+    _row(23, offsets.offset_for_leader_epoch, TOPIC, Operation.DESCRIBE),
+    _row(32, configs.describe_configs, TOPIC, Operation.DESCRIBE_CONFIGS),
+    _row(33, configs.alter_configs, TOPIC, Operation.ALTER_CONFIGS),
+    _row(34, cluster.alter_replica_log_dirs, CLUSTER, Operation.ALTER),
+    _row(35, cluster.describe_log_dirs, CLUSTER, Operation.DESCRIBE),
+    _row(37, topics.create_partitions, TOPIC, Operation.ALTER),
+    _row(43, elections.elect_leaders, CLUSTER, Operation.ALTER),
+    _row(44, configs.incremental_alter_configs, TOPIC, Operation.ALTER_CONFIGS),
+    _row(45, elections.alter_partition_reassignments, CLUSTER, Operation.ALTER),
+    _row(46, elections.list_partition_reassignments, CLUSTER, Operation.DESCRIBE),
+    _row(55, cluster.describe_quorum, CLUSTER, Operation.DESCRIBE),
+    _row(57, cluster.update_features, CLUSTER, Operation.ALTER),
+    _row(60, cluster.describe_cluster, CLUSTER, Operation.DESCRIBE),
+    _row(61, producers.describe_producers, TOPIC, Operation.READ),
+    _row(64, cluster.unregister_broker, CLUSTER, Operation.ALTER),
+    _row(74, configs.list_config_resources, CLUSTER, Operation.DESCRIBE_CONFIGS),
+    _row(75, metadata.describe_topic_partitions, TOPIC, Operation.DESCRIBE),
+)

@@ -1,0 +1,98 @@
+"""What the administrative handlers share: rights, waiting, and refusals as rows.
+
+A handler shows the happy path; `refusal` turns what was raised for one topic or partition into
+that row's code and message.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import TypeVar
+
+from penstock.api.context import Call, Context
+from penstock.api.route import Operation, ResourceType
+from penstock.base.errors import Corrupt, ErrorCode, Refused
+from penstock.cluster.partition import Partition
+
+CLUSTER_NAME = "kafka-cluster"
+ROWS_MAX = 2_000
+"""Topics or resources one request may change or describe in detail."""
+WAIT_MS_MAX = 60_000
+
+TOPIC_OPERATIONS = (
+    Operation.READ,
+    Operation.WRITE,
+    Operation.CREATE,
+    Operation.DELETE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
+CLUSTER_OPERATIONS = (
+    Operation.CREATE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.CLUSTER_ACTION,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+    Operation.IDEMPOTENT_WRITE,
+)
+
+T = TypeVar("T")
+
+
+def may(ctx: Context, call: Call, operation: Operation, topic: str) -> bool:
+    return ctx.authorize(call, operation, ResourceType.TOPIC, topic)
+
+
+def may_cluster(ctx: Context, call: Call, operation: Operation) -> bool:
+    return ctx.authorize(call, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def topic_operations(ctx: Context, call: Call, name: str) -> int:
+    """The caller's rights on a topic, a bit for each operation (KIP-430)."""
+    return sum(1 << operation for operation in TOPIC_OPERATIONS if may(ctx, call, operation, name))
+
+
+def cluster_operations(ctx: Context, call: Call) -> int:
+    return sum(
+        1 << operation for operation in CLUSTER_OPERATIONS if may_cluster(ctx, call, operation)
+    )
+
+
+def led_partition(ctx: Context, topic: str, index: int) -> Partition:
+    """The partition, if this node serves it; raises what a client should hear otherwise."""
+    partition = ctx.partitions.get(topic, index)
+    if partition is not None:
+        return partition
+    if ctx.image.partition(topic, index) is not None:
+        # Known but not here, or not open yet: the client asks for metadata and tries again.
+        raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def storage_failure(ctx: Context, partition: Partition, error: Corrupt | OSError) -> ErrorCode:
+    """The disk failed under a read: the partition goes offline, the client hears why."""
+    ctx.partitions.read_failed(partition, error)
+    return ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def settled(ctx: Context, revision: int, timeout_ms: int) -> bool:
+    """Waits until this node has acted on a change; False when the client's time is up first."""
+    timeout_ms = max(1, min(timeout_ms, WAIT_MS_MAX))
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            await ctx.follower.reached(revision)
+            await ctx.partitions.reached(revision)
+    except TimeoutError:
+        return False
+    return True
+
+
+def duplicates(items: Iterable[T]) -> set[T]:
+    """The items that occur more than once."""
+    seen: set[T] = set()
+    twice: set[T] = set()
+    for item in items:
+        (twice if item in seen else seen).add(item)
+    return twice

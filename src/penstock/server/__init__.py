@@ -1,0 +1,1 @@
+"""Bytes in, bytes out: Kafka connections, their flow control and their limits."""
