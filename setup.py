@@ -1,7 +1,7 @@
 """Builds the accelerated record decoder where a C compiler is at hand.
 
 Everything else is in pyproject.toml. The extension is optional: without it the pure-Python twin
-in penstock.wire.records does the same work, slower.
+penstock.wire._records_py does the same work, slower.
 """
 
 from setuptools import Extension, setup

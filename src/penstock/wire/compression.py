@@ -1,7 +1,8 @@
 """Kafka's four codecs, each with an output that is really bounded.
 
 A few kilobytes can declare or produce gigabytes (zstd 1:32,750, gzip 1:1,028), so `decompress`
-takes `bytes_max` and never holds more output than that, whatever the input claims:
+takes `bytes_max` and gives no more output than that, whatever the input claims. On the way it
+takes at most about twice the budget in memory (measured, see the tests):
 
 - gzip: zlib's own `max_length`, one byte above the budget to see an overrun. One member only:
   a chain of empty members would cost time without output.
@@ -52,7 +53,7 @@ _XERIAL_BLOCK_BYTES: Final = 32 << 10  # Java's
 _SNAPPY_RATIO_MAX: Final = 22
 _INT32: Final = struct.Struct(">i")
 
-_GUESS_RATIO: Final = 4
+_GUESS_RATIO: Final = 8
 _DECLARED_RATIO_MAX: Final = 64
 _GUESS_BYTES_MIN: Final = 4 << 10
 _NO_ROOM: Final = "failed to write whole buffer"
@@ -186,6 +187,8 @@ def _decompress_into(
                 raise _corrupt("the frame", error) from None
             if room == bytes_max:
                 raise _too_large(bytes_max) from None
+            # Let go of this buffer before the next one is made.
+            del output
             room = min(room * 2, bytes_max)
         else:
             del output[size:]

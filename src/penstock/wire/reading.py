@@ -18,6 +18,7 @@ import struct
 from typing import Any, Final, NoReturn
 
 from penstock.base.errors import PeerError
+from penstock.base.ids import NO_TOPIC_ID
 from penstock.wire.schema import FIXED, Field, wire_of
 
 STRING_BYTES_MAX: Final = 32767
@@ -108,6 +109,7 @@ class ReaderText:
         self.version = version
         self.flexible = wire_of(declared).is_flexible(version)
         self.names: dict[str, Any] = {
+            "NO_TOPIC_ID": NO_TOPIC_ID,
             "PeerError": PeerError,
             "StructError": struct.error,
             "new": object.__new__,
@@ -145,16 +147,12 @@ class ReaderText:
     def _line(self, text: str) -> None:
         self._lines.append("    " * self._depth + text)
 
-    def _name(self, prefix: str, value: object) -> str:
-        """A global of the text that stands for `value`."""
-        if value is None or isinstance(value, bool | int | str):
-            return repr(value)
-        for name, known in self.names.items():
-            if known is value:
-                return name
-        name = f"{prefix}_{len(self.names)}"
-        self.names[name] = value
-        return name
+    def _constant(self, value: object) -> str:
+        """The expression for a default, which is always a literal but for the zero uuid."""
+        if value is NO_TOPIC_ID:
+            return "NO_TOPIC_ID"
+        assert value is None or isinstance(value, bool | int | float | str | bytes | tuple), value
+        return repr(value)
 
     def _class(self, declared: type[Any]) -> str:
         self.names[declared.__name__] = declared
@@ -187,8 +185,7 @@ class ReaderText:
                 continue
             if field.is_in(self.version) and self.flexible:
                 tagged.append(field)
-            absent = self._name("default", field.absent())
-            self._line(f"{target}.{field.name} = {absent}")
+            self._line(f"{target}.{field.name} = {self._constant(field.absent())}")
         for field in present:
             self._value(field, f"{target}.{field.name}", field.name)
         if self.flexible:

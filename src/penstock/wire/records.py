@@ -15,6 +15,7 @@ bounds are the log's to judge. What control batches say is in
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
+from types import FunctionType
 from typing import Final
 
 import crc32c
@@ -33,6 +34,7 @@ except ImportError:
     from penstock.wire._records_py import encode as _encode_records
 
 __all__ = [
+    "ACCELERATED",
     "ALL",
     "APPEND_TIME",
     "ATTRIBUTES_AT",
@@ -60,6 +62,9 @@ __all__ = [
     "stamp",
     "stamp_append_time",
 ]
+
+# Whether records are read and written by compiled code; a node says so when it starts.
+ACCELERATED: Final = not isinstance(_decode_records, FunctionType)
 
 BATCH_OVERHEAD: Final = 61
 MAGIC: Final = 2
@@ -237,17 +242,22 @@ def encode(
     leader_epoch: int = -1,
     keep_offsets: bool = False,
     last_offset: int | None = None,
+    base_timestamp: int | None = None,
+    max_timestamp: int | None = None,
 ) -> bytearray:
     """One batch of `records`.
 
     The records get the offsets from `base_offset` on, whatever `Record.offset` says; with
     `keep_offsets` they keep their own, which must increase from `base_offset` on. `last_offset`
     is the batch's last offset where that is not its last record's (compaction); only with it may
-    a batch be empty. `attributes` are ORed with the codec and the transactional bit.
+    a batch be empty. `attributes` are ORed with the codec and the transactional bit. The two
+    timestamps are those of the first and of the newest record unless given: compaction keeps
+    its delete horizon in the first (KIP-534) and an empty batch's age in the second.
     """
     assert records or last_offset is not None, "an empty batch needs its last offset"
     timestamps = [record[1] for record in records]
-    base_timestamp = timestamps[0] if timestamps else -1
+    if base_timestamp is None:
+        base_timestamp = timestamps[0] if timestamps else -1
     batch: bytearray = _encode_records(
         records, BATCH_OVERHEAD, base_offset, base_timestamp, keep_offsets
     )
@@ -272,7 +282,7 @@ def encode(
         attributes | codec | (TRANSACTIONAL if transactional else 0),
         last_delta,
         base_timestamp,
-        max(timestamps, default=-1),
+        max(timestamps, default=-1) if max_timestamp is None else max_timestamp,
         producer_id,
         producer_epoch,
         base_sequence,

@@ -261,11 +261,22 @@ def _declare(
     }
     kept["__slots__"] = tuple(field.name for field in fields)
     kept["__hash__"] = None
-    kept["__init__"] = _constructor(body.__name__, fields, kw_only)
+    kept["__init__"] = _compile_constructor_on_first_call(kw_only)
     kept["__eq__"] = _equal
     kept["__repr__"] = _show
     kept["WIRE"] = Wire(body.__name__, key, versions, flexible, fields)
     return cast("type[T]", type(body.__name__, (), kept))
+
+
+def _compile_constructor_on_first_call(kw_only: bool) -> Any:
+    """A process uses a few dozen of the several hundred classes, and start-up time matters."""
+
+    def __init__(self: Any, *args: Any, **values: Any) -> None:
+        declared = type(self)
+        declared.__init__ = _constructor(declared.__name__, wire_of(declared).fields, kw_only)
+        declared.__init__(self, *args, **values)
+
+    return __init__
 
 
 def _constructor(name: str, fields: tuple[Field, ...], kw_only: bool) -> Any:

@@ -202,20 +202,25 @@ def snappy_bomb(size: int) -> bytes:
     return compress(Codec.SNAPPY, b"") + blocks
 
 
-# Runs in its own process, because the peak of a process's memory never goes back.
+# Runs in its own process, because a peak never goes back. The peak is that of the address space
+# (VmHWM): getrusage's would be inherited from the test process.
 _DETONATE = """
-import resource, sys
+import sys
 from pathlib import Path
 from penstock.base.errors import Refused
 from penstock.wire.compression import decompress
 
+def peak_kib():
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0])
+
 data = Path(sys.argv[2]).read_bytes()
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-before = peak()
+before = peak_kib()
 try:
-    decompress(int(sys.argv[1]), data, 8 << 20)
+    outcome = len(decompress(int(sys.argv[1]), data, int(sys.argv[3])))
 except Refused as refusal:
-    print(refusal.code.name, peak() - before)
+    outcome = refusal.code.name
+print(outcome, peak_kib() - before)
 """
 
 
@@ -242,16 +247,30 @@ def test_a_bomb_stops_at_the_budget(codec: Codec, bomb: bytes, tmp_path: Path) -
     _detonate(codec, bomb, tmp_path)
 
 
+def test_the_peak_of_a_large_output_is_seen(tmp_path: Path) -> None:
+    """Else the tests above would pass whatever happens."""
+    frame = zstd_of_zeros(128 << 20, declared=None)
+    outcome, peak_kib = _run(Codec.ZSTD, frame, tmp_path, bytes_max=128 << 20)
+    assert outcome == str(128 << 20)
+    assert peak_kib > 120 << 10
+
+
 def _detonate(codec: Codec, bomb: bytes, folder: Path) -> None:
-    """The budget is 8 MiB; the old buffer, the new one and zstd's window may live together."""
-    path = folder / "bomb"
-    path.write_bytes(bomb)
+    """The budget is 8 MiB; the buffer, the one before it and zstd's window may live together."""
+    outcome, peak_kib = _run(codec, bomb, folder, bytes_max=8 << 20)
+    assert outcome == "MESSAGE_TOO_LARGE"
+    assert peak_kib < 32 << 10, f"took {peak_kib} KiB"
+
+
+def _run(codec: Codec, data: bytes, folder: Path, *, bytes_max: int) -> tuple[str, int]:
+    """What came of decompressing it, and by how many KiB the process's peak grew."""
+    path = folder / "data"
+    path.write_bytes(data)
     run = subprocess.run(
-        [sys.executable, "-c", _DETONATE, str(int(codec)), str(path)],
+        [sys.executable, "-c", _DETONATE, str(int(codec)), str(path), str(bytes_max)],
         capture_output=True,
         text=True,
         check=True,
     )
-    code, peak_kib = run.stdout.split()
-    assert code == "MESSAGE_TOO_LARGE"
-    assert int(peak_kib) < 32 << 10, f"took {peak_kib} KiB"
+    outcome, peak_kib = run.stdout.split()
+    return outcome, int(peak_kib)
