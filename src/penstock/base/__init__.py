@@ -1,1 +1,1 @@
-"""The vocabulary every other layer shares: ports, ids, errors. Imports nothing of ours."""
+"""The vocabulary every other layer shares: ports, ids, errors, metrics. Imports nothing of ours."""

@@ -258,6 +258,7 @@ def test_pipelined_requests_on_one_connection_are_all_answered() -> None:
 
 def test_connections_over_the_limit_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CONNECTIONS_MAX", 1)
+    monkeypatch.setattr(limits, "HEAD_TIMEOUT_S", 3600.0)
 
     async def scene(server: HttpServer) -> None:
         async with connect(server) as (first_reader, first_writer):
@@ -271,7 +272,9 @@ def test_connections_over_the_limit_are_dropped(monkeypatch: pytest.MonkeyPatch)
     serve(scene)
 
 
-def test_stop_closes_idle_connections_and_the_port() -> None:
+def test_stop_closes_idle_connections_and_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "STOP_TIMEOUT_S", 3600.0)
+
     async def run() -> None:
         server = await start_http("127.0.0.1", 0, Problems().state())
         async with connect(server) as (reader, writer):

@@ -1,0 +1,110 @@
+# The front door. `make` alone lists what there is.
+#
+# Set-up happens in .venv and is remembered by two stamps: .venv/.runtime is what a broker needs,
+# .venv/.dev adds what the checks and the benchmark need. Both are fast when nothing changed.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+INPUTS := pyproject.toml setup.py $(wildcard src/penstock/wire/*.pyx)
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar on
+
+# Arguments of the targets that take some.
+ARGS ?=
+SEED ?=
+# Tests run on every core. A file stays on one worker, so that its tests share a broker; the
+# heavy ones (chaos, clients) come first, so that none is left for the end.
+JOBS ?= auto
+PYTEST ?= $(BIN)/python -m pytest
+PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
+
+.PHONY: help
+help: ## this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# ---- set-up
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	    echo "Penstock needs Python 3.11 or newer; say where it is: make PYTHON=/path/to/python3" >&2; \
+	    exit 1; }
+	@echo "==> creating $(VENV) with $(PYTHON)"
+	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { \
+	    $(PYTHON) -m venv --clear --without-pip $(VENV) && \
+	    $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; } || { \
+	    rm -rf $(VENV); \
+	    echo "Python's venv module is not complete here (Debian: apt-get install python3-venv)" >&2; \
+	    exit 1; }
+
+$(VENV)/.runtime: $(INPUTS) | $(BIN)/python
+	@echo "==> installing penstock into $(VENV)"
+	@$(PIP_INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.dev: $(INPUTS) | $(BIN)/python
+	@echo "==> installing penstock and the tools that check it into $(VENV)"
+	@$(PIP_INSTALL) --editable '.[dev,clients,bench]'
+	@touch $(VENV)/.runtime $@
+
+.PHONY: setup setup-test
+setup: $(VENV)/.dev ## everything that running, checking and measuring needs, in .venv
+
+setup-test: setup ## setup, plus kcat, a JDK and Maven for the client tests
+	@sh tests/clients/ensure_tools.sh
+
+# ---- run
+
+.PHONY: up
+up: $(VENV)/.runtime ## a broker on this machine: Kafka on 9092, HTTP on 8080 (ARGS="--kafka-port 0")
+	@exec $(BIN)/penstock up $(ARGS)
+
+# ---- check
+
+.PHONY: test lint fmt clients chaos sim fuzz
+test: setup-test lint ## every check, in one go
+	$(PYTEST) $(PARALLEL) $(ARGS)
+
+lint: setup ## formatting, lint, types, layers, spelling
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+fmt: setup ## format the code and fix what can be fixed by a machine
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clients: setup-test ## only the tests with real Kafka clients
+	$(PYTEST) -m "clients or java" $(ARGS)
+
+chaos: setup ## kill -9 under load, for longer than `make test` does (ROUNDS=200)
+	PENSTOCK_CHAOS_ROUNDS=$(or $(ROUNDS),200) $(PYTEST) tests/chaos --timeout 0 $(ARGS)
+
+sim: setup ## the simulated disk and loop; SEED=8123 replays one failing run
+	$(if $(SEED),PENSTOCK_SEED=$(SEED)) $(PYTEST) tests/sim $(ARGS)
+
+fuzz: setup ## many more examples of every property and fuzz test
+	HYPOTHESIS_PROFILE=long $(PYTEST) $(PARALLEL) tests/property tests/fuzz --timeout 0 $(ARGS)
+
+# ---- measure and document
+
+.PHONY: bench docs reference
+bench: setup ## Penstock beside Kafka with the same clients
+	$(BIN)/python -m bench.run $(ARGS)
+
+reference: setup ## rewrite docs/reference from routes, configs, metrics and commands
+	@$(BIN)/python docs/gen.py
+
+docs: setup ## the documentation as a site in site/
+	@$(PIP_INSTALL) --quiet --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+.PHONY: clean
+clean: ## remove what was made here: .venv, caches, built files (never data)
+	rm -rf $(VENV) build dist site src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .import_linter_cache src/penstock/wire/_records.c src/penstock/wire/_records.*.so
+	find src tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,256 @@
+"""Writes the reference pages and the code map from what the code says about itself.
+
+`make reference` runs this; `tests/docs` fails while a page differs from what it would write. So
+a config, API, metric or command exists in the documentation as soon as it exists at all.
+"""
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import typer
+
+from penstock.api.metrics import Metrics
+from penstock.api.routes import ROUTES
+from penstock.base.metrics import Family
+from penstock.cli.main import app
+from penstock.cluster.config_table import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
+from penstock.cluster.config_types import Config, Mode
+from penstock.http.app import PAGES
+from penstock.http.metrics import sample_name
+from penstock.node.telemetry import observe
+
+ROOT = Path(__file__).parents[1]
+REFERENCE = ROOT / "docs" / "reference"
+SOURCE = ROOT / "src" / "penstock"
+ARCHITECTURE = ROOT / "ARCHITECTURE.md"
+MAP_START, MAP_END = "<!-- code map: `make reference` -->\n", "<!-- end of code map -->\n"
+LAYERS = (
+    "base", "wire", "wire/messages", "log", "runtime", "client", "cluster", "api", "server",
+    "http", "node", "sim", "cli",
+)  # fmt: skip
+NOTE = "<!-- Written by docs/gen.py: change the code it reads, then run `make reference`. -->\n"
+
+
+def configs_page() -> str:
+    lines = [
+        "# Configuration",
+        NOTE,
+        "Kafka's names. Broker configs are set with `penstock up --set name=value` or in the",
+        "config file; those that change *cluster-wide* or *per-broker* can also be set while the",
+        "broker runs. Topic configs are set when a topic is created or altered; where a topic has",
+        "no value of its own, the broker config named beside it decides. `flush.policy` is",
+        "Penstock's own.",
+        "",
+    ]
+    for title, table in (("Topics", TOPIC_CONFIGS), ("Groups", GROUP_CONFIGS)):
+        lines += [f"## {title}", "", "| Name | Type | Default | Valid | Broker config | Meaning |"]
+        lines += ["|---|---|---|---|---|---|"]
+        lines += [_row(_config(c), *_synonyms(c), c.doc) for c in table if not c.is_inert]
+        lines.append("")
+    lines += ["## Brokers", "", "| Name | Type | Default | Valid | Changes | Meaning |"]
+    lines += ["|---|---|---|---|---|---|"]
+    lines += [_row(_config(c), _mode(c), c.doc) for c in BROKER_CONFIGS if not c.is_inert]
+    inert = [c for c in (*TOPIC_CONFIGS, *GROUP_CONFIGS, *BROKER_CONFIGS) if c.is_inert]
+    lines += [
+        "",
+        "## Accepted, without effect",
+        "",
+        "Known so that Kafka's config files and tools can be kept; they change nothing here.",
+        "",
+        "| Name | Type | Default | Valid | Meaning in Kafka |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [_row(_config(c), c.doc) for c in inert]
+    return _page(lines)
+
+
+def apis_page() -> str:
+    lines = [
+        "# Kafka APIs",
+        NOTE,
+        "What ApiVersions answers. *Ordered*: the connection's next request waits for the reply.",
+        "*Pipelined*: it does not; replies still leave in the order of the requests.",
+        "",
+        "| Key | API | Versions | Flexible from | Needs | Replies | Meaning |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for route in sorted(ROUTES, key=lambda route: route.key):
+        low, high = route.advertised or route.versions
+        wire = route.request.WIRE
+        needs = "nothing"
+        if route.needs is not None:
+            needs = f"{route.needs.operation.name} on {route.needs.resource.name}".lower()
+        cells = (
+            f"{route.key} | {route.name} | {low}-{high}" if low != high
+            else f"{route.key} | {route.name} | {low}"
+        )  # fmt: skip
+        flexible = "never" if wire.flexible is None else str(wire.flexible)
+        meaning = _first_line(route.request.__doc__)
+        lines.append(_row(cells, flexible, needs, route.stage.value, meaning))
+    return _page(lines)
+
+
+def metrics_page() -> str:
+    lines = [
+        "# Metrics",
+        NOTE,
+        "Served on `/metrics` of the HTTP port as Prometheus text, or as OpenMetrics on request.",
+        "",
+        "| Name | Kind | Labels | Meaning |",
+        "|---|---|---|---|",
+    ]
+    for family in families():
+        labels = ", ".join(f"`{label}`" for label in family.labels)
+        lines.append(_row(f"`{sample_name(family)}`", family.kind, labels, family.help))
+    lines += ["", "## HTTP pages", "", "| Path | Answers |", "|---|---|"]
+    lines += [_row(f"`{path}`", meaning) for path, meaning in PAGES.items()]
+    return _page(lines)
+
+
+def families() -> list[Family]:
+    """Every metric of a running node: those counted and those read at scrape time."""
+    metrics = Metrics()
+    # Declaring needs only the catalogue; the node itself is touched when somebody scrapes.
+    node: Any = SimpleNamespace(metrics=metrics)
+    observe(node)
+    return [family for _, family in sorted(metrics.catalogue.families.items())]
+
+
+def cli_page() -> str:
+    lines = ["# Command line", NOTE]
+    for path, command in commands():
+        lines += [f"## `{' '.join(path)}`", "", _text(command.help), ""]
+        arguments = [p for p in command.params if p.param_type_name == "argument"]
+        options = [p for p in command.params if p.param_type_name == "option" and not p.hidden]
+        if arguments:
+            lines += ["| Argument | Meaning |", "|---|---|"]
+            lines += [_row(f"`{_shown(p)}`", _text(p.help)) for p in arguments]
+            lines.append("")
+        if options:
+            lines += ["| Option | Default | Meaning |", "|---|---|---|"]
+            lines += [_row(f"`{_shown(p)}`", _default(p), _text(p.help)) for p in options]
+            lines.append("")
+    return _page(lines)
+
+
+def commands() -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command that does something, with the words that reach it."""
+    waiting: list[tuple[tuple[str, ...], Any]] = [(("penstock",), typer.main.get_command(app))]
+    while waiting:
+        path, command = waiting.pop(0)
+        children = getattr(command, "commands", None)
+        if children is None:
+            yield path, command
+        else:
+            visible = [(name, child) for name, child in children.items() if not child.hidden]
+            waiting += [((*path, name), child) for name, child in sorted(visible)]
+
+
+def code_map() -> str:
+    """A table for each package: its files, and the first paragraph of what they say."""
+    lines: list[str] = []
+    for layer in LAYERS:
+        folder = SOURCE / layer
+        if not folder.is_dir():
+            continue
+        lines += [f"### {layer}/", "", _opening(folder / "__init__.py"), ""]
+        lines += ["| File | Owns |", "|---|---|"]
+        sources = sorted([*folder.glob("*.py"), *folder.glob("*.pyx")])
+        lines += [
+            _row(f"`{path.name}`", _opening(path)) for path in sources if path.name != "__init__.py"
+        ]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def architecture_page() -> str:
+    head, _, rest = ARCHITECTURE.read_text(encoding="utf-8").partition(MAP_START)
+    tail = rest.partition(MAP_END)[2]
+    assert tail, f"{ARCHITECTURE.name} has lost the marks of its code map"
+    return f"{head}{MAP_START}\n{code_map()}{MAP_END}{tail}"
+
+
+def _opening(path: Path) -> str:
+    """The first paragraph of a module's docstring, as one line."""
+    text = path.read_text(encoding="utf-8")
+    # Cython's syntax is not Python's, but its docstring is.
+    if path.suffix == ".pyx":
+        text = '"""' + text.partition('"""')[2].partition('"""')[0] + '"""'
+    doc = ast.get_docstring(ast.parse(text)) or ""
+    return " ".join(doc.partition("\n\n")[0].split())
+
+
+PAGES_WRITTEN: dict[str, Callable[[], str]] = {
+    "configs.md": configs_page,
+    "apis.md": apis_page,
+    "metrics.md": metrics_page,
+    "cli.md": cli_page,
+}
+
+
+def _config(config: Config) -> str:
+    default = "" if config.default is None else f"`{config.default}`" if config.default else "empty"
+    valid = config.limit.text if config.limit is not None else ""
+    return f"`{config.name}` | {config.type.name.lower()} | {default} | {_cell(valid)}"
+
+
+def _synonyms(config: Config) -> Iterable[str]:
+    return [", ".join(f"`{synonym.name}`" for synonym in config.synonyms)]
+
+
+def _mode(config: Config) -> str:
+    return "at start" if config.mode is Mode.READ_ONLY else config.mode.value
+
+
+def _shown(param: Any) -> str:
+    if param.param_type_name == "argument":
+        return _metavar(param)
+    names = [*param.opts, *param.secondary_opts]
+    return ", ".join(names) if param.is_flag else f"{', '.join(names)} {_metavar(param)}".strip()
+
+
+def _metavar(param: Any) -> str:
+    return str(param.metavar or param.name.upper().replace("_", "-"))
+
+
+def _default(param: Any) -> str:
+    default = getattr(param.default, "value", param.default)
+    if default is None or callable(default) or default in (False, (), [], ""):
+        return "required" if param.required else ""
+    return f"`{default}`"
+
+
+def _first_line(doc: str | None) -> str:
+    return (doc or "").strip().partition("\n")[0]
+
+
+def _text(help_text: str | None) -> str:
+    return (help_text or "").replace("\b\n", "\n").strip()
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _row(first: str, *rest: str) -> str:
+    return "| " + " | ".join([first, *map(_cell, rest)]) + " |"
+
+
+def _page(lines: list[str]) -> str:
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main() -> None:
+    REFERENCE.mkdir(exist_ok=True)
+    for name, build in PAGES_WRITTEN.items():
+        (REFERENCE / name).write_text(build(), encoding="utf-8")
+        print(f"wrote docs/reference/{name}")
+    ARCHITECTURE.write_text(architecture_page(), encoding="utf-8")
+    print(f"wrote the code map in {ARCHITECTURE.name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Rules about the tree itself that no linter knows."""

@@ -1,0 +1,71 @@
+"""What the rules look at: the files of the project and how its modules import each other."""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "penstock"
+PYTHON_FOLDERS = ("src", "tests", "bench", "docs", "examples")
+TEXT_SUFFIXES = {".py", ".pyx", ".pyi", ".md", ".toml", ".yaml", ".yml", ".sh", ".xml", ".java"}
+NOT_OURS = {"__pycache__", "target", "node_modules"}
+
+
+def files(*folders: str) -> Iterator[Path]:
+    """Every file of ours below these folders of the project, in a stable order."""
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*")):
+            parts = path.relative_to(ROOT).parts
+            is_ours = not any(p in NOT_OURS or p.endswith(".egg-info") for p in parts)
+            if path.is_file() and is_ours:
+                yield path
+
+
+def python_files() -> list[Path]:
+    found = [path for path in files(*PYTHON_FOLDERS) if path.suffix == ".py"]
+    return [*found, ROOT / "setup.py", ROOT / "conftest.py"]
+
+
+def text_files() -> list[Path]:
+    """Everything people read: code, documents, settings, scripts."""
+    found = [path for path in files(*PYTHON_FOLDERS, ".ci") if path.suffix in TEXT_SUFFIXES]
+    top = [p for p in sorted(ROOT.iterdir()) if p.is_file() and p.suffix in TEXT_SUFFIXES]
+    return [*found, *top, ROOT / "Makefile", ROOT / ".ci" / "run"]
+
+
+@cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
+
+
+def show(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def module_name(path: Path) -> str:
+    """`src/penstock/log/index.py` is `penstock.log.index`; a package is named without __init__."""
+    parts = list(path.relative_to(ROOT / "src").with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def modules() -> dict[str, Path]:
+    return {module_name(path): path for path in files("src") if path.suffix == ".py"}
+
+
+def imports(path: Path, known: set[str]) -> set[str]:
+    """The modules among `known` that a file imports, wherever in the file it does so.
+
+    A string that is exactly a module's name counts: that is how modules are named for lazy
+    imports.
+    """
+    found: set[str] = set()
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            found.add(node.module)
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(node.value)
+    return found & known
