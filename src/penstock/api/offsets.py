@@ -214,14 +214,10 @@ async def _delete_records(
         partition = led_partition(ctx, name, asked.partition_index)
         offset = _deletable_offset(name, partition, asked.offset)
         if offset > partition.log.start_offset:
-            await ctx.workers.run(partition.log.delete_before, offset)
-            partition.truncated()
+            await partition.delete_before(offset)
         row.low_watermark = partition.log.start_offset
     except Refused as refused:
         row.error_code = refused.code
-    except OSError:
-        # The log has taken itself offline.
-        row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
     return row
 
 

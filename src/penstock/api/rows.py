@@ -82,8 +82,7 @@ async def settled(ctx: Context, revision: int, timeout_ms: int) -> bool:
     timeout_ms = max(1, min(timeout_ms, WAIT_MS_MAX))
     try:
         async with asyncio.timeout(timeout_ms / 1000):
-            await ctx.follower.reached(revision)
-            await ctx.partitions.reached(revision)
+            await ctx.reached(revision)
     except TimeoutError:
         return False
     return True
