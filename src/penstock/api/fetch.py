@@ -24,7 +24,7 @@ from penstock.api.fetch_sessions import (
 )
 from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ids import NO_TOPIC_ID, TopicId
-from penstock.base.ports import Buffer
+from penstock.base.ports import Buffer, Slice
 from penstock.cluster.partition import Partition
 from penstock.log.span import Span
 from penstock.wire.messages.fetch import (
@@ -38,6 +38,8 @@ from penstock.wire.messages.fetch import (
 
 TOPIC_IDS_SINCE = 13
 READ_COMMITTED = 1
+SLICE_BYTES_MIN = 32 * 1024
+"""From here on it is cheaper to have the kernel send a stretch of the file than to read it."""
 
 
 def fetch(ctx: Context, call: Call, request: FetchRequest) -> Any:
@@ -66,9 +68,7 @@ def fetch(ctx: Context, call: Call, request: FetchRequest) -> Any:
         return FetchResponse(error_code=refused.code, responses=[])
     state = request.replica_state
     replica = state.replica_id if state is not None else request.replica_id
-    attempt = Attempt(
-        ctx, call, request, session, incremental, wanted, refuse_all=replica >= 0
-    )
+    attempt = Attempt(ctx, call, request, session, incremental, wanted, refuse_all=replica >= 0)
     return attempt.start()
 
 
@@ -266,12 +266,13 @@ class Attempt:
 
     def _answer(self, founds: list[Found]) -> FetchResponse | Awaitable[FetchResponse]:
         """Reads what was found; straight from the page cache, or off the loop where it is cold."""
-        contents: list[Buffer] = []
+        contents: list[Buffer | Slice] = []
         for found in founds:
-            if found.span is None:
+            span = found.span
+            if span is None:
                 contents.append(b"")
                 continue
-            content = found.span.read_cached()
+            content = span.slice() if span.size >= SLICE_BYTES_MIN else span.read_cached()
             if content is None:
                 return self._answer_cold(founds)
             contents.append(content)
@@ -279,7 +280,7 @@ class Attempt:
 
     async def _answer_cold(self, founds: list[Found]) -> FetchResponse:
         self._ctx.metrics.cold_reads.value += 1
-        contents: list[Buffer] = []
+        contents: list[Buffer | Slice] = []
         for found in founds:
             content = b""
             if found.span is not None:
@@ -293,7 +294,7 @@ class Attempt:
             contents.append(content)
         return self._response(founds, contents)
 
-    def _response(self, founds: list[Found], contents: list[Buffer]) -> FetchResponse:
+    def _response(self, founds: list[Found], contents: list[Buffer | Slice]) -> FetchResponse:
         topics: dict[TopicKey, list[FetchPartitionData]] = {}
         session = self._session
         sent = 0
@@ -330,7 +331,7 @@ class Attempt:
             ],
         )
 
-    def _row(self, found: Found, content: Buffer) -> FetchPartitionData:
+    def _row(self, found: Found, content: Buffer | Slice) -> FetchPartitionData:
         followed = found.followed
         partition = found.partition
         if found.code is not ErrorCode.NONE or partition is None:

@@ -67,6 +67,14 @@ class File(Protocol):
         """As `read`, but answers None instead of waiting for the disk."""
         ...
 
+    def send_to(self, descriptor: int, position: int, size: int) -> int | None:
+        """Hands bytes to a non-blocking socket without taking them into this process.
+
+        Answers how many the socket took, 0 when it is full, and None when that is not possible
+        here or would wait for the disk: then the caller reads and writes them itself.
+        """
+        ...
+
     def truncate(self, size: int) -> None: ...
 
     def sync(self) -> None:
@@ -74,6 +82,22 @@ class File(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class Slice(Protocol):
+    """Bytes of a file on their way to a socket, still unread."""
+
+    def __len__(self) -> int:
+        """What is left of it."""
+        ...
+
+    def send_to(self, descriptor: int) -> None:
+        """Sends as much as the socket takes; see `File.send_to`."""
+        ...
+
+    def take(self, size: int) -> bytes:
+        """Reads the next bytes, which are then no longer part of it."""
+        ...
 
 
 class Disk(Protocol):

@@ -54,6 +54,17 @@ class Span:
             return b""
         return data
 
+    def slice(self) -> "FileSlice | None":
+        """The same bytes unread, to be sent as they are; None where `read_cached` would be None.
+
+        That they are in memory is found out when they are sent.
+        """
+        segment = self.segment
+        position, end = self.position, self.end
+        if position < 0 or (position < segment.unverified_end and end > segment.unverified_start):
+            return None
+        return FileSlice(segment, position, end - position)
+
     def read(self) -> bytes:
         """Blocks: call it through Workers."""
         segment = self.segment
@@ -118,3 +129,49 @@ class Span:
         if self.position <= segment.unverified_start:
             verified = min(self.position + at, segment.unverified_end)
             segment.unverified_start = max(segment.unverified_start, verified)
+
+
+class FileSlice:
+    """Verified bytes of a segment on their way to a socket. See `ports.Slice`.
+
+    The file stays readable while this lives, even if the segment is retired meanwhile. If it is
+    cut, the promised bytes are gone: EOFError, and the connection they were promised to must end.
+    """
+
+    __slots__ = ("_generation", "_position", "_segment", "_size")
+
+    def __init__(self, segment: Segment, position: int, size: int) -> None:
+        self._segment = segment
+        self._generation = segment.generation
+        self._position = position
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def send_to(self, descriptor: int) -> None:
+        self._require_uncut()
+        while self._size:
+            sent = self._segment.file.send_to(descriptor, self._position, self._size)
+            if not sent:
+                return
+            self._position += sent
+            self._size -= sent
+
+    def take(self, size: int) -> bytes:
+        """May wait for the disk where the page cache has let go of the bytes since the fetch."""
+        size = min(size, self._size)
+        file = self._segment.file
+        data = file.read_cached(self._position, size)
+        if data is None:
+            data = file.read(self._position, size)
+        self._require_uncut()
+        if len(data) != size:
+            raise EOFError(f"{file.path} ends before {self._position + size}")
+        self._position += size
+        self._size -= size
+        return data
+
+    def _require_uncut(self) -> None:
+        if self._segment.generation != self._generation:
+            raise EOFError(f"{self._segment.path} was cut while it was being sent")

@@ -25,6 +25,7 @@ from penstock.api.route import Stage
 from penstock.base.errors import PeerError
 from penstock.base.ports import Buffer
 from penstock.server.budget import Budget
+from penstock.server.outbox import Outbox
 
 log = logging.getLogger("penstock.server")
 
@@ -38,8 +39,8 @@ class Connection(asyncio.BufferedProtocol):
     """Receive buffer, pending calls and flow control of one peer."""
 
     __slots__ = (
-        "_buffer",
         "_budget",
+        "_buffer",
         "_ctx",
         "_dispatcher",
         "_draining",
@@ -47,6 +48,7 @@ class Connection(asyncio.BufferedProtocol):
         "_frame_bytes_max",
         "_listener",
         "_loop",
+        "_outbox",
         "_over_budget",
         "_pending",
         "_reading_paused",
@@ -55,7 +57,6 @@ class Connection(asyncio.BufferedProtocol):
         "_task",
         "_view",
         "_waiting_for",
-        "_write_paused",
         "closed",
         "last_active",
         "peer",
@@ -90,7 +91,6 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting_for: Call | None = None
         self._task: asyncio.Task[None] | None = None
         self._reading_paused = False
-        self._write_paused = False
         self._draining = False
         self.closed = False
         self.transport: asyncio.Transport | None = None
@@ -106,7 +106,8 @@ class Connection(asyncio.BufferedProtocol):
         self.transport = transport = cast("asyncio.Transport", transport)
         address = transport.get_extra_info("peername")
         self.peer = str(address[0]) if address else "unknown"
-        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES, low=0)
+        self._outbox = Outbox(transport)
         self._listener.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -116,6 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         for call in self._pending:
             call.abandon()
         self._pending.clear()
+        self._outbox.clear()
         self._budget.forget(self)
         self._release_buffer()
         self._listener.lost(self)
@@ -141,13 +143,31 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def pause_writing(self) -> None:
-        self._write_paused = True
+        self._outbox.is_paused = True
         self._pause_reading()
 
     def resume_writing(self) -> None:
-        self._write_paused = False
+        self._outbox.is_paused = False
         self.last_active = self._loop.time()
-        self._process()
+        if self._outbox:
+            # From the loop: the transport is in the middle of its own bookkeeping here.
+            self._loop.call_soon(self._send_on)
+        else:
+            self._process()
+
+    def _send_on(self) -> None:
+        self._send()
+        if not self.is_blocked:
+            self._process()
+
+    def _send(self) -> None:
+        if self.closed:
+            return
+        try:
+            self._outbox.pump()
+        except (OSError, EOFError) as error:
+            log.info("closing %s: %s", self.peer, error)
+            self.abort()
 
     # -- receiving --------------------------------------------------------------------------
 
@@ -215,16 +235,21 @@ class Connection(asyncio.BufferedProtocol):
     def is_blocked(self) -> bool:
         """True while the next request must wait."""
         return (
-            self._write_paused
+            self._is_sending
             or self._draining
             or self._waiting_for is not None
             or len(self._pending) >= PENDING_REPLIES_MAX
         )
 
     @property
+    def _is_sending(self) -> bool:
+        """The peer has not taken our last replies yet."""
+        return self._outbox.is_paused or bool(self._outbox)
+
+    @property
     def is_stalled_by_peer(self) -> bool:
         """The peer owes us something: the rest of a frame, or reading what we sent."""
-        return self._write_paused or (self._end > self._start and not self.is_blocked)
+        return self._is_sending or (self._end > self._start and not self.is_blocked)
 
     @property
     def is_idle(self) -> bool:
@@ -244,9 +269,7 @@ class Connection(asyncio.BufferedProtocol):
                     break
                 length = int.from_bytes(self._view[start : start + 4], "big", signed=True)
                 if not 0 <= length <= self._frame_bytes_max:
-                    raise PeerError(
-                        f"frame of {length} bytes, allowed are {self._frame_bytes_max}"
-                    )
+                    raise PeerError(f"frame of {length} bytes, allowed are {self._frame_bytes_max}")
                 finish = start + 4 + length
                 if end < finish:
                     break
@@ -333,11 +356,11 @@ class Connection(asyncio.BufferedProtocol):
             frame = pending.popleft().frame
             if frame:
                 out += frame
-        if out:
-            if len(out) == 1:
-                transport.write(out[0])
-            else:
-                transport.writelines(out)
+        if len(out) == 1 and not self._outbox:
+            transport.write(out[0])
+        elif out:
+            self._outbox.put(out)
+            self._send()
         if call is self._waiting_for:
             self._waiting_for = None
             self._task = None

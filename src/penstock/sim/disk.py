@@ -10,6 +10,8 @@ and the ways to hurt it:
 - `inject(Fault(...))` makes an operation fail with an errno. A failed sync loses the dirty pages
   and reports success the next time, as Linux does. A failed append leaves half of it to a crash.
 - `flip_bit` and `damage` are decay: wrong bytes, and sectors that cannot be read.
+- `journaled=False` lets names survive in any order, which POSIX allows; the file systems people
+  use keep the order (ext4, XFS, Btrfs journal them), and so does the default.
 
 An operation is what changes the disk or makes it durable; reading is not counted. Everything
 drawn comes from the seed, so the same calls give the same disk.
@@ -103,6 +105,9 @@ class SimFile:
             return None
         return self.read(position, size)
 
+    def send_to(self, descriptor: int, position: int, size: int) -> int | None:
+        return None  # There are no descriptors here: everything passes through the process.
+
     def truncate(self, size: int) -> None:
         node = self._change()
         self._disk._check("truncate", self.path)
@@ -141,11 +146,17 @@ class SimDisk:
     """See `penstock.base.ports.Disk`. One file system; '/a' and 'a' are the same path."""
 
     def __init__(
-        self, seed: int = 0, *, capacity_bytes: int = 1 << 40, cold_ratio: float = 0.0
+        self,
+        seed: int = 0,
+        *,
+        capacity_bytes: int = 1 << 40,
+        cold_ratio: float = 0.0,
+        journaled: bool = True,
     ) -> None:
         self.rng = random.Random(seed)
         self.capacity_bytes = capacity_bytes
         self.cold_ratio = cold_ratio
+        self.journaled = journaled
         self.used_bytes = 0
         self.operations = 0
         self.boots = 0
@@ -254,9 +265,12 @@ class SimDisk:
     def crashed(self, rng: random.Random) -> "SimDisk":
         """A new disk: this one after a power cut at this moment. This one goes on."""
         disk = SimDisk(
-            rng.getrandbits(32), capacity_bytes=self.capacity_bytes, cold_ratio=self.cold_ratio
+            rng.getrandbits(32),
+            capacity_bytes=self.capacity_bytes,
+            cold_ratio=self.cold_ratio,
+            journaled=self.journaled,
         )
-        disk._root = surviving_tree(self._root, self._links, rng)
+        disk._root = surviving_tree(self._root, self._links, rng, self.journaled)
         disk.used_bytes = _size(disk._root)
         return disk
 

@@ -8,7 +8,8 @@ pending changes reached the platter:
 - data reaches it in sectors of 512 bytes, in any order: prefixes, torn writes, holes;
 - the size may get there before the data, which then reads as zeros;
 - a truncation may not have happened although a later write did;
-- an entry's changes (create, rename, unlink) survive in their order, different entries' in any.
+- changes of names (create, rename, unlink) survive up to some point in their order, as in a
+  journal; without one, only those of the same name keep their order.
 
 What is promised is only what POSIX promises: sync for a file, sync of the directory for a name.
 """
@@ -145,9 +146,11 @@ def needed_for(chosen: Sequence[bool], links: Sequence[Link]) -> list[bool]:
     return kept
 
 
-def surviving_tree(root: DirectoryNode, links: Sequence[Link], rng: random.Random) -> DirectoryNode:
+def surviving_tree(
+    root: DirectoryNode, links: Sequence[Link], rng: random.Random, journaled: bool
+) -> DirectoryNode:
     """A new tree with what is left of `root` and its pending `links` after a power cut."""
-    if rng.random() < 0.5:  # A journal: all changes in one order.
+    if journaled or rng.random() < 0.5:
         count = rng.randint(0, len(links))
         chosen = [at < count for at in range(len(links))]
     else:

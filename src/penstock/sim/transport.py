@@ -69,10 +69,13 @@ class SimTransport(asyncio.Transport):
         self._finishing = False  # No more writes: an end of file follows the buffer.
         self._finished = False
         self._closing = False
+        self._reset: Exception | None = None
 
     def start(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
         protocol.connection_made(self)
+        if self._reset is not None:  # It was broken before anybody was there to be told.
+            self._loop.call_soon(protocol.connection_lost, self._reset, context=self.context)
         self.resume_reading()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
@@ -246,3 +249,5 @@ class SimTransport(asyncio.Transport):
             self.kill()
             if self._protocol is not None:
                 self._loop.call_soon(self._protocol.connection_lost, error, context=self.context)
+            else:
+                self._reset = error

@@ -28,12 +28,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias, TypedDict, TypeVar, Unpack, cast, dataclass_transform
 
 from penstock.base.ids import NO_TOPIC_ID
-from penstock.base.ports import Buffer
+from penstock.base.ports import Buffer, Slice
 
 T = TypeVar("T")
 
-Records: TypeAlias = Buffer | list[Buffer]
-"""What a records field may hold: one memoryview when read, any buffer or buffers when written."""
+Records: TypeAlias = Buffer | Slice | list[Buffer]
+"""What a records field may hold: one memoryview when read; any buffer or buffers, or a stretch of a
+file not read yet, when written."""
 
 
 class _Required:
