@@ -134,6 +134,14 @@ class Partition:
             for wake in tuple(self._reads):
                 wake()
 
+    async def delete_before(self, offset: int) -> None:
+        """Moves the start of the log up (DeleteRecords); durable when this returns."""
+        self.log.delete_before(offset)
+        self.truncated()
+        self._flusher.mark(self.log)
+        await self._flusher.settle(self.log)
+        self.log.require_online()
+
     def truncated(self) -> None:
         """The start of the log moved; fetches parked below it must look again."""
         for wake in tuple(self._reads):

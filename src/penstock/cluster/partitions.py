@@ -101,10 +101,15 @@ class Partitions:
     async def start(self, image: Image, clean: Mapping[str, CleanState] | None) -> None:
         """Opens what is on disk; after a crash that includes recovery."""
         self._clean = dict(clean or {})
-        await self._workers.run(self._disk.mkdir, self._root)
+        await self._workers.run(self._make_root)
         await self._reconcile(image)
         self._clean.clear()
         await self._workers.run(self._report_strays, image)
+
+    def _make_root(self) -> None:
+        """Blocking, on a worker. Without the sync a power cut could take the whole folder."""
+        self._disk.mkdir(self._root)
+        self._disk.sync_dir(self._root.rpartition("/")[0])
 
     def follow(self, before: Image, after: Image) -> None:
         """Called at every change of the image."""

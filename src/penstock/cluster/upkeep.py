@@ -16,7 +16,7 @@ from penstock.base.ports import Disk, WallClock, Workers
 from penstock.cluster.configs import BrokerConfigs
 from penstock.cluster.partition import Partition
 from penstock.cluster.partitions import Partitions
-from penstock.log import retention
+from penstock.log import compaction, retention
 from penstock.log.retention import Removal
 
 log = logging.getLogger("penstock.upkeep")

@@ -35,6 +35,8 @@ class Flush:
     caches: list[tuple[str, bytes]] = field(default_factory=list)
     checkpoint: bytes | None = None
     obsolete: list[str] = field(default_factory=list)
+    unwritten: bool = False
+    """The disk was full: the files are synced, but the checkpoint is still due."""
 
 
 def plan_flush(log: "Log") -> Flush:
@@ -73,7 +75,9 @@ def _add_checkpoint(log: "Log", flush: Flush) -> None:
         (store.join(log.path, store.file_name(offset, store.SNAPSHOT)), body)
         for offset, body in log.new_snapshots
     ]
-    checkpoint = store.Checkpoint(flush.offset, active.base_offset, position, log.start_offset)
+    checkpoint = store.Checkpoint(
+        flush.offset, active.base_offset, position, log.start_offset, log.cleaned_offset
+    )
     flush.checkpoint = store.encode_checkpoint(checkpoint)
     flush.obsolete = prune_snapshots(log)
 
@@ -104,12 +108,11 @@ def close_log(log: "Log") -> CleanState:
         for path in prune_snapshots(log):
             store.remove(log.disk, path)
         checkpoint = store.Checkpoint(
-            log.end_offset, active.base_offset, active.size, log.start_offset
+            log.end_offset, active.base_offset, active.size, log.start_offset, log.cleaned_offset
         )
         store.write_checkpoint(log.disk, log.path, checkpoint)
-    for segment in log.segments:
-        segment.file.close()
-    return CleanState(
+    # Before the files are closed: a summary may have to be read.
+    clean = CleanState(
         log.start_offset,
         log.end_offset,
         tuple(
@@ -117,4 +120,8 @@ def close_log(log: "Log") -> CleanState:
             for segment in log.segments
         ),
         len(log.producers.by_id),
+        log.cleaned_offset,
     )
+    for segment in log.segments:
+        segment.file.close()
+    return clean

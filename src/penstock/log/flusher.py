@@ -3,7 +3,8 @@
 `mark(log)` after an append. While there are dirty logs, one flush at a time runs in a worker: it
 takes the end offset of each dirty log, syncs the files, and only then are those offsets durable
 and the owners told (`Log.on_durable`). What is appended meanwhile is covered by the next flush.
-With more than `SYNC_ALL_FILES` files, one sync of the whole file system is cheaper.
+With more than `SYNC_ALL_FILES` files, one sync of the whole file system is cheaper; all logs of
+a node are on one.
 
 A file that was created is durable only with its directory, so a log with a new segment needs both.
 Caches and checkpoints are written after the sync: a checkpoint never promises what is not there.
@@ -11,11 +12,13 @@ Caches and checkpoints are written after the sync: a checkpoint never promises w
 A failed sync is never repeated: the kernel has dropped the pages and a second sync would succeed
 without them. Every log of that flush goes offline, unacknowledged, and `fail` is called.
 
-The worker touches the files handed to it and nothing else of a log.
+The worker touches the files handed to it and nothing else of a log. A topic may be deleted
+meanwhile: its logs are taken offline first, and a directory that is gone then is no failure.
 """
 
 import asyncio
 import errno
+import posixpath
 from collections.abc import Callable
 
 from penstock.base.ports import Disk, Workers
@@ -33,6 +36,7 @@ class Flusher:
         self._fail = fail
         self._dirty: list[Log] = []
         self._task: asyncio.Task[None] | None = None
+        self._round: asyncio.Future[None] | None = None  # Ends with the flush under way.
         self.flushes = 0
         self.files_synced = 0
 
@@ -56,17 +60,20 @@ class Flusher:
             await asyncio.shield(self._task)
 
     async def settle(self, log: Log) -> None:
-        """Returns when no flush of `log` is running or due."""
+        """Returns when no flush of `log` is running or due, whatever others still have to do."""
         while log.flushing or log.marked:
-            task = self._task
-            assert task is not None
-            await asyncio.shield(task)
+            if self._round is None:
+                self._round = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._round)
 
     async def _run(self) -> None:
         try:
             while self._dirty:
                 dirty, self._dirty = self._dirty, []
                 await self._flush(dirty)
+                done, self._round = self._round, None
+                if done is not None:
+                    done.set_result(None)
         finally:
             self._task = None
 
@@ -80,7 +87,7 @@ class Flusher:
             await self._workers.run(sync, self._disk, flushes)
         except OSError as error:
             for flush in flushes:
-                flush.log.fail(f"sync failed: {error}")
+                flush.log.flush_failed(error)
             self._fail(error)
             return
         self.flushes += 1
@@ -92,20 +99,39 @@ class Flusher:
 def sync(disk: Disk, flushes: list[Flush]) -> None:
     """The work of one group commit. Blocks."""
     if sum(len(flush.files) for flush in flushes) > SYNC_ALL_FILES:
-        for directory in dict.fromkeys(store.parent(flush.log.path) for flush in flushes):
-            disk.sync_all(directory)
+        _sync_all(disk, flushes)
     else:
         for flush in flushes:
-            for file in flush.files:
-                file.sync()
-            if flush.directory is not None:
-                disk.sync_dir(flush.directory)
+            _sync_one(disk, flush)
     for flush in flushes:
         try:
             _write_down(disk, flush)
+        except FileNotFoundError:
+            if flush.log.offline is None:
+                raise  # Else the topic was deleted meanwhile.
         except OSError as error:
             # A full disk costs the next start a longer scan; the data itself is synced.
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            flush.unwritten = True
+
+
+def _sync_all(disk: Disk, flushes: list[Flush]) -> None:
+    try:
+        disk.sync_all(posixpath.commonpath([flush.log.path for flush in flushes]))
+    except FileNotFoundError:
+        if any(flush.log.offline is None for flush in flushes):
+            raise
+
+
+def _sync_one(disk: Disk, flush: Flush) -> None:
+    for file in flush.files:
+        file.sync()
+    if flush.directory is not None:
+        try:
+            disk.sync_dir(flush.directory)
+        except FileNotFoundError:
+            if flush.log.offline is None:
                 raise
 
 

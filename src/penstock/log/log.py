@@ -57,6 +57,7 @@ class Log:
         "changed",
         "checkpoint_bytes",
         "checkpoint_due",
+        "cleaned_offset",
         "config",
         "dir_dirty",
         "disk",
@@ -85,12 +86,15 @@ class Log:
         self.start_offset = parts.start_offset
         self.end_offset = parts.end_offset
         self.durable_offset = parts.end_offset
+        self.cleaned_offset = parts.cleaned_offset
+        """Up to where compaction has been."""
         self.epochs = parts.epochs
         self.producers = parts.producers
         self.offline = parts.offline
         """Why this log is not used any more."""
         self.on_durable: Callable[[], None] | None = None
-        """Set by the owner: called on the loop each time `durable_offset` has advanced."""
+        """Set by the owner: called on the loop each time `durable_offset` has advanced, and when
+        a flush has failed and the log went offline."""
 
         self._epoch = parts.epochs.latest
         self._prepared = False  # The active segment is ready to be appended to.
@@ -305,12 +309,21 @@ class Log:
         self.flushing = False
         if self.offline is not None:
             return
+        if flush.unwritten:
+            self.checkpoint_due = True
         if flush.offset > self.synced_offset:
             self.synced_offset = flush.offset
         if flush.offset > self.durable_offset:
             self.durable_offset = flush.offset
             if self.on_durable is not None:
                 self.on_durable()
+
+    def flush_failed(self, error: OSError) -> None:
+        """Called on the loop when a flush failed: nothing of it will ever be durable."""
+        self.flushing = False
+        self.fail(f"sync failed: {error}")
+        if self.on_durable is not None:
+            self.on_durable()
 
     def sync(self) -> None:
         """Makes everything durable now. Blocks; for closing and cutting, not for serving."""
@@ -359,19 +372,32 @@ class Log:
         if offset >= limit_offset:
             return None
         segment = self.segments.active
-        if segment.in_tail(offset):
+        if offset >= segment.tail_start:
             position, end = segment.tail_floor(offset)
             limit = segment.size
             if limit_offset != end_offset:
                 limit = segment.tail_ceiling(limit_offset)
             end = min(max(end, position + bytes_max), limit)
             return Span(segment, offset, bytes_max, limit_offset, position, end)
-        if offset >= segment.base_offset:
-            segment.load()
-        else:
+        limit = segment.size
+        if offset < segment.base_offset:
             segment = self.segments.floor(offset)
             self.keep_loaded(segment)
-        return Span(segment, offset, bytes_max, limit_offset)
+            limit = segment.size
+            if limit_offset < self.segments.end_of(segment, end_offset):
+                limit = -1
+        else:
+            segment.load()  # Here and not in a worker: this thread appends to it.
+            if limit_offset >= segment.tail_start:
+                limit = segment.tail_ceiling(limit_offset)
+            elif limit_offset != end_offset:
+                limit = -1
+        place = segment.place(offset) if limit >= 0 else None
+        if place is None:
+            return Span(segment, offset, bytes_max, limit_offset)
+        position, end = place
+        end = min(max(end, position + bytes_max), limit)
+        return Span(segment, offset, bytes_max, limit_offset, position, end)
 
     def keep_loaded(self, segment: Segment) -> None:
         """Lets go of the indexes of all sealed segments but those used last."""
@@ -381,9 +407,11 @@ class Log:
         if segment in loaded:
             loaded.remove(segment)
         loaded.append(segment)
-        if len(loaded) > SEGMENTS_LOADED_MAX:
-            oldest = loaded.pop(0)
-            if oldest not in self.unsynced:
+        excess = len(loaded) - SEGMENTS_LOADED_MAX
+        if excess > 0:
+            # The caches of those sealed since the last flush are not on disk yet.
+            for oldest in [one for one in loaded if one not in self.unsynced][:excess]:
+                loaded.remove(oldest)
                 oldest.forget()
 
     @property
@@ -439,6 +467,7 @@ class Log:
         """After a cut: what is left is durable."""
         self.start_offset = start_offset
         self.end_offset = self.synced_offset = self.durable_offset = end_offset
+        self.cleaned_offset = min(self.cleaned_offset, end_offset)
         self.producers = producers
         self.unsynced = []
         self.new_snapshots = []

@@ -18,11 +18,11 @@ the batch headers after it; without one, from the headers of the whole log. Lead
 their file, or likewise.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from penstock.base.errors import Corrupt, Refused
+from penstock.base.errors import Corrupt
 from penstock.base.ports import Disk
 from penstock.log import epochs as epoch_file
 from penstock.log import leftovers, store
@@ -30,17 +30,10 @@ from penstock.log.config import LogConfig
 from penstock.log.epochs import Epochs
 from penstock.log.producers import Producers
 from penstock.log.replay import rebuild_epochs, rebuild_producers
+from penstock.log.scan import scan
 from penstock.log.segment import Segment, Summary
 from penstock.log.segments import Segments
-from penstock.wire.records import (
-    BATCH_OVERHEAD,
-    LENGTH_OVERHEAD,
-    BatchHeader,
-    check_stored,
-    read_header,
-)
-
-SCAN_BYTES = 1024 * 1024
+from penstock.wire.records import LENGTH_OVERHEAD
 
 
 class SegmentState(NamedTuple):
@@ -58,6 +51,7 @@ class CleanState:
     segments: tuple[SegmentState, ...]
     producers: int
     """How many; with none there is no snapshot to read."""
+    cleaned_offset: int = 0
 
 
 @dataclass(slots=True)
@@ -70,6 +64,7 @@ class Recovered:
     epochs: Epochs
     producers: Producers
     snapshots: list[int]
+    cleaned_offset: int = 0
     dir_dirty: bool = False
     is_clean: bool = False
     offline: str | None = None
@@ -132,7 +127,14 @@ def _believe(
     producers.expire(now_ms)
     epochs.truncate_start(clean.start_offset)
     return Recovered(
-        held, clean.start_offset, end_offset, epochs, producers, snapshots, is_clean=True
+        held,
+        clean.start_offset,
+        end_offset,
+        epochs,
+        producers,
+        snapshots,
+        clean.cleaned_offset,
+        is_clean=True,
     )
 
 
@@ -163,10 +165,13 @@ def _recover(
     active.load()
     start_offset = min(max(point.start_offset, held[0].base_offset), end_offset)
     epochs.truncate_start(start_offset)
-    checkpoint = store.Checkpoint(end_offset, active.base_offset, active.size, start_offset)
+    cleaned_offset = min(point.cleaned_offset, end_offset)
+    checkpoint = store.Checkpoint(
+        end_offset, active.base_offset, active.size, start_offset, cleaned_offset
+    )
     if checkpoint != point:
         store.write_checkpoint(disk, path, checkpoint)
-    return Recovered(held, start_offset, end_offset, epochs, producers, snapshots)
+    return Recovered(held, start_offset, end_offset, epochs, producers, snapshots, cleaned_offset)
 
 
 def _fresh(disk: Disk, path: str, config: LogConfig) -> Recovered:
@@ -189,7 +194,7 @@ def _recovery_point(disk: Disk, path: str, segments: Sequence[Segment]) -> store
         return store.Checkpoint(last, last, 0, first)
     if checkpoint.recovery_point < first:
         # Retention has removed everything up to the recovery point, and more.
-        return store.Checkpoint(first, first, 0, checkpoint.start_offset)
+        return checkpoint._replace(recovery_point=first, segment=first, position=0)
     return checkpoint
 
 
@@ -204,18 +209,16 @@ def _repair_tail(disk: Disk, path: str, segments: list[Segment], point: store.Ch
 
     Everything scanned is synced when this returns: until then it may be in the page cache only.
     """
-    at = max(i for i, segment in enumerate(segments) if segment.base_offset <= point.recovery_point)
+    at = _segment_of(segments, point)
     position = _position_of(segments[at], point)
     offset, epoch = point.recovery_point, -1
     epochs: list[tuple[int, int]] = []
     changed = False
     torn = False
-    while not torn and at < len(segments) and segments[at].base_offset <= offset:
+    while not torn:
         segment = segments[at]
-        if position == 0 and segment.base_offset != offset:
-            break
         good = position
-        for header in scan(segment, position, offset, epoch):
+        for header, _ in scan(segment, position, offset, epoch):
             if header.leader_epoch > epoch:
                 epochs.append((header.leader_epoch, header.base_offset))
             good += LENGTH_OVERHEAD + header.length
@@ -223,12 +226,14 @@ def _repair_tail(disk: Disk, path: str, segments: list[Segment], point: store.Ch
         segment.unverified_end = position
         torn = good < segment.size
         if torn:
-            segment.truncate(good, offset)
+            segments[at] = segment.truncate(good, offset)
         elif good > position:
             segment.file.sync()
         changed |= torn or good > position
         at += 1
         position = 0
+        if at == len(segments) or segments[at].base_offset != offset:
+            break
     for segment in reversed(segments[at:]):
         segment.remove_caches()
         segment.file.close()
@@ -240,6 +245,17 @@ def _repair_tail(disk: Disk, path: str, segments: list[Segment], point: store.Ch
     return Tail(offset, epochs)
 
 
+def _segment_of(segments: Sequence[Segment], point: store.Checkpoint) -> int:
+    """Which segment the recovery point lies in: the one it names, unless compaction merged it."""
+    at = 0
+    for i, segment in enumerate(segments):
+        if segment.base_offset == point.segment:
+            return i
+        if segment.base_offset <= point.recovery_point:
+            at = i
+    return at
+
+
 def _position_of(segment: Segment, point: store.Checkpoint) -> int:
     """Where in `segment` the recovery point lies. Raises Corrupt when the file ends before."""
     if segment.base_offset == point.segment:
@@ -248,8 +264,6 @@ def _position_of(segment: Segment, point: store.Checkpoint) -> int:
                 f"{segment.path}: {segment.size} bytes, but {point.position} were durable"
             )
         return point.position
-    if segment.base_offset == point.recovery_point:
-        return 0
     end = segment.base_offset
     for position, header in segment.headers():
         if header.base_offset >= point.recovery_point:
@@ -258,36 +272,6 @@ def _position_of(segment: Segment, point: store.Checkpoint) -> int:
     if end < point.recovery_point:
         raise Corrupt(f"{segment.path} ends at {end}, but {point.recovery_point} was durable")
     return segment.size
-
-
-def scan(segment: Segment, position: int, offset: int, epoch: int) -> Iterator[BatchHeader]:
-    """The good batches from `position` on; ends before the first that cannot be where it is."""
-    chunk = memoryview(b"")
-    chunk_start = position
-    while position < segment.size:
-        at = position - chunk_start
-        if at + BATCH_OVERHEAD > len(chunk) or (
-            at + LENGTH_OVERHEAD + read_header(chunk, at).length > len(chunk)
-        ):
-            chunk = memoryview(segment.file.read(position, SCAN_BYTES))
-            chunk_start, at = position, 0
-            if len(chunk) < BATCH_OVERHEAD:
-                return
-            size = LENGTH_OVERHEAD + read_header(chunk).length
-            if size > len(chunk) and size <= segment.size - position:
-                chunk = memoryview(segment.file.read(position, size))
-        size = LENGTH_OVERHEAD + read_header(chunk, at).length
-        if not BATCH_OVERHEAD <= size <= len(chunk) - at:
-            return
-        try:
-            header = check_stored(chunk[at : at + size])
-        except Refused:
-            return
-        if header.base_offset < offset or header.leader_epoch < epoch:
-            return
-        yield header
-        offset, epoch = header.next_offset, header.leader_epoch
-        position += size
 
 
 def _recover_epochs(disk: Disk, path: str, segments: Segments, tail: Tail) -> Epochs:

@@ -56,7 +56,7 @@ def retain(log: "Log", now_ms: int, bound: int) -> list[Removal]:
     doomed: list[Segment] = []
     excess = log.size_bytes - log.config.retention_bytes
     sealed = log.segments.sealed
-    ends = [segment.base_offset for segment in [*sealed[1:], log.segments.active]]
+    ends = [segment.base_offset for segment in [*sealed, log.segments.active][1:]]
     for segment, end_offset in zip(sealed, ends, strict=True):
         if end_offset > min(bound, log.synced_offset):
             break
@@ -92,6 +92,7 @@ def retire(log: "Log", doomed: list[Segment], now_ms: int) -> list[Removal]:
 
 def set_aside(disk: Disk, segment: Segment) -> list[str]:
     """Renames the files of a segment so that the next start does not take them for one."""
+    segment.retired = True
     paths = []
     for suffix in (store.LOG, *store.CACHES):
         path = segment.path + suffix

@@ -15,8 +15,8 @@ Invariants:
 - `generation` rises before the file's content is cut; a reader that finds it changed after its
   read throws the bytes away. Renamed and unlinked files keep their content (`ports.Disk`).
 
-The `tail` keeps the exact place of the newest batches, so that consumers at the end of the log
-are answered without a search in the file. Only the active segment has one.
+The tail keeps the exact place of the newest batches, so that consumers at the end of the log are
+answered without a search in the file. Only the active segment has one.
 """
 
 from array import array
@@ -45,6 +45,7 @@ TAIL_BATCHES_MAX = 1024
 CHUNK_BYTES = 64 * 1024
 NO_TIMESTAMP = -1
 INDEX_ENTRY_BYTES = 8
+NO_TAIL = 2**63 - 1
 
 
 class AbortedTxn(NamedTuple):
@@ -80,6 +81,8 @@ class Segment:
     __slots__ = (
         "_disk",
         "_interval_bytes",
+        "_tail_lasts",
+        "_tail_positions",
         "_unindexed_bytes",
         "aborted",
         "base_offset",
@@ -92,9 +95,9 @@ class Segment:
         "max_timestamp_offset",
         "next_offset",
         "path",
+        "retired",
         "size",
-        "tail_offsets",
-        "tail_positions",
+        "tail_start",
         "times",
         "unverified_end",
         "unverified_start",
@@ -109,6 +112,8 @@ class Segment:
         self.file = file
         self.size = file.size()
         self.generation = 0
+        self.retired = False
+        """Replaced or removed: the cache files of this name are no longer those of this one."""
         self._interval_bytes = interval_bytes
         self._unindexed_bytes = 0
         self.index_bytes = 0
@@ -117,8 +122,10 @@ class Segment:
         self.times: Index | None = None
         self.aborted: list[AbortedTxn] | None = None
         self.first_timestamp, self.max_timestamp, self.max_timestamp_offset, _ = EMPTY
-        self.tail_offsets: array[int] = array("q")
-        self.tail_positions: array[int] = array("q")
+        self.tail_start = NO_TAIL
+        """From this offset on the tail knows every batch."""
+        self._tail_lasts: array[int] = array("q")
+        self._tail_positions: array[int] = array("q")
         self.unverified_start = 0
         self.unverified_end = self.size
         self.next_offset = base_offset
@@ -148,12 +155,13 @@ class Segment:
         position = self.file.append((batch,))
         assert position == self.size, "somebody else writes to this segment"
         self.size = position + size
-        tail = self.tail_offsets
-        tail.append(base_offset)
-        self.tail_positions.append(position)
+        tail = self._tail_lasts
+        if not tail:
+            self.tail_start = base_offset
+        tail.append(last_offset)
+        self._tail_positions.append(position)
         if len(tail) > TAIL_BATCHES_MAX:
-            del tail[: TAIL_BATCHES_MAX // 2]
-            del self.tail_positions[: TAIL_BATCHES_MAX // 2]
+            self._trim_tail()
         if timestamp > self.max_timestamp or not position:
             self.note(position, size, base_offset, last_offset, timestamp)
         else:
@@ -204,29 +212,60 @@ class Segment:
         """The position of an indexed batch at or before the one that holds `offset`. May read."""
         return self.load().floor(max(offset - self.base_offset, 0))
 
-    def in_tail(self, offset: int) -> bool:
-        tail = self.tail_offsets
-        return bool(tail) and offset >= tail[0]
+    def place(self, offset: int) -> tuple[int, int] | None:
+        """Start and end of the batch that holds `offset`, if that can be told without waiting.
+
+        The end may lie some batches further on: it is the next one that the index knows.
+        """
+        index = self.index
+        if index is None:
+            return None
+        wanted = offset - self.base_offset
+        at = bisect_right(index.keys, wanted)
+        start = index.values[at - 1] if at else 0
+        end = index.values[at] if at < len(index.values) else self.size
+        if at and index.keys[at - 1] == wanted:
+            return start, end
+        if end - start > CHUNK_BYTES:
+            return None
+        chunk = self.file.read_cached(start, end - start)
+        if chunk is None:
+            return None
+        position = 0
+        while position + BATCH_OVERHEAD <= len(chunk):
+            header = read_header(chunk, position)
+            following = position + LENGTH_OVERHEAD + header.length
+            if following <= position:
+                return None
+            if header.base_offset + header.last_offset_delta >= offset:
+                return start + position, start + following
+            position = following
+        return None
 
     def tail_floor(self, offset: int) -> tuple[int, int]:
         """Start and end of the batch that holds `offset`, or of the first one after it.
 
-        Only for an offset for which `in_tail` is true. There may be gaps between batches when a
-        follower copies a compacted log; an offset in a gap belongs to the batch before it here,
-        and costs its reader one batch too many.
+        Only for an offset at or after `tail_start`.
         """
-        at = bisect_right(self.tail_offsets, offset)
-        positions = self.tail_positions
-        return positions[at - 1], positions[at] if at < len(positions) else self.size
+        at = bisect_left(self._tail_lasts, offset)
+        positions = self._tail_positions
+        return positions[at], positions[at + 1] if at + 1 < len(positions) else self.size
 
     def tail_ceiling(self, offset: int) -> int:
-        """The position of the first batch in the tail at or after `offset`, or the end."""
-        at = bisect_left(self.tail_offsets, offset)
-        return self.tail_positions[at] if at < len(self.tail_positions) else self.size
+        """The position of the first batch in the tail that ends at or after `offset`."""
+        at = bisect_left(self._tail_lasts, offset)
+        return self._tail_positions[at] if at < len(self._tail_positions) else self.size
+
+    def _trim_tail(self) -> None:
+        half = TAIL_BATCHES_MAX // 2
+        self.tail_start = self._tail_lasts[half - 1] + 1
+        del self._tail_lasts[:half]
+        del self._tail_positions[:half]
 
     def drop_tail(self) -> None:
-        self.tail_offsets = array("q")
-        self.tail_positions = array("q")
+        self.tail_start = NO_TAIL
+        self._tail_lasts = array("q")
+        self._tail_positions = array("q")
 
     # Caches.
 
@@ -260,7 +299,9 @@ class Segment:
         return self if self.index is not None else self._build()
 
     def _build(self) -> "Segment":
-        twin = read_caches(self) or self.blank()
+        twin = read_caches(self)
+        if twin is None or self.retired:
+            twin = self.blank()
         for position, header in self.headers(twin.size):
             size = LENGTH_OVERHEAD + header.length
             last_offset = header.base_offset + header.last_offset_delta
@@ -281,10 +322,10 @@ class Segment:
         return twin
 
     def encode_caches(self, next_offset: int) -> list[tuple[str, bytes]]:
-        """The cache files of a loaded segment that ends before `next_offset`."""
-        assert self.index is not None
+        """The cache files of this segment, which ends before `next_offset`."""
+        index = self.load()
         assert self.times is not None
-        body = (self.summary(), self._unindexed_bytes, next_offset, self.index.encode(self.size))
+        body = (self.summary(), self._unindexed_bytes, next_offset, index.encode(self.size))
         files = [
             (self.path + store.TIME_INDEX, self.times.encode(self.size)),
             (self.path + store.INDEX, msgspec.msgpack.encode(body)),
@@ -314,20 +355,27 @@ class Segment:
         """Drops the indexes from memory; they come back from the files when asked for."""
         self.times = self.index = None
 
-    def truncate(self, size: int, end_offset: int) -> None:
-        """Cuts the file and everything known of what was after. Durable when it returns."""
+    def truncate(self, size: int, end_offset: int) -> "Segment":
+        """Cuts the file; the segment that it is now. Durable when it returns.
+
+        This one is left to readers in other threads, who find that its generation has changed.
+        """
         self.generation += 1
+        self.retired = True
         self.remove_caches()
         self._disk.sync_dir(store.parent(self.path))
         self.file.truncate(size)
         self.file.sync()
-        self.size = size
-        self.unverified_end = min(self.unverified_end, size)
-        self.drop_tail()
-        self.forget()
+        cut = self.blank()
+        cut.forget()
+        cut.size = size
+        cut.unverified_start = min(self.unverified_start, size)
+        cut.unverified_end = min(self.unverified_end, size)
+        cut.aborted = None
         if self.aborted is not None:
-            self.aborted = [txn for txn in self.aborted if txn.last_offset < end_offset]
-        self.load()
+            cut.aborted = [txn for txn in self.aborted if txn.last_offset < end_offset]
+        cut.load()
+        return cut
 
     # Reading.
 

@@ -52,6 +52,8 @@ class Checkpoint(NamedTuple):
     position: int
     """Where in that segment the batch at the recovery point starts."""
     start_offset: int
+    cleaned_offset: int = 0
+    """Up to where compaction has been; see `compaction`."""
 
 
 def file_name(offset: int, suffix: str) -> str:

@@ -53,8 +53,7 @@ def truncate_to(log: "Log", offset: int, now_ms: int) -> None:
     _remove_snapshots(log, end_offset)
     doomed = [segment for segment in log.segments if segment.base_offset > kept.base_offset]
     _remove(log, doomed)
-    kept.truncate(position, end_offset)
-    log.segments.replace(doomed, [])
+    log.segments.replace([*doomed, kept], [kept.truncate(position, end_offset)])
     producers = rebuild_producers(
         log.disk,
         log.path,
@@ -65,33 +64,36 @@ def truncate_to(log: "Log", offset: int, now_ms: int) -> None:
         log.config.producer_expiration_ms,
     )
     producers.expire(now_ms)
-    log.reset(start_offset, end_offset, producers)
     if log.epochs.truncate_end(end_offset):
         log.write_epochs()
+    log.reset(start_offset, end_offset, producers)
 
 
 def start_over(log: "Log", offset: int) -> None:
     """Empties the log; the next batch gets `offset`. For a follower the leader left behind."""
     assert not log.flushing, "a log is not cut while it is being flushed"
-    doomed = [segment for segment in log.segments if segment.base_offset != offset]
-    fresh: list[Segment] = []
-    if len(doomed) == len(log.segments):
-        # First: a directory without segments would look like damage.
+    old = list(log.segments)
+    same = [segment for segment in old if segment.base_offset == offset]
+    if not same:
+        # Nothing is promised any more, so that a new segment amid the old ones is no damage; and
+        # it is there before they go, because a directory without segments would be.
+        first = old[0].base_offset
+        nothing = store.Checkpoint(first, first, 0, log.start_offset)
+        store.write_checkpoint(log.disk, log.path, nothing)
         interval = log.config.index_interval_bytes
-        fresh.append(Segment.create(log.disk, log.path, offset, interval))
+        fresh = Segment.create(log.disk, log.path, offset, interval)
         log.disk.sync_dir(log.path)
     store.write_checkpoint(log.disk, log.path, store.Checkpoint(offset, offset, 0, offset))
     _remove_snapshots(log, -1)
-    for segment in log.segments:
-        if segment not in doomed:
-            segment.truncate(0, offset)
-    _remove(log, doomed)
-    log.segments.replace(doomed, fresh)
+    if same:
+        fresh = same[0].truncate(0, offset)
+    _remove(log, [segment for segment in old if segment not in same])
+    log.segments.replace(old, [fresh])
     producers = Producers(log.config.producer_expiration_ms)
     producers.end_offset = offset
-    log.reset(offset, offset, producers)
     if log.epochs.truncate_end(0):
         log.write_epochs()
+    log.reset(offset, offset, producers)
 
 
 def _cut_of(segment: Segment, offset: int) -> tuple[int, int]:
@@ -110,6 +112,7 @@ def _cut_of(segment: Segment, offset: int) -> tuple[int, int]:
 def _remove(log: "Log", doomed: list[Segment]) -> None:
     for segment in reversed(doomed):
         segment.generation += 1
+        segment.retired = True
         segment.remove_caches()
         store.remove(log.disk, segment.path + store.LOG)
     if doomed:

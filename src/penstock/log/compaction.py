@@ -1,0 +1,336 @@
+"""Compaction: rewriting sealed segments so that each key is there once.
+
+Three steps, for the owner of the log to call in turn:
+
+- `plan` on the loop: whether the log has earned it (dirty ratio, compaction lags), and which
+  segments. Only sealed and synced ones below the bound the caller gives (the last stable offset).
+- `execute` in a worker: reads them, writes what `cleaning` keeps to `.cleaned` files, merging
+  neighbours that fit into one segment, and syncs. The log is not touched.
+- `swap_in` on the loop: puts the new segments in place of the old ones, if those are still there.
+  Blocks for two directory syncs.
+
+Crash safety. `.cleaned` files are thrown away at the next start. Renamed to `.swap`, and the
+directory synced, they are the truth: the next start finishes what was begun (`leftovers`). Only
+then do the old files get out of the way, and only when that is synced, too, do the new ones get
+their names: never are an old and a new segment with the same offsets both there by name.
+
+`Log.cleaned_offset` says up to where the log was compacted. Losing it costs work, not data.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.base.errors import Corrupt, Refused
+from penstock.base.ports import Disk
+from penstock.log import index as indexes
+from penstock.log import replay, store
+from penstock.log.cleaning import KEYS_MAX, Cleaner, OffsetMap, Transactions
+from penstock.log.config import LogConfig
+from penstock.log.index import Index
+from penstock.log.retention import Removal, set_aside
+from penstock.log.scan import scan_all
+from penstock.log.segment import RELATIVE_OFFSET_MAX, AbortedTxn, Segment
+from penstock.log.segments import Segments
+from penstock.wire.records import CONTROL, read_header
+
+if TYPE_CHECKING:
+    from penstock.log.log import Log
+
+WRITE_BYTES = 1024 * 1024
+
+
+@dataclass(slots=True)
+class Plan:
+    """What to compact, as it was when the plan was made."""
+
+    disk: Disk
+    path: str
+    config: LogConfig
+    now_ms: int
+    segments: list[Segment]
+    """All sealed segments up to `end_offset`; those before `dirty_offset` are already clean."""
+    dirty_offset: int
+    end_offset: int
+    last_offsets: dict[int, int]
+    marker_epochs: dict[int, int]
+    snapshots: list[int]
+    everything: Segments
+    keys_max: int = KEYS_MAX
+
+
+@dataclass(slots=True)
+class Replacement:
+    """Neighbouring segments and the one that takes their place."""
+
+    old: list[Segment]
+    new: Segment
+    generations: list[int]
+
+
+@dataclass(slots=True)
+class Compacted:
+    replacements: list[Replacement]
+    cleaned_offset: int
+    bytes_before: int
+    bytes_after: int
+    records_before: int
+    records_after: int
+
+
+def plan(log: "Log", now_ms: int, bound: int) -> Plan | None:
+    """None when there is nothing to do yet. May read index files on first use."""
+    # A flush under way may still write caches of segments that it knew of.
+    if log.flushing or log.offline is not None:
+        return None
+    segments = _cleanable(log, now_ms, bound)
+    if not segments:
+        return None
+    end_offset = log.segments.end_of(segments[-1], log.end_offset)
+    dirty_offset = max(log.cleaned_offset, log.start_offset)
+    dirty = [
+        segment
+        for segment in segments
+        if log.segments.end_of(segment, log.end_offset) > dirty_offset
+    ]
+    if not dirty or not _is_due(log, segments, dirty, now_ms):
+        return None
+    producers = log.producers.by_id
+    return Plan(
+        log.disk,
+        log.path,
+        log.config,
+        now_ms,
+        segments,
+        dirty_offset,
+        end_offset,
+        {pid: one.batches[-1][3] for pid, one in producers.items() if one.batches},
+        {pid: one.epoch for pid, one in producers.items() if not one.batches},
+        log.snapshots.copy(),
+        Segments(list(log.segments)),
+    )
+
+
+def _cleanable(log: "Log", now_ms: int, bound: int) -> list[Segment]:
+    bound = min(bound, log.synced_offset)
+    lag_ms = log.config.min_compaction_lag_ms
+    found = []
+    for segment in log.segments.sealed:
+        if log.segments.end_of(segment, log.end_offset) > bound or segment in log.unsynced:
+            break
+        if lag_ms and now_ms - segment.summary().max_timestamp < lag_ms:
+            break
+        found.append(segment)
+    return found
+
+
+def _is_due(log: "Log", segments: list[Segment], dirty: list[Segment], now_ms: int) -> bool:
+    total = sum(segment.size for segment in segments)
+    dirty_bytes = sum(segment.size for segment in dirty)
+    if dirty_bytes / total > log.config.min_cleanable_dirty_ratio:
+        return True
+    oldest = dirty[0].summary().first_timestamp
+    return oldest >= 0 and now_ms - oldest > log.config.max_compaction_lag_ms
+
+
+def execute(plan: Plan) -> Compacted:
+    """Blocks: call it through Workers. Raises Corrupt, or OSError and leaves nothing behind."""
+    aborted = _aborted(plan)
+    newest = _map_keys(plan, aborted)
+    cleaner = Cleaner(
+        newest,
+        Transactions(aborted),
+        plan.last_offsets,
+        plan.marker_epochs,
+        plan.config.delete_retention_ms,
+        plan.now_ms,
+    )
+    cleaned = [segment for segment in plan.segments if segment.base_offset < newest.end_offset]
+    done: list[Replacement] = []
+    try:
+        for group in _groups(plan, cleaned):
+            done.append(_clean_group(plan, group, cleaner))  # noqa: PERF401 - kept on failure
+    except (OSError, Corrupt):
+        for replacement in done:
+            _discard(plan.disk, replacement.new)
+        raise
+    return Compacted(
+        done,
+        newest.end_offset,
+        sum(segment.size for segment in cleaned),
+        sum(replacement.new.size for replacement in done),
+        cleaner.records_seen,
+        cleaner.records_kept,
+    )
+
+
+def _aborted(plan: Plan) -> list[AbortedTxn]:
+    """The aborted transactions whose marker is in the segments to be cleaned."""
+    found: list[AbortedTxn] = []
+    for segment in plan.segments:
+        known = segment.aborted
+        if known is None:
+            known = replay.rebuild_aborted(
+                plan.disk, plan.path, plan.everything, plan.snapshots, segment
+            )
+        found += known
+    return found
+
+
+def _map_keys(plan: Plan, aborted: list[AbortedTxn]) -> OffsetMap:
+    newest = OffsetMap(plan.dirty_offset, plan.keys_max)
+    transactions = Transactions(aborted)
+    for segment in plan.everything.since(plan.dirty_offset):
+        if segment.base_offset >= plan.end_offset:
+            break
+        for header, batch in scan_all(segment):
+            if header.attributes & CONTROL:
+                transactions.is_spent(header, batch)
+                aborts = True
+            else:
+                aborts = transactions.is_aborted(header)
+            if header.last_offset < plan.dirty_offset:
+                continue
+            if aborts:
+                newest.skip(header)
+                continue
+            try:
+                newest.add(header, batch)
+            except Refused as error:
+                raise Corrupt(f"{segment.path}: batch {header.base_offset}: {error}") from None
+            if newest.is_full:
+                return newest
+    return newest
+
+
+def _groups(plan: Plan, segments: list[Segment]) -> list[list[Segment]]:
+    """Neighbours that fit into one segment, by size and by the reach of relative offsets."""
+    groups: list[list[Segment]] = []
+    size = 0
+    for segment in segments:
+        end_offset = plan.everything.end_of(segment, plan.end_offset)
+        if (
+            groups
+            and size + segment.size <= plan.config.segment_bytes
+            and end_offset - groups[-1][0].base_offset <= RELATIVE_OFFSET_MAX
+        ):
+            groups[-1].append(segment)
+            size += segment.size
+        else:
+            groups.append([segment])
+            size = segment.size
+    return groups
+
+
+def _clean_group(plan: Plan, group: list[Segment], cleaner: Cleaner) -> Replacement:
+    generations = [segment.generation for segment in group]
+    new = _create(plan, group[0].base_offset)
+    try:
+        end_offset = plan.everything.end_of(group[-1], plan.end_offset)
+        buffers: list[bytes] = []
+        size = 0
+        for segment in group:
+            for header, batch in scan_all(segment):
+                try:
+                    kept = cleaner.clean(header, batch, is_last=header.next_offset == end_offset)
+                except Refused as error:
+                    raise Corrupt(f"{segment.path}: {header.base_offset}: {error}") from None
+                if kept is None:
+                    continue
+                now = read_header(kept)
+                at = new.size + size
+                new.note(at, len(kept), now.base_offset, now.last_offset, now.max_timestamp)
+                buffers.append(kept)
+                size += len(kept)
+                if size >= WRITE_BYTES:
+                    _write(new, buffers)
+                    size = 0
+        _write(new, buffers)
+        new.file.sync()
+    except (OSError, Corrupt):
+        _discard(plan.disk, new)
+        raise
+    new.aborted = cleaner.transactions.kept
+    cleaner.transactions.kept = []
+    new.unverified_end = 0
+    return Replacement(group, new, generations)
+
+
+def _create(plan: Plan, base_offset: int) -> Segment:
+    name = store.file_name(base_offset, store.LOG + store.CLEANED)
+    path = store.join(plan.path, name)
+    store.remove(plan.disk, path)
+    file = plan.disk.open(path, create=True)
+    interval = plan.config.index_interval_bytes
+    new = Segment(plan.disk, plan.path, base_offset, file, interval)
+    new.index = Index(indexes.OFFSET_KINDS)
+    new.times = Index(indexes.TIME_KINDS)
+    return new
+
+
+def _write(segment: Segment, buffers: list[bytes]) -> None:
+    if buffers:
+        segment.file.append((b"".join(buffers),))
+        segment.size = segment.file.size()
+        buffers.clear()
+
+
+def _discard(disk: Disk, segment: Segment) -> None:
+    segment.file.close()
+    store.remove(disk, segment.path + store.LOG + store.CLEANED)
+
+
+def swap_in(log: "Log", compacted: Compacted, now_ms: int) -> list[Removal]:
+    """Puts the new segments in place; the old files are for `retention.purge`.
+
+    When the log was cut or has lost some of the old segments meanwhile, nothing is changed and
+    the work is thrown away.
+    """
+    replacements = compacted.replacements
+    if log.offline is not None or log.flushing or not _is_current(log, replacements):
+        return [
+            _removal(log, [one.new.path + store.LOG + store.CLEANED for one in replacements], 0)
+        ]
+    try:
+        paths = _swap_files(log.disk, log.path, replacements)
+    except OSError as error:
+        log.fail(f"compacted segments could not be put in place: {error}")
+        raise
+    for one in replacements:
+        log.segments.replace(one.old, [one.new])
+        log.unsynced.append(one.new)  # So that the next flush writes its caches.
+        log.keep_loaded(one.new)
+    log.cleaned_offset = compacted.cleaned_offset
+    log.dir_dirty = log.changed = True
+    return [_removal(log, paths, now_ms + log.config.file_delete_delay_ms)]
+
+
+def _removal(log: "Log", paths: list[str], due_ms: int) -> Removal:
+    return Removal(log.path, tuple(paths), due_ms)
+
+
+def _is_current(log: "Log", replacements: list[Replacement]) -> bool:
+    held = list(log.segments)
+    return all(
+        segment in held and segment.generation == generation
+        for one in replacements
+        for segment, generation in zip(one.old, one.generations, strict=True)
+    )
+
+
+def _swap_files(disk: Disk, path: str, replacements: list[Replacement]) -> list[str]:
+    """In the order that the module's docstring gives; the paths of the old files."""
+    for one in replacements:
+        name = one.new.path + store.LOG
+        disk.rename(name + store.CLEANED, name + store.SWAP)
+    disk.sync_dir(path)
+    aside = [
+        old_path
+        for one in replacements
+        for segment in one.old
+        for old_path in set_aside(disk, segment)
+    ]
+    disk.sync_dir(path)
+    for one in replacements:
+        name = one.new.path + store.LOG
+        disk.rename(name + store.SWAP, name)
+    return aside

@@ -1,0 +1,65 @@
+"""One wrong bit in a log that was durable: it must be noticed, and nothing else may be harmed."""
+
+import random
+
+from penstock.base.errors import Corrupt, ErrorCode, Refused
+from penstock.log.log import CleanState, Log
+from penstock.sim.clock import EPOCH_MS
+from penstock.sim.disk import SimDisk
+from penstock.sim.loop import SimLoop
+from penstock.wire.records import batches
+from tests.sim.log_history import History, Violation, read_all
+from tests.sim.log_workload import PATH, Life, Options
+
+UNPROTECTED = (*range(8), *range(12, 16))
+"""Base offset and leader epoch in a batch: Kafka's CRC does not cover these two."""
+
+
+def flip_and_check(seed: int) -> None:
+    rng = random.Random(seed)
+    disk, history, clean = grow(seed)
+    files = [path for path in disk.files() if path.endswith(".log") and disk.size(path)]
+    sizes = [(name, disk.size(name)) for name in files]
+    path = rng.choice(files)
+    disk.flip_bit(path, draw_bit(disk, path, rng))
+    log = Log.open(disk, PATH, Options().config, EPOCH_MS, clean if seed % 2 else None)
+    served: list[tuple[int, bytes]] = []
+    damage: Exception | None = None
+    try:
+        read_all(log, served)
+    except (Corrupt, Refused) as found:
+        damage = found
+    history.check_served(served)
+    if damage is None:  # The bit was in records that had been deleted.
+        history.check(log, history.start_max)
+    elif isinstance(damage, Refused):
+        assert damage.code is ErrorCode.KAFKA_STORAGE_ERROR
+    if [(name, disk.size(name)) for name in files if disk.exists(name)] != sizes:
+        raise Violation("lost: files were cut or removed after damage")
+
+
+def grow(seed: int) -> tuple[SimDisk, History, CleanState]:
+    """A log that lived, was closed, and so has a checkpoint over all of it."""
+    disk, history = SimDisk(seed), History()
+    life = Life(seed, 0, disk, history, Options(cut_every_operation=False))
+
+    async def main() -> CleanState:
+        await life.live()
+        assert life.log is not None
+        await life.flusher.drain()
+        clean = life.log.close()
+        assert clean is not None
+        history.start_max = history.start_acknowledged = clean.start_offset
+        history.acknowledged = clean.end_offset
+        return clean
+
+    return disk, history, SimLoop(seed).run(main())
+
+
+def draw_bit(disk: SimDisk, path: str, rng: random.Random) -> int:
+    data = memoryview(disk.open(path).read(0, disk.size(path)))
+    while True:
+        bit = rng.randrange(8 * len(data))
+        position = max(position for position, _ in batches(data) if position <= bit // 8)
+        if bit // 8 - position not in UNPROTECTED:
+            return bit

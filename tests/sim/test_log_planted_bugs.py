@@ -1,0 +1,160 @@
+"""The crash tests can fail: each of these bugs, put in on purpose, is found in a few seeds.
+
+Every one is a mistake that a real system shipped (RELIABILITY, 2.3 and 3). A bug that is no
+longer found means that the workload or the checker went blind, not that the bug is harmless.
+"""
+
+import errno
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.log import checkpoint, flusher, recovery, replay, scan, store
+from penstock.log.checkpoint import Flush
+from penstock.log.flusher import Flusher
+from penstock.log.log import Log
+from penstock.log.producers import Producers
+from penstock.sim.disk import Fault, SimDisk, SimFile
+from penstock.wire.records import read_header
+from tests.sim.log_damage import flip_and_check
+from tests.sim.log_history import Violation
+from tests.sim.log_workload import PATH, Options, run_seed
+
+SEEDS_MAX = 30
+
+Patch = pytest.MonkeyPatch
+
+
+def find(run: Callable[[int], object], *names: str) -> None:
+    """Runs seeds until one fails with a violation of one of these names."""
+    for seed in range(SEEDS_MAX):
+        try:
+            run(seed)
+        except Violation as violation:
+            if str(violation).split(":")[0] in names:
+                return
+            raise
+    pytest.fail(f"not found in {SEEDS_MAX} seeds")
+
+
+class EagerFlusher(Flusher):
+    """Acknowledges what is written, and syncs afterwards."""
+
+    async def _flush(self, dirty: list[Log]) -> None:
+        for log in dirty:
+            log.mark_durable(Flush(log, log.end_offset, [], None))
+        await super()._flush(dirty)
+
+
+def test_an_acknowledgement_before_the_sync_is_found() -> None:
+    find(lambda seed: run_seed(seed, Options(make_flusher=EagerFlusher)), "lost")
+
+
+class ForgetfulDisk(SimDisk):
+    """As if the log never synced a directory."""
+
+    def sync_dir(self, path: str) -> None:
+        if PATH not in path:
+            super().sync_dir(path)
+
+
+def test_a_missing_sync_of_the_directory_is_found() -> None:
+    find(lambda seed: run_seed(seed, Options(make_disk=ForgetfulDisk)), "lost", "offline")
+
+
+def test_a_sealed_segment_that_is_not_synced_is_found(monkeypatch: Patch) -> None:
+    plan = checkpoint.plan_flush
+
+    def plan_active_only(log: Log) -> Flush:
+        flush = plan(log)
+        flush.files = [file for file in flush.files if file is log.segments.active.file]
+        return flush
+
+    monkeypatch.setattr(checkpoint, "plan_flush", plan_active_only)
+    find(run_seed, "lost", "offline", "damaged")
+
+
+def test_a_checkpoint_written_before_the_sync_is_found(monkeypatch: Patch) -> None:
+    sync = flusher.sync
+
+    def write_first(disk: SimDisk, flushes: list[Flush]) -> None:
+        for flush in flushes:
+            if flush.checkpoint is not None:
+                path = store.join(flush.log.path, store.CHECKPOINT)
+                store.write_durably(disk, path, flush.checkpoint)
+        sync(disk, flushes)
+
+    monkeypatch.setattr(flusher, "sync", write_first)
+    find(run_seed, "lost", "offline", "damaged")
+
+
+def test_a_failed_sync_that_is_tried_again_is_found(monkeypatch: Patch) -> None:
+    sync = flusher.sync
+
+    def insist(disk: SimDisk, flushes: list[Flush]) -> None:
+        try:
+            sync(disk, flushes)
+        except OSError:
+            sync(disk, flushes)
+
+    def faults(rng: random.Random) -> list[Fault]:
+        return [Fault("sync", errno.EIO, path=".log", skip=rng.randint(0, 8))]
+
+    monkeypatch.setattr(flusher, "sync", insist)
+    find(lambda seed: run_seed(seed, Options(faults=faults)), "lost", "offline", "damaged")
+
+
+def test_a_recovery_that_believes_any_batch_is_found(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(scan, "check_stored", read_header)
+    find(run_seed, "changed", "invented", "lost", "offline", "damaged")
+
+
+def test_a_recovery_that_does_not_sync_what_it_found_is_found(monkeypatch: Patch) -> None:
+    """A process that was killed left a tail in the page cache; its successor believes it."""
+    opening = False
+    open_directory, sync = recovery.open_directory, SimFile.sync
+
+    def open_lazily(*args: Any) -> recovery.Recovered:
+        nonlocal opening
+        opening = True
+        try:
+            return open_directory(*args)
+        finally:
+            opening = False
+
+    def sync_unless_opening(file: SimFile) -> None:
+        if not (opening and file.path.endswith(".log")):
+            sync(file)
+
+    monkeypatch.setattr(recovery, "open_directory", open_lazily)
+    monkeypatch.setattr(SimFile, "sync", sync_unless_opening)
+    find(run_seed, "lost", "offline", "damaged")
+
+
+def test_a_recovery_that_forgets_the_producers_is_found(monkeypatch: Patch) -> None:
+    def nobody(*args: Any) -> Producers:
+        producers = Producers(args[-1])
+        producers.end_offset = args[-2]
+        return producers
+
+    monkeypatch.setattr(recovery, "rebuild_producers", nobody)
+    monkeypatch.setattr(replay, "rebuild_producers", nobody)
+    find(run_seed, "forgetful")
+
+
+def test_a_recovery_that_cuts_below_the_recovery_point_is_found(monkeypatch: Patch) -> None:
+    def from_the_start(disk: SimDisk, path: str, segments: list[Any]) -> store.Checkpoint:
+        first = segments[0].base_offset if segments else 0
+        return store.Checkpoint(first, first, 0, first)
+
+    monkeypatch.setattr(recovery, "_recovery_point", from_the_start)
+    find(flip_and_check, "lost")
+
+
+def test_a_reader_that_does_not_check_is_found(monkeypatch: Patch) -> None:
+    from penstock.log.span import Span
+
+    monkeypatch.setattr(Span, "_verify", lambda self, data: None)
+    find(flip_and_check, "changed")

@@ -1,0 +1,201 @@
+"""`penstock.log.flusher`: group commit."""
+
+import asyncio
+import errno
+import random
+
+import pytest
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.log import store
+from penstock.log.config import LogConfig
+from penstock.log.flusher import SYNC_ALL_FILES, Flusher
+from penstock.log.log import Log
+from penstock.sim.disk import Fault, SimDisk
+from penstock.sim.workers import SimWorkers
+from tests.unit.log.building import NOW_MS, PATH, fill, make_disk, open_log
+
+
+def logs_on(disk: SimDisk, count: int, config: LogConfig | None = None) -> list[Log]:
+    return [
+        Log.open(disk, f"/data/topic-{at}", config or LogConfig(), NOW_MS) for at in range(count)
+    ]
+
+
+def flusher_on(disk: SimDisk) -> tuple[Flusher, list[OSError]]:
+    failures: list[OSError] = []
+    return Flusher(disk, SimWorkers(), failures.append), failures
+
+
+def test_one_flush_covers_what_was_appended_before_it_and_the_next_the_rest() -> None:
+    async def story() -> None:
+        disk = make_disk()
+        (log,) = logs_on(disk, 1)
+        flusher, _ = flusher_on(disk)
+        durable: list[int] = []
+        log.on_durable = lambda: durable.append(log.durable_offset)
+        for _ in range(3):
+            fill(log, 1)
+            flusher.mark(log)
+        await asyncio.sleep(0)
+        assert log.flushing
+        fill(log, 2)
+        flusher.mark(log)
+        await flusher.drain()
+        assert durable == [3, 5]
+        assert flusher.flushes == 2
+        assert flusher.is_idle
+
+    asyncio.run(story())
+
+
+def test_nothing_is_flushed_when_nothing_is_dirty() -> None:
+    async def story() -> None:
+        disk = make_disk()
+        (log,) = logs_on(disk, 1)
+        flusher, _ = flusher_on(disk)
+        flusher.mark(log)
+        assert flusher.is_idle
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("count", [3, SYNC_ALL_FILES + 1])
+def test_what_was_told_durable_survives_a_power_cut(count: int) -> None:
+    async def story() -> None:
+        disk = make_disk()
+        logs = logs_on(disk, count)
+        flusher, _ = flusher_on(disk)
+        for log in logs:
+            fill(log, 2)
+            flusher.mark(log)
+        before = disk.operations
+        await flusher.drain()
+        if count > SYNC_ALL_FILES:
+            assert disk.operations - before == 1, "many files are synced as one"
+        for seed in range(10):
+            after = logs_on(disk.crashed(random.Random(seed)), count)
+            assert [log.end_offset for log in after] == [2] * count
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("count", [3, SYNC_ALL_FILES + 1])
+def test_a_failed_sync_is_never_repeated_and_takes_its_logs_offline(count: int) -> None:
+    async def story() -> None:
+        disk = make_disk()
+        *logs, other = logs_on(disk, count + 1)
+        flusher, failures = flusher_on(disk)
+        told: list[Log] = []
+        for log in logs:
+            log.on_durable = lambda log=log: told.append(log)
+            fill(log, 1)
+            flusher.mark(log)
+        disk.inject(Fault("sync" if count <= SYNC_ALL_FILES else "sync_all", errno.EIO))
+        await flusher.drain()
+        assert [failure.errno for failure in failures] == [errno.EIO]
+        assert told == logs, "the owners are told that nothing more will come"
+        for log in logs:
+            assert log.durable_offset == 0
+            assert log.offline is not None
+            with pytest.raises(Refused) as refused:
+                fill(log, 1)
+            assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+            flusher.mark(log)
+        fill(other, 1)
+        flusher.mark(other)
+        await flusher.drain()
+        assert other.durable_offset == 1
+        assert all(log.durable_offset == 0 for log in logs)
+
+    asyncio.run(story())
+
+
+def test_a_new_segment_is_durable_only_with_its_directory() -> None:
+    async def story() -> None:
+        disk = make_disk()
+        log = open_log(disk)
+        flusher, failures = flusher_on(disk)
+        fill(log, 1)
+        disk.inject(Fault("sync_dir", errno.EIO, path=PATH))
+        flusher.mark(log)
+        await flusher.drain()
+        assert failures
+        assert log.durable_offset == 0
+
+    asyncio.run(story())
+
+
+def test_a_disk_too_full_for_a_checkpoint_does_not_hold_back_the_data() -> None:
+    async def story() -> None:
+        disk = make_disk()
+        log = open_log(disk)
+        flusher, failures = flusher_on(disk)
+        fill(log, 20)
+        disk.inject(Fault("append", errno.ENOSPC, path=store.TEMPORARY, times=99))
+        flusher.mark(log)
+        await flusher.drain()
+        assert (failures, log.durable_offset, log.offline) == ([], 20, None)
+        disk.heal()
+        for seed in range(10):
+            assert open_log(disk.crashed(random.Random(seed))).end_offset == 20
+
+    asyncio.run(story())
+
+
+def test_settling_waits_for_one_log_only() -> None:
+    async def story() -> None:
+        disk = make_disk()
+        quiet, busy = logs_on(disk, 2)
+        flusher, _ = flusher_on(disk)
+
+        def keep_busy() -> None:
+            fill(busy, 1)
+            flusher.mark(busy)
+
+        busy.on_durable = keep_busy
+        keep_busy()
+        fill(quiet, 1)
+        flusher.mark(quiet)
+        await asyncio.wait_for(flusher.settle(quiet), 10)
+        assert quiet.durable_offset == 1
+        assert not flusher.is_idle
+        busy.on_durable = None
+        await flusher.drain()
+
+    asyncio.run(story())
+
+
+def test_a_topic_deleted_during_a_flush_is_no_failure() -> None:
+    async def story() -> None:
+        disk = make_disk()
+        log = open_log(disk)
+        flusher, failures = flusher_on(disk)
+        fill(log, 20)
+        flusher.mark(log)
+        await asyncio.sleep(0)
+        log.fail("the topic was deleted")
+        for name in disk.listdir(PATH):
+            disk.unlink(f"{PATH}/{name}")
+        disk.rmdir(PATH)
+        await flusher.drain()
+        assert failures == []
+
+    asyncio.run(story())
+
+
+def test_a_moved_start_offset_is_durable_after_a_flush() -> None:
+    async def story() -> None:
+        disk = make_disk()
+        log = open_log(disk)
+        flusher, _ = flusher_on(disk)
+        fill(log, 20)
+        flusher.mark(log)
+        await flusher.drain()
+        log.delete_before(7)
+        flusher.mark(log)
+        await flusher.settle(log)
+        for seed in range(10):
+            assert open_log(disk.crashed(random.Random(seed))).start_offset == 7
+
+    asyncio.run(story())

@@ -1,0 +1,63 @@
+"""`penstock.log.reading`: offsets by time."""
+
+import pytest
+
+from penstock.log.log import Log
+from penstock.wire.records import Codec
+from tests.unit.log.building import NOW_MS, append, batch, disk_of, make_disk, open_log
+
+TIMES = [10, 20, 20, 15, 40, 30, 31, 32, 90, 50, 95, 95, 96] * 4
+
+
+def timed_log(codec: int = 0) -> Log:
+    """Batches of two records, a millisecond apart, at times that go up and down."""
+    log = open_log(make_disk())
+    for round_, time in enumerate(TIMES):
+        made = batch([b"x" * 60] * 2, timestamp=time * 10 + round_ // 13 * 1000, codec=codec)
+        append(log, made, epoch=1 + round_ // 20)
+    return log
+
+
+def expected_for(log: Log, timestamp: int) -> tuple[int, int, int] | None:
+    for round_, time in enumerate(TIMES):
+        for at in range(2):
+            record = time * 10 + round_ // 13 * 1000 + at
+            if record >= timestamp and 2 * round_ + at >= log.start_offset:
+                return 2 * round_ + at, record, 1 + round_ // 20
+    return None
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+@pytest.mark.parametrize("start_offset", [0, 7, 31])
+def test_the_first_record_not_older_is_found(codec: int, start_offset: int) -> None:
+    log = timed_log(codec)
+    assert len(log.segments) > 3
+    log.delete_before(start_offset)
+    for timestamp in range(0, 4200, 3):
+        assert log.offset_for_time(timestamp) == expected_for(log, timestamp)
+
+
+def test_time_is_found_without_the_index_being_loaded_by_the_reader() -> None:
+    log = timed_log()
+    again = open_log(disk_of(log), clean=log.close())
+    assert again.offset_for_time(2055) == expected_for(log, 2055)
+    assert again.segments.active.index is None, "only the thread that appends loads it"
+
+
+def test_the_newest_record_is_found() -> None:
+    log = timed_log()
+    assert log.max_timestamp() == expected_for(log, 3961)
+    log.delete_before(log.end_offset)
+    assert log.max_timestamp() is None
+
+
+def test_an_empty_log_has_no_times() -> None:
+    log = open_log(make_disk())
+    assert log.offset_for_time(0) is None
+    assert log.max_timestamp() is None
+
+
+def test_the_append_time_counts_when_it_is_the_records_time() -> None:
+    log = timed_log()
+    append(log, batch([b"x"], timestamp=NOW_MS), epoch=3)
+    assert log.offset_for_time(NOW_MS) == (len(TIMES) * 2, NOW_MS, 3)
