@@ -1,0 +1,209 @@
+"""`penstock bench`: a quick load on a cluster with Penstock's own client.
+
+Makes a topic of its own, produces, reads everything back, checks the count, and prints rates and
+latencies. It measures client, network and broker together on this machine: good for "is it well?"
+and for comparing settings, not for comparing brokers (that is `make bench`).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import typer
+
+from penstock.cli.errors import UserError
+from penstock.cli.output import FORMAT, Format, print_json, print_table, show_bytes, show_count
+from penstock.cli.produce import ACKS, CODEC, Acks, CodecName
+from penstock.cli.session import BROKERS, Session, run
+
+if TYPE_CHECKING:
+    from penstock.client.producer import ProducerConfig
+
+_CHUNK = 500
+
+
+@dataclass(frozen=True)
+class Result:
+    phase: str
+    records: int
+    bytes: int
+    seconds: float
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+
+    @property
+    def records_per_s(self) -> float:
+        return self.records / self.seconds
+
+    @property
+    def bytes_per_s(self) -> float:
+        return self.bytes / self.seconds
+
+
+def bench(
+    records: int = typer.Option(200_000, "-n", "--records", min=1, help="How many to send."),
+    size: int = typer.Option(100, "-s", "--size", min=1, max=1_000_000, help="Bytes of each."),
+    partitions: int = typer.Option(1, "-p", "--partitions", min=1, help="Of the topic."),
+    codec: CodecName = CODEC,
+    acks: Acks = typer.Option(Acks.all, "--acks", help="Who must have it: all, 1 or 0."),
+    linger_ms: float = typer.Option(5.0, "--linger-ms", min=0, help="Wait so long for a batch."),
+    batch_bytes: int = typer.Option(
+        262_144, "--batch-bytes", min=1_000, max=900_000, help="Send a batch at this size."
+    ),
+    topic: str | None = typer.Option(
+        None, "-t", "--topic", help="Use and keep this topic [one made for the run]."
+    ),
+    brokers: str = BROKERS,
+    format: Format = FORMAT,
+) -> None:
+    """Produce and consume a quick load; print rates and latencies."""
+
+    async def work(session: Session) -> list[Result]:
+        from penstock.client.admin import Admin
+        from penstock.client.producer import ProducerConfig
+        from penstock.wire.compression import Codec
+
+        config = ProducerConfig(
+            acks=ACKS[acks],
+            codec=Codec[codec.value.upper()],
+            linger_ms=linger_ms,
+            batch_bytes=batch_bytes,
+        )
+        admin = Admin(session.cluster)
+        name = topic or f"penstock-bench-{session.random.random_bytes(4).hex()}"
+        if topic is None:
+            await admin.create_topic(name, partitions)
+        try:
+            starts = await _ends(session, name)
+            produced = await _produce(session, name, config, records, size)
+            consumed = await _consume(session, name, starts, records, size)
+        finally:
+            if topic is None:
+                await admin.delete_topic(name)
+        return [produced, consumed]
+
+    _print(run(brokers, work), format)
+
+
+async def _ends(session: Session, topic: str) -> dict[object, int]:
+    from penstock.client.lookup import LATEST, list_offsets, places_of
+
+    places = await places_of(session.cluster, topic)
+    found = await list_offsets(session.cluster, dict.fromkeys(places, LATEST))
+    return {where: found[where].offset for where in places}
+
+
+async def _produce(
+    session: Session, topic: str, config: ProducerConfig, records: int, size: int
+) -> Result:
+    import asyncio
+
+    from penstock.cli.progress import Progress
+
+    loop = asyncio.get_running_loop()
+    # Half random, half constant: about what compresses to half, like many real payloads.
+    value = (session.random.random_bytes((size + 1) // 2) + b"x" * size)[:size]
+    latencies: list[float] = []
+    watching: set[asyncio.Task[None]] = set()
+    started = time.perf_counter()
+    with Progress("producing", records) as progress:
+        async with session.producer(config) as producer:
+            for done in range(0, records, _CHUNK):
+                count = min(_CHUNK, records - done)
+                at = time.perf_counter()
+                for _ in range(count):
+                    delivery = producer.offer(topic, value)
+                    if delivery is None:
+                        delivery = await producer.send(topic, value)
+
+                async def watch(last: object = delivery, sent_at: float = at) -> None:
+                    await last  # type: ignore[misc]
+                    latencies.append(time.perf_counter() - sent_at)
+
+                task = loop.create_task(watch())
+                watching.add(task)
+                task.add_done_callback(watching.discard)
+                progress.advance(count)
+                await asyncio.sleep(0)
+            await producer.flush()
+            await asyncio.gather(*watching)
+    seconds = time.perf_counter() - started
+    latencies.sort()
+    return Result(
+        "produce",
+        records,
+        records * size,
+        seconds,
+        _percentile(latencies, 0.50),
+        _percentile(latencies, 0.99),
+    )
+
+
+async def _consume(
+    session: Session, topic: str, starts: dict[object, int], records: int, size: int
+) -> Result:
+    from penstock.cli.progress import Progress
+    from penstock.client.consumer import ConsumerConfig
+    from penstock.client.metadata import TopicPartition
+
+    seen = 0
+    idle_since = started = time.perf_counter()
+    with Progress("consuming", records) as progress:
+        async with session.consumer(ConsumerConfig(partition_bytes=4 << 20)) as consumer:
+            consumer.assign(
+                {where: at for where, at in starts.items() if isinstance(where, TopicPartition)}
+            )
+            while seen < records:
+                count = 0
+                for fetched in await consumer.fetch():
+                    for columns in fetched.columns():
+                        count += len(columns)
+                seen += count
+                progress.advance(count)
+                if count:
+                    idle_since = time.perf_counter()
+                elif time.perf_counter() - idle_since > 10:
+                    raise UserError(
+                        f"only {seen:,} of {records:,} records came back; see the broker's log"
+                    )
+    return Result("consume", seen, seen * size, time.perf_counter() - started)
+
+
+def _percentile(ordered: list[float], share: float) -> float | None:
+    return ordered[min(int(len(ordered) * share), len(ordered) - 1)] * 1000 if ordered else None
+
+
+def _print(results: list[Result], format: Format) -> None:
+    if format is Format.json:
+        print_json(
+            [
+                {
+                    "phase": r.phase,
+                    "records": r.records,
+                    "seconds": round(r.seconds, 4),
+                    "records_per_s": round(r.records_per_s, 1),
+                    "bytes_per_s": round(r.bytes_per_s, 1),
+                    "p50_ms": None if r.p50_ms is None else round(r.p50_ms, 3),
+                    "p99_ms": None if r.p99_ms is None else round(r.p99_ms, 3),
+                }
+                for r in results
+            ]
+        )
+        return
+    print_table(
+        ["phase", "records ", "seconds ", "records/s ", "bytes/s ", "p50 ms ", "p99 ms "],
+        [
+            (
+                r.phase,
+                show_count(r.records),
+                f"{r.seconds:.2f}",
+                show_count(r.records_per_s),
+                show_bytes(r.bytes_per_s),
+                "-" if r.p50_ms is None else f"{r.p50_ms:.1f}",
+                "-" if r.p99_ms is None else f"{r.p99_ms:.1f}",
+            )
+            for r in results
+        ],
+    )

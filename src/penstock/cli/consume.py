@@ -1,0 +1,146 @@
+"""`penstock consume`: records of a topic to standard output, as kcat and rpk print them.
+
+Follows the topic for ever, as both of them do, unless the range has an end, `-n` is reached or
+`-e` asks to stop at the end. Offsets are committed nowhere: this reads, it does not consume in
+the sense of a group. The grammar of `-o` is in `penstock.client.offsets`, of `-f` in
+`penstock.cli.template`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import typer
+
+from penstock.cli.errors import UserError
+from penstock.cli.output import FORMAT, Format
+from penstock.cli.session import BROKERS, Session, require_topics, run
+from penstock.cli.template import DEFAULT, as_json, compile_template
+
+if TYPE_CHECKING:
+    from penstock.client.fetching import Message
+    from penstock.client.lookup import Span
+    from penstock.client.metadata import TopicPartition
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to read, read from the command line."""
+
+    topics: list[str]
+    offsets: str
+    partitions: list[int] | None
+    limit: int | None
+    follow: bool
+    committed: bool
+
+
+def consume(
+    topics: list[str] = typer.Argument(..., help="The topics to read."),
+    offset: str = typer.Option(
+        "start",
+        "-o",
+        "--offset",
+        help="Where: start, end, 5, +10, -10, 5:9, :end, @-1h, @2026-11-01:end.",
+    ),
+    partitions: list[int] = typer.Option(
+        [], "-p", "--partition", help="Only this partition; repeatable."
+    ),
+    num: int | None = typer.Option(None, "-n", "--num", min=1, help="Stop after so many records."),
+    follow: bool = typer.Option(
+        True, "--follow/--no-follow", "-F/-e", help="Wait for more at the end, or stop there."
+    ),
+    template: str = typer.Option(
+        DEFAULT,
+        "-f",
+        "--template",
+        help="What to print: %t %p %o %k %v %h %T %d; %v{hex}, {base64}, {json}; \\n \\t.",
+    ),
+    committed: bool = typer.Option(
+        False, "--committed", help="Only records of committed transactions."
+    ),
+    brokers: str = BROKERS,
+    format: Format = FORMAT,
+) -> None:
+    """Read records of topics, from the start, and wait for more.
+
+    penstock consume orders -o -10 -e; penstock consume orders -o @-1h -f '%p:%o %k %v\\n'
+    """
+    render = as_json if format is Format.json else compile_template(template)
+    plan = Plan(topics, offset, partitions or None, num, follow, committed)
+    # Wrong offsets are refused before anything is connected to.
+    _parse(plan.offsets)
+
+    async def work(session: Session) -> None:
+        await read(session, plan, render, sys.stdout.buffer.write, sys.stdout.buffer.flush)
+
+    run(brokers, work)
+
+
+async def read(
+    session: Session,
+    plan: Plan,
+    render: Callable[[Message], bytes],
+    write: Callable[[bytes], object],
+    flush: Callable[[], object],
+) -> None:
+    from penstock.client.consumer import ConsumerConfig
+
+    spans = await _resolve(session, plan)
+    left = plan.limit
+    config = ConsumerConfig(isolation_level=int(plan.committed), reset=None)
+    async with session.consumer(config) as consumer:
+        consumer.assign({where: span.start for where, span in spans.items()})
+        _drop_finished(consumer.positions, spans, consumer.unassign)
+        while consumer.positions:
+            for fetched in await consumer.fetch():
+                end = spans[fetched.where].end
+                for message in fetched.messages():
+                    if end is not None and message.offset >= end:
+                        break
+                    write(render(message))
+                    if left is not None:
+                        left -= 1
+                        if left == 0:
+                            flush()
+                            return
+            flush()
+            _drop_finished(consumer.positions, spans, consumer.unassign)
+
+
+def _drop_finished(
+    positions: object, spans: dict[TopicPartition, Span], drop: Callable[[TopicPartition], None]
+) -> None:
+    assert isinstance(positions, dict)
+    for where, position in list(positions.items()):
+        end = spans[where].end
+        if end is not None and position >= end:
+            drop(where)
+
+
+async def _resolve(session: Session, plan: Plan) -> dict[TopicPartition, Span]:
+    from penstock.client.lookup import places_of, resolve
+    from penstock.client.offsets import END, OffsetRange, parse_offsets
+
+    await require_topics(session, plan.topics)
+    wanted = parse_offsets(plan.offsets, session.clock.now_ms())
+    if wanted.end is None and not plan.follow:
+        wanted = OffsetRange(wanted.start, END)
+    spans: dict[TopicPartition, Span] = {}
+    for topic in dict.fromkeys(plan.topics):
+        places = await places_of(session.cluster, topic, plan.partitions)
+        spans |= await resolve(session.cluster, places, wanted, isolation_level=int(plan.committed))
+    return spans
+
+
+def _parse(text: str) -> None:
+    from penstock.base.ids import Millis
+    from penstock.client.offsets import OffsetSyntaxError, parse_offsets
+
+    try:
+        parse_offsets(text, Millis(0))
+    except OffsetSyntaxError as error:
+        raise UserError(f"-o {error}") from None

@@ -1,0 +1,95 @@
+"""Tables for people, JSON for programs, both on standard output.
+
+JSON is one document per listing. Tables are plain when standard output is not a terminal: no
+frames, no colours, no cutting to a width, so that `grep` and `awk` see whole rows.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class Format(enum.StrEnum):
+    text = "text"
+    json = "json"
+
+
+FORMAT = typer.Option(Format.text, "--format", help="How to print: text or json.")
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A rich console; it honours NO_COLOR by itself."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False, soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Columns whose name ends in a space are numbers, set to the right."""
+    cells = [[_show(cell) for cell in row] for row in rows]
+    if not sys.stdout.isatty():
+        _print_plain(columns, cells)
+        return
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for name in columns:
+        table.add_column(name.strip(), justify="right" if name.endswith(" ") else "left")
+    for row in cells:
+        table.add_row(*(_escape(cell) for cell in row))
+    console().print(table)
+
+
+def _print_plain(columns: Sequence[str], cells: list[list[str]]) -> None:
+    header = [name.strip().upper() for name in columns]
+    widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
+    for row in [header, *cells]:
+        parts = [
+            cell.rjust(width) if name.endswith(" ") else cell.ljust(width)
+            for cell, width, name in zip(row, widths, columns, strict=True)
+        ]
+        print("  ".join(parts).rstrip())
+
+
+def _show(cell: object) -> str:
+    if cell is None:
+        return "-"
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    if isinstance(cell, (list, tuple)):
+        return ",".join(map(str, cell))
+    return str(cell)
+
+
+def _escape(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def show_bytes(count: float) -> str:
+    """1536 as `1.5 KiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError
+
+
+def show_count(count: float) -> str:
+    """1234567 as `1,234,567`."""
+    return f"{count:,.0f}"

@@ -1,0 +1,213 @@
+"""`penstock produce`: lines of standard input, or one payload, as records.
+
+A line is a record; with `-K` its key stands before the first delimiter. The command waits until
+the brokers confirmed everything, and says how many records went where.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import typer
+
+from penstock.cli.errors import UserError
+from penstock.cli.output import FORMAT, Format
+from penstock.cli.session import BROKERS, Session, require_topics, run
+
+if TYPE_CHECKING:
+    from penstock.client.producer import Delivery
+
+# How many records are taken in before their deliveries are looked at.
+_DELIVERIES_MAX = 10_000
+
+
+class CodecName(enum.StrEnum):
+    none = "none"
+    gzip = "gzip"
+    snappy = "snappy"
+    lz4 = "lz4"
+    zstd = "zstd"
+
+
+class Acks(enum.StrEnum):
+    all = "all"
+    one = "1"
+    zero = "0"
+
+
+ACKS = {Acks.all: -1, Acks.one: 1, Acks.zero: 0}
+CODEC = typer.Option(CodecName.none, "-z", "--codec", help="Compression of the batches.")
+
+
+@dataclass(frozen=True)
+class Line:
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to send, read from the command line."""
+
+    topic: str
+    partition: int | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    count: int
+
+
+def produce(
+    topic: str = typer.Argument(..., help="The topic to write to."),
+    payload: str | None = typer.Argument(
+        None, help="One record; without it each line of standard input is one."
+    ),
+    key: str | None = typer.Option(None, "-k", "--key", help="The key of every record."),
+    delimiter: str | None = typer.Option(
+        None, "-K", "--key-delimiter", help="Each line is KEY, this delimiter, VALUE."
+    ),
+    headers: list[str] = typer.Option(
+        [], "-H", "--header", metavar="NAME:VALUE", help="A record header; repeatable."
+    ),
+    partition: int | None = typer.Option(
+        None, "-p", "--partition", help="Write to this partition, whatever the key."
+    ),
+    count: int = typer.Option(1, "-n", "--count", min=1, help="Send each record so many times."),
+    tombstone: bool = typer.Option(
+        False, "-Z", "--tombstone", help="Send null for an empty value; with -k only that."
+    ),
+    codec: CodecName = CODEC,
+    acks: Acks = typer.Option(Acks.all, "--acks", help="Who must have it: all, 1 or 0."),
+    linger_ms: float = typer.Option(5.0, "--linger-ms", min=0, help="Wait so long for a batch."),
+    timeout_s: float = typer.Option(30.0, "--timeout", min=0.1, help="Give up after so many s."),
+    brokers: str = BROKERS,
+    format: Format = FORMAT,
+) -> None:
+    """Write records to a topic.
+
+    echo hello | penstock produce greetings; printf 'a:1\\nb:2\\n' | penstock produce t -K :
+    """
+    if delimiter is not None and (key is not None or not delimiter):
+        raise UserError("-K takes the key from each line: give it a delimiter and leave out -k")
+    plan = Plan(topic, partition, tuple(map(parse_header, headers)), count)
+    fixed = None if key is None else key.encode()
+    lines = records_of(payload, fixed, _unescape(delimiter), tombstone)
+
+    async def work(session: Session) -> dict[int, list[int]]:
+        from penstock.client.producer import ProducerConfig
+        from penstock.wire.compression import Codec
+
+        config = ProducerConfig(
+            acks=ACKS[acks],
+            codec=Codec[codec.value.upper()],
+            linger_ms=linger_ms,
+            delivery_timeout_ms=int(timeout_s * 1000),
+        )
+        return await send_all(session, config, plan, lines)
+
+    report(topic, run(brokers, work), format)
+
+
+async def send_all(
+    session: Session, config: object, plan: Plan, lines: AsyncIterator[Line]
+) -> dict[int, list[int]]:
+    """Sends and confirms everything; answers the first and last offset and count by partition."""
+    from penstock.base.errors import ErrorCode, Refused
+    from penstock.cli.progress import Progress
+    from penstock.client.producer import ProducerConfig
+
+    assert isinstance(config, ProducerConfig)
+    written: dict[int, list[int]] = {}
+    waiting: list[Delivery] = []
+    with Progress(f"producing to {plan.topic}") as progress:
+        async with session.producer(config) as producer:
+            async for line in lines:
+                for _ in range(plan.count):
+                    try:
+                        delivery = await producer.send(
+                            plan.topic,
+                            line.value,
+                            line.key,
+                            partition=plan.partition,
+                            headers=plan.headers,
+                        )
+                    except Refused as refused:
+                        if refused.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                            await require_topics(session, [plan.topic])
+                        raise
+                    waiting.append(delivery)
+                    if len(waiting) >= _DELIVERIES_MAX:
+                        await _confirm(waiting, written)
+                progress.advance(plan.count)
+            await producer.flush()
+            await _confirm(waiting, written)
+    return written
+
+
+async def _confirm(waiting: list[Delivery], written: dict[int, list[int]]) -> None:
+    for delivery in waiting:
+        sent = await delivery
+        seen = written.setdefault(sent.partition, [sent.offset, sent.offset, 0])
+        seen[0] = min(seen[0], sent.offset)
+        seen[1] = max(seen[1], sent.offset)
+        seen[2] += 1
+    waiting.clear()
+
+
+async def records_of(
+    payload: str | None, key: bytes | None, delimiter: bytes | None, tombstone: bool
+) -> AsyncIterator[Line]:
+    """The records to send, before they are multiplied."""
+    from penstock.cli.lines import read_lines
+
+    if payload is not None:
+        yield split_line(payload.encode(), key, delimiter, tombstone)
+    elif tombstone and key is not None and delimiter is None:
+        yield Line(key, None)
+    else:
+        async for raw in read_lines():
+            yield split_line(raw, key, delimiter, tombstone)
+
+
+def split_line(raw: bytes, key: bytes | None, delimiter: bytes | None, tombstone: bool) -> Line:
+    value: bytes | None = raw
+    if delimiter is not None:
+        head, found, rest = raw.partition(delimiter)
+        if found:
+            key, value = head, rest
+    return Line(key, None if tombstone and not value else value)
+
+
+def parse_header(text: str) -> tuple[str, bytes | None]:
+    """`name:value`; `name` alone is a header without value."""
+    name, colon, value = text.partition(":")
+    if not name:
+        raise UserError(f"-H {text!r} has no name; write -H name:value")
+    return name, value.encode() if colon else None
+
+
+def _unescape(delimiter: str | None) -> bytes | None:
+    if delimiter is None:
+        return None
+    return delimiter.replace("\\t", "\t").replace("\\n", "\n").encode()
+
+
+def report(topic: str, written: dict[int, list[int]], format: Format) -> None:
+    total = sum(count for _, _, count in written.values())
+    rows = [
+        {"partition": p, "first_offset": first, "last_offset": last, "count": count}
+        for p, (first, last, count) in sorted(written.items())
+    ]
+    if format is Format.json:
+        print(json.dumps({"topic": topic, "count": total, "partitions": rows}))
+        return
+    places = ", ".join(
+        f"partition {p} offset {first}"
+        if first == last
+        else f"partition {p} offsets {first}-{last}"
+        for p, (first, last, _) in sorted(written.items())
+    )
+    noun = "record" if total == 1 else "records"
+    print(f"produced {total} {noun} to {topic}" + (f": {places}" if places else ""))

@@ -1,0 +1,284 @@
+"""`penstock topic`: create, list, describe, alter, delete, truncate."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+
+from penstock.cli.errors import UserError
+from penstock.cli.output import FORMAT, Format, print_json, print_table, show_bytes
+from penstock.cli.session import BROKERS, Session, require_topics, run
+from penstock.cli.up import parse_pairs
+
+if TYPE_CHECKING:
+    from penstock.client.metadata import TopicInfo
+
+app = typer.Typer(help="Create, inspect and change topics.", no_args_is_help=True)
+
+NAMES = typer.Argument(..., metavar="NAME...", help="Topic names.")
+YES = typer.Option(False, "-y", "--yes", help="Do not ask for confirmation.")
+
+
+@app.command("create")
+def create(
+    names: list[str] = NAMES,
+    partitions: int = typer.Option(
+        -1, "-p", "--partitions", metavar="N", help="How many; the broker's default if left out."
+    ),
+    replication: int = typer.Option(
+        -1, "-r", "--replication-factor", metavar="N", help="Copies; the broker's default."
+    ),
+    configs: list[str] = typer.Option(
+        [], "-c", "--config", metavar="NAME=VALUE", help="A topic config; repeatable."
+    ),
+    if_not_exists: bool = typer.Option(
+        False, "--if-not-exists", help="No error when it is there already."
+    ),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Only check that it would work."),
+    brokers: str = BROKERS,
+) -> None:
+    """Create topics."""
+    pairs = parse_pairs(configs, "-c")
+
+    async def work(session: Session) -> None:
+        from penstock.base.errors import ErrorCode, Refused
+        from penstock.client.admin import Admin
+
+        admin = Admin(session.cluster)
+        for name in names:
+            try:
+                await admin.create_topic(
+                    name, partitions, replication, pairs, validate_only=dry_run
+                )
+            except Refused as refused:
+                if refused.code is ErrorCode.TOPIC_ALREADY_EXISTS and if_not_exists:
+                    print(f"topic {name} exists already")
+                    continue
+                raise
+            print(f"topic {name} can be created" if dry_run else f"created topic {name}")
+
+    run(brokers, work)
+
+
+@app.command("list")
+def list_topics(
+    internal: bool = typer.Option(False, "-i", "--internal", help="Internal topics too."),
+    brokers: str = BROKERS,
+    format: Format = FORMAT,
+) -> None:
+    """List topics with their partitions and copies."""
+
+    async def work(session: Session) -> list[TopicInfo]:
+        from penstock.client.admin import Admin
+
+        return await Admin(session.cluster).list_topics()
+
+    topics = [t for t in run(brokers, work) if internal or not t.is_internal]
+    rows = [(t.name, len(t.partitions), _replication(t), _under_replicated(t)) for t in topics]
+    if format is Format.json:
+        keys = ("name", "partitions", "replication_factor", "under_replicated")
+        print_json([dict(zip(keys, row, strict=True)) for row in rows])
+    else:
+        print_table(["name", "partitions ", "replicas ", "under-replicated "], rows)
+
+
+@app.command("describe")
+def describe(names: list[str] = NAMES, brokers: str = BROKERS, format: Format = FORMAT) -> None:
+    """Show partitions, offsets, sizes and changed configs of topics."""
+
+    async def work(session: Session) -> list[dict[str, object]]:
+        await require_topics(session, names)
+        return [await _describe(session, name) for name in names]
+
+    documents = run(brokers, work)
+    if format is Format.json:
+        print_json(documents)
+        return
+    for index, document in enumerate(documents):
+        if index:
+            print()
+        _print_description(document)
+
+
+async def _describe(session: Session, name: str) -> dict[str, object]:
+    from penstock.base.ids import show_topic_id
+    from penstock.client.admin import TOPIC, Admin
+    from penstock.client.lookup import EARLIEST, LATEST, list_offsets
+    from penstock.client.metadata import TopicPartition
+
+    admin = Admin(session.cluster)
+    (info,) = await admin.describe_topics([name])
+    configs = await admin.describe_configs(TOPIC, name)
+    sizes = await admin.log_sizes([name])
+    led = [TopicPartition(name, p.index) for p in info.partitions.values() if p.leader_id >= 0]
+    starts = await list_offsets(session.cluster, dict.fromkeys(led, EARLIEST))
+    ends = await list_offsets(session.cluster, dict.fromkeys(led, LATEST))
+    partitions = []
+    for p in info.partitions.values():
+        where = TopicPartition(name, p.index)
+        partitions.append(
+            {
+                "partition": p.index,
+                "leader": p.leader_id if p.leader_id >= 0 else None,
+                "leader_epoch": p.leader_epoch,
+                "replicas": list(p.replicas),
+                "isr": list(p.isr),
+                "start_offset": starts[where].offset if where in starts else None,
+                "end_offset": ends[where].offset if where in ends else None,
+                "size_bytes": sizes.get(where),
+            }
+        )
+    return {
+        "name": name,
+        "topic_id": show_topic_id(info.topic_id),
+        "internal": info.is_internal,
+        "replication_factor": _replication(info),
+        "configs": {c.name: c.value for c in configs if c.source == "topic"},
+        "partitions": partitions,
+    }
+
+
+def _print_description(document: dict[str, object]) -> None:
+    partitions = document["partitions"]
+    configs = document["configs"]
+    assert isinstance(partitions, list)
+    assert isinstance(configs, dict)
+    records = sum((p["end_offset"] or 0) - (p["start_offset"] or 0) for p in partitions)
+    size = show_bytes(sum(p["size_bytes"] or 0 for p in partitions))
+    print(f"topic       {document['name']}")
+    print(f"id          {document['topic_id']}")
+    print(f"partitions  {len(partitions)}, replication factor {document['replication_factor']}")
+    print(f"records     {records:,} offsets, {size}")
+    for key, value in sorted(configs.items()):
+        print(f"config      {key}={value}")
+    print()
+    print_table(
+        ["partition ", "leader ", "epoch ", "replicas", "isr", "start ", "end ", "size "],
+        [
+            (
+                p["partition"],
+                p["leader"],
+                p["leader_epoch"],
+                p["replicas"],
+                p["isr"],
+                p["start_offset"],
+                p["end_offset"],
+                None if p["size_bytes"] is None else show_bytes(p["size_bytes"]),
+            )
+            for p in partitions
+        ],
+    )
+
+
+@app.command("alter")
+def alter(
+    name: str = typer.Argument(..., help="The topic."),
+    partitions: int | None = typer.Option(
+        None, "-p", "--partitions", metavar="N", help="Raise the number of partitions to this."
+    ),
+    configs: list[str] = typer.Option(
+        [], "-c", "--config", metavar="NAME=VALUE", help="Set a config; repeatable."
+    ),
+    deletes: list[str] = typer.Option(
+        [], "-d", "--delete-config", metavar="NAME", help="Back to its default; repeatable."
+    ),
+    brokers: str = BROKERS,
+) -> None:
+    """Change configs of a topic, or give it more partitions."""
+    pairs = parse_pairs(configs, "-c")
+    if partitions is None and not pairs and not deletes:
+        raise UserError("nothing to change; give -p N, -c name=value or -d name")
+
+    async def work(session: Session) -> None:
+        from penstock.client.admin import TOPIC, Admin
+
+        await require_topics(session, [name])
+        admin = Admin(session.cluster)
+        if pairs or deletes:
+            await admin.alter_configs(TOPIC, name, pairs, deletes)
+        if partitions is not None:
+            await admin.create_partitions(name, partitions)
+
+    run(brokers, work)
+    changes = [f"{key}={value}" for key, value in sorted(pairs.items())]
+    changes += [f"{key} back to its default" for key in deletes]
+    changes += [f"{partitions} partitions"] if partitions is not None else []
+    print(f"altered topic {name}: {', '.join(changes)}")
+
+
+@app.command("delete")
+def delete(names: list[str] = NAMES, yes: bool = YES, brokers: str = BROKERS) -> None:
+    """Delete topics with all their records."""
+    _confirm(f"Delete {', '.join(names)} with all records?", yes)
+
+    async def work(session: Session) -> None:
+        from penstock.client.admin import Admin
+
+        await require_topics(session, names)
+        admin = Admin(session.cluster)
+        for name in names:
+            await admin.delete_topic(name)
+            print(f"deleted topic {name}")
+
+    run(brokers, work)
+
+
+@app.command("truncate")
+def truncate(
+    name: str = typer.Argument(..., help="The topic."),
+    before: str = typer.Option(
+        "end", "--before", help="Delete what lies before: end, 5, -10, @-1h, @2026-11-01."
+    ),
+    partitions: list[int] = typer.Option(
+        [], "-p", "--partition", help="Only this partition; repeatable."
+    ),
+    yes: bool = YES,
+    brokers: str = BROKERS,
+    format: Format = FORMAT,
+) -> None:
+    """Delete a topic's records up to an offset or a time, and keep the topic."""
+    from penstock.base.ids import Millis
+    from penstock.client.offsets import OffsetSyntaxError, parse_position
+
+    try:
+        parse_position(before, Millis(0))
+    except OffsetSyntaxError as error:
+        raise UserError(f"--before {error}") from None
+    _confirm(f"Delete the records of {name} before {before}?", yes)
+
+    async def work(session: Session) -> dict[int, int]:
+        from penstock.client.admin import Admin
+        from penstock.client.lookup import places_of, resolve
+        from penstock.client.offsets import OffsetRange
+
+        await require_topics(session, [name])
+        places = await places_of(session.cluster, name, partitions or None)
+        position = parse_position(before, session.clock.now_ms())
+        spans = await resolve(session.cluster, places, OffsetRange(position))
+        starts = await Admin(session.cluster).delete_records(
+            {where: span.start for where, span in spans.items()}
+        )
+        return {where.partition: starts[where] for where in sorted(starts)}
+
+    starts = run(brokers, work)
+    if format is Format.json:
+        rows = [{"partition": p, "start_offset": offset} for p, offset in starts.items()]
+        print_json({"topic": name, "partitions": rows})
+        return
+    print_table(["partition ", "start offset "], list(starts.items()))
+
+
+def _confirm(question: str, yes: bool) -> None:
+    """Asks a person; a script that got here meant it."""
+    if not yes and sys.stdin.isatty():
+        typer.confirm(question, abort=True, err=True)
+
+
+def _replication(topic: TopicInfo) -> int:
+    return max((len(p.replicas) for p in topic.partitions.values()), default=0)
+
+
+def _under_replicated(topic: TopicInfo) -> int:
+    return sum(len(p.isr) < len(p.replicas) for p in topic.partitions.values())

@@ -1,0 +1,319 @@
+"""One connection to one broker: pipelined requests, replies in the same order, each checked by id.
+
+Owns the socket, version negotiation (ApiVersions first, then the highest version both sides
+know, per API), request timeouts and what is in flight. Leaves to others which broker to talk to
+(`cluster`) and whether to try again.
+
+Invariants: a request is answered exactly once, by its reply or by an error. A request that times
+out closes the connection, because replies come in order and the next one would wait behind it;
+whether the broker did what was asked is then unknown (`RequestTimeout`, `ConnectionLost`).
+"""
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from penstock import __version__
+from penstock.base.errors import ErrorCode, PeerError, Refused
+from penstock.base.ports import Buffer
+from penstock.client.errors import ConnectionLost, RequestTimeout, Unreachable, reason
+from penstock.client.framing import FrameCutter
+from penstock.wire.codec import reader, writer
+from penstock.wire.frame import read_response_header, request_frame
+from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.wire.schema import wire_of
+
+Answer = TypeVar("Answer")
+
+_API_VERSIONS = 18
+_INT16_AT = slice(4, 6)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionConfig:
+    client_id: str = "penstock"
+    connect_timeout_ms: int = 10_000
+    request_timeout_ms: int = 30_000
+    frame_bytes_max: int = 256 << 20
+    """The largest reply believed; a fetch may be as large as its max_bytes and one batch more."""
+    in_flight_max: int = 256
+    """Requests without reply after which `call` waits."""
+    tls: ssl.SSLContext | None = None
+
+
+@dataclass(slots=True)
+class _InFlight:
+    answer: type[Any]
+    version: int
+    future: asyncio.Future[Any]
+    timer: asyncio.TimerHandle
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Use `connect` to get one; it is ready then, and stays usable until `is_closed`."""
+
+    def __init__(self, address: Address, config: ConnectionConfig) -> None:
+        self.address = address
+        self.config = config
+        self.versions: dict[int, tuple[int, int]] = {}
+        """What the broker speaks: api key to its lowest and highest version."""
+        self._loop = asyncio.get_running_loop()
+        self._cutter = FrameCutter(config.frame_bytes_max)
+        self._transport: asyncio.Transport | None = None
+        self._error: Exception | None = None
+        self._in_flight: dict[int, _InFlight] = {}
+        self._correlation_id = 0
+        self._is_paused = False
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+
+    # What callers use.
+
+    @property
+    def is_closed(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
+    def version_of(self, request: type[Any], limit: int | None = None) -> int:
+        """The highest version of this request that both sides know, at most `limit`."""
+        wire = wire_of(request)
+        low, high = wire.versions
+        if limit is not None:
+            high = min(high, limit)
+        theirs = self.versions.get(wire.key)
+        if theirs is None:
+            raise Refused(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{self.address} does not support {wire.name}; is the broker too old?",
+            )
+        version = min(high, theirs[1])
+        if version < max(low, theirs[0]):
+            raise Refused(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{self.address} speaks {wire.name} versions {theirs[0]}-{theirs[1]}, "
+                f"this client {low}-{high}: upgrade the older side",
+            )
+        return version
+
+    async def call(
+        self,
+        request: object,
+        answer: type[Answer],
+        *,
+        version: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> Answer:
+        """Sends a request and waits for its reply, once there is room for one more in flight."""
+        while self._is_paused or len(self._in_flight) >= self.config.in_flight_max:
+            room = self._loop.create_future()
+            self._waiting.append(room)
+            await room
+        return await self.send(request, answer, version=version, timeout_ms=timeout_ms)
+
+    def send(
+        self,
+        request: object,
+        answer: type[Answer],
+        *,
+        version: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> "asyncio.Future[Answer]":
+        """Sends a request now, in this order, and returns its reply to come."""
+        if version is None:
+            version = self.version_of(type(request))
+        correlation_id = self._write(request, version)
+        if timeout_ms is None:
+            timeout_ms = self.config.request_timeout_ms
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        timer = self._loop.call_later(
+            timeout_ms / 1000, self._expire, wire_of(type(request)).name, timeout_ms
+        )
+        self._in_flight[correlation_id] = _InFlight(answer, version, future, timer)
+        return future
+
+    def post(self, request: object, *, version: int | None = None) -> None:
+        """Sends a request that has no reply (produce with acks=0)."""
+        self._write(request, self.version_of(type(request)) if version is None else version)
+
+    def close(self, error: Exception | None = None) -> None:
+        """Closes at once; what is in flight fails with ConnectionLost."""
+        if self._transport is None:
+            return
+        if self._error is None:
+            self._error = error
+        self._transport.abort()
+
+    async def wait_closed(self) -> None:
+        await asyncio.shield(self._closed)
+
+    # Sending.
+
+    def _write(self, request: object, version: int) -> int:
+        if self._transport is None or self._transport.is_closing():
+            raise self._lost()
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        cls = type(request)
+        parts: list[Buffer] = []
+        writer(cls, version)(request, parts)
+        frame = request_frame(self._correlation_id, self.config.client_id, cls, version, parts)
+        self._transport.writelines(frame)
+        return self._correlation_id
+
+    def _expire(self, name: str, timeout_ms: int) -> None:
+        self.close(
+            RequestTimeout(
+                f"{self.address} did not answer {name} within {timeout_ms / 1000:g} s; "
+                "the broker may be overloaded or the network slow"
+            )
+        )
+
+    # Receiving: asyncio calls these.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._cutter.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            for frame in self._cutter.received(nbytes):
+                self._receive(frame)
+        except PeerError as error:
+            self.close(PeerError(f"{self.address} broke the protocol: {error}"))
+
+    def eof_received(self) -> None:
+        return None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._error is None and isinstance(exc, OSError):
+            self._error = ConnectionLost(f"connection to {self.address} ended: {reason(exc)}")
+        in_flight, self._in_flight = self._in_flight, {}
+        for waiting in in_flight.values():
+            waiting.timer.cancel()
+            if not waiting.future.done():
+                waiting.future.set_exception(self._lost())
+        self._wake()
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._wake()
+
+    def _receive(self, frame: memoryview) -> None:
+        if len(frame) < 4:
+            raise PeerError(f"a reply of {len(frame)} bytes")
+        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        # Brokers answer in order; a producer's retries rely on it.
+        expected = next(iter(self._in_flight), None)
+        if correlation_id != expected:
+            raise PeerError(f"a reply to request {correlation_id} instead of {expected}")
+        waiting = self._in_flight.pop(correlation_id)
+        waiting.timer.cancel()
+        self._wake()
+        if waiting.future.done():  # The caller was cancelled and no longer waits.
+            return
+        try:
+            waiting.future.set_result(_decode(frame, waiting.answer, waiting.version))
+        except PeerError as error:
+            waiting.future.set_exception(PeerError(f"{self.address} broke the protocol: {error}"))
+            raise
+
+    def _wake(self) -> None:
+        while self._waiting:
+            room = self._waiting.popleft()
+            if not room.done():
+                room.set_result(None)
+
+    def _lost(self) -> Exception:
+        error = self._error
+        if error is None:
+            return ConnectionLost(f"connection to {self.address} was closed by the broker")
+        # Each waiter gets its own instance: a traceback is attached to what is raised.
+        return type(error)(*error.args)
+
+
+def _decode(frame: memoryview, answer: type[Answer], version: int) -> Answer:
+    end = len(frame)
+    if wire_of(answer).key == _API_VERSIONS:
+        # A broker that does not know our version says so in version 0 (KIP-511).
+        code = int.from_bytes(frame[_INT16_AT], "big", signed=True)
+        version = 0 if code == ErrorCode.UNSUPPORTED_VERSION else version
+    _, position = read_response_header(frame, 0, end, answer, version)
+    message, position = reader(answer, version)(frame, position, end)
+    if position != end:
+        raise PeerError(
+            f"{end - position} bytes too many after {wire_of(answer).name} version {version}"
+        )
+    return message
+
+
+async def connect(
+    address: Address,
+    config: ConnectionConfig,
+    authenticate: Callable[[Connection], Awaitable[None]] | None = None,
+) -> Connection:
+    """A connection whose versions are negotiated. Raises Unreachable, saying what to do next."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(config.connect_timeout_ms / 1000):
+            _, connection = await loop.create_connection(
+                lambda: Connection(address, config), address.host, address.port, ssl=config.tls
+            )
+    except OSError as error:
+        raise Unreachable(
+            f"cannot reach {address}: {reason(error)}; is the broker running? "
+            "start one with `penstock up`"
+        ) from error
+    try:
+        await _negotiate(connection)
+        if authenticate is not None:
+            await authenticate(connection)
+    except BaseException as error:
+        connection.close()
+        await connection.wait_closed()
+        if isinstance(error, ConnectionLost):
+            raise Unreachable(
+                f"{address} closed the connection instead of answering ApiVersions; "
+                "is this the Kafka port, and does it need TLS?"
+            ) from error
+        raise
+    return connection
+
+
+async def _negotiate(connection: Connection) -> None:
+    low, high = wire_of(ApiVersionsRequest).versions
+    request = ApiVersionsRequest(
+        client_software_name="penstock", client_software_version=__version__
+    )
+    timeout_ms = connection.config.connect_timeout_ms
+    answer = await connection.call(
+        request, ApiVersionsResponse, version=high, timeout_ms=timeout_ms
+    )
+    if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+        theirs = next((row for row in answer.api_keys if row.api_key == _API_VERSIONS), None)
+        version = low if theirs is None else max(low, min(high, theirs.max_version))
+        answer = await connection.call(
+            request, ApiVersionsResponse, version=version, timeout_ms=timeout_ms
+        )
+    if answer.error_code:
+        raise PeerError(f"{connection.address} refused ApiVersions (code {answer.error_code})")
+    connection.versions = {
+        row.api_key: (row.min_version, row.max_version) for row in answer.api_keys
+    }

@@ -1,0 +1,145 @@
+"""What can go wrong when talking to a broker, and which of it is worth another try.
+
+The kinds are those of `penstock.base.errors`: a broker that says no is `Refused` with Kafka's
+code, a broker that breaks the protocol is `PeerError`, and a network that fails is an OSError,
+one of the classes below. Their messages are written for the person at the terminal: what
+happened, why, and what to do next.
+"""
+
+import errno
+
+from penstock.base.errors import ErrorCode, Refused
+
+
+class Unreachable(ConnectionError):
+    """No broker could be connected to; nothing was sent."""
+
+
+class ConnectionLost(ConnectionError):
+    """The connection ended while a reply was awaited: the broker may have done it or not."""
+
+
+class RequestTimeout(TimeoutError):
+    """No reply within the request's time: the broker may have done it or not."""
+
+
+class DeliveryTimeout(TimeoutError):
+    """A record could not be delivered within the producer's delivery time."""
+
+
+# The metadata that led us to this broker is out of date: ask again, then try again.
+STALE_METADATA = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)
+
+# The broker says: not now. The same request may succeed a moment later.
+RETRIABLE = STALE_METADATA | frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    }
+)
+
+
+def code_of(number: int) -> ErrorCode:
+    """The error code a broker sent; one we have no name for is an unknown server error."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def refusal(number: int, message: str | None = None, *, about: str = "") -> Refused:
+    """What a broker's error code says, in words. `about` names the thing it is about."""
+    code = code_of(number)
+    text = (message or _MEANING.get(code) or code.name).rstrip(".")
+    if code is ErrorCode.UNKNOWN_SERVER_ERROR and number != -1:
+        text = f"{text} (error code {number})"
+    # Brokers often name the thing themselves; saying it twice helps nobody.
+    is_named = not about or about.rsplit(" ", 1)[-1] in text
+    return Refused(code, text if is_named else f"{about}: {text}")
+
+
+def check(number: int, message: str | None = None, *, about: str = "") -> None:
+    """Raises the refusal, unless the code is NONE."""
+    if number != 0:
+        raise refusal(number, message, about=about)
+
+
+_MEANING = {
+    ErrorCode.UNKNOWN_SERVER_ERROR: "the broker failed in a way it does not explain; see its log",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "the offset is not in the log",
+    ErrorCode.CORRUPT_MESSAGE: "the broker refused the batch as corrupt",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "no such topic or partition",
+    ErrorCode.LEADER_NOT_AVAILABLE: "the partition has no leader at the moment",
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: "the broker does not lead this partition",
+    ErrorCode.REQUEST_TIMED_OUT: "the broker could not finish in time",
+    ErrorCode.MESSAGE_TOO_LARGE: "larger than the topic's max.message.bytes",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "not a valid topic name: use letters, digits, '.', '_', '-'",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "the batch is larger than a segment of the topic",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "fewer in-sync replicas than min.insync.replicas",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "not allowed for this user",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "not allowed for this user",
+    ErrorCode.INVALID_TIMESTAMP: "the record's timestamp is too far from the broker's clock",
+    ErrorCode.UNSUPPORTED_VERSION: "the broker does not support this request",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "it already exists",
+    ErrorCode.INVALID_PARTITIONS: "not a valid number of partitions",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "not a valid replication factor for this cluster",
+    ErrorCode.INVALID_CONFIG: "not a valid configuration",
+    ErrorCode.NOT_CONTROLLER: "the broker is not the controller",
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "an earlier batch of this producer is missing",
+    ErrorCode.UNKNOWN_PRODUCER_ID: "the broker no longer knows this producer",
+    ErrorCode.KAFKA_STORAGE_ERROR: "the broker's disk failed",
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "the broker does not support this codec",
+    ErrorCode.INVALID_RECORD: "the broker refused a record of the batch",
+}
+
+
+def reason(error: OSError) -> str:
+    """A short English cause: asyncio's own texts repeat addresses and errno numbers."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if error.errno is not None and error.errno in _REASONS:
+        return _REASONS[error.errno]
+    # create_connection over several addresses folds the causes into one text.
+    if "Multiple exceptions" in str(error) and "Errno 111" in str(error):
+        return "connection refused"
+    return (error.strerror or str(error) or type(error).__name__).strip()
+
+
+_REASONS = {
+    errno.ECONNREFUSED: "connection refused",
+    errno.ECONNRESET: "connection reset",
+    errno.EHOSTUNREACH: "no route to host",
+    errno.ENETUNREACH: "network unreachable",
+    errno.ETIMEDOUT: "no answer in time",
+    -2: "host name not known",
+    -3: "host name lookup failed for now",
+    -5: "host name not known",
+}

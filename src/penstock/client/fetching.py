@@ -1,0 +1,98 @@
+"""What a fetch brought for one partition, and the records in it.
+
+The bytes are the broker's, whole batches and perhaps part of one more. Reading them skips what
+lies before the position asked for (a batch is served whole), control batches, and, for readers of
+committed records, the batches of aborted transactions (KIP-98). The CRC of every batch is checked
+before its content is believed.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from penstock.client.metadata import TopicPartition
+from penstock.wire.markers import decode_marker
+from penstock.wire.messages.fetch import AbortedTransaction
+from penstock.wire.records import (
+    Columns,
+    batches,
+    check_stored,
+    decode,
+    is_append_time,
+    is_control,
+    is_transactional,
+)
+
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+
+
+class Message(NamedTuple):
+    """A record with its place."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    is_append_time: bool = False
+
+
+class Fetched(NamedTuple):
+    """One partition's part of a fetch reply, as it came."""
+
+    where: TopicPartition
+    offset: int
+    """What was asked for; the first batch may begin before it."""
+    next_offset: int
+    """Where to go on: after the last whole batch, or `offset` if there is none."""
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    records: memoryview
+    aborted: Sequence[AbortedTransaction]
+
+    def columns(self) -> Iterator[Columns]:
+        """The batches decoded column by column, those not to be delivered left out.
+
+        The first may hold records before `offset`.
+        """
+        for view, _ in self.data_batches():
+            yield decode(view)
+
+    def data_batches(self) -> Iterator[tuple[memoryview, bool]]:
+        """Each intact batch of data with whether its time is the append time."""
+        pending = sorted(self.aborted, key=lambda txn: txn.first_offset, reverse=True)
+        skipping: set[int] = set()
+        for position, header in batches(self.records):
+            if header.next_offset <= self.offset:
+                continue
+            view = self.records[position : position + header.size_bytes]
+            check_stored(view)
+            while pending and pending[-1].first_offset <= header.last_offset:
+                skipping.add(pending.pop().producer_id)
+            if is_control(header.attributes):
+                marker = decode_marker(view)
+                if marker is not None and not marker.committed:
+                    skipping.discard(header.producer_id)
+            elif not (is_transactional(header.attributes) and header.producer_id in skipping):
+                yield view, is_append_time(header.attributes)
+
+    def messages(self) -> Iterator[Message]:
+        topic, partition = self.where
+        for view, append_time in self.data_batches():
+            columns = decode(view)
+            offsets = columns.offsets
+            for index in range(len(columns)):
+                if offsets[index] < self.offset:
+                    continue
+                record = columns.record(index)
+                yield Message(topic, partition, *record, is_append_time=append_time)
+
+
+def end_of(records: memoryview, offset: int) -> int:
+    """The offset after the last whole batch, or `offset` if none is whole."""
+    for _, header in batches(records):
+        offset = max(offset, header.next_offset)
+    return offset

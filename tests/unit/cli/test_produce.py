@@ -1,0 +1,50 @@
+"""What `produce` makes of lines and options, and what it reports."""
+
+import json
+
+import pytest
+
+from penstock.cli.errors import UserError
+from penstock.cli.output import Format
+from penstock.cli.produce import Line, parse_header, report, split_line
+
+
+@pytest.mark.parametrize(
+    ("raw", "delimiter", "tombstone", "expected"),
+    [
+        (b"a:1", None, False, Line(b"fixed", b"a:1")),
+        (b"a:1:2", b":", False, Line(b"a", b"1:2")),
+        (b"no delimiter", b":", False, Line(b"fixed", b"no delimiter")),
+        (b"a:", b":", False, Line(b"a", b"")),
+        (b"a:", b":", True, Line(b"a", None)),
+        (b"a--b", b"--", False, Line(b"a", b"b")),
+        (b"", None, False, Line(b"fixed", b"")),
+    ],
+)
+def test_a_line_becomes_key_and_value(
+    raw: bytes, delimiter: bytes | None, tombstone: bool, expected: Line
+) -> None:
+    assert split_line(raw, b"fixed", delimiter, tombstone) == expected
+
+
+def test_headers_are_curls() -> None:
+    assert parse_header("a:b:c") == ("a", b"b:c")
+    assert parse_header("a:") == ("a", b"")
+    assert parse_header("a") == ("a", None)
+    with pytest.raises(UserError, match="has no name"):
+        parse_header(":x")
+
+
+def test_the_report_counts_and_says_where(capsys: pytest.CaptureFixture[str]) -> None:
+    report("t", {1: [5, 9, 5], 0: [3, 3, 1]}, Format.text)
+    assert capsys.readouterr().out == (
+        "produced 6 records to t: partition 0 offset 3, partition 1 offsets 5-9\n"
+    )
+    report("t", {0: [3, 3, 1]}, Format.text)
+    assert capsys.readouterr().out.startswith("produced 1 record to t")
+    report("t", {0: [3, 4, 2]}, Format.json)
+    assert json.loads(capsys.readouterr().out) == {
+        "topic": "t",
+        "count": 2,
+        "partitions": [{"partition": 0, "first_offset": 3, "last_offset": 4, "count": 2}],
+    }

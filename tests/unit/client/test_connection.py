@@ -1,0 +1,224 @@
+"""A connection answers each request once: with its reply, or with an error that says why."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from penstock.base.errors import ErrorCode, PeerError, Refused
+from penstock.client.cluster import Cluster
+from penstock.client.connection import Address, Connection, ConnectionConfig, connect
+from penstock.client.errors import ConnectionLost, RequestTimeout, Unreachable
+from penstock.sim.loop import SimLoop, run
+from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
+from penstock.wire.messages.produce import ProduceRequest
+from tests.unit.client.model import CLOSE, HANG, ModelBroker
+
+Scenario = Callable[[SimLoop, ModelBroker, Connection], Awaitable[None]]
+ALL = MetadataRequest(topics=None)
+
+
+def connected(scenario: Scenario, seed: int = 1, **config: Any) -> None:
+    async def main(loop: SimLoop) -> None:
+        broker = ModelBroker()
+        connection = await connect(await broker.start(), ConnectionConfig(**config))
+        await scenario(loop, broker, connection)
+        connection.close()
+        await connection.wait_closed()
+
+    run(main, seed, time_max=1000.0)
+
+
+def refused(message: str, error: type[Exception], main: Callable[[SimLoop], Any]) -> None:
+    with pytest.raises(error) as caught:
+        run(main, time_max=1000.0)
+    assert message in str(caught.value)
+
+
+def test_pipelined_requests_get_their_own_replies() -> None:
+    async def scenario(loop: SimLoop, broker: ModelBroker, connection: Connection) -> None:
+        broker.create("a")
+        broker.create("b", 3)
+        replies = await asyncio.gather(
+            *(connection.call(ALL, MetadataResponse) for _ in range(20)),
+        )
+        assert len(replies) == 20
+        for reply in replies:
+            assert [(t.name, len(t.partitions)) for t in reply.topics] == [("a", 1), ("b", 3)]
+        assert broker.connections == 1
+
+    for seed in range(5):
+        connected(scenario, seed)
+
+
+def test_the_highest_common_version_is_used() -> None:
+    async def main(loop: SimLoop) -> None:
+        broker = ModelBroker()
+        broker.versions[3] = (0, 5)
+        broker.versions[0] = (0, 2)
+        del broker.versions[1]
+        connection = await connect(await broker.start(), ConnectionConfig())
+        assert connection.version_of(MetadataRequest) == 5
+        assert connection.version_of(MetadataRequest, limit=4) == 4
+        assert (await connection.call(ALL, MetadataResponse)).controller_id == 1
+        with pytest.raises(Refused, match=r"speaks ProduceRequest versions 0-2, this client 3-13"):
+            connection.version_of(ProduceRequest)
+        connection.close()
+
+    run(main)
+
+
+def test_a_broker_that_does_not_know_our_api_versions_is_asked_in_its_own() -> None:
+    async def main(loop: SimLoop) -> None:
+        broker = ModelBroker()
+        broker.versions[18] = (0, 2)
+        connection = await connect(await broker.start(), ConnectionConfig())
+        assert connection.versions[18] == (0, 2)
+        assert len(broker.seen) == 1
+        connection.close()
+
+    run(main)
+
+
+def test_an_absent_broker_is_named_with_what_to_do() -> None:
+    async def main(loop: SimLoop) -> None:
+        await connect(Address("broker", 9092), ConnectionConfig())
+
+    refused(
+        "cannot reach broker:9092: connection refused; is the broker running? "
+        "start one with `penstock up`",
+        Unreachable,
+        main,
+    )
+
+
+def test_a_broker_behind_a_cut_network_is_unreachable_in_time() -> None:
+    async def main(loop: SimLoop) -> None:
+        broker = ModelBroker()
+        address = await broker.start()
+        loop.net.cut("localhost", "broker")
+        try:
+            await connect(address, ConnectionConfig(connect_timeout_ms=3000))
+        finally:
+            assert 2.9 < loop.time() < 3.1
+
+    refused("cannot reach broker:9092: no answer in time", Unreachable, main)
+
+
+def test_a_request_without_reply_times_out_and_ends_the_connection() -> None:
+    async def scenario(loop: SimLoop, broker: ModelBroker, connection: Connection) -> None:
+        broker.answers[MetadataRequest] = lambda request: HANG
+        started = loop.time()
+        with pytest.raises(RequestTimeout, match=r"did not answer MetadataRequest within 2 s"):
+            await connection.call(ALL, MetadataResponse, timeout_ms=2000)
+        assert 1.9 < loop.time() - started < 2.1
+        assert connection.is_closed
+        with pytest.raises(RequestTimeout):
+            await connection.call(ALL, MetadataResponse)
+
+    connected(scenario)
+
+
+def test_what_is_in_flight_fails_when_the_broker_closes() -> None:
+    async def scenario(loop: SimLoop, broker: ModelBroker, connection: Connection) -> None:
+        broker.answers[MetadataRequest] = lambda request: CLOSE
+        calls = [connection.send(ALL, MetadataResponse) for _ in range(3)]
+        for result in await asyncio.gather(*calls, return_exceptions=True):
+            assert isinstance(result, ConnectionLost)
+        with pytest.raises(ConnectionLost):
+            connection.send(ALL, MetadataResponse)
+
+    connected(scenario)
+
+
+def test_a_cancelled_caller_does_not_disturb_the_next() -> None:
+    async def scenario(loop: SimLoop, broker: ModelBroker, connection: Connection) -> None:
+        task = loop.create_task(connection.call(ALL, MetadataResponse))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (await connection.call(ALL, MetadataResponse)).controller_id == 1
+
+    connected(scenario)
+
+
+def test_calls_wait_for_room_in_flight() -> None:
+    async def scenario(loop: SimLoop, broker: ModelBroker, connection: Connection) -> None:
+        most = 0
+
+        async def slowly(request: Any) -> Any:
+            nonlocal most
+            await asyncio.sleep(0.1)
+            most = max(most, len(connection._in_flight))
+            return broker.metadata(request)
+
+        broker.answers[MetadataRequest] = slowly
+        await asyncio.gather(*(connection.call(ALL, MetadataResponse) for _ in range(12)))
+        assert most == 3
+
+    connected(scenario, in_flight_max=3)
+
+
+class _Stranger(asyncio.Protocol):
+    """A server that is no broker: it answers anything with the same bytes."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if self._answer:
+            self._transport.write(self._answer)
+        else:
+            self._transport.close()
+
+
+def stranger(answer: bytes) -> Callable[[SimLoop], Any]:
+    async def main(loop: SimLoop) -> None:
+        await loop.create_server(lambda: _Stranger(answer), "broker", 80)
+        await connect(Address("broker", 80), ConnectionConfig())
+
+    return main
+
+
+def test_another_protocol_is_recognised() -> None:
+    answer = b"HTTP/1.1 400 Bad Request\r\n\r\n"
+    refused(
+        "it speaks HTTP, not Kafka's protocol; is this the Kafka port?", PeerError, stranger(answer)
+    )
+
+
+def test_a_length_beyond_the_maximum_is_not_believed() -> None:
+    refused("a frame of 2147483647 bytes", PeerError, stranger(b"\x7f\xff\xff\xff"))
+    refused("a frame of -2 bytes", PeerError, stranger(b"\xff\xff\xff\xfe"))
+
+
+def test_a_reply_nobody_asked_for_breaks_the_protocol() -> None:
+    refused("a reply to request 1799 instead of 1", PeerError, stranger(b"\0\0\0\4\0\0\7\7"))
+
+
+def test_a_malformed_reply_breaks_the_protocol() -> None:
+    refused("broke the protocol", PeerError, stranger(b"\0\0\0\7\0\0\0\1\0\0\5"))
+
+
+def test_a_server_that_hangs_up_at_once_is_explained() -> None:
+    refused("closed the connection instead of answering ApiVersions", Unreachable, stranger(b""))
+
+
+def test_a_refusal_carries_kafkas_code() -> None:
+    async def main(loop: SimLoop) -> None:
+        broker = ModelBroker()
+        address = await broker.start()
+        from penstock.sim.random import SimRandom
+
+        async with Cluster(SimRandom(1), [address]) as cluster:
+            with pytest.raises(Refused, match=r"topic 'nope' does not exist") as caught:
+                await cluster.topic("nope")
+            assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    run(main)
