@@ -79,6 +79,8 @@ class Node:
             ],
         )
         self.disk, self.workers = SimDisk(loop.seed), SimWorkers(loop.seed)
+        self.disk.mkdir("data")
+        self.disk.sync_dir("")
         self.configs = BrokerConfigs(configs)
         self.failures: list[OSError] = []
         clock = SimClock(loop)

@@ -290,6 +290,7 @@ def test_pages_together_show_everything_once(limit: int) -> None:
             answer = await node.ask(describe_topic_partitions, 0, asked)
             rows = [(name, index) for name, indexes in shown(answer) for index in indexes]
             assert len(rows) <= limit
+            assert all(indexes for _, indexes in shown(answer))
             seen += rows
             if answer.next_cursor is None:
                 break

@@ -1,0 +1,86 @@
+"""Every figure the benchmark takes: its meaning, its unit, which way is better, its target.
+
+One table; the report, the picture and the documentation derive from it. Targets that compare take
+the peer of the same run, because absolute figures move with the machine and its neighbours.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+SIZES = (100, 1024)
+PARTITIONS = (1, 6)
+Rule = Literal["ratio_max", "ratio_min", "peer_plus", "at_most", ""]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One row: `target` is read by `rule`."""
+
+    key: str
+    title: str
+    unit: str
+    rule: Rule = ""
+    target: float = 0.0
+
+    def passes(self, own: float, peer: float | None) -> bool | None:
+        """Whether the target is met; None when there is none, or no peer to compare with."""
+        if self.rule == "at_most":
+            return own <= self.target
+        if not self.rule or peer is None:
+            return None
+        if self.rule == "peer_plus":
+            return own <= peer + self.target
+        ratio = own / peer if peer else float("inf")
+        return ratio <= self.target if self.rule == "ratio_max" else ratio >= self.target
+
+    @property
+    def wanted(self) -> str:
+        """The target in words."""
+        if self.rule == "peer_plus":
+            return f"≤ Kafka + {self.target:g} {self.unit}" if self.target else "≤ Kafka"
+        shapes = {"at_most": f"≤ {self.target:g} {self.unit}"}
+        shapes |= {"ratio_max": f"≤ {self.target:g} x", "ratio_min": f"≥ {self.target:g} x"}
+        return shapes.get(self.rule, "")
+
+
+def size_name(size: int) -> str:
+    return "1 KiB" if size == 1024 else f"{size} B"
+
+
+def _traffic() -> list[Figure]:
+    rows = []
+    for verb in ("produce", "consume"):
+        for size in SIZES:
+            for partitions in PARTITIONS:
+                key = f"{verb}_{size}_{partitions}"
+                plural = "partition" if partitions == 1 else "partitions"
+                title = f"{verb} {size_name(size)}, {partitions} {plural}"
+                rows.append(Figure(f"{key}_rate", title, "msg/s", "ratio_min", 1.0))
+                rows.append(
+                    Figure(f"{key}_cpu", f"{title}: broker CPU", "s/GB", "ratio_max", 0.7)
+                )
+    return rows
+
+
+FIGURES = [
+    *_traffic(),
+    Figure("requests_rate", "single-record produce requests, one connection", "req/s"),
+    Figure("requests_cpu", "broker CPU per single-record request", "us", "at_most", 40),
+    Figure("latency_p50", "end to end at 1,000 msg/s, p50", "ms"),
+    Figure("latency_p99", "end to end at 1,000 msg/s, p99", "ms", "peer_plus", 2.0),
+    Figure("latency_p999", "end to end at 1,000 msg/s, p99.9", "ms"),
+    Figure("latency_page_cache_p50", "the same with flush.policy=page-cache, p50", "ms"),
+    Figure(
+        "latency_page_cache_p99", "the same with flush.policy=page-cache, p99", "ms", "peer_plus"
+    ),
+    Figure("latency_page_cache_p999", "the same with flush.policy=page-cache, p99.9", "ms"),
+    Figure("rss_idle", "resident memory, idle", "MiB"),
+    Figure(
+        "rss_loaded", "resident memory, 100 partitions under load", "MiB", "at_most", 120
+    ),
+    Figure("start", "start, exec to first metadata answer", "s", "at_most", 1.0),
+    Figure("start_cpu", "CPU spent on starting", "s"),
+    Figure("start_1000", "start with 1,000 partitions after a clean stop", "s", "at_most", 3.0),
+    Figure("files_1000", "open files with 1,000 partitions", ""),
+    Figure("threads_1000", "threads with 1,000 partitions", ""),
+]

@@ -1,0 +1,149 @@
+"""The measurements: each takes a running broker (or a side) and returns figures by key.
+
+Keys are those of bench.catalogue. A measurement leaves the broker as it found it: topics it makes
+it also deletes. Before each one the disk is brought to rest, so that one side's unwritten pages
+are not charged to the other.
+"""
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import load, probe, proc
+from bench.sides import Process, Side, fresh_dir, topic, wait_led
+
+Figures = dict[str, float]
+GB = 1e9
+WINDOW = 128
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much work one measurement does."""
+
+    payload_bytes: int = 1_000_000_000
+    requests: int = 60_000
+    latency_s: int = 20
+    loaded_bytes: int = 300_000_000
+    partitions_many: int = 1_000
+
+    def messages(self, size: int) -> int:
+        return self.payload_bytes // size
+
+
+QUICK = Sizes(
+    payload_bytes=60_000_000, requests=6_000, latency_s=4, loaded_bytes=50_000_000
+)
+
+
+def settle() -> None:
+    """Let the disk finish what was written before."""
+    os.sync()
+
+
+def traffic(process: Process, size: int, partitions: int, sizes: Sizes) -> Figures:
+    """Produce with librdkafka, then read it all back: rates and broker CPU per GB of payload."""
+    count = sizes.messages(size)
+    figures: Figures = {}
+    with topic(process.bootstrap, partitions) as name:
+        for verb in ("produce", "consume"):
+            settle()
+            with proc.watched(process.pid) as used:
+                done = load.run(
+                    verb,
+                    process.bootstrap,
+                    name,
+                    partitions,
+                    count,
+                    size,
+                    settings=load.PRODUCER if verb == "produce" else None,
+                )
+            key = f"{verb}_{size}_{partitions}"
+            figures[f"{key}_rate"] = done["messages"] / done["seconds"]
+            figures[f"{key}_cpu"] = used.cpu_s / (count * size / GB)
+    return figures
+
+
+def requests(process: Process, sizes: Sizes) -> Figures:
+    """Single-record produce requests over one pipelined connection."""
+    with topic(process.bootstrap, 1) as name:
+        probe.pipeline(process.bootstrap, name, sizes.requests // 10, 100, WINDOW)
+        settle()
+        with proc.watched(process.pid) as used:
+            seconds = probe.pipeline(process.bootstrap, name, sizes.requests, 100, WINDOW)
+    cpu_us = used.cpu_s / sizes.requests * 1e6
+    return {"requests_rate": sizes.requests / seconds, "requests_cpu": cpu_us}
+
+
+def latency(process: Process, sizes: Sizes, prefix: str = "latency") -> Figures:
+    """Produce to consume at a low fixed rate, no linger."""
+    with topic(process.bootstrap, 1) as name:
+        settle()
+        count = 1_000 * sizes.latency_s
+        took = load.run(
+            "latency", process.bootstrap, name, 1, count, 100, rate=1_000, settings=load.LATENCY
+        )
+    return {f"{prefix}_{rank}": took[f"{rank}_ms"] for rank in ("p50", "p99", "p999")}
+
+
+def start(side: Side, root: Path) -> Figures:
+    """An empty broker from exec to its first metadata answer, and its memory when idle."""
+    with fresh_dir(root) as directory:
+        process = side.prepare(directory / "data")
+        # The first start makes files of its own; a start people wait for is a later one.
+        process.start()
+        probe.wait_served(process.bootstrap)
+        process.stop()
+        settle()
+        took = _timed_start(process, 0)
+        try:
+            cpu = proc.cpu_s(process.pid)
+            time.sleep(2)
+            return {"start": took, "start_cpu": cpu, "rss_idle": proc.rss_mib(process.pid)}
+        finally:
+            process.stop()
+
+
+def start_many(side: Side, root: Path, sizes: Sizes) -> Figures:
+    """A start with many partitions, each with data, after a clean stop."""
+    many = sizes.partitions_many
+    with fresh_dir(root) as directory:
+        process = side.prepare(directory / "data")
+        process.start()
+        probe.wait_served(process.bootstrap)
+        with topic(process.bootstrap, many) as name:
+            load.run(
+                "produce", process.bootstrap, name, many, many * 10, 100, settings=load.PRODUCER
+            )
+            process.stop()
+            settle()
+            took = _timed_start(process, many)
+            wait_led(process.bootstrap, name, many)
+            pid = process.pid
+            figures: Figures = {"start_1000": took, "files_1000": proc.file_count(pid)}
+            figures["threads_1000"] = proc.thread_count(pid)
+        process.stop()
+        return figures
+
+
+def memory(side: Side, root: Path, sizes: Sizes) -> Figures:
+    """The most memory a fresh broker holds while 100 partitions are written and read."""
+    peak = 0.0
+    with side.running(root) as process:
+        with topic(process.bootstrap, 50) as small, topic(process.bootstrap, 50) as large:
+            for name, size in ((small, 100), (large, 1024)):
+                count = sizes.loaded_bytes // size
+                with proc.watched(process.pid) as used:
+                    work = (process.bootstrap, name, 50, count, size)
+                    load.run("produce", *work, settings=load.PRODUCER)
+                    load.run("consume", *work)
+                peak = max(peak, used.rss_mib_max)
+    return {"rss_loaded": peak}
+
+
+def _timed_start(process: Process, partitions: int) -> float:
+    began = time.monotonic()
+    process.spawn()
+    probe.wait_served(process.bootstrap, partitions)
+    return time.monotonic() - began

@@ -1,0 +1,1 @@
+"""Other brokers, started on loopback so that both sides are measured in the same run."""

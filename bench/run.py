@@ -1,0 +1,219 @@
+"""`make bench`: Penstock and, where Java and Maven are there, Kafka, measured in turns.
+
+    python -m bench.run [--quick] [--rounds N] [--only PART ...] [--no-peer] [--redraw FILE]
+
+Each round measures one side and then the other, so that a noisy neighbour touches both. A full run
+with both sides rewrites docs/benchmarks.md and its picture; a quick or partial one only prints and
+keeps its JSON. Exits with 1 when a measurement failed, not when a target was missed.
+"""
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from bench import load, measures, report
+from bench.catalogue import PARTITIONS, SIZES
+from bench.measures import QUICK, Sizes
+from bench.peers import kafka as kafka_peer
+from bench.probe import ProbeFailed
+from bench.sides import Process, Side, kafka, penstock
+from tests.brokers import BrokerFailed
+
+ROOT = Path(__file__).parents[1]
+CACHE = ROOT / ".cache" / "bench"
+DOCS = ROOT / "docs"
+PARTS = ("start", "many", "memory", "traffic", "requests", "latency")
+FAILURES = (load.LoadFailed, ProbeFailed, BrokerFailed, OSError, subprocess.SubprocessError)
+
+Measure = Callable[[], measures.Figures]
+
+
+class Run:
+    """One run: its sides, its sizes, and the results as they come in."""
+
+    def __init__(self, options: argparse.Namespace, sides: list[Side], progress: Progress) -> None:
+        self.sizes = QUICK if options.quick else Sizes()
+        self.parts = options.only or PARTS
+        self.sides = sides
+        self.data = CACHE / f"data-{os.getpid()}"
+        self.progress = progress
+        self.results = report.Results(describe(self.sizes), options.rounds, options.quick)
+        self._bar = progress.add_task("", total=self._steps())
+
+    def _steps(self) -> int:
+        each = {"traffic": len(SIZES) * len(PARTITIONS), "latency": 1}
+        steps = sum(each.get(part, 1) for part in self.parts) * len(self.sides)
+        own = any(side.name == report.OWN for side in self.sides)
+        return (steps + (own and "latency" in self.parts)) * self.results.rounds
+
+    def step(self, side: str, what: str, measure: Measure) -> None:
+        """Take one measurement of one side; a failure is kept, and the run goes on."""
+        self.progress.update(self._bar, description=f"{side}: {what}")
+        began = time.monotonic()
+        try:
+            figures = measure()
+            self.results.add(side, figures)
+            found = ", ".join(report.number(value) for value in figures.values())
+            took = f"{time.monotonic() - began:.0f} s"
+            self.progress.console.print(f"[dim]{side}, {what} ({took}): {found}[/dim]")
+        except FAILURES as failure:
+            self.results.failures.append(f"{side}, {what}: {failure}")
+            self.progress.console.print(f"[red]{side}, {what}: {failure}[/red]")
+        self.progress.advance(self._bar)
+
+    def measure_starts(self) -> None:
+        """What needs brokers of its own."""
+        measured: dict[str, Callable[[Side], measures.Figures]] = {
+            "start": lambda side: measures.start(side, self.data),
+            "many": lambda side: measures.start_many(side, self.data, self.sizes),
+            "memory": lambda side: measures.memory(side, self.data, self.sizes),
+        }
+        for part, measure in measured.items():
+            for _ in range(self.results.rounds if part in self.parts else 0):
+                for side in self.sides:
+                    self.step(side.name, part, lambda m=measure, s=side: m(s))  # type: ignore[misc]
+
+    def measure_running(self) -> None:
+        """What is measured on brokers that stay up, in turns."""
+        with ExitStack() as stack:
+            up = {side.name: stack.enter_context(side.running(self.data)) for side in self.sides}
+            self.warm_up(up)
+            if "traffic" in self.parts:
+                self.measure_traffic(up)
+            if "requests" in self.parts:
+                self.in_turns(up, "requests", lambda p: measures.requests(p, self.sizes))
+            if "latency" in self.parts:
+                self.in_turns(up, "latency", lambda p: measures.latency(p, self.sizes))
+
+    def measure_traffic(self, up: dict[str, Process]) -> None:
+        for size in SIZES:
+            for partitions in PARTITIONS:
+
+                def measure(
+                    process: Process, size: int = size, partitions: int = partitions
+                ) -> measures.Figures:
+                    return measures.traffic(process, size, partitions, self.sizes)
+
+                self.in_turns(up, f"traffic {size} B, {partitions} partition(s)", measure)
+
+    def in_turns(
+        self, up: dict[str, Process], what: str, measure: Callable[[Process], measures.Figures]
+    ) -> None:
+        for _ in range(self.results.rounds):
+            for name, process in up.items():
+                self.step(name, what, lambda p=process: measure(p))  # type: ignore[misc]
+
+    def warm_up(self, up: dict[str, Process]) -> None:
+        """Let a JVM compile its hot paths before anything counts."""
+        for name, process in up.items():
+            self.progress.update(self._bar, description=f"{name}: warming up")
+            for size in SIZES:
+                measures.traffic(process, size, 1, QUICK)
+
+    def measure_page_cache(self) -> None:
+        """Latency without the sync; Kafka's own figure of this run is the one to compare with."""
+        if "latency" not in self.parts:
+            return
+        side = penstock({"flush.policy": "page-cache"})
+        with side.running(self.data) as process:
+            for _ in range(self.results.rounds):
+                self.step(
+                    side.name,
+                    "latency, page cache",
+                    lambda: measures.latency(process, self.sizes, "latency_page_cache"),
+                )
+        for rank in ("p50", "p99", "p999"):
+            peers = self.results.values.get(f"latency_{rank}", {}).get(report.PEER)
+            if peers:
+                self.results.values[f"latency_page_cache_{rank}"][report.PEER] = peers
+
+
+def describe(sizes: Sizes) -> dict[str, str]:
+    """The words the report needs about the machine and the volume of work."""
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {
+        "machine": f"{os.cpu_count()} cores, {memory_gib:.0f} GiB, {platform.system()}",
+        "kafka": kafka_peer.KAFKA_VERSION,
+        "volume": f"{sizes.payload_bytes / 1e6:,.0f} MB of payload each",
+        "window": str(measures.WINDOW),
+        "latency_s": str(sizes.latency_s),
+    }
+
+
+def choose_sides(options: argparse.Namespace, console: Console) -> list[Side]:
+    """Penstock, and Kafka when it can be had."""
+    sides = [penstock()]
+    if options.no_peer:
+        return sides
+    if options.no_penstock:
+        sides = []
+
+    def say(text: str) -> None:
+        console.print(f"[dim]{text}[/dim]")
+
+    try:
+        kafka_peer.fetch(say)
+    except kafka_peer.PeerMissing as missing:
+        console.print(f"[yellow]measuring Penstock alone: {missing}[/yellow]")
+        return sides
+    return [*sides, kafka(lambda text: None)]
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--quick", action="store_true", help="small sizes, for a first look")
+    parser.add_argument("--rounds", type=int, default=0, help="rounds per side (default 3; quick 1)")
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="only these parts")
+    parser.add_argument("--no-peer", action="store_true", help="measure Penstock alone")
+    parser.add_argument("--no-penstock", action="store_true", help="measure Kafka alone")
+    parser.add_argument("--redraw", type=Path, help="write the documentation from this JSON")
+    options = parser.parse_args()
+    options.rounds = options.rounds or (1 if options.quick else 3)
+    return options
+
+
+def write_docs(results: report.Results) -> None:
+    from bench.picture import draw  # matplotlib takes a second to load and is needed only here
+
+    DOCS.mkdir(exist_ok=True)
+    report.write_page(results, DOCS / "benchmarks.md")
+    draw(results, DOCS / "benchmarks.svg")
+
+
+def main() -> int:
+    options, console = parse(), Console()
+    if options.redraw:
+        write_docs(report.Results.load(options.redraw))
+        return 0
+    load.binary()
+    sides = choose_sides(options, console)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
+        run = Run(options, sides, progress)
+        run.measure_starts()
+        if {"traffic", "requests", "latency"} & set(run.parts):
+            run.measure_running()
+            if not options.no_penstock:
+                run.measure_page_cache()
+    results = run.results
+    path = CACHE / time.strftime("%Y%m%d-%H%M%S.json")
+    results.save(path)
+    report.show(results, console)
+    console.print(f"every value: {path.relative_to(ROOT)}")
+    if len(sides) == 2 and not options.quick and not options.only:
+        write_docs(results)
+        console.print("wrote docs/benchmarks.md and docs/benchmarks.svg")
+    return 1 if results.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Checks of Penstock, from single functions to real clients and killed processes."""

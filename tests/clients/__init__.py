@@ -1,0 +1,1 @@
+"""Real Kafka clients against a real broker process, with no settings made for Penstock."""

@@ -1,0 +1,351 @@
+"""The `penstock` command against a real broker, as people and scripts use it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.brokers import COMMAND, READY
+from tests.conftest import Broker, FreshBroker
+
+pytestmark = pytest.mark.clients
+
+TIMEOUT_S = 120
+
+
+class Cli:
+    """Runs commands against one broker."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._environment = {**os.environ, "PENSTOCK_BROKERS": bootstrap, "NO_COLOR": "1"}
+
+    def start(self, *arguments: str) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            [COMMAND, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self._environment,
+        )
+
+    def run(self, *arguments: str, given: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+        return subprocess.run(
+            [COMMAND, *arguments],
+            input=given,
+            capture_output=True,
+            env=self._environment,
+            timeout=TIMEOUT_S,
+        )
+
+    def ok(self, *arguments: str, given: bytes = b"") -> str:
+        done = self.run(*arguments, given=given)
+        assert done.returncode == 0, done.stderr.decode()
+        assert done.stderr == b""
+        return done.stdout.decode()
+
+    def fails(self, *arguments: str, code: int = 1) -> str:
+        done = self.run(*arguments)
+        assert done.returncode == code
+        assert done.stdout == b""
+        lines = done.stderr.decode().splitlines()
+        assert len(lines) == 1, lines
+        return lines[0]
+
+
+@pytest.fixture
+def cli(broker: Broker) -> Cli:
+    return Cli(broker.bootstrap)
+
+
+def test_a_topic_lives_through_all_commands(cli: Cli, topic: str) -> None:
+    created = cli.ok("topic", "create", topic, "-p", "2", "-c", "retention.ms=3600000")
+    assert created == f"created topic {topic}\n"
+    listed = json.loads(cli.ok("topic", "list", "--format", "json"))
+    assert {
+        "name": topic,
+        "partitions": 2,
+        "replication_factor": 1,
+        "under_replicated": 0,
+    } in listed
+    assert topic in cli.ok("topic", "list")
+
+    cli.ok("produce", topic, "one", "-p", "0")
+    cli.ok("produce", topic, "two", "-p", "1")
+    cli.ok("topic", "alter", topic, "-p", "3", "-c", "retention.ms=7200000")
+    (described,) = json.loads(cli.ok("topic", "describe", topic, "--format", "json"))
+    assert described["configs"] == {"retention.ms": "7200000"}
+    assert [p["end_offset"] for p in described["partitions"]] == [1, 1, 0]
+    cli.ok("topic", "alter", topic, "-d", "retention.ms")
+    assert "retention.ms" not in cli.ok("topic", "describe", topic)
+
+    truncated = json.loads(cli.ok("topic", "truncate", topic, "-p", "0", "--format", "json"))
+    assert truncated["partitions"] == [{"partition": 0, "start_offset": 1}]
+    assert cli.ok("consume", topic, "-e") == "two\n"
+
+    assert cli.ok("topic", "delete", topic) == f"deleted topic {topic}\n"
+    assert topic not in cli.ok("topic", "list")
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_lines_come_back_as_they_went_in(cli: Cli, topic: str, codec: str) -> None:
+    cli.ok("topic", "create", topic)
+    lines = [f"line {n} é".encode() for n in range(2000)]
+    out = cli.ok("produce", topic, "--codec", codec, given=b"\n".join(lines) + b"\n")
+    assert out == f"produced 2000 records to {topic}: partition 0 offsets 0-1999\n"
+    assert cli.ok("consume", topic, "-e").encode().splitlines() == lines
+
+
+def test_keys_headers_and_templates(cli: Cli, topic: str) -> None:
+    cli.ok("topic", "create", topic)
+    cli.ok("produce", topic, "-K", ":", "-H", "who:me", given=b"a:1\nb:2:3\nplain\n")
+    cli.ok("produce", topic, "-k", "gone", "-Z")
+    shown = cli.ok("consume", topic, "-e", "-f", "%p/%o %k=%v [%h] %K %V\\n")
+    assert shown.splitlines() == [
+        "0/0 a=1 [who=me] 1 1",
+        "0/1 b=2:3 [who=me] 1 3",
+        "0/2 =plain [who=me] -1 5",
+        "0/3 gone= [] 4 -1",
+    ]
+    rows = [
+        json.loads(line) for line in cli.ok("consume", topic, "-e", "--format", "json").splitlines()
+    ]
+    assert [row["key"] for row in rows] == ["a", "b", None, "gone"]
+    assert rows[3]["value"] is None
+
+
+def test_the_offset_grammar_reads_what_it_says(cli: Cli, topic: str) -> None:
+    cli.ok("topic", "create", topic)
+    cli.ok("produce", topic, given=b"".join(b"%d\n" % n for n in range(20)))
+    cases = {
+        "start": range(20),
+        "end": range(0),
+        "5": range(5, 20),
+        "5:9": range(5, 9),
+        ":3": range(3),
+        "+18": range(18, 20),
+        "-3": range(17, 20),
+        "-3:end": range(17, 20),
+        "@-1h": range(20),
+        "@-1h:end": range(20),
+        "@2020-01-01:2020-01-02": range(0),
+        "@2020-01-01:end": range(20),
+    }
+    for offset, expected in cases.items():
+        shown = cli.ok("consume", topic, "-e", "-o", offset)
+        assert shown.split() == [str(n) for n in expected], offset
+    assert cli.ok("consume", topic, "-n", "4", "-o", "2").split() == ["2", "3", "4", "5"]
+
+
+def test_consume_follows_until_it_is_interrupted(cli: Cli, topic: str) -> None:
+    cli.ok("topic", "create", topic)
+    following = cli.start("consume", topic)
+    assert following.stdout is not None
+    cli.ok("produce", topic, "first")
+    assert following.stdout.readline() == b"first\n"
+    cli.ok("produce", topic, "second")
+    assert following.stdout.readline() == b"second\n"
+    following.send_signal(signal.SIGINT)
+    _, complaint = following.communicate(timeout=TIMEOUT_S)
+    assert following.returncode == 130
+    assert b"Traceback" not in complaint
+
+
+def test_a_slow_writer_is_sent_line_by_line(cli: Cli, topic: str) -> None:
+    cli.ok("topic", "create", topic)
+    following = cli.start("consume", topic)
+    producing = cli.start("produce", topic)
+    assert producing.stdin is not None
+    assert following.stdout is not None
+    producing.stdin.write(b"early\n")
+    producing.stdin.flush()
+    assert following.stdout.readline() == b"early\n"  # While standard input is still open.
+    producing.stdin.close()
+    assert producing.wait(TIMEOUT_S) == 0
+    following.kill()
+    for process in (following, producing):
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+        process.wait()
+
+
+def test_a_reader_that_had_enough_is_no_error(cli: Cli, topic: str) -> None:
+    cli.ok("topic", "create", topic)
+    cli.ok("produce", topic, "x" * 1000, "-n", "5000")
+    reading = cli.start("consume", topic)
+    assert reading.stdout is not None
+    reading.stdout.readline()
+    reading.stdout.close()
+    assert reading.wait(TIMEOUT_S) == 0
+    assert reading.stderr is not None
+    assert reading.stderr.read() == b""
+    reading.stderr.close()
+    assert reading.stdin is not None
+    reading.stdin.close()
+
+
+def test_mistakes_about_topics_are_one_line(cli: Cli, topic: str) -> None:
+    cli.ok("topic", "create", topic)
+    near = topic[:-1] + "x"
+    assert f"did you mean {topic!r}" in cli.fails("consume", near)
+    assert "does not exist" in cli.fails("topic", "describe", "no-such-thing-anywhere")
+    assert "does not exist" in cli.fails("topic", "delete", "no-such-thing-anywhere")
+    assert "already exists" in cli.fails("topic", "create", topic)
+    assert cli.ok("topic", "create", topic, "--if-not-exists") == f"topic {topic} exists already\n"
+    assert "retention.ms" in cli.fails("topic", "create", topic + "2", "-c", "retention.mss=1")
+    assert "b/d" in cli.fails("topic", "create", "b/d")
+    assert "partitions can only grow" in cli.fails("topic", "alter", topic, "-p", "1")
+    assert "there is no partition 7" in cli.fails("consume", topic, "-p", "7")
+    assert "there is no partition 7" in cli.fails("produce", topic, "x", "-p", "7")
+
+
+def test_configs_are_listed_and_explained(cli: Cli, topic: str) -> None:
+    cli.ok("topic", "create", topic, "-c", "max.message.bytes=2000")
+    changed = json.loads(cli.ok("config", "list", "-t", topic, "--changed", "--format", "json"))
+    assert [(c["name"], c["value"], c["source"]) for c in changed] == [
+        ("max.message.bytes", "2000", "topic")
+    ]
+    assert "retention.ms = " in cli.ok("config", "describe", "retention.ms", "-t", topic)
+    assert "did you mean 'retention.ms'" in cli.fails(
+        "config", "describe", "retention.mss", "-t", topic
+    )
+    assert "num.partitions" in cli.ok("config", "list")
+    assert "there is no broker 99" in cli.fails("config", "list", "--broker", "99")
+
+
+def test_batches_are_split_where_the_topic_is_strict(cli: Cli, topic: str) -> None:
+    cli.ok("topic", "create", topic, "-c", "max.message.bytes=2000")
+    lines = [b"%d" % n * 20 for n in range(500)]
+    cli.ok("produce", topic, given=b"\n".join(lines))
+    assert cli.ok("consume", topic, "-e").encode().splitlines() == lines
+    complaint = cli.fails("produce", topic, "x" * 3000)
+    assert "max.message.bytes" in complaint
+
+
+def test_bench_measures_and_cleans_up(cli: Cli) -> None:
+    results = json.loads(cli.ok("bench", "-n", "5000", "-p", "2", "--format", "json"))
+    assert [(r["phase"], r["records"]) for r in results] == [("produce", 5000), ("consume", 5000)]
+    assert all(r["records_per_s"] > 0 for r in results)
+    assert "penstock-bench-" not in cli.ok("topic", "list")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_up_says_one_line_and_stops_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    process = subprocess.Popen(
+        [COMMAND, "up", "--data", str(tmp_path / "data"), "--kafka-port", "0", "--http-port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline().decode()
+    ready = READY.fullmatch(line.strip())
+    assert ready is not None, line
+    cli = Cli(ready["kafka"])
+    cli.ok("produce", "kept", "safe")
+    process.send_signal(number)
+    out, complaint = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, out, complaint) == (0, b"", b"")
+
+
+def test_what_was_produced_is_there_after_a_restart(fresh_broker: FreshBroker) -> None:
+    process = fresh_broker()
+    Cli(process.bootstrap).ok("produce", "kept", given=b"a\nb\n")
+    process.stop()
+    process.start()
+    assert Cli(process.bootstrap).ok("consume", "kept", "-e") == "a\nb\n"
+
+
+def test_settings_reach_the_broker(fresh_broker: FreshBroker) -> None:
+    process = fresh_broker(sets={"num.partitions": 3, "auto.create.topics.enable": "false"})
+    cli = Cli(process.bootstrap)
+    cli.ok("topic", "create", "t")
+    (described,) = json.loads(cli.ok("topic", "describe", "t", "--format", "json"))
+    assert len(described["partitions"]) == 3
+    assert "does not exist" in cli.fails("produce", "other", "x")
+
+
+def test_a_port_in_use_is_one_line(fresh_broker: FreshBroker, tmp_path: Path) -> None:
+    process = fresh_broker()
+    port = process.bootstrap.rpartition(":")[2]
+    done = subprocess.run(
+        [COMMAND, "up", "--data", str(tmp_path / "other"), "--kafka-port", port],
+        capture_output=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == 1
+    assert done.stdout == b""
+    assert len(done.stderr.splitlines()) == 1, done.stderr.decode()
+    assert b"in use" in done.stderr
+
+
+def test_a_config_file_is_read_and_flags_win(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(
+        f'data = "{tmp_path}/data"\nkafka-port = 1\nhttp-port = 0\nnum.partitions = 4\n'
+    )
+    process = subprocess.Popen(
+        [COMMAND, "up", "--config", str(file), "--kafka-port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    ready = READY.match(process.stdout.readline().decode())
+    assert ready is not None
+    cli = Cli(ready["kafka"])
+    cli.ok("topic", "create", "t")
+    assert (
+        len(json.loads(cli.ok("topic", "describe", "t", "--format", "json"))[0]["partitions"]) == 4
+    )
+    process.terminate()
+    process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0
+
+
+def test_optimised_python_is_refused(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-O", "-m", "penstock.cli.main", "up", "--data", str(tmp_path / "d")],
+        capture_output=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == 1
+    assert b"-O" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_producer_outlives_a_restart_of_the_broker(fresh_broker: FreshBroker) -> None:
+    """Every line is there once and in order although the broker was killed in between."""
+    process = fresh_broker()
+    kafka_port = int(process.bootstrap.rpartition(":")[2])
+    cli = Cli(process.bootstrap)
+    cli.ok("topic", "create", "t")
+    producing = cli.start("produce", "t", "--timeout", "60")
+    assert producing.stdin is not None
+    stdin = producing.stdin
+
+    def feed() -> None:
+        for n in range(300):
+            stdin.write(b"%d\n" % n)
+            stdin.flush()
+            time.sleep(0.01)
+        stdin.close()
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    time.sleep(1)
+    process.kill()
+    process.kafka_port = kafka_port
+    process.start()
+    feeder.join()
+    assert producing.wait(TIMEOUT_S) == 0
+    assert producing.stdout is not None
+    assert producing.stderr is not None
+    assert b"produced 300 records" in producing.stdout.read()
+    producing.stdout.close()
+    producing.stderr.close()
+    assert cli.ok("consume", "t", "-e").split() == [str(n) for n in range(300)]

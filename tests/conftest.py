@@ -1,0 +1,100 @@
+"""Brokers for tests that need a real process: one shared for the session, or fresh ones.
+
+`PENSTOCK_TEST_BOOTSTRAP=host:port` points the shared fixture at any broker that already runs, so
+the same claims can be checked against another implementation. A failing test shows the log of
+every broker it used.
+"""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.brokers import PenstockProcess
+
+LOG_CHARACTERS_SHOWN = 8_000
+
+
+class Broker(Protocol):
+    """What a test may know about the shared broker."""
+
+    bootstrap: str
+
+    def log(self) -> str: ...
+
+
+class ExternalBroker:
+    """A broker somebody else started and will stop."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+
+    def log(self) -> str:
+        return ""
+
+
+FreshBroker = Callable[..., PenstockProcess]
+
+_used: dict[str, list[Broker]] = {}
+_topic_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def _shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    given = os.environ.get("PENSTOCK_TEST_BOOTSTRAP")
+    if given:
+        yield ExternalBroker(given)
+        return
+    process = PenstockProcess(tmp_path_factory.mktemp("broker") / "data")
+    yield process
+    assert process.stop() == 0, process.log()
+
+
+@pytest.fixture
+def broker(_shared_broker: Broker, request: pytest.FixtureRequest) -> Broker:
+    """The broker all client tests share; every test uses topics of its own."""
+    _used.setdefault(request.node.nodeid, []).append(_shared_broker)
+    if isinstance(_shared_broker, PenstockProcess):
+        assert _shared_broker.running, f"the broker died earlier:\n{_shared_broker.log()}"
+    return _shared_broker
+
+
+@pytest.fixture
+def fresh_broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[FreshBroker]:
+    """Starts brokers of the test's own: `fresh_broker(sets={"num.partitions": 3})`."""
+    started: list[PenstockProcess] = []
+
+    def start(data_dir: Path | None = None, **options: object) -> PenstockProcess:
+        directory = data_dir or tmp_path / f"broker-{len(started)}" / "data"
+        process = PenstockProcess(directory, **options)  # type: ignore[arg-type]
+        started.append(process)
+        _used.setdefault(request.node.nodeid, []).append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.running:
+            process.stop()
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name no other test of this or an earlier run has used."""
+    words = "".join(c if c.isalnum() else "-" for c in request.node.name).strip("-")
+    return f"{words[:120]}-{os.getpid()}-{next(_topic_numbers)}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Iterator[None]:
+    """Attach the logs of the brokers a failing test used."""
+    report = yield
+    if report.failed:  # type: ignore[attr-defined]
+        for broker in _used.get(item.nodeid, []):
+            text = broker.log()[-LOG_CHARACTERS_SHOWN:]
+            report.sections.append(("broker log", text))  # type: ignore[attr-defined]
+    return report  # type: ignore[return-value]

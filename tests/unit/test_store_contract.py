@@ -1,0 +1,319 @@
+"""The contract of `penstock.base.ports.Store`, run against every implementation.
+
+What is claimed here is etcd's behaviour; the embedded and the simulated store must not differ in
+anything a caller can see.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.base.ports import Change, Delete, Entry, Expect, Put, Store
+from penstock.runtime.store import SqliteStore
+from penstock.sim.loop import SimLoop
+from penstock.sim.store import SimEtcd, SimStore
+
+Scenario = Callable[[Store], Coroutine[Any, Any, None]]
+Check = Callable[[Scenario], None]
+
+
+def _on_sqlite(path: Path) -> Check:
+    async def main(scenario: Scenario) -> None:
+        store = await SqliteStore.open(f"{path}/metadata.db")
+        try:
+            await scenario(store)
+        finally:
+            await store.close()
+
+    return lambda scenario: asyncio.run(main(scenario))
+
+
+def _on_simulation(seed: int, delay_s: tuple[float, float]) -> Check:
+    async def main(scenario: Scenario) -> None:
+        etcd = SimEtcd(seed)
+        etcd.delay_s = etcd.watch_delay_s = delay_s
+        store = SimStore(etcd)
+        await scenario(store)
+        await store.close()
+        etcd.close()
+
+    return lambda scenario: SimLoop(seed, time_max=3600).run(main(scenario))
+
+
+@pytest.fixture(params=["sqlite", "simulation", "slow simulation"])
+def check(request: pytest.FixtureRequest, tmp_path: Path) -> Check:
+    if request.param == "sqlite":
+        return _on_sqlite(tmp_path)
+    return _on_simulation(7, (0.001, 0.05) if request.param.startswith("slow") else (0.0, 0.0))
+
+
+@asynccontextmanager
+async def watching(store: Store, prefix: str, after: int) -> AsyncIterator[list[list[Change]]]:
+    """What a watch has seen so far, growing while the block runs."""
+    seen: list[list[Change]] = []
+
+    async def follow() -> None:
+        async for changes in store.watch(prefix, after):
+            seen.append(changes)
+
+    task = asyncio.create_task(follow())
+    yield seen
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled(), task
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+def test_a_put_is_read_back_with_its_revision(check: Check) -> None:
+    async def scenario(store: Store) -> None:
+        assert await store.get("a") is None
+        first = await store.commit([], [Put("a", b"1")])
+        second = await store.commit([], [Put("a", b"2"), Put("b", b"")])
+        assert first is not None
+        assert second == first + 1
+        assert await store.get("a") == Entry("a", b"2", second)
+        assert await store.get("b") == Entry("b", b"", second)
+
+    check(scenario)
+
+
+def test_a_range_is_sorted_and_ends_with_its_prefix(check: Check) -> None:
+    async def scenario(store: Store) -> None:
+        for key in ("t/b", "t", "t/a", "t/\U0001f600", "s/z", "u"):
+            await store.commit([], [Put(key, key.encode())])
+        revision, entries = await store.range("t/")
+        assert [entry.key for entry in entries] == ["t/a", "t/b", "t/\U0001f600"]
+        assert revision == 6
+        assert len((await store.range(""))[1]) == 6
+        assert await store.range("none") == (6, [])
+
+    check(scenario)
+
+
+def test_a_guard_holds_only_for_the_revision_last_seen(check: Check) -> None:
+    async def scenario(store: Store) -> None:
+        created = await store.commit([Expect("a", 0)], [Put("a", b"1")])
+        assert created is not None
+        assert await store.commit([Expect("a", 0)], [Put("a", b"2")]) is None
+        changed = await store.commit([Expect("a", created)], [Put("a", b"3")])
+        assert changed == created + 1
+        assert await store.commit([Expect("a", created)], [Put("a", b"4")]) is None
+        assert (await store.range(""))[0] == changed, "a refused transaction takes no revision"
+
+    check(scenario)
+
+
+def test_all_changes_happen_or_none(check: Check) -> None:
+    async def scenario(store: Store) -> None:
+        await store.commit([], [Put("a", b"1"), Put("b", b"1")])
+        guards = [Expect("a", 1), Expect("c", 1)]
+        assert await store.commit(guards, [Put("a", b"2"), Delete("b")]) is None
+        assert await store.get("a") == Entry("a", b"1", 1)
+        assert await store.commit([Expect("a", 1)], [Put("a", b"2"), Delete("b")]) == 2
+        assert await store.get("b") is None
+
+    check(scenario)
+
+
+def test_what_changes_nothing_takes_no_revision(check: Check) -> None:
+    async def scenario(store: Store) -> None:
+        await store.commit([], [Put("a", b"1")])
+        assert await store.commit([], [Delete("none")]) == 1
+        assert await store.commit([Expect("a", 1)], []) == 1
+        assert await store.commit([Expect("a", 2)], []) is None
+        assert await store.commit([], [Put("a", b"1")]) == 2, "a put of the same value does"
+
+    check(scenario)
+
+
+def test_a_deleted_key_starts_again_from_nothing(check: Check) -> None:
+    async def scenario(store: Store) -> None:
+        await store.commit([], [Put("a", b"1")])
+        assert await store.commit([Expect("a", 1)], [Delete("a")]) == 2
+        assert await store.commit([Expect("a", 1)], [Put("a", b"2")]) is None
+        assert await store.commit([Expect("a", 0)], [Put("a", b"2")]) == 3
+
+    check(scenario)
+
+
+def test_concurrent_compare_and_swap_loses_no_increment(check: Check) -> None:
+    async def scenario(store: Store) -> None:
+        async def increment() -> int:
+            tries = 0
+            while True:
+                tries += 1
+                entry = await store.get("n")
+                value = int(entry.value) if entry else 0
+                guard = Expect("n", entry.revision if entry else 0)
+                if await store.commit([guard], [Put("n", b"%d" % (value + 1))]) is not None:
+                    return tries
+
+        tries = await asyncio.gather(*[increment() for _ in range(20)])
+        entry = await store.get("n")
+        assert entry is not None
+        assert (entry.value, entry.revision) == (b"20", 20)
+        assert sum(tries) > 20, "they did get in each other's way"
+
+    check(scenario)
+
+
+def test_a_watch_sees_every_change_of_its_prefix_one_list_per_revision(check: Check) -> None:
+    async def scenario(store: Store) -> None:
+        await store.commit([], [Put("t/old", b"0")])
+        async with watching(store, "t/", 0) as seen:
+            await store.commit([], [Put("t/a", b"1"), Put("t/b", b"1"), Put("u", b"1")])
+            await store.commit([], [Put("u", b"2")])
+            await store.commit([], [Delete("t/a")])
+            await until(lambda: len(seen) == 3)
+            assert seen == [
+                [Change("t/old", b"0", 1)],
+                [Change("t/a", b"1", 2), Change("t/b", b"1", 2)],
+                [Change("t/a", None, 4)],
+            ]
+
+    check(scenario)
+
+
+def test_a_range_and_a_watch_from_its_revision_miss_nothing(check: Check) -> None:
+    async def scenario(store: Store) -> None:
+        async def write() -> None:
+            for i in range(100):
+                await store.commit([], [Put(f"k{i % 10}", b"%d" % i)])
+
+        writer = asyncio.create_task(write())
+        await until(lambda: True)
+        await asyncio.sleep(0.01)
+        revision, entries = await store.range("k")
+        state = {entry.key: entry.value for entry in entries}
+        async with watching(store, "k", revision) as seen:
+            await writer
+            await until(lambda: not seen or seen[-1][0].revision == 100)
+            for changes in seen:
+                for change in changes:
+                    assert change.value is not None
+                    state[change.key] = change.value
+        assert state == {f"k{i % 10}": b"%d" % i for i in range(90, 100)}
+
+    check(scenario)
+
+
+def test_two_watches_do_not_disturb_each_other(check: Check) -> None:
+    async def scenario(store: Store) -> None:
+        async with watching(store, "", 0) as kept:
+            async with watching(store, "", 0) as gone:
+                await store.commit([], [Put("a", b"1")])
+                await until(lambda: gone and kept)
+            await store.commit([], [Put("a", b"2")])
+            await until(lambda: len(kept) == 2)
+            assert len(gone) == 1
+
+    check(scenario)
+
+
+def test_keys_vanish_at_one_revision_when_their_lease_is_not_renewed(check: Check) -> None:
+    async def scenario(store: Store) -> None:
+        lease = await store.grant(150)
+        await store.commit([], [Put("b/1", b"", lease), Put("b/2", b"", lease), Put("c", b"")])
+        entry = await store.get("b/1")
+        assert entry is not None
+        assert entry.lease == lease
+        async with watching(store, "", 1) as seen:
+            await until(lambda: seen)
+            assert seen == [[Change("b/1", None, 2), Change("b/2", None, 2)]]
+        assert not await store.renew(lease)
+        assert await store.get("c") is not None
+
+    check(scenario)
+
+
+def test_a_renewed_lease_keeps_its_keys(check: Check) -> None:
+    async def scenario(store: Store) -> None:
+        lease, short = await store.grant(2000), await store.grant(300)
+        await store.commit([], [Put("kept", b"", lease), Put("gone", b"", short)])
+        while await store.get("gone") is not None:
+            assert await store.renew(lease)
+            await asyncio.sleep(0.05)
+        assert await store.get("kept") is not None
+
+    check(scenario)
+
+
+def test_revoking_deletes_at_once_and_twice_is_no_error(check: Check) -> None:
+    async def scenario(store: Store) -> None:
+        lease, other = await store.grant(60_000), await store.grant(60_000)
+        assert lease != other
+        await store.commit([], [Put("a", b"", lease), Put("b", b"", other)])
+        await store.revoke(lease)
+        await store.revoke(lease)
+        assert await store.get("a") is None
+        assert await store.get("b") is not None
+        assert not await store.renew(lease)
+        assert await store.renew(other)
+
+    check(scenario)
+
+
+def test_a_put_with_a_lease_that_ended_fails_like_a_guard(check: Check) -> None:
+    async def scenario(store: Store) -> None:
+        lease = await store.grant(60_000)
+        await store.revoke(lease)
+        assert await store.commit([], [Put("a", b"", lease), Put("b", b"")]) is None
+        assert (await store.range(""))[1] == []
+
+    check(scenario)
+
+
+def test_a_put_without_the_lease_takes_the_key_off_it(check: Check) -> None:
+    async def scenario(store: Store) -> None:
+        lease, other = await store.grant(60_000), await store.grant(60_000)
+        await store.commit([], [Put("a", b"", lease), Put("b", b"", lease)])
+        await store.commit([], [Put("a", b"mine"), Put("b", b"", other)])
+        await store.revoke(lease)
+        assert await store.get("a") is not None
+        assert await store.get("b") is not None
+        await store.revoke(other)
+        assert await store.get("b") is None
+
+    check(scenario)
+
+
+def test_closing_ends_the_watches(check: Check) -> None:
+    async def scenario(store: Store) -> None:
+        async def follow() -> None:
+            async for _ in store.watch("", 0):
+                pass
+
+        task = asyncio.create_task(follow())
+        await asyncio.sleep(0.01)
+        await store.close()
+        await task
+
+    check(scenario)
+
+
+def test_a_caller_who_stops_waiting_does_not_stop_the_change(check: Check) -> None:
+    async def scenario(store: Store) -> None:
+        async with watching(store, "", 0) as seen:
+            task = asyncio.create_task(_commit_soon(store))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+            await store.commit([], [Put("b", b"")])
+            await until(lambda: seen and seen[-1][0].key == "b")
+            entry = await store.get("a")
+            assert (entry is not None) == (len(seen) == 2), "what is read and watched agrees"
+
+    check(scenario)
+
+
+async def _commit_soon(store: Store) -> None:
+    await store.commit([], [Put("a", b"")])
