@@ -55,7 +55,7 @@ class Dispatcher:
         if not route.versions[0] <= call.version <= route.versions[1]:
             call.version = 0
             return unsupported()
-        request, position = reader(route.request, call.version)(view, call.position, end)
-        if position != end:
-            raise PeerError(f"{route.name}: {end - position} bytes too many")
+        # Bytes after the body are ignored, as Kafka does: librdkafka leaves three of them after
+        # the null topic array of its Metadata requests.
+        request, _ = reader(route.request, call.version)(view, call.position, end)
         return route.handler(self._ctx, call, request)
