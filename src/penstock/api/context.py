@@ -79,21 +79,31 @@ class Caller(Protocol):
     def settle(self, call: "Call") -> None: ...
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """One API in one version, with everything looked up."""
+
+    route: Route
+    version: int
+    read: Callable[[memoryview, int, int], tuple[Any, int]]
+    write: Callable[[Any, list[Buffer]], None]
+    metrics: RouteMetrics
+
+
 class Call:
     """One request on its way: who asks what, in which version, and where the reply goes."""
 
     __slots__ = (
         "_abandoned",
+        "_encode",
+        "_now",
         "caller",
         "client_id",
         "correlation_id",
-        "encode",
         "frame",
         "is_done",
-        "metrics",
-        "now",
         "position",
-        "route",
+        "prepared",
         "started",
         "version",
     )
@@ -101,28 +111,30 @@ class Call:
     def __init__(
         self,
         caller: Caller,
-        route: Route,
-        version: int,
+        prepared: Prepared,
         correlation_id: int,
         client_id: str | None,
+        version: int,
         position: int,
         encode: Callable[["Call", Any], list[Buffer]],
-        metrics: RouteMetrics,
         now: Callable[[], float],
     ) -> None:
         self.caller = caller
-        self.route = route
-        self.version = version
+        self.prepared = prepared
         self.correlation_id = correlation_id
         self.client_id = client_id
+        self.version = version
         self.position = position
-        self.encode = encode
-        self.metrics = metrics
-        self.now = now
+        self._encode = encode
+        self._now = now
         self.started = now()
         self.frame: list[Buffer] | None = None
         self.is_done = False
         self._abandoned: Callable[[], None] | None = None
+
+    @property
+    def route(self) -> Route:
+        return self.prepared.route
 
     @property
     def principal(self) -> str:
@@ -130,16 +142,16 @@ class Call:
 
     @property
     def needs(self) -> Needs:
-        needs = self.route.needs
+        needs = self.prepared.route.needs
         assert needs is not None
         return needs
 
     def reply(self, response: Any) -> None:
         """Hands the answer over; it leaves once every earlier one has. At most once."""
         assert not self.is_done, "answered twice"
-        self.frame = self.encode(self, response)
+        self.frame = self._encode(self, response)
         self.is_done = True
-        self.metrics.seconds.observe(self.now() - self.started)
+        self.prepared.metrics.seconds.observe(self._now() - self.started)
         self.caller.settle(self)
 
     def finish_silently(self) -> None:

@@ -8,9 +8,7 @@ Kafka; only ApiVersions answers in its oldest version instead, so that the clien
 import asyncio
 from typing import Any
 
-from penstock.api.context import Call, Caller, Context
-from penstock.api.metrics import RouteMetrics
-from penstock.api.route import Route
+from penstock.api.context import Call, Caller, Context, Prepared
 from penstock.api.routes import ROUTES
 from penstock.api.versions import API_VERSIONS_KEY, unsupported
 from penstock.base.errors import PeerError
@@ -21,9 +19,9 @@ from penstock.wire.frame import read_request_header, response_frame
 
 def encode(call: Call, response: Any) -> list[Buffer]:
     parts: list[Buffer] = []
-    route, version = call.route, call.version
-    writer(route.response, version)(response, parts)
-    return response_frame(call.correlation_id, route.response, version, parts)
+    prepared = call.prepared
+    prepared.write(response, parts)
+    return response_frame(call.correlation_id, prepared.route.response, prepared.version, parts)
 
 
 class Dispatcher:
@@ -32,30 +30,47 @@ class Dispatcher:
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._now = asyncio.get_running_loop().time
-        self._routes: dict[int, tuple[Route, RouteMetrics]] = {
-            route.key: (route, ctx.metrics.route(route.name)) for route in ROUTES
-        }
+        self._routes = {route.key: route for route in ROUTES}
+        self._prepared: dict[tuple[int, int], Prepared] = {}
 
     def call(self, caller: Caller, view: memoryview, start: int, end: int) -> Call:
         key, version, correlation_id, client_id, position = read_request_header(view, start, end)
-        row = self._routes.get(key)
-        if row is None:
-            raise PeerError(f"unknown api key {key}")
-        route, metrics = row
-        low, high = route.versions
-        if not low <= version <= high and key != API_VERSIONS_KEY:
-            raise PeerError(f"{route.name} version {version}, spoken are {low} to {high}")
-        metrics.requests.value += 1
+        prepared = self._prepared.get((key, version))
+        if prepared is None:
+            prepared = self._prepare(key, version)
+        prepared.metrics.requests.value += 1
         return Call(
-            caller, route, version, correlation_id, client_id, position, encode, metrics, self._now
+            caller, prepared, correlation_id, client_id, version, position, encode, self._now
         )
 
+    def _prepare(self, key: int, version: int) -> Prepared:
+        route = self._routes.get(key)
+        if route is None:
+            raise PeerError(f"unknown api key {key}")
+        low, high = route.versions
+        asked = version
+        if not low <= version <= high:
+            if key != API_VERSIONS_KEY:
+                raise PeerError(f"{route.name} version {version}, spoken are {low} to {high}")
+            version = 0
+        prepared = Prepared(
+            route,
+            version,
+            reader(route.request, version),
+            writer(route.response, version),
+            self._ctx.metrics.route(route.name),
+        )
+        if asked == version:
+            # What is not spoken is not kept either: there are 65,536 versions to ask for.
+            self._prepared[key, version] = prepared
+        return prepared
+
     def handle(self, call: Call, view: memoryview, end: int) -> Any:
-        route = call.route
-        if not route.versions[0] <= call.version <= route.versions[1]:
-            call.version = 0
+        prepared = call.prepared
+        if call.version != prepared.version:
+            call.version = prepared.version
             return unsupported()
         # Bytes after the body are ignored, as Kafka does: librdkafka leaves three of them after
         # the null topic array of its Metadata requests.
-        request, _ = reader(route.request, call.version)(view, call.position, end)
-        return route.handler(self._ctx, call, request)
+        request, _ = prepared.read(view, call.position, end)
+        return prepared.route.handler(self._ctx, call, request)

@@ -388,7 +388,7 @@ _CLUSTER_WIDE: tuple[Row, ...] = (
      "New connections a second the broker accepts."),
     ("max.connections", INT, "10000", at_least(0),
      "Connections open at once. Kafka's default has no limit."),
-    ("max.connections.per.ip", INT, "200", at_least(0),
+    ("max.connections.per.ip", INT, "2000", at_least(0),
      "Connections open at once from one address. Kafka's default has no limit."),
     ("max.connections.per.ip.overrides", STRING, "", None,
      "Exceptions to max.connections.per.ip: address:count, separated by commas."),

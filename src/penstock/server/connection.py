@@ -25,7 +25,7 @@ from penstock.api.route import Stage
 from penstock.base.errors import PeerError
 from penstock.base.ports import Buffer
 from penstock.server.budget import Budget
-from penstock.server.outbox import Outbox
+from penstock.server.outbox import Outbox, is_buffer
 
 log = logging.getLogger("penstock.server")
 
@@ -46,12 +46,15 @@ class Connection(asyncio.BufferedProtocol):
         "_draining",
         "_end",
         "_frame_bytes_max",
+        "_is_processing",
+        "_is_woken",
         "_listener",
         "_loop",
         "_outbox",
         "_over_budget",
         "_pending",
         "_reading_paused",
+        "_ready",
         "_reserved",
         "_start",
         "_task",
@@ -92,6 +95,10 @@ class Connection(asyncio.BufferedProtocol):
         self._task: asyncio.Task[None] | None = None
         self._reading_paused = False
         self._draining = False
+        # Replies to be sent when the loop comes back to us.
+        self._ready: list[Buffer] = []
+        self._is_processing = False
+        self._is_woken = False
         self.closed = False
         self.transport: asyncio.Transport | None = None
         self.peer = ""
@@ -235,16 +242,18 @@ class Connection(asyncio.BufferedProtocol):
     def is_blocked(self) -> bool:
         """True while the next request must wait."""
         return (
-            self._is_sending
-            or self._draining
-            or self._waiting_for is not None
+            self._waiting_for is not None
             or len(self._pending) >= PENDING_REPLIES_MAX
+            or self._is_sending
+            or self._draining
+            or self.closed
         )
 
     @property
     def _is_sending(self) -> bool:
         """The peer has not taken our last replies yet."""
-        return self._outbox.is_paused or bool(self._outbox)
+        outbox = self._outbox
+        return outbox.is_paused or bool(outbox)
 
     @property
     def is_stalled_by_peer(self) -> bool:
@@ -261,9 +270,14 @@ class Connection(asyncio.BufferedProtocol):
         return any(call.route.stage is Stage.PIPELINED for call in self._pending)
 
     def _process(self) -> None:
-        """Handles every whole frame in the buffer, as far as we are allowed to."""
+        """Sends what is ready and handles every whole frame, as far as we are allowed to."""
+        if self.closed:
+            return
+        self._is_woken = False
+        self._is_processing = True
         try:
-            while not self.closed and not self.is_blocked:
+            self._send_ready()
+            while not self.is_blocked:
                 start, end = self._start, self._end
                 if end - start < 4:
                     break
@@ -288,6 +302,9 @@ class Connection(asyncio.BufferedProtocol):
             log.exception("closing %s after an unexpected error", self.peer)
             self.abort()
             return
+        finally:
+            self._is_processing = False
+        self._send_ready()
         if self.closed:
             return
         if self.is_blocked:
@@ -346,31 +363,39 @@ class Connection(asyncio.BufferedProtocol):
 
     def settle(self, call: Call) -> None:
         """A call has its reply (or needs none): send what is ready, oldest first."""
-        pending = self._pending
-        transport = self.transport
-        assert transport is not None
         if self.closed:
             return
-        out: list[Buffer] = []
+        pending = self._pending
         while pending and pending[0].is_done:
             frame = pending.popleft().frame
             if frame:
-                out += frame
-        if len(out) == 1 and not self._outbox:
-            transport.write(out[0])
-        elif out:
-            self._outbox.put(out)
-            self._send()
+                self._ready += frame
         if call is self._waiting_for:
             self._waiting_for = None
             self._task = None
-            self._wake()
-        elif self._reading_paused and not self.is_blocked:
-            self._wake()
+        # A group commit settles many calls at once, and so may one read: all their replies
+        # leave together, when the loop comes back to us or `_process` is through.
+        if not self._is_processing and not self._is_woken:
+            self._is_woken = True
+            self._loop.call_soon(self._process)
+
+    def _send_ready(self) -> None:
+        ready = self._ready
+        if not ready:
+            return
+        self._ready = []
+        if self._outbox or not all(map(is_buffer, ready)):
+            self._outbox.put(ready)
+            self._send()
+        else:
+            assert self.transport is not None
+            self.transport.write(ready[0] if len(ready) == 1 else b"".join(ready))
 
     def _wake(self) -> None:
-        # Handled from the loop, not from here: a reply may be given while a frame is handled.
-        self._loop.call_soon(self._process)
+        # Handled from the loop, not from here: whoever calls may be in the middle of something.
+        if not self._is_woken:
+            self._is_woken = True
+            self._loop.call_soon(self._process)
 
     def drain(self) -> None:
         """Reads no further request; what is being answered is still answered."""
@@ -379,6 +404,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         if self.transport is not None and not self.closed:
+            self._send_ready()
             self.transport.close()
 
     def abort(self) -> None:

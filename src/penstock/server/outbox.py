@@ -49,9 +49,9 @@ class Outbox:
         parts = self._parts
         while parts and not self.is_paused:
             part = parts[0]
-            if _is_buffer(part):
+            if is_buffer(part):
                 parts.popleft()
-                self._write(part, at_once=bool(parts) and not _is_buffer(parts[0]))
+                self._write(part, at_once=bool(parts) and not is_buffer(parts[0]))
                 continue
             assert not isinstance(part, bytes | bytearray | memoryview)
             if self._descriptor >= 0 and not self._transport.get_write_buffer_size():
@@ -77,5 +77,5 @@ class Outbox:
         self._parts.clear()
 
 
-def _is_buffer(part: Buffer | Slice) -> TypeGuard[Buffer]:
+def is_buffer(part: Buffer | Slice) -> TypeGuard[Buffer]:
     return isinstance(part, bytes | bytearray | memoryview)

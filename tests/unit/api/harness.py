@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from penstock.api.context import Call, Context
+from penstock.api.context import Call, Context, Prepared
 from penstock.api.metrics import Metrics
 from penstock.api.route import Needs, Operation, ResourceType, Route
 from penstock.base.ids import NodeId
@@ -140,16 +140,15 @@ class Node:
             Needs(ResourceType.TOPIC, Operation.DESCRIBE),
         )
         loop = asyncio.get_running_loop()
-        call = Call(
-            Client(),
+        prepared = Prepared(
             route,
             version,
-            1,
-            "tester",
-            0,
-            lambda call, response: [],
+            reader(kind, version),
+            writer(response_kind, version),
             self.ctx.metrics.route(route.name),
-            loop.time,
+        )
+        call = Call(
+            Client(), prepared, 1, "tester", version, 0, lambda call, response: [], loop.time
         )
         answer = handler(self.ctx, call, through_wire(request, version))
         if inspect.isawaitable(answer):
