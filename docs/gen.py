@@ -10,8 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import typer
-
 from penstock.api.metrics import Metrics
 from penstock.api.routes import ROUTES
 from penstock.base.metrics import Family
@@ -138,7 +136,7 @@ def cli_page() -> str:
 
 def commands() -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every command that does something, with the words that reach it."""
-    waiting: list[tuple[tuple[str, ...], Any]] = [(("penstock",), typer.main.get_command(app))]
+    waiting: list[tuple[tuple[str, ...], Any]] = [(("penstock",), app)]
     while waiting:
         path, command = waiting.pop(0)
         children = getattr(command, "commands", None)
@@ -218,7 +216,8 @@ def _metavar(param: Any) -> str:
 
 def _default(param: Any) -> str:
     default = getattr(param.default, "value", param.default)
-    if default is None or callable(default) or default in (False, (), [], ""):
+    # An option without default holds a marker of click's own.
+    if not isinstance(default, str | int | float) or default in (False, ""):
         return "required" if param.required else ""
     return f"`{default}`"
 
