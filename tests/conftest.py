@@ -7,7 +7,7 @@ every broker it used.
 
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -89,12 +89,11 @@ def topic(request: pytest.FixtureRequest) -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Iterator[None]:
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Attach the logs of the brokers a failing test used."""
     report = yield
-    if report.failed:  # type: ignore[attr-defined]
+    if report.failed:
         for broker in _used.get(item.nodeid, []):
-            text = broker.log()[-LOG_CHARACTERS_SHOWN:]
-            report.sections.append(("broker log", text))  # type: ignore[attr-defined]
-    return report  # type: ignore[return-value]
+            report.sections.append(("broker log", broker.log()[-LOG_CHARACTERS_SHOWN:]))
+    return report

@@ -116,9 +116,7 @@ def test_configs_are_described_and_altered(broker: Broker, topic: str) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_records_come_back_as_sent_with_every_codec(
-    broker: Broker, topic: str, codec: str
-) -> None:
+def test_records_come_back_as_sent_with_every_codec(broker: Broker, topic: str, codec: str) -> None:
     sent = [(b"key-%d" % i, b"value-%d " % i * 20) for i in range(200)]
 
     async def run() -> list[ConsumerRecord]:

@@ -39,9 +39,7 @@ def admin(broker: Broker) -> AdminClient:
 
 @pytest.fixture
 def producer(broker: Broker) -> Iterator[Producer]:
-    yield (
-        made := Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True})
-    )
+    yield (made := Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True}))
     made.flush(10)
 
 
@@ -152,8 +150,9 @@ def test_topic_configs_are_described_and_altered(admin: AdminClient, topic: str)
     alter(admin, topic, "retention.ms", None, "DELETE")
 
     def altered() -> bool:
-        now = {name: entry.value for name, entry in describe(
-            admin, ResourceType.TOPIC, topic).items()}
+        now = {
+            name: entry.value for name, entry in describe(admin, ResourceType.TOPIC, topic).items()
+        }
         return (
             now["max.message.bytes"] == "5000"
             and set((now["cleanup.policy"] or "").split(",")) == {"delete", "compact"}

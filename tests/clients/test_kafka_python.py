@@ -95,9 +95,7 @@ def test_records_come_back_as_sent_with_every_codec(
     assert [(r.key, r.value) for r in read(broker, topic, 200)] == sent
 
 
-def test_headers_null_keys_and_null_values_survive(
-    broker: Broker, admin: Any, topic: str
-) -> None:
+def test_headers_null_keys_and_null_values_survive(broker: Broker, admin: Any, topic: str) -> None:
     create(admin, topic)
     with closing(KafkaProducer(bootstrap_servers=broker.bootstrap)) as producer:
         headers = [("a", b"1"), ("a", b"")]
@@ -111,9 +109,9 @@ def test_headers_null_keys_and_null_values_survive(
 def test_a_too_large_message_is_refused(broker: Broker, admin: Any, topic: str) -> None:
     create(admin, topic, max_message_bytes="100000")
     settings = {"bootstrap_servers": broker.bootstrap, "max_request_size": 5_000_000}
-    with closing(KafkaProducer(**settings)) as producer:
-        with pytest.raises(MessageSizeTooLargeError):
-            producer.send(topic, b"x" * 100_001).get(20)
+    refused = pytest.raises(MessageSizeTooLargeError)
+    with closing(KafkaProducer(**settings)) as producer, refused:
+        producer.send(topic, b"x" * 100_001).get(20)
     # This client's idempotent producer is done for after a refusal, whatever the broker.
     with closing(KafkaProducer(**settings)) as producer:
         assert producer.send(topic, b"x" * 90_000).get(20).offset == 0
@@ -128,9 +126,7 @@ def test_append_time_is_the_brokers(broker: Broker, admin: Any, topic: str) -> N
     assert record.timestamp > 1_600_000_000_000
 
 
-def test_offsets_are_found_by_time_and_at_both_ends(
-    broker: Broker, admin: Any, topic: str
-) -> None:
+def test_offsets_are_found_by_time_and_at_both_ends(broker: Broker, admin: Any, topic: str) -> None:
     create(admin, topic, retention_ms="-1")
     with closing(KafkaProducer(bootstrap_servers=broker.bootstrap)) as producer:
         for i in range(10):

@@ -11,12 +11,19 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from penstock.cli.errors import UserError
-from penstock.cli.output import FORMAT, Format, print_json, print_table, show_bytes, show_count
-from penstock.cli.produce import ACKS, CODEC, Acks, CodecName
-from penstock.cli.session import BROKERS, Session, run
+from penstock.cli.output import (
+    Format,
+    format_option,
+    print_json,
+    print_table,
+    show_bytes,
+    show_count,
+)
+from penstock.cli.produce import ACKS, acks_option, codec_option, linger_option
+from penstock.cli.session import Session, brokers_option, run
 
 if TYPE_CHECKING:
     from penstock.client.producer import ProducerConfig
@@ -42,21 +49,55 @@ class Result:
         return self.bytes / self.seconds
 
 
+@click.command("bench")
+@click.option(
+    "-n",
+    "--records",
+    type=click.IntRange(min=1),
+    default=200_000,
+    show_default=True,
+    help="How many to send.",
+)
+@click.option(
+    "-s",
+    "--size",
+    type=click.IntRange(1, 1_000_000),
+    default=100,
+    show_default=True,
+    help="Bytes of each.",
+)
+@click.option(
+    "-p",
+    "--partitions",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Partitions of the topic made for the run.",
+)
+@codec_option
+@acks_option
+@linger_option
+@click.option(
+    "--batch-bytes",
+    type=click.IntRange(1_000, 900_000),
+    default=262_144,
+    show_default=True,
+    help="Send a batch at this size.",
+)
+@click.option("-t", "--topic", help="Use and keep this topic [one made for the run].")
+@brokers_option
+@format_option
 def bench(
-    records: int = typer.Option(200_000, "-n", "--records", min=1, help="How many to send."),
-    size: int = typer.Option(100, "-s", "--size", min=1, max=1_000_000, help="Bytes of each."),
-    partitions: int = typer.Option(1, "-p", "--partitions", min=1, help="Of the topic."),
-    codec: CodecName = CODEC,
-    acks: Acks = typer.Option(Acks.all, "--acks", help="Who must have it: all, 1 or 0."),
-    linger_ms: float = typer.Option(5.0, "--linger-ms", min=0, help="Wait so long for a batch."),
-    batch_bytes: int = typer.Option(
-        262_144, "--batch-bytes", min=1_000, max=900_000, help="Send a batch at this size."
-    ),
-    topic: str | None = typer.Option(
-        None, "-t", "--topic", help="Use and keep this topic [one made for the run]."
-    ),
-    brokers: str = BROKERS,
-    format: Format = FORMAT,
+    records: int,
+    size: int,
+    partitions: int,
+    codec: str,
+    acks: str,
+    linger_ms: float,
+    batch_bytes: int,
+    topic: str | None,
+    brokers: str,
+    format: Format,
 ) -> None:
     """Produce and consume a quick load; print rates and latencies."""
 
@@ -67,7 +108,7 @@ def bench(
 
         config = ProducerConfig(
             acks=ACKS[acks],
-            codec=Codec[codec.value.upper()],
+            codec=Codec[codec.upper()],
             linger_ms=linger_ms,
             batch_bytes=batch_bytes,
         )

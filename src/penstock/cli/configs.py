@@ -4,28 +4,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from penstock.cli.errors import UserError
-from penstock.cli.output import FORMAT, Format, print_json, print_table
-from penstock.cli.session import BROKERS, Session, nearest, require_topics, run
+from penstock.cli.output import Format, format_option, print_json, print_table
+from penstock.cli.session import Session, brokers_option, nearest, require_topics, run
 
 if TYPE_CHECKING:
     from penstock.client.admin import ConfigEntry
 
-app = typer.Typer(help="Look at the configs of brokers and topics.", no_args_is_help=True)
-
-TOPIC_OPTION = typer.Option(None, "-t", "--topic", help="The configs of this topic.")
-BROKER_OPTION = typer.Option(None, "--broker", help="The configs of this node [the first one].")
+topic_option = click.option("-t", "--topic", help="The configs of this topic.")
+broker_option = click.option("--broker", type=int, help="The configs of this node [the first one].")
 
 
-@app.command("list")
+@click.group("config", no_args_is_help=True)
+def config() -> None:
+    """Look at the configs of brokers and topics."""
+
+
+@config.command("list")
+@topic_option
+@broker_option
+@click.option("--changed", is_flag=True, help="Only what is not at its default.")
+@brokers_option
+@format_option
 def list_configs(
-    topic: str | None = TOPIC_OPTION,
-    broker: int | None = BROKER_OPTION,
-    changed: bool = typer.Option(False, "--changed", help="Only what is not at its default."),
-    brokers: str = BROKERS,
-    format: Format = FORMAT,
+    topic: str | None, broker: int | None, changed: bool, brokers: str, format: Format
 ) -> None:
     """List configs with their values and where these come from."""
     entries = run(brokers, lambda session: _describe(session, topic, broker))
@@ -37,13 +41,14 @@ def list_configs(
     print_table(["name", "value", "source"], [(e.name, _show(e), e.source) for e in entries])
 
 
-@app.command("describe")
+@config.command("describe")
+@click.argument("name", help="The config, e.g. retention.ms.")
+@topic_option
+@broker_option
+@brokers_option
+@format_option
 def describe_config(
-    name: str = typer.Argument(..., help="The config, e.g. retention.ms."),
-    topic: str | None = TOPIC_OPTION,
-    broker: int | None = BROKER_OPTION,
-    brokers: str = BROKERS,
-    format: Format = FORMAT,
+    name: str, topic: str | None, broker: int | None, brokers: str, format: Format
 ) -> None:
     """Explain one config: value, type, source, meaning."""
     entries = run(brokers, lambda session: _describe(session, topic, broker))

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from penstock.cli.errors import UserError
-from penstock.cli.output import FORMAT, Format
-from penstock.cli.session import BROKERS, Session, require_topics, run
+from penstock.cli.output import Format, format_option
+from penstock.cli.session import Session, brokers_option, require_topics, run
 from penstock.cli.template import DEFAULT, as_json, compile_template
 
 if TYPE_CHECKING:
@@ -38,39 +38,60 @@ class Plan:
     committed: bool
 
 
+@click.command("consume")
+@click.argument("topics", nargs=-1, required=True, help="The topics to read.")
+@click.option(
+    "-o",
+    "--offset",
+    default="start",
+    show_default=True,
+    help="Where: start, end, 5, +10, -10, 5:9, :end, @-1h, @2026-11-01:end.",
+)
+@click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    type=int,
+    multiple=True,
+    help="Only this partition; repeatable.",
+)
+@click.option("-n", "--num", type=click.IntRange(min=1), help="Stop after so many records.")
+@click.option(
+    "-F/-e",
+    "--follow/--no-follow",
+    default=True,
+    help="Wait for more at the end (the default), or stop there.",
+)
+@click.option(
+    "-f",
+    "--template",
+    default=DEFAULT,
+    show_default=True,
+    help="What to print: %t %p %o %k %v %h %T %d; %v{hex}, {base64}, {json}; \\n \\t.",
+)
+@click.option("--committed", is_flag=True, help="Only records of committed transactions.")
+@brokers_option
+@format_option
 def consume(
-    topics: list[str] = typer.Argument(..., help="The topics to read."),
-    offset: str = typer.Option(
-        "start",
-        "-o",
-        "--offset",
-        help="Where: start, end, 5, +10, -10, 5:9, :end, @-1h, @2026-11-01:end.",
-    ),
-    partitions: list[int] = typer.Option(
-        [], "-p", "--partition", help="Only this partition; repeatable."
-    ),
-    num: int | None = typer.Option(None, "-n", "--num", min=1, help="Stop after so many records."),
-    follow: bool = typer.Option(
-        True, "--follow/--no-follow", "-F/-e", help="Wait for more at the end, or stop there."
-    ),
-    template: str = typer.Option(
-        DEFAULT,
-        "-f",
-        "--template",
-        help="What to print: %t %p %o %k %v %h %T %d; %v{hex}, {base64}, {json}; \\n \\t.",
-    ),
-    committed: bool = typer.Option(
-        False, "--committed", help="Only records of committed transactions."
-    ),
-    brokers: str = BROKERS,
-    format: Format = FORMAT,
+    topics: tuple[str, ...],
+    offset: str,
+    partitions: tuple[int, ...],
+    num: int | None,
+    follow: bool,
+    template: str,
+    committed: bool,
+    brokers: str,
+    format: Format,
 ) -> None:
     """Read records of topics, from the start, and wait for more.
 
-    penstock consume orders -o -10 -e; penstock consume orders -o @-1h -f '%p:%o %k %v\\n'
+    \b
+    penstock consume orders -o -10 -e
+    penstock consume orders -o @-1h -f '%p:%o %k %v\\n'
+    penstock consume orders -o @2026-11-01:2026-11-02 --format json
     """
     render = as_json if format is Format.json else compile_template(template)
-    plan = Plan(topics, offset, partitions or None, num, follow, committed)
+    plan = Plan(list(topics), offset, list(partitions) or None, num, follow, committed)
     # Wrong offsets are refused before anything is connected to.
     _parse(plan.offsets)
 
@@ -123,16 +144,20 @@ def _drop_finished(
 
 async def _resolve(session: Session, plan: Plan) -> dict[TopicPartition, Span]:
     from penstock.client.lookup import places_of, resolve
-    from penstock.client.offsets import END, OffsetRange, parse_offsets
+    from penstock.client.offsets import parse_offsets
 
     await require_topics(session, plan.topics)
     wanted = parse_offsets(plan.offsets, session.clock.now_ms())
-    if wanted.end is None and not plan.follow:
-        wanted = OffsetRange(wanted.start, END)
     spans: dict[TopicPartition, Span] = {}
     for topic in dict.fromkeys(plan.topics):
         places = await places_of(session.cluster, topic, plan.partitions)
-        spans |= await resolve(session.cluster, places, wanted, isolation_level=int(plan.committed))
+        spans |= await resolve(
+            session.cluster,
+            places,
+            wanted,
+            isolation_level=int(plan.committed),
+            must_end=not plan.follow,
+        )
     return spans
 
 

@@ -24,6 +24,10 @@ class UserError(Exception):
     """Something in the command line cannot be done; the message says what would be right."""
 
 
+class PipeClosed(Exception):
+    """Whoever read our output has closed it; what was asked for is done."""
+
+
 def explain(error: BaseException) -> str | None:
     """The one line, or None for what is not the user's business but our bug."""
     if isinstance(error, AssertionError):

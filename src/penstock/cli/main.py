@@ -7,71 +7,60 @@ happens, standard output holds only what was asked for; messages go to standard 
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
 
-import typer
+import click
 
 from penstock import __version__
 from penstock.cli import bench, configs, consume, produce, topics, up, wire
-from penstock.cli.errors import UserError, explain
+from penstock.cli.errors import PipeClosed, UserError, explain
 
-# typer brings its own copy of click or uses the installed one, depending on its version.
-_ClickError: Any = typer.BadParameter.__mro__[2]
 
-app = typer.Typer(
-    name="penstock",
-    help="A distributed message queue in Python that any Kafka client can use.",
+class Root(click.Group):
+    def invoke(self, ctx: click.Context) -> object:
+        """Runs the command. A reader that has had enough (`| head`) is no failure to us."""
+        try:
+            result: object = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError as error:
+            raise PipeClosed from error
+        return result
+
+
+@click.group(
+    "penstock",
+    cls=Root,
     no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-
-
-def _show_version(value: bool) -> None:
-    if value:
-        print(f"penstock {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: bool = typer.Option(
-        False, "--version", help="Show the version and exit.", callback=_show_version, is_eager=True
-    ),
-) -> None:
+@click.version_option(__version__, message="penstock %(version)s")
+def app() -> None:
     """A distributed message queue in Python that any Kafka client can use."""
 
 
-app.command("up")(up.up)
-app.add_typer(topics.app, name="topic")
-app.command("produce")(produce.produce)
-app.command("consume")(consume.consume)
-app.command("bench")(bench.bench)
-app.add_typer(configs.app, name="config")
-app.add_typer(wire.app, name="wire")
+app.add_command(up.up)
+app.add_command(topics.topic)
+app.add_command(produce.produce)
+app.add_command(consume.consume)
+app.add_command(bench.bench)
+app.add_command(configs.config)
+app.add_command(wire.wire)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
-    command = typer.main.get_command(app)
     try:
-        result = command.main(
+        result = app.main(
             None if arguments is None else list(arguments),
             prog_name="penstock",
             standalone_mode=False,
         )
-    except _ClickError as error:
+    except click.ClickException as error:
         return _wrong_usage(error)
-    except (typer.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt):
         print(file=sys.stderr)
         return 130
-    except SystemExit as ended:
-        if not isinstance(ended.__context__, BrokenPipeError):
-            raise
-        # The reader (`| head`) has had enough; typer calls that a failure, we do not. Nothing
-        # may be flushed into the pipe at exit.
+    except PipeClosed:
+        # Nothing may be flushed into the pipe at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except Exception as error:
@@ -83,13 +72,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _wrong_usage(error: Any) -> int:
-    message = " ".join(str(error.format_message()).split())
-    if error.exit_code == 0 or type(error).__name__ == "NoArgsIsHelpError":
-        print(message if error.ctx is None else error.ctx.get_help())
-        return int(error.exit_code)
-    path = error.ctx.command_path if getattr(error, "ctx", None) is not None else "penstock"
-    message = message.rstrip(".") if not message.endswith("?") else message
+def _wrong_usage(error: click.ClickException) -> int:
+    context = getattr(error, "ctx", None)
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        print(error.format_message())
+        return 2
+    message = " ".join(error.format_message().split())
+    message = message if message.endswith(("?", ")")) else message.rstrip(".")
+    path = context.command_path if context is not None else "penstock"
     _complain(f"{message} (see `{path} --help`)")
     return 2
 

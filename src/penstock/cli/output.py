@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,7 +23,13 @@ class Format(enum.StrEnum):
     json = "json"
 
 
-FORMAT = typer.Option(Format.text, "--format", help="How to print: text or json.")
+format_option = click.option(
+    "--format",
+    type=click.Choice(Format),
+    default="text",
+    show_default=True,
+    help="How to print.",
+)
 
 
 def console(*, stderr: bool = False) -> Console:

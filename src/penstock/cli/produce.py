@@ -6,17 +6,16 @@ the brokers confirmed everything, and says how many records went where.
 
 from __future__ import annotations
 
-import enum
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from penstock.cli.errors import UserError
-from penstock.cli.output import FORMAT, Format
-from penstock.cli.session import BROKERS, Session, require_topics, run
+from penstock.cli.output import Format, format_option
+from penstock.cli.session import Session, brokers_option, require_topics, run
 
 if TYPE_CHECKING:
     from penstock.client.producer import Delivery
@@ -25,22 +24,31 @@ if TYPE_CHECKING:
 _DELIVERIES_MAX = 10_000
 
 
-class CodecName(enum.StrEnum):
-    none = "none"
-    gzip = "gzip"
-    snappy = "snappy"
-    lz4 = "lz4"
-    zstd = "zstd"
+ACKS = {"all": -1, "1": 1, "0": 0}
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
-
-class Acks(enum.StrEnum):
-    all = "all"
-    one = "1"
-    zero = "0"
-
-
-ACKS = {Acks.all: -1, Acks.one: 1, Acks.zero: 0}
-CODEC = typer.Option(CodecName.none, "-z", "--codec", help="Compression of the batches.")
+codec_option = click.option(
+    "-z",
+    "--codec",
+    type=click.Choice(CODECS),
+    default="none",
+    show_default=True,
+    help="Compression of the batches.",
+)
+acks_option = click.option(
+    "--acks",
+    type=click.Choice(list(ACKS)),
+    default="all",
+    show_default=True,
+    help="Who must have a record before it counts.",
+)
+linger_option = click.option(
+    "--linger-ms",
+    type=click.FloatRange(min=0),
+    default=5.0,
+    show_default=True,
+    help="Wait so long for a batch to fill.",
+)
 
 
 @dataclass(frozen=True)
@@ -59,41 +67,74 @@ class Plan:
     count: int
 
 
+@click.command("produce")
+@click.argument("topic", help="The topic to write to.")
+@click.argument(
+    "payload", required=False, help="One record; without it each line of standard input is one."
+)
+@click.option("-k", "--key", help="The key of every record.")
+@click.option("-K", "--key-delimiter", help="Each line is KEY, this delimiter, VALUE.")
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME:VALUE",
+    help="A record header; repeatable.",
+)
+@click.option("-p", "--partition", type=int, help="Write to this partition, whatever the key.")
+@click.option(
+    "-n",
+    "--count",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Send each record so many times.",
+)
+@click.option(
+    "-Z", "--tombstone", is_flag=True, help="Send null for an empty value; with -k only that."
+)
+@codec_option
+@acks_option
+@linger_option
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0.1),
+    default=30.0,
+    show_default=True,
+    help="Give up on a record after so many seconds.",
+)
+@brokers_option
+@format_option
 def produce(
-    topic: str = typer.Argument(..., help="The topic to write to."),
-    payload: str | None = typer.Argument(
-        None, help="One record; without it each line of standard input is one."
-    ),
-    key: str | None = typer.Option(None, "-k", "--key", help="The key of every record."),
-    delimiter: str | None = typer.Option(
-        None, "-K", "--key-delimiter", help="Each line is KEY, this delimiter, VALUE."
-    ),
-    headers: list[str] = typer.Option(
-        [], "-H", "--header", metavar="NAME:VALUE", help="A record header; repeatable."
-    ),
-    partition: int | None = typer.Option(
-        None, "-p", "--partition", help="Write to this partition, whatever the key."
-    ),
-    count: int = typer.Option(1, "-n", "--count", min=1, help="Send each record so many times."),
-    tombstone: bool = typer.Option(
-        False, "-Z", "--tombstone", help="Send null for an empty value; with -k only that."
-    ),
-    codec: CodecName = CODEC,
-    acks: Acks = typer.Option(Acks.all, "--acks", help="Who must have it: all, 1 or 0."),
-    linger_ms: float = typer.Option(5.0, "--linger-ms", min=0, help="Wait so long for a batch."),
-    timeout_s: float = typer.Option(30.0, "--timeout", min=0.1, help="Give up after so many s."),
-    brokers: str = BROKERS,
-    format: Format = FORMAT,
+    topic: str,
+    payload: str | None,
+    key: str | None,
+    key_delimiter: str | None,
+    headers: tuple[str, ...],
+    partition: int | None,
+    count: int,
+    tombstone: bool,
+    codec: str,
+    acks: str,
+    linger_ms: float,
+    timeout_s: float,
+    brokers: str,
+    format: Format,
 ) -> None:
-    """Write records to a topic.
+    """Write records to a topic, and say where they went when brokers have confirmed them.
 
-    echo hello | penstock produce greetings; printf 'a:1\\nb:2\\n' | penstock produce t -K :
+    \b
+    echo hello | penstock produce greetings
+    printf 'a:1\\nb:2\\n' | penstock produce orders -K :
+    penstock produce orders '{"id": 7}' -k 7 -H source:cli
     """
-    if delimiter is not None and (key is not None or not delimiter):
+    if key_delimiter is not None and (key is not None or not key_delimiter):
         raise UserError("-K takes the key from each line: give it a delimiter and leave out -k")
     plan = Plan(topic, partition, tuple(map(parse_header, headers)), count)
     fixed = None if key is None else key.encode()
-    lines = records_of(payload, fixed, _unescape(delimiter), tombstone)
+    lines = records_of(payload, fixed, _unescape(key_delimiter), tombstone)
 
     async def work(session: Session) -> dict[int, list[int]]:
         from penstock.client.producer import ProducerConfig
@@ -101,7 +142,7 @@ def produce(
 
         config = ProducerConfig(
             acks=ACKS[acks],
-            codec=Codec[codec.value.upper()],
+            codec=Codec[codec.upper()],
             linger_ms=linger_ms,
             delivery_timeout_ms=int(timeout_s * 1000),
         )

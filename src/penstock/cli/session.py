@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-import typer
+import click
 
 from penstock.cli.errors import UserError
 
@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-BROKERS = typer.Option(
-    "127.0.0.1:9092",
+brokers_option = click.option(
     "-b",
     "--brokers",
+    default="127.0.0.1:9092",
+    show_default=True,
     envvar="PENSTOCK_BROKERS",
+    show_envvar=True,
     metavar="HOST:PORT,...",
     help="Brokers to connect to first.",
 )

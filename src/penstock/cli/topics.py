@@ -5,39 +5,63 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from penstock.cli.errors import UserError
-from penstock.cli.output import FORMAT, Format, print_json, print_table, show_bytes
-from penstock.cli.session import BROKERS, Session, require_topics, run
+from penstock.cli.output import Format, format_option, print_json, print_table, show_bytes
+from penstock.cli.session import Session, brokers_option, require_topics, run
 from penstock.cli.up import parse_pairs
 
 if TYPE_CHECKING:
     from penstock.client.metadata import TopicInfo
 
-app = typer.Typer(help="Create, inspect and change topics.", no_args_is_help=True)
+names_argument = click.argument("names", nargs=-1, required=True, help="Topic names.")
+name_argument = click.argument("name", help="The topic.")
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 
-NAMES = typer.Argument(..., metavar="NAME...", help="Topic names.")
-YES = typer.Option(False, "-y", "--yes", help="Do not ask for confirmation.")
+
+@click.group("topic", no_args_is_help=True)
+def topic() -> None:
+    """Create, inspect and change topics."""
 
 
-@app.command("create")
+@topic.command("create")
+@names_argument
+@click.option(
+    "-p",
+    "--partitions",
+    type=int,
+    default=-1,
+    metavar="N",
+    help="How many [the broker's default].",
+)
+@click.option(
+    "-r",
+    "--replication-factor",
+    type=int,
+    default=-1,
+    metavar="N",
+    help="Copies of each record [the broker's default].",
+)
+@click.option(
+    "-c",
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A topic config; repeatable.",
+)
+@click.option("--if-not-exists", is_flag=True, help="No error when it is there already.")
+@click.option("--dry-run", is_flag=True, help="Only check that it would work.")
+@brokers_option
 def create(
-    names: list[str] = NAMES,
-    partitions: int = typer.Option(
-        -1, "-p", "--partitions", metavar="N", help="How many; the broker's default if left out."
-    ),
-    replication: int = typer.Option(
-        -1, "-r", "--replication-factor", metavar="N", help="Copies; the broker's default."
-    ),
-    configs: list[str] = typer.Option(
-        [], "-c", "--config", metavar="NAME=VALUE", help="A topic config; repeatable."
-    ),
-    if_not_exists: bool = typer.Option(
-        False, "--if-not-exists", help="No error when it is there already."
-    ),
-    dry_run: bool = typer.Option(False, "--dry-run", help="Only check that it would work."),
-    brokers: str = BROKERS,
+    names: tuple[str, ...],
+    partitions: int,
+    replication_factor: int,
+    configs: tuple[str, ...],
+    if_not_exists: bool,
+    dry_run: bool,
+    brokers: str,
 ) -> None:
     """Create topics."""
     pairs = parse_pairs(configs, "-c")
@@ -50,7 +74,7 @@ def create(
         for name in names:
             try:
                 await admin.create_topic(
-                    name, partitions, replication, pairs, validate_only=dry_run
+                    name, partitions, replication_factor, pairs, validate_only=dry_run
                 )
             except Refused as refused:
                 if refused.code is ErrorCode.TOPIC_ALREADY_EXISTS and if_not_exists:
@@ -62,12 +86,11 @@ def create(
     run(brokers, work)
 
 
-@app.command("list")
-def list_topics(
-    internal: bool = typer.Option(False, "-i", "--internal", help="Internal topics too."),
-    brokers: str = BROKERS,
-    format: Format = FORMAT,
-) -> None:
+@topic.command("list")
+@click.option("-i", "--internal", is_flag=True, help="Internal topics too.")
+@brokers_option
+@format_option
+def list_topics(internal: bool, brokers: str, format: Format) -> None:
     """List topics with their partitions and copies."""
 
     async def work(session: Session) -> list[TopicInfo]:
@@ -84,8 +107,11 @@ def list_topics(
         print_table(["name", "partitions ", "replicas ", "under-replicated "], rows)
 
 
-@app.command("describe")
-def describe(names: list[str] = NAMES, brokers: str = BROKERS, format: Format = FORMAT) -> None:
+@topic.command("describe")
+@names_argument
+@brokers_option
+@format_option
+def describe(names: tuple[str, ...], brokers: str, format: Format) -> None:
     """Show partitions, offsets, sizes and changed configs of topics."""
 
     async def work(session: Session) -> list[dict[str, object]]:
@@ -172,19 +198,34 @@ def _print_description(document: dict[str, object]) -> None:
     )
 
 
-@app.command("alter")
+@topic.command("alter")
+@name_argument
+@click.option(
+    "-p", "--partitions", type=int, metavar="N", help="Raise the number of partitions to this."
+)
+@click.option(
+    "-c",
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set a config; repeatable.",
+)
+@click.option(
+    "-d",
+    "--delete-config",
+    "deletes",
+    multiple=True,
+    metavar="NAME",
+    help="Back to its default; repeatable.",
+)
+@brokers_option
 def alter(
-    name: str = typer.Argument(..., help="The topic."),
-    partitions: int | None = typer.Option(
-        None, "-p", "--partitions", metavar="N", help="Raise the number of partitions to this."
-    ),
-    configs: list[str] = typer.Option(
-        [], "-c", "--config", metavar="NAME=VALUE", help="Set a config; repeatable."
-    ),
-    deletes: list[str] = typer.Option(
-        [], "-d", "--delete-config", metavar="NAME", help="Back to its default; repeatable."
-    ),
-    brokers: str = BROKERS,
+    name: str,
+    partitions: int | None,
+    configs: tuple[str, ...],
+    deletes: tuple[str, ...],
+    brokers: str,
 ) -> None:
     """Change configs of a topic, or give it more partitions."""
     pairs = parse_pairs(configs, "-c")
@@ -208,8 +249,11 @@ def alter(
     print(f"altered topic {name}: {', '.join(changes)}")
 
 
-@app.command("delete")
-def delete(names: list[str] = NAMES, yes: bool = YES, brokers: str = BROKERS) -> None:
+@topic.command("delete")
+@names_argument
+@yes_option
+@brokers_option
+def delete(names: tuple[str, ...], yes: bool, brokers: str) -> None:
     """Delete topics with all their records."""
     _confirm(f"Delete {', '.join(names)} with all records?", yes)
 
@@ -225,18 +269,32 @@ def delete(names: list[str] = NAMES, yes: bool = YES, brokers: str = BROKERS) ->
     run(brokers, work)
 
 
-@app.command("truncate")
+@topic.command("truncate")
+@name_argument
+@click.option(
+    "--before",
+    default="end",
+    show_default=True,
+    help="Delete what lies before: end, 5, -10, @-1h, @2026-11-01.",
+)
+@click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    type=int,
+    multiple=True,
+    help="Only this partition; repeatable.",
+)
+@yes_option
+@brokers_option
+@format_option
 def truncate(
-    name: str = typer.Argument(..., help="The topic."),
-    before: str = typer.Option(
-        "end", "--before", help="Delete what lies before: end, 5, -10, @-1h, @2026-11-01."
-    ),
-    partitions: list[int] = typer.Option(
-        [], "-p", "--partition", help="Only this partition; repeatable."
-    ),
-    yes: bool = YES,
-    brokers: str = BROKERS,
-    format: Format = FORMAT,
+    name: str,
+    before: str,
+    partitions: tuple[int, ...],
+    yes: bool,
+    brokers: str,
+    format: Format,
 ) -> None:
     """Delete a topic's records up to an offset or a time, and keep the topic."""
     from penstock.base.ids import Millis
@@ -254,7 +312,7 @@ def truncate(
         from penstock.client.offsets import OffsetRange
 
         await require_topics(session, [name])
-        places = await places_of(session.cluster, name, partitions or None)
+        places = await places_of(session.cluster, name, list(partitions) or None)
         position = parse_position(before, session.clock.now_ms())
         spans = await resolve(session.cluster, places, OffsetRange(position))
         starts = await Admin(session.cluster).delete_records(
@@ -273,12 +331,12 @@ def truncate(
 def _confirm(question: str, yes: bool) -> None:
     """Asks a person; a script that got here meant it."""
     if not yes and sys.stdin.isatty():
-        typer.confirm(question, abort=True, err=True)
+        click.confirm(question, abort=True, err=True)
 
 
-def _replication(topic: TopicInfo) -> int:
-    return max((len(p.replicas) for p in topic.partitions.values()), default=0)
+def _replication(info: TopicInfo) -> int:
+    return max((len(p.replicas) for p in info.partitions.values()), default=0)
 
 
-def _under_replicated(topic: TopicInfo) -> int:
-    return sum(len(p.isr) < len(p.replicas) for p in topic.partitions.values())
+def _under_replicated(info: TopicInfo) -> int:
+    return sum(len(p.isr) < len(p.replicas) for p in info.partitions.values())

@@ -5,36 +5,42 @@ Says one line on standard output when it serves, so that scripts can wait for it
 business.
 """
 
-import typer
+from collections.abc import Sequence
+
+import click
 
 from penstock.cli.errors import UserError
 
 
+@click.command("up")
+@click.option("--data", metavar="DIR", help="Where logs and metadata live [./penstock-data].")
+@click.option(
+    "--kafka-port",
+    type=int,
+    metavar="PORT",
+    help="Kafka's protocol; 0 picks a free port [9092].",
+)
+@click.option(
+    "--http-port", type=int, metavar="PORT", help="HTTP and metrics; 0 picks a free port [8080]."
+)
+@click.option("--host", help="The address to listen on and to advertise [127.0.0.1].")
+@click.option("--node-id", type=int, metavar="N", help="This node's id in the cluster [1].")
+@click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A broker config by Kafka's name, e.g. num.partitions=6; repeatable.",
+)
+@click.option("--config", metavar="FILE", help="A TOML file with the same settings; flags win.")
 def up(
-    data: str | None = typer.Option(
-        None, "--data", metavar="DIR", help="Where logs and metadata live [./penstock-data]."
-    ),
-    kafka_port: int | None = typer.Option(
-        None, "--kafka-port", metavar="PORT", help="Kafka's protocol; 0 picks a free port [9092]."
-    ),
-    http_port: int | None = typer.Option(
-        None, "--http-port", metavar="PORT", help="HTTP and metrics; 0 picks a free port [8080]."
-    ),
-    host: str | None = typer.Option(
-        None, "--host", help="The address to listen on and to advertise [127.0.0.1]."
-    ),
-    node_id: int | None = typer.Option(
-        None, "--node-id", metavar="N", help="This node's id in the cluster [1]."
-    ),
-    sets: list[str] = typer.Option(
-        [],
-        "--set",
-        metavar="NAME=VALUE",
-        help="A broker config by Kafka's name, e.g. num.partitions=6; repeatable.",
-    ),
-    config: str | None = typer.Option(
-        None, "--config", metavar="FILE", help="A TOML file with the same settings; flags win."
-    ),
+    data: str | None,
+    kafka_port: int | None,
+    http_port: int | None,
+    host: str | None,
+    node_id: int | None,
+    sets: tuple[str, ...],
+    config: str | None,
 ) -> None:
     """Start a broker on this machine.
 
@@ -58,7 +64,7 @@ def announce(kafka: str, http: str) -> None:
     print(f"penstock ready kafka={kafka} http={http}", flush=True)
 
 
-def parse_pairs(texts: list[str], option: str) -> dict[str, str]:
+def parse_pairs(texts: Sequence[str], option: str) -> dict[str, str]:
     """`name=value` pairs of a repeatable option; the last one of a name wins."""
     pairs = {}
     for text in texts:

@@ -3,25 +3,29 @@
 The codecs are compiled from the message classes when first used; `show` prints that code.
 """
 
-import typer
+import click
 
 from penstock.cli.errors import UserError
-from penstock.cli.output import FORMAT, Format, print_json, print_table
+from penstock.cli.output import Format, format_option, print_json, print_table
 from penstock.cli.session import nearest
 
-app = typer.Typer(help="Look at the Kafka protocol as Penstock speaks it.", no_args_is_help=True)
+
+@click.group("wire", no_args_is_help=True)
+def wire() -> None:
+    """Look at the Kafka protocol as Penstock speaks it."""
 
 
-@app.command("list")
-def list_messages(format: Format = FORMAT) -> None:
+@wire.command("list")
+@format_option
+def list_messages(format: Format) -> None:
     """List the APIs with their versions."""
     from penstock.wire.messages import REQUESTS
     from penstock.wire.schema import wire_of
 
     rows = []
     for key, request in sorted(REQUESTS.items()):
-        wire = wire_of(request)
-        rows.append((key, wire.name.removesuffix("Request"), wire.versions, wire.flexible))
+        spec = wire_of(request)
+        rows.append((key, spec.name.removesuffix("Request"), spec.versions, spec.flexible))
     if format is Format.json:
         print_json(
             [
@@ -36,11 +40,10 @@ def list_messages(format: Format = FORMAT) -> None:
     )
 
 
-@app.command("show")
-def show(
-    name: str = typer.Argument(..., help="An API or message: Heartbeat, FetchRequest."),
-    version: int | None = typer.Argument(None, help="The version; the newest if left out."),
-) -> None:
+@wire.command("show")
+@click.argument("name", help="An API or message: Heartbeat, FetchRequest.")
+@click.argument("version", type=int, required=False, help="The version; the newest if left out.")
+def show(name: str, version: int | None) -> None:
     """Print the generated code that reads and writes a message."""
     from penstock.wire.codec import source
     from penstock.wire.messages import REQUESTS, RESPONSES

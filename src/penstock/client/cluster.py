@@ -35,7 +35,9 @@ T = TypeVar("T")
 # A topic that was just created may be unknown to another broker for a moment, but someone who
 # misspelt a name should not wait long for the answer.
 _UNKNOWN_TOPIC_TRIES = 4
-_METADATA_AGE_MAX_S = 300.0
+# A topic that is being created for us takes its time.
+_NEW_TOPIC_TRIES = 8
+METADATA_AGE_MAX_S = 300.0
 
 
 def parse_brokers(text: str) -> list[Address]:
@@ -188,6 +190,7 @@ class Cluster:
         timeout_ms: int | None = None,
         is_repeatable: bool = True,
         topics: Collection[str] = (),
+        unknown_topic_tries: int = _UNKNOWN_TOPIC_TRIES,
     ) -> T:
         """Calls `attempt` until it succeeds, fails for good, or time is up.
 
@@ -206,7 +209,7 @@ class Cluster:
                     raise
                 unknown = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 failure: Exception = error
-                if unknown and tries + 1 >= _UNKNOWN_TOPIC_TRIES:
+                if unknown and tries + 1 >= unknown_topic_tries:
                     raise
                 is_stale = error.code in STALE_METADATA
             except (Unreachable, ConnectionLost, RequestTimeout) as error:
@@ -259,14 +262,15 @@ class Cluster:
         """A topic as last known, asked for if it is not known or the knowledge is old."""
         known = self.metadata.topics.get(name)
         age_s = asyncio.get_running_loop().time() - self.metadata.at
-        if known is not None and age_s < _METADATA_AGE_MAX_S:
+        if known is not None and age_s < METADATA_AGE_MAX_S:
             return known
 
         async def look() -> TopicInfo:
             await self.refresh((name,), auto_create=auto_create)
             return self.known_topic(name)
 
-        return await self.retrying(look)
+        tries = _NEW_TOPIC_TRIES if auto_create else _UNKNOWN_TOPIC_TRIES
+        return await self.retrying(look, unknown_topic_tries=tries)
 
     def known_topic(self, name: str) -> TopicInfo:
         """The topic in the cached metadata. Raises Refused with the broker's reason if none."""

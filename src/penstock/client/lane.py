@@ -5,8 +5,9 @@ that keep an idempotent producer exact (KIP-98, KIP-360, KIP-679):
 
 - Batches are numbered when they are first taken, and keep their number through every retry.
 - When one fails for now, those in flight behind it are awaited, then all that are left go again,
-  in order and one by one: brokers remember five batches, so nothing new may overtake. The broker answers OUT_OF_ORDER_SEQUENCE_NUMBER to the later ones meanwhile: that is
-  no verdict while an earlier batch is unresolved.
+  in order and one by one: brokers remember five batches, so nothing new may overtake. Meanwhile
+  the broker answers OUT_OF_ORDER_SEQUENCE_NUMBER to the later ones: that is no verdict while an
+  earlier batch is unresolved.
 - A batch that fails for good leaves a hole in the sequence. The lane then asks for a new
   identity and numbers from 0. A batch that the broker may have already cannot take a new number
   (it would be written twice), so it fails too.

@@ -87,8 +87,13 @@ async def resolve(
     wanted: OffsetRange,
     *,
     isolation_level: int = 0,
+    must_end: bool = False,
 ) -> dict[TopicPartition, Span]:
-    """The range in numbers for each partition, clipped to what is in the log now."""
+    """The range in numbers for each partition.
+
+    It never starts before the log does. An exact end may lie in the future, and no end means for
+    ever, unless `must_end` asks for no more than what is in the log now.
+    """
     starts = await list_offsets(
         cluster, dict.fromkeys(places, EARLIEST), isolation_level=isolation_level
     )
@@ -116,12 +121,11 @@ async def resolve(
     spans = {}
     for where in places:
         low, high = starts[where].offset, ends[where].offset
-        # An exact offset beyond the end is a wish for the future, not a mistake.
         start = max(first[where], low)
-        end = None if last is None else max(start, last[where])
-        if end is not None and wanted.end is not None and wanted.end.anchor is not Anchor.EXACT:
-            end = max(start, min(end, high))
-        spans[where] = Span(start, end)
+        end = None if last is None else last[where]
+        if must_end or (wanted.end is not None and wanted.end.anchor is not Anchor.EXACT):
+            end = high if end is None else min(end, high)
+        spans[where] = Span(start, None if end is None else max(start, end))
     return spans
 
 

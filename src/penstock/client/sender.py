@@ -14,7 +14,7 @@ from typing import Any
 from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.base.ids import TopicId
 from penstock.client.batch import Acked, Batch, Delivery, Identity
-from penstock.client.cluster import Cluster
+from penstock.client.cluster import METADATA_AGE_MAX_S, Cluster
 from penstock.client.connection import Connection
 from penstock.client.errors import (
     STALE_METADATA,
@@ -158,6 +158,8 @@ class Sender:
         self._on_room()
 
     def _step(self, now: float) -> None:
+        if self._busy and now - self._cluster.metadata.at > METADATA_AGE_MAX_S:
+            self._start("refresh", self._refresh())
         due_by_node: dict[int, list[Lane]] = {}
         next_at: float | None = None
         for lane in list(self._busy.values()):

@@ -51,6 +51,20 @@ def test_a_range_becomes_offsets(text: str) -> None:
     with_model(scenario)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("start", Span(5, 20)), ("7:100", Span(7, 20)), ("7:9", Span(7, 9)), ("50", Span(50, 50))],
+)
+def test_a_range_that_must_end_stops_at_the_end(text: str, expected: Span) -> None:
+    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
+        (log,) = broker.create("t")
+        log.start_offset, log.end_offset = 5, 20
+        wanted = parse_offsets(text, Millis(0))
+        assert (await resolve(cluster, [ONE], wanted, must_end=True))[ONE] == expected
+
+    with_model(scenario)
+
+
 def test_partitions_are_checked_before_they_are_asked_for() -> None:
     async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
         broker.create("t", 2)
