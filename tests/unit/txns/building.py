@@ -73,9 +73,7 @@ class Host:
         for key, value in decision.records:
             self.log.append((key, value))
             self.shard.apply(key, value)
-        self.waiting.append(
-            Waiting(len(self.log), decision.replies, self.shard.take_markers())
-        )
+        self.waiting.append(Waiting(len(self.log), decision.replies, self.shard.take_markers()))
         if self.commits:
             self.commit()
 
