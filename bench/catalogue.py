@@ -56,9 +56,7 @@ def _traffic() -> list[Figure]:
                 plural = "partition" if partitions == 1 else "partitions"
                 title = f"{verb} {size_name(size)}, {partitions} {plural}"
                 rows.append(Figure(f"{key}_rate", title, "msg/s", "ratio_min", 1.0))
-                rows.append(
-                    Figure(f"{key}_cpu", f"{title}: broker CPU", "s/GB", "ratio_max", 0.7)
-                )
+                rows.append(Figure(f"{key}_cpu", f"{title}: broker CPU", "s/GB", "ratio_max", 0.7))
     return rows
 
 
@@ -75,9 +73,7 @@ FIGURES = [
     ),
     Figure("latency_page_cache_p999", "the same with flush.policy=page-cache, p99.9", "ms"),
     Figure("rss_idle", "resident memory, idle", "MiB"),
-    Figure(
-        "rss_loaded", "resident memory, 100 partitions under load", "MiB", "at_most", 120
-    ),
+    Figure("rss_loaded", "resident memory, 100 partitions under load", "MiB", "at_most", 120),
     Figure("start", "start, exec to first metadata answer", "s", "at_most", 1.0),
     Figure("start_cpu", "CPU spent on starting", "s"),
     Figure("start_1000", "start with 1,000 partitions after a clean stop", "s", "at_most", 3.0),

@@ -7,7 +7,8 @@ are not charged to the other.
 
 import os
 import time
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench import load, probe, proc
@@ -31,10 +32,12 @@ class Sizes:
     def messages(self, size: int) -> int:
         return self.payload_bytes // size
 
+    def warming(self) -> "Sizes":
+        """A third of the traffic, done once per shape before anything is measured."""
+        return replace(self, payload_bytes=self.payload_bytes // 3)
 
-QUICK = Sizes(
-    payload_bytes=60_000_000, requests=6_000, latency_s=4, loaded_bytes=50_000_000
-)
+
+QUICK = Sizes(payload_bytes=60_000_000, requests=6_000, latency_s=4, loaded_bytes=50_000_000)
 
 
 def settle() -> None:
@@ -130,15 +133,15 @@ def start_many(side: Side, root: Path, sizes: Sizes) -> Figures:
 def memory(side: Side, root: Path, sizes: Sizes) -> Figures:
     """The most memory a fresh broker holds while 100 partitions are written and read."""
     peak = 0.0
-    with side.running(root) as process:
-        with topic(process.bootstrap, 50) as small, topic(process.bootstrap, 50) as large:
-            for name, size in ((small, 100), (large, 1024)):
-                count = sizes.loaded_bytes // size
-                with proc.watched(process.pid) as used:
-                    work = (process.bootstrap, name, 50, count, size)
-                    load.run("produce", *work, settings=load.PRODUCER)
-                    load.run("consume", *work)
-                peak = max(peak, used.rss_mib_max)
+    with ExitStack() as stack:
+        process = stack.enter_context(side.running(root))
+        names = [stack.enter_context(topic(process.bootstrap, 50)) for _ in range(2)]
+        for name, size in zip(names, (100, 1024), strict=True):
+            work = (process.bootstrap, name, 50, sizes.loaded_bytes // size, size)
+            with proc.watched(process.pid) as used:
+                load.run("produce", *work, settings=load.PRODUCER)
+                load.run("consume", *work)
+            peak = max(peak, used.rss_mib_max)
     return {"rss_loaded": peak}
 
 

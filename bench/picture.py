@@ -6,9 +6,9 @@ import matplotlib as mpl
 
 mpl.use("svg")
 
-from matplotlib import pyplot as plt  # noqa: E402  (the backend is chosen first)
+from matplotlib import pyplot as plt
 
-from bench.report import Results, Row, number, rows  # noqa: E402
+from bench.report import Results, Row, number, rows
 
 GOOD, BAD, PLAIN, INK = "#2f9e6e", "#d1495b", "#5b7db1", "#333333"
 RATIO_SHOWN_MAX = 3.0

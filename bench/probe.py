@@ -84,7 +84,8 @@ def partitions_served(bootstrap: str) -> dict[str, int]:
         for _ in range(fields.take("i")):
             fields.take("h"), fields.take("i")
             served[topic] += fields.take("i") >= 0
-            fields.skip_ints(), fields.skip_ints(), fields.skip_ints()
+            for _ in ("replicas", "in-sync replicas", "offline replicas"):
+                fields.skip_ints()
     return served
 
 

@@ -80,7 +80,9 @@ def number(value: float | None) -> str:
 
 def show(results: Results, console: Console) -> None:
     """The table of medians and ratios."""
-    title = f"medians of {results.rounds} round(s)" + (", quick" if results.quick else "")
+    title = f"medians of {results.rounds} round(s)" + (
+        ", quick: too short to judge by" if results.quick else ""
+    )
     table = Table(title=title)
     for column in ("figure", "unit", "Penstock", "Kafka", "ratio", "target", ""):
         left = column in ("figure", "unit", "target")

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -42,6 +43,8 @@ class Run:
 
     def __init__(self, options: argparse.Namespace, sides: list[Side], progress: Progress) -> None:
         self.sizes = QUICK if options.quick else Sizes()
+        if options.payload_mb:
+            self.sizes = replace(self.sizes, payload_bytes=options.payload_mb * 1_000_000)
         self.parts = options.only or PARTS
         self.sides = sides
         self.data = CACHE / f"data-{os.getpid()}"
@@ -113,11 +116,12 @@ class Run:
                 self.step(name, what, lambda p=process: measure(p))  # type: ignore[misc]
 
     def warm_up(self, up: dict[str, Process]) -> None:
-        """Let a JVM compile its hot paths before anything counts."""
+        """Let a JVM compile its hot paths before anything counts: a cold one flatters us."""
         for name, process in up.items():
             self.progress.update(self._bar, description=f"{name}: warming up")
             for size in SIZES:
-                measures.traffic(process, size, 1, QUICK)
+                for partitions in PARTITIONS:
+                    measures.traffic(process, size, partitions, self.sizes.warming())
 
     def measure_page_cache(self) -> None:
         """Latency without the sync; Kafka's own figure of this run is the one to compare with."""
@@ -171,7 +175,10 @@ def choose_sides(options: argparse.Namespace, console: Console) -> list[Side]:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--quick", action="store_true", help="small sizes, for a first look")
-    parser.add_argument("--rounds", type=int, default=0, help="rounds per side (default 3; quick 1)")
+    parser.add_argument(
+        "--rounds", type=int, default=0, help="rounds per side (default 3; quick 1)"
+    )
+    parser.add_argument("--payload-mb", type=int, help="payload per produce and consume")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="only these parts")
     parser.add_argument("--no-peer", action="store_true", help="measure Penstock alone")
     parser.add_argument("--no-penstock", action="store_true", help="measure Kafka alone")
@@ -190,7 +197,9 @@ def write_docs(results: report.Results) -> None:
 
 
 def main() -> int:
-    options, console = parse(), Console()
+    options = parse()
+    # A log file gets room for whole titles; a terminal says for itself how wide it is.
+    console = Console(width=None if sys.stdout.isatty() else 130)
     if options.redraw:
         write_docs(report.Results.load(options.redraw))
         return 0
@@ -209,7 +218,7 @@ def main() -> int:
     results.save(path)
     report.show(results, console)
     console.print(f"every value: {path.relative_to(ROOT)}")
-    if len(sides) == 2 and not options.quick and not options.only:
+    if len(sides) == 2 and not (options.quick or options.only or options.payload_mb):
         write_docs(results)
         console.print("wrote docs/benchmarks.md and docs/benchmarks.svg")
     return 1 if results.failures else 0

@@ -5,6 +5,7 @@ partition and remembers the offset of every acknowledged one. `check_all_present
 partitions back and holds them against those memories.
 """
 
+import itertools
 import threading
 import time
 from collections import defaultdict
@@ -130,8 +131,8 @@ def check_all_present(bootstrap: str, topic: str, writers: Iterable[Writer]) -> 
         values = read_partition(bootstrap, topic, partition, end)
         numbers: dict[str, list[int]] = defaultdict(list)
         for offset in sorted(values):
-            name, number = values[offset].decode().split()
-            numbers[name].append(int(number))
+            name, text = values[offset].decode().split()
+            numbers[name].append(int(text))
         for writer in writers:
             for offset, number in writer.acknowledged[partition].items():
                 expected = f"{writer.name} {number}".encode()
@@ -144,7 +145,7 @@ def check_all_present(bootstrap: str, topic: str, writers: Iterable[Writer]) -> 
 
 def _check_order(partition: int, writer: Writer, numbers: list[int]) -> None:
     """A writer's records are strictly ascending: none twice, none before an earlier one."""
-    for before, after in zip(numbers, numbers[1:], strict=False):
+    for before, after in itertools.pairwise(numbers):
         assert before < after, f"[{partition}] {writer.name}: {after} came after {before}"
     if not writer.errors:
         missing = set(range(writer.sent[partition])) - set(numbers)

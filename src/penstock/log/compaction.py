@@ -79,8 +79,7 @@ class Compacted:
 
 def plan(log: "Log", now_ms: int, bound: int) -> Plan | None:
     """None when there is nothing to do yet. May read index files on first use."""
-    # A flush under way may still write caches of segments that it knew of.
-    if log.flushing or log.offline is not None:
+    if log.offline is not None:
         return None
     segments = _cleanable(log, now_ms, bound)
     if not segments:
@@ -111,11 +110,10 @@ def plan(log: "Log", now_ms: int, bound: int) -> Plan | None:
 
 
 def _cleanable(log: "Log", now_ms: int, bound: int) -> list[Segment]:
-    bound = min(bound, log.synced_offset)
     lag_ms = log.config.min_compaction_lag_ms
     found = []
     for segment in log.segments.sealed:
-        if log.segments.end_of(segment, log.end_offset) > bound or segment in log.unsynced:
+        if log.segments.end_of(segment, log.end_offset) > bound or not log.is_settled(segment):
             break
         if lag_ms and now_ms - segment.summary().max_timestamp < lag_ms:
             break
@@ -286,7 +284,7 @@ def swap_in(log: "Log", compacted: Compacted, now_ms: int) -> list[Removal]:
     the work is thrown away.
     """
     replacements = compacted.replacements
-    if log.offline is not None or log.flushing or not _is_current(log, replacements):
+    if log.offline is not None or not _is_current(log, replacements):
         return [
             _removal(log, [one.new.path + store.LOG + store.CLEANED for one in replacements], 0)
         ]
@@ -327,7 +325,7 @@ def _swap_files(disk: Disk, path: str, replacements: list[Replacement]) -> list[
         old_path
         for one in replacements
         for segment in one.old
-        for old_path in set_aside(disk, segment)
+        for old_path in set_aside(disk, segment, store.REPLACED)
     ]
     disk.sync_dir(path)
     for one in replacements:

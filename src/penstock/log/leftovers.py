@@ -1,6 +1,9 @@
 """What an interrupted process left in a log directory, and what becomes of it at the next start.
 
-- `.tmp`, `.deleted`, `.cleaned`: never finished or already retired. Removed.
+- `.tmp`, `.cleaned`, `.replaced`: never finished, or replaced by compaction. Removed.
+- `.deleted`: retired by retention, which takes the oldest segments. Removed, and with it every
+  segment before it: of several renames that were not synced, any may have survived.
+- Caches without their segment: a flush wrote them when it had just been retired. Removed.
 - `.swap`: compaction had finished and synced its work, and was about to put it in place. The
   segments it replaces are removed and it takes its name, as would have happened. Doing so again
   after another interruption is harmless.
@@ -10,13 +13,21 @@ from penstock.base.ports import Disk
 from penstock.log import store
 from penstock.log.segment import Segment
 
-REMOVED = (store.TEMPORARY, store.DELETED, store.CLEANED)
+REMOVED = (store.TEMPORARY, store.DELETED, store.CLEANED, store.REPLACED)
 
 
 def tidy(disk: Disk, path: str, names: list[str]) -> list[str]:
     """The names that are left. Blocks, and is durable when something was changed."""
     swaps = [name for name in names if name.endswith(store.LOG + store.SWAP)]
     doomed = [name for name in names if name.endswith(REMOVED)]
+    retired = max(store.offsets_in(names, store.LOG + store.DELETED), default=-1)
+    for suffix in (store.LOG, *store.CACHES):
+        older = (offset for offset in store.offsets_in(names, suffix) if offset < retired)
+        doomed[:0] = [store.file_name(offset, suffix) for offset in older]
+    bases = store.offsets_in(names, store.LOG)
+    for suffix in store.CACHES:
+        orphans = [offset for offset in store.offsets_in(names, suffix) if offset not in bases]
+        doomed += [store.file_name(offset, suffix) for offset in orphans]
     if not swaps and not doomed:
         return names
     for name in doomed:
@@ -43,4 +54,5 @@ def _finish_swap(disk: Disk, path: str, name: str) -> None:
             offset = store.offset_in(other, suffix)
             if offset is not None and base_offset <= offset < max(end_offset, base_offset + 1):
                 store.remove(disk, store.join(path, other))
+    disk.sync_dir(path)  # Never are an old and a new segment with the same offsets both there.
     disk.rename(swap_path, store.join(path, final))

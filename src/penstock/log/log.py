@@ -51,6 +51,7 @@ class Appended(NamedTuple):
 class Log:
     __slots__ = (
         "_epoch",
+        "_in_flight",
         "_loaded",
         "_prepared",
         "_since_ms",
@@ -107,6 +108,7 @@ class Log:
         self.synced_offset = parts.end_offset
         self.unsynced: list[Segment] = []
         """Sealed since the last flush."""
+        self._in_flight: list[Segment] = []  # Those of the flush under way.
         self.dir_dirty = parts.dir_dirty
         self.checkpoint_bytes = parts.segments.size_bytes
         self.checkpoint_due = False
@@ -291,6 +293,13 @@ class Log:
             return True
         return self.synced_offset < self.end_offset and not self.config.page_cache
 
+    def is_settled(self, segment: Segment) -> bool:
+        """Whether no flush has anything to do with this sealed segment any more.
+
+        Then it is durable, and so is the name of the segment after it.
+        """
+        return segment not in self.unsynced and segment not in self._in_flight
+
     def begin_flush(self) -> Flush:
         """What is to be synced and written so that everything up to here is durable."""
         assert not self.flushing, "one flush at a time"
@@ -299,7 +308,7 @@ class Log:
             self.checkpoint_bytes = self.segments.size_bytes
             self.checkpoint_due = False
             self.new_snapshots = []
-            self.unsynced = []
+            self.unsynced, self._in_flight = [], self.unsynced
         self.dir_dirty = False
         self.flushing = True
         return flush
@@ -307,6 +316,7 @@ class Log:
     def mark_durable(self, flush: Flush) -> None:
         """Called on the loop when everything in `flush` is on disk."""
         self.flushing = False
+        self._in_flight = []
         if self.offline is not None:
             return
         if flush.unwritten:

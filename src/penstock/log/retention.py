@@ -4,7 +4,8 @@ A segment goes as a whole. By age, when its newest record is older than `retenti
 without timestamps goes by size only); by size, while the log without it still has
 `retention_bytes`; below the start offset, when DeleteRecords or a queue has moved past it. Never
 one that reaches above the bound the caller gives (the high watermark), never the active one: when
-that has expired it is rolled first, so the end offset stays known on disk.
+that has expired it is rolled, and goes in the pass after the flush that made its successor
+durable, so that the end offset stays known on disk.
 
 Retired segments are renamed to `.deleted` at once and unlinked later by `purge`: readers that
 located them have until then, and the unlinking of large files stays off the event loop.
@@ -58,7 +59,7 @@ def retain(log: "Log", now_ms: int, bound: int) -> list[Removal]:
     sealed = log.segments.sealed
     ends = [segment.base_offset for segment in [*sealed, log.segments.active][1:]]
     for segment, end_offset in zip(sealed, ends, strict=True):
-        if end_offset > min(bound, log.synced_offset):
+        if end_offset > bound or not log.is_settled(segment):
             break
         too_large = log.config.retention_bytes >= 0 and excess >= segment.size
         by_policy = log.config.cleanup_delete and (too_large or _is_expired(log, segment, now_ms))
@@ -79,26 +80,25 @@ def _is_expired(log: "Log", segment: Segment, now_ms: int) -> bool:
 def retire(log: "Log", doomed: list[Segment], now_ms: int) -> list[Removal]:
     """Takes the oldest segments out of the log and out of the way on disk."""
     log.segments.replace(doomed, [])
-    log.unsynced = [segment for segment in log.unsynced if segment not in doomed]
     log.changed = True
     first = log.segments[0].base_offset
     if first > log.start_offset:
         log.start_offset = first
         log.checkpoint_due = True
     log.epochs.truncate_start(log.start_offset)
-    paths = [path for segment in doomed for path in set_aside(log.disk, segment)]
+    paths = [path for segment in doomed for path in set_aside(log.disk, segment, store.DELETED)]
     return [Removal(log.path, tuple(paths), now_ms + log.config.file_delete_delay_ms)]
 
 
-def set_aside(disk: Disk, segment: Segment) -> list[str]:
+def set_aside(disk: Disk, segment: Segment, ending: str) -> list[str]:
     """Renames the files of a segment so that the next start does not take them for one."""
     segment.retired = True
     paths = []
     for suffix in (store.LOG, *store.CACHES):
         path = segment.path + suffix
         if disk.exists(path):
-            disk.rename(path, path + store.DELETED)
-            paths.append(path + store.DELETED)
+            disk.rename(path, path + ending)
+            paths.append(path + ending)
     return paths
 
 

@@ -32,6 +32,7 @@ CACHES = (INDEX, TIME_INDEX, TXN_INDEX)
 DELETED = ".deleted"
 CLEANED = ".cleaned"
 SWAP = ".swap"
+REPLACED = ".replaced"
 TEMPORARY = ".tmp"
 
 CHECKPOINT = "checkpoint"

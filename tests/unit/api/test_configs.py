@@ -405,6 +405,20 @@ def test_a_resource_twice_is_changed_not_once() -> None:
     on_node(test)
 
 
+def test_no_request_alters_more_resources_than_the_limit() -> None:
+    async def test(node: Node) -> None:
+        rows = [
+            AlterConfigsResource(resource_type=GROUP, resource_name=f"g{i}", configs=[])
+            for i in range(2001)
+        ]
+        request = AlterConfigsRequest(resources=rows, validate_only=True)
+        answer = await node.ask(alter_configs, 2, request)
+        codes = [row.error_code for row in answer.responses]
+        assert codes == [ErrorCode.NONE] * 2000 + [ErrorCode.POLICY_VIOLATION]
+
+    on_node(test)
+
+
 # ListConfigResources.
 
 

@@ -346,6 +346,30 @@ def test_a_name_can_be_used_again_at_once() -> None:
     on_node(test)
 
 
+def test_no_request_deletes_more_topics_than_the_limit() -> None:
+    async def test(node: Node) -> None:
+        await create(node, topic("last"))
+        codes = await delete(node, *(f"t{i}" for i in range(2000)), "last")
+        assert codes["last"] == ErrorCode.POLICY_VIOLATION
+        assert codes["t1999"] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert "last" in node.ctx.image.topics
+
+    on_node(test)
+
+
+def test_slow_growth_is_reported_and_stands() -> None:
+    async def test(node: Node) -> None:
+        await create(node, topic("t"))
+        node.etcd.watch_delay_s = (30.0, 30.0)
+        asked = CreatePartitionsRequest(
+            topics=[growth("t", 2)], timeout_ms=100, validate_only=False
+        )
+        answer = await node.ask(create_partitions, 3, asked)
+        assert answer.results[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+
+    on_node(test)
+
+
 def test_a_slow_deletion_is_reported_and_stands() -> None:
     async def test(node: Node) -> None:
         await create(node, topic("t"))

@@ -3,12 +3,14 @@
 import dataclasses
 import errno
 import random
+from itertools import pairwise
 
 import pytest
 
 from penstock.base.errors import Corrupt
 from penstock.log import compaction, store
 from penstock.log.config import LogConfig
+from penstock.log.flusher import sync
 from penstock.log.log import Log
 from penstock.log.retention import purge
 from penstock.sim.disk import Fault, SimDisk
@@ -17,6 +19,7 @@ from tests.unit.log.building import (
     NOW_MS,
     append,
     batch,
+    disk_of,
     flush,
     make_disk,
     marker,
@@ -276,9 +279,12 @@ def test_readers_that_found_the_old_segments_can_still_read_them() -> None:
     log = open_log(make_disk(), COMPACT)
     for _ in range(30):
         put(log, b"a", b"1" * 80)
+    log.segments[0].forget()
     span = log.locate(0, 500, log.end_offset)
     assert span is not None
+    assert span.position < 0, "the search is still to be made"
     compact(log)
+    flush(log)
     assert next(batches(memoryview(span.read())))[1].base_offset == 0
 
 
@@ -312,12 +318,16 @@ def test_a_full_disk_stops_a_compaction_and_leaves_nothing_behind(operation: str
     assert contents(log) == expected
 
 
-def test_compaction_does_not_start_while_a_flush_runs() -> None:
+def test_segments_that_a_flush_is_busy_with_are_not_compacted() -> None:
     log = open_log(make_disk(), COMPACT)
     churn(log, 60, 3)
     started = log.begin_flush()
     assert compaction.plan(log, NOW_MS, log.end_offset) is None
-    del started
+    sync(log.disk, [started])
+    log.mark_durable(started)
+    put(log, b"a", b"1")
+    log.begin_flush()
+    assert compaction.plan(log, NOW_MS, log.end_offset) is not None
 
 
 def test_where_compaction_has_been_is_remembered() -> None:
@@ -332,24 +342,58 @@ def test_where_compaction_has_been_is_remembered() -> None:
     assert open_log(disk, COMPACT, log.close()).cleaned_offset == cleaned
 
 
+def check_whole(log: Log, expected: dict[bytes | None, bytes | None]) -> None:
+    assert log.offline is None
+    assert log.end_offset == 120
+    assert contents(log) == expected
+    for segment, after in pairwise(log.segments):
+        *_, (_, last) = segment.headers()
+        assert last.next_offset == after.base_offset, "segments overlap, or leave a hole"
+    names = disk_of(log).files()
+    assert not [name for name in names if name.endswith((store.SWAP, store.CLEANED))]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_power_cut_at_any_operation_of_a_compaction_loses_no_key(seed: int) -> None:
     disk = make_disk(seed)
     log = open_log(disk, COMPACT)
-    expected = churn(log, 60, 8, seed)
+    churn(log, 60, 8, seed)
+    compact(log)  # Leaves small segments, for the next round to merge.
+    churn(log, 60, 8, seed + 100)
+    expected = contents(log)
     flush(log)
+    before = len(log.segments)
     cuts: list[SimDisk] = []
     rng = random.Random(seed)
-    disk.on_operation = lambda: cuts.extend(disk.crashed(rng) for _ in range(3))
+    disk.on_operation = lambda: cuts.extend(disk.crashed(rng) for _ in range(4))
     compact(log)
     disk.on_operation = None
+    assert len(log.segments) < before
     assert len(cuts) > 60
     for cut in cuts:
-        again = open_log(cut, COMPACT)
-        assert again.offline is None
-        assert again.end_offset == 60
-        assert contents(again) == expected
-        bases = [segment.base_offset for segment in again.segments]
-        assert offsets(read_all(again)) == sorted(set(offsets(read_all(again))))
-        assert bases == sorted(set(bases))
-        assert not [name for name in cut.files() if name.endswith((store.SWAP, store.CLEANED))]
+        check_whole(open_log(cut, COMPACT), expected)
+
+
+def test_a_swap_that_is_cut_off_again_while_it_is_finished_loses_no_key() -> None:
+    rng = random.Random(1)
+    disk = make_disk()
+    log = open_log(disk, COMPACT)
+    churn(log, 60, 8)
+    compact(log)
+    churn(log, 60, 8, 1)
+    flush(log)
+    expected = contents(log)
+    plan = compaction.plan(log, NOW_MS, log.end_offset)
+    assert plan is not None
+    done = compaction.execute(plan)
+    assert any(len(one.old) > 2 for one in done.replacements)
+    for one in done.replacements:
+        name = one.new.path + store.LOG
+        disk.rename(name + store.CLEANED, name + store.SWAP)
+    disk.sync_dir(log.path)
+    cuts: list[SimDisk] = []
+    disk.on_operation = lambda: cuts.extend(disk.crashed(rng) for _ in range(10))
+    open_log(disk, COMPACT)
+    assert len(cuts) > 50
+    for cut in cuts:
+        check_whole(open_log(cut, COMPACT), expected)

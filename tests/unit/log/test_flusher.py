@@ -131,13 +131,17 @@ def test_a_disk_too_full_for_a_checkpoint_does_not_hold_back_the_data() -> None:
         disk = make_disk()
         log = open_log(disk)
         flusher, failures = flusher_on(disk)
-        fill(log, 20)
+        fill(log, 3)
+        flusher.mark(log)
+        await flusher.drain()
+        fill(log, 17)
+        assert len(log.segments) > 2
         disk.inject(Fault("append", errno.ENOSPC, path=store.TEMPORARY, times=99))
         flusher.mark(log)
         await flusher.drain()
         assert (failures, log.durable_offset, log.offline) == ([], 20, None)
         disk.heal()
-        for seed in range(10):
+        for seed in range(20):
             assert open_log(disk.crashed(random.Random(seed))).end_offset == 20
 
     asyncio.run(story())

@@ -147,6 +147,19 @@ def test_an_offset_that_goes_back_is_a_torn_tail() -> None:
     assert again.end_offset == 2
 
 
+def test_an_older_batch_at_the_recovery_point_is_a_torn_tail() -> None:
+    disk = make_disk()
+    log = open_log(disk, LogConfig())
+    fill(log, 5)
+    log.checkpoint_due = True
+    flush(log)
+    active = log.segments.active
+    active.file.append((active.file.read(0, active.size),))
+    again = open_log(disk, LogConfig())
+    assert again.end_offset == 5
+    assert again.segments.active.size == active.size
+
+
 def test_recovered_data_is_synced_before_it_counts_as_durable() -> None:
     disk = make_disk()
     log = open_log(disk)
@@ -279,6 +292,18 @@ def test_producers_are_rebuilt_whatever_became_of_their_snapshots(lost: str) -> 
     again = open_log(disk)
     assert producer_states(again) == with_producers_again
     assert append(again, batch([b"x" * 50], producer=(0, 0, 13))).duplicate
+
+
+def test_producers_are_replayed_from_a_snapshot_inside_a_segment() -> None:
+    disk = make_disk()
+    log = open_log(disk, LogConfig())
+    with_producers(log, 40)
+    log.checkpoint_due = True
+    flush(log)
+    for at in range(40, 43):
+        append(log, batch([b"x" * 50], producer=(at % 3, 0, at // 3)))
+    again = open_log(disk, LogConfig())
+    assert producer_states(again) == producer_states(log)
 
 
 def test_a_clean_stop_without_its_snapshot_still_knows_its_producers() -> None:

@@ -55,6 +55,10 @@ def test_an_expired_active_segment_is_rolled_first_and_the_end_offset_stays() ->
     fill(log, 3)
     flush(log)
     log.retain(NOW_MS + 100 * HOUR_MS, log.end_offset)
+    assert (log.start_offset, log.end_offset) == (40, 43)
+    assert log.retain(NOW_MS + 100 * HOUR_MS, log.end_offset) == []
+    flush(log)
+    log.retain(NOW_MS + 100 * HOUR_MS, log.end_offset)
     assert (log.start_offset, log.end_offset, log.size_bytes) == (43, 43, 0)
     flush(log)
     for clean in (None, log.close()):
@@ -150,20 +154,27 @@ def test_epochs_are_cut_with_the_start_of_the_log() -> None:
     assert (log.epochs.epochs, log.epochs.starts) == ([4, 5], [3, 4])
 
 
-def test_a_power_cut_during_retention_never_loses_the_end_offset() -> None:
+@pytest.mark.parametrize("flush_first", [True, False])
+def test_a_power_cut_during_retention_never_loses_the_end_offset(flush_first: bool) -> None:
     log = aged_log()
+    fill(log, 2)
+    flush(log)
     rng = random.Random(1)
     disk = disk_of(log)
     cuts: list[SimDisk] = []
     disk.on_operation = lambda: cuts.extend(disk.crashed(rng) for _ in range(5))
-    removals = log.retain(NOW_MS + 100 * HOUR_MS, log.end_offset)
-    flush(log)
-    purge(disk, removals, 2**62)
+    for _ in range(2):
+        removals = log.retain(NOW_MS + 100 * HOUR_MS, log.end_offset)
+        if flush_first:
+            flush(log)
+        purge(disk, removals, 2**62)
+        flush(log)
+    assert log.size_bytes == 0
     assert len(cuts) > 50
     for cut in cuts:
         again = open_log(cut, BY_TIME)
-        assert (again.offline, again.end_offset) == (None, 40)
-        assert offsets(read_all(again)) == list(range(again.start_offset, 40))
+        assert (again.offline, again.end_offset) == (None, 42)
+        assert offsets(read_all(again)) == list(range(again.start_offset, 42))
 
 
 def test_retention_that_fails_leaves_a_log_that_can_be_opened() -> None:

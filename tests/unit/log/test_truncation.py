@@ -134,6 +134,35 @@ def test_a_log_goes_on_after_a_cut() -> None:
     assert read_all(again) == read_all(log)
 
 
+def test_an_index_written_before_a_cut_is_not_believed_after_it() -> None:
+    config = LogConfig(index_interval_bytes=0)
+    log = open_log(make_disk(), config)
+    fill(log, 20)
+    log.checkpoint_due = True
+    flush(log)
+    log.truncate_to(3, NOW_MS)
+    fill(log, 30, value=b"w" * 33)
+    again = open_log(disk_of(log), config)
+    for offset in range(33):
+        again.segments.active.drop_tail()
+        assert offsets(read_from(again, offset)) == list(range(offset, 33))
+
+
+def test_a_snapshot_taken_before_a_cut_is_not_believed_after_it() -> None:
+    log = open_log(make_disk(), LogConfig())
+    for at in range(10):
+        append(log, batch(producer=(1, 0, at)))
+    log.checkpoint_due = True
+    flush(log)
+    log.truncate_to(3, NOW_MS)
+    for at in range(7):
+        append(log, batch(producer=(2, 0, at)))
+    expected = log.producers.encode()
+    for clean in (None, log.close()):
+        again = open_log(disk_of(log), LogConfig(), clean)
+        assert again.producers.encode() == expected
+
+
 def test_a_cut_above_the_end_does_nothing() -> None:
     log = open_log(make_disk())
     fill(log, 3)

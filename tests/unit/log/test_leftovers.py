@@ -1,0 +1,61 @@
+"""`penstock.log.leftovers`: what an interrupted process leaves behind."""
+
+from penstock.log import leftovers, store
+from penstock.sim.disk import SimDisk
+from tests.unit.log.building import (
+    PATH,
+    disk_of,
+    fill,
+    flush,
+    make_disk,
+    offsets,
+    open_log,
+    read_all,
+)
+
+
+def touch(disk: SimDisk, name: str) -> None:
+    disk.open(f"{PATH}/{name}", create=True).append((b"anything",))
+
+
+def test_a_tidy_directory_is_not_touched() -> None:
+    log = open_log(make_disk())
+    fill(log, 20)
+    flush(log)
+    disk = disk_of(log)
+    before, names = disk.operations, disk.listdir(PATH)
+    assert leftovers.tidy(disk, PATH, names) == names
+    assert disk.operations == before
+
+
+def test_what_was_never_finished_or_already_retired_goes() -> None:
+    log = open_log(make_disk())
+    fill(log, 20)
+    flush(log)
+    disk = disk_of(log)
+    names = disk.listdir(PATH)
+    for name in (
+        "checkpoint.tmp",
+        store.file_name(0, ".log.cleaned"),
+        store.file_name(0, ".log.replaced"),
+        store.file_name(0, ".index.replaced"),
+        store.file_name(999, ".index"),
+        store.file_name(999, ".timeindex"),
+    ):
+        touch(disk, name)
+    again = open_log(disk)
+    assert disk.listdir(PATH) == names
+    assert offsets(read_all(again)) == list(range(20))
+
+
+def test_segments_before_a_retired_one_are_retired_too() -> None:
+    log = open_log(make_disk())
+    fill(log, 30)
+    flush(log)
+    disk = disk_of(log)
+    third = log.segments[2]
+    disk.rename(third.path + store.LOG, third.path + store.LOG + store.DELETED)
+    again = open_log(disk)
+    assert again.segments[0].base_offset == log.segments[3].base_offset
+    assert offsets(read_all(again)) == list(range(again.start_offset, 30))
+    assert again.start_offset == log.segments[3].base_offset
