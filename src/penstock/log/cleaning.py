@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from penstock.log.segment import AbortedTxn
+from penstock.log.caches import AbortedTxn
 from penstock.wire.markers import decode_marker
 from penstock.wire.records import (
     CONTROL,

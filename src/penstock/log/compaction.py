@@ -24,12 +24,13 @@ from penstock.base.errors import Corrupt, Refused
 from penstock.base.ports import Disk
 from penstock.log import index as indexes
 from penstock.log import replay, store
+from penstock.log.caches import AbortedTxn
 from penstock.log.cleaning import KEYS_MAX, Cleaner, OffsetMap, Transactions
 from penstock.log.config import LogConfig
 from penstock.log.index import Index
 from penstock.log.retention import Removal, set_aside
 from penstock.log.scan import scan_all
-from penstock.log.segment import RELATIVE_OFFSET_MAX, AbortedTxn, Segment
+from penstock.log.segment import RELATIVE_OFFSET_MAX, Segment
 from penstock.log.segments import Segments
 from penstock.wire.records import CONTROL, read_header
 

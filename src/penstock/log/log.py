@@ -25,12 +25,13 @@ from typing import NamedTuple
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Disk
 from penstock.log import checkpoint, reading, recovery, retention, store, truncation
+from penstock.log.caches import AbortedTxn
 from penstock.log.checkpoint import Flush
 from penstock.log.config import LogConfig
 from penstock.log.producers import Producers
 from penstock.log.recovery import CleanState, Recovered
 from penstock.log.retention import Removal
-from penstock.log.segment import RELATIVE_OFFSET_MAX, AbortedTxn, Segment
+from penstock.log.segment import RELATIVE_OFFSET_MAX, Segment
 from penstock.log.span import Span
 from penstock.wire.markers import Marker, decode_marker
 from penstock.wire.records import CONTROL, BatchHeader, stamp
@@ -338,6 +339,8 @@ class Log:
     def sync(self) -> None:
         """Makes everything durable now. Blocks; for closing and cutting, not for serving."""
         assert not self.flushing, "a flush is already running"
+        if self.synced_offset == self.end_offset and not self.unsynced and not self.dir_dirty:
+            return
         try:
             for segment in [*self.unsynced, self.segments.active]:
                 segment.file.sync()
@@ -389,25 +392,7 @@ class Log:
                 limit = segment.tail_ceiling(limit_offset)
             end = min(max(end, position + bytes_max), limit)
             return Span(segment, offset, bytes_max, limit_offset, position, end)
-        limit = segment.size
-        if offset < segment.base_offset:
-            segment = self.segments.floor(offset)
-            self.keep_loaded(segment)
-            limit = segment.size
-            if limit_offset < self.segments.end_of(segment, end_offset):
-                limit = -1
-        else:
-            segment.load()  # Here and not in a worker: this thread appends to it.
-            if limit_offset >= segment.tail_start:
-                limit = segment.tail_ceiling(limit_offset)
-            elif limit_offset != end_offset:
-                limit = -1
-        place = segment.place(offset) if limit >= 0 else None
-        if place is None:
-            return Span(segment, offset, bytes_max, limit_offset)
-        position, end = place
-        end = min(max(end, position + bytes_max), limit)
-        return Span(segment, offset, bytes_max, limit_offset, position, end)
+        return reading.search(self, offset, bytes_max, limit_offset)
 
     def keep_loaded(self, segment: Segment) -> None:
         """Lets go of the indexes of all sealed segments but those used last."""

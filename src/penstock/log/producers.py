@@ -27,7 +27,7 @@ from typing import TypeAlias
 import msgspec
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.log.segment import AbortedTxn
+from penstock.log.caches import AbortedTxn
 from penstock.wire.markers import Marker
 from penstock.wire.records import TRANSACTIONAL, BatchHeader
 

@@ -26,12 +26,13 @@ from penstock.base.errors import Corrupt
 from penstock.base.ports import Disk
 from penstock.log import epochs as epoch_file
 from penstock.log import leftovers, store
+from penstock.log.caches import Summary
 from penstock.log.config import LogConfig
 from penstock.log.epochs import Epochs
 from penstock.log.producers import Producers
 from penstock.log.replay import rebuild_epochs, rebuild_producers
 from penstock.log.scan import scan
-from penstock.log.segment import Segment, Summary
+from penstock.log.segment import Segment
 from penstock.log.segments import Segments
 from penstock.wire.records import LENGTH_OVERHEAD
 

@@ -11,9 +11,10 @@ from penstock.base.errors import Corrupt, Refused
 from penstock.base.ports import Disk
 from penstock.log import producers as snapshot_file
 from penstock.log import store
+from penstock.log.caches import AbortedTxn
 from penstock.log.epochs import Epochs
 from penstock.log.producers import Producers
-from penstock.log.segment import AbortedTxn, Segment
+from penstock.log.segment import Segment
 from penstock.log.segments import Segments
 from penstock.wire.markers import Marker, decode_marker
 from penstock.wire.records import BatchHeader, is_control

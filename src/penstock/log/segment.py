@@ -1,8 +1,8 @@
 """One segment: a file of batches exactly as on the wire, and the caches that find things in it.
 
-Owns the `.log` file and its `.index` (relative offset -> position), `.timeindex` (timestamp ->
-relative offset) and `.txnindex` (aborted transactions whose marker lies here). The caches are
-loaded on first use and rebuilt from batch headers on any doubt; the log file is the truth.
+Owns the `.log` file, its index (relative offset -> position), its time index (timestamp ->
+relative offset) and the aborted transactions whose marker lies here. The log file is the truth;
+the rest is loaded from `caches` on first use and rebuilt from batch headers on any doubt.
 
 Invariants:
 - Batches lie back to back; base offsets rise; the last batch of a sealed segment ends just below
@@ -22,14 +22,12 @@ answered without a search in the file. Only the active segment has one.
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from typing import NamedTuple
-
-import msgspec
 
 from penstock.base.errors import Corrupt, Refused
 from penstock.base.ports import Buffer, Disk, File
+from penstock.log import caches, store
 from penstock.log import index as indexes
-from penstock.log import store
+from penstock.log.caches import EMPTY, NO_TIMESTAMP, UNKNOWN, AbortedTxn, Summary
 from penstock.log.index import Index
 from penstock.wire.records import (
     BATCH_OVERHEAD,
@@ -43,38 +41,8 @@ from penstock.wire.records import (
 RELATIVE_OFFSET_MAX = 2**31 - 1
 TAIL_BATCHES_MAX = 1024
 CHUNK_BYTES = 64 * 1024
-NO_TIMESTAMP = -1
 INDEX_ENTRY_BYTES = 8
 NO_TAIL = 2**63 - 1
-
-
-class AbortedTxn(NamedTuple):
-    """A transaction that was aborted: what a read_committed consumer must skip (KIP-98)."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    last_stable_offset: int
-
-
-class Summary(NamedTuple):
-    """What the log must know of a segment without opening it."""
-
-    first_timestamp: int
-    """Of the first batch; segment.ms counts from it. NO_TIMESTAMP: of no batch yet."""
-    max_timestamp: int
-    max_timestamp_offset: int
-    """The last offset of the first batch that has `max_timestamp`."""
-    aborted_count: int
-    """UNKNOWN when the caches were lost and nobody asked yet."""
-
-
-UNKNOWN = -1
-EMPTY = Summary(NO_TIMESTAMP, NO_TIMESTAMP, -1, 0)
-
-
-_INDEX_FILE = tuple[Summary, int, int, bytes]
-"""Summary, bytes since the last index entry, the offset after the covered part, the index."""
 
 
 class Segment:
@@ -93,7 +61,6 @@ class Segment:
         "index_bytes",
         "max_timestamp",
         "max_timestamp_offset",
-        "next_offset",
         "path",
         "retired",
         "size",
@@ -113,7 +80,8 @@ class Segment:
         self.size = file.size()
         self.generation = 0
         self.retired = False
-        """Replaced or removed: the cache files of this name are no longer those of this one."""
+        """Replaced or removed: the cache files of this name are no longer those of this one. Set
+        before they change, so who finds it unset after reading them has read the right ones."""
         self._interval_bytes = interval_bytes
         self._unindexed_bytes = 0
         self.index_bytes = 0
@@ -128,8 +96,6 @@ class Segment:
         self._tail_positions: array[int] = array("q")
         self.unverified_start = 0
         self.unverified_end = self.size
-        self.next_offset = base_offset
-        """Of a twin read from the caches: where the part they cover ends."""
 
     @classmethod
     def open(cls, disk: Disk, directory: str, base_offset: int, interval_bytes: int) -> "Segment":
@@ -299,9 +265,14 @@ class Segment:
         return self if self.index is not None else self._build()
 
     def _build(self) -> "Segment":
-        twin = read_caches(self)
-        if twin is None or self.retired:
-            twin = self.blank()
+        """A twin whose indexes cover everything: the caches, and a scan of what they do not."""
+        twin = self.blank()
+        cached = caches.read(self._disk, self.path, self.size)
+        if cached is not None and not self.retired:  # In this order: see `retired`.
+            twin.believe(cached.summary)
+            twin.size = cached.covered_bytes
+            twin.index, twin.times, twin.aborted = cached.index, cached.times, cached.aborted
+            twin._unindexed_bytes = cached.unindexed_bytes
         for position, header in self.headers(twin.size):
             size = LENGTH_OVERHEAD + header.length
             last_offset = header.base_offset + header.last_offset_delta
@@ -325,31 +296,31 @@ class Segment:
         """The cache files of this segment, which ends before `next_offset`."""
         index = self.load()
         assert self.times is not None
-        body = (self.summary(), self._unindexed_bytes, next_offset, index.encode(self.size))
-        files = [
-            (self.path + store.TIME_INDEX, self.times.encode(self.size)),
-            (self.path + store.INDEX, msgspec.msgpack.encode(body)),
-        ]
-        if self.aborted:
-            body_aborted = msgspec.msgpack.encode((self.size, self.aborted))
-            files.insert(0, (self.path + store.TXN_INDEX, body_aborted))
-        return files
+        cached = caches.Cached(
+            self.summary(),
+            self._unindexed_bytes,
+            self.size,
+            next_offset,
+            index,
+            self.times,
+            self.aborted,
+        )
+        return caches.encode(self.path, cached)
 
     def load_aborted(self, offset: int) -> bool:
         """Makes known the aborted transactions that ended below `offset`; False if it cannot."""
         if self.aborted is None:
-            twin = read_caches(self)
-            if twin is None or twin.next_offset < offset:
+            cached = caches.read(self._disk, self.path, self.size)
+            if cached is None or cached.next_offset < offset:
                 return False
-            self.aborted = twin.aborted
+            self.aborted = cached.aborted
         if self.aborted is None:
             return False
         self.aborted = [txn for txn in self.aborted if txn.last_offset < offset]
         return True
 
     def remove_caches(self) -> None:
-        for suffix in store.CACHES:
-            store.remove(self._disk, self.path + suffix)
+        caches.remove(self._disk, self.path)
 
     def forget(self) -> None:
         """Drops the indexes from memory; they come back from the files when asked for."""
@@ -411,44 +382,3 @@ class Segment:
         except Refused as error:
             raise Corrupt(f"{self.path}: at {position}: {error}") from None
         return data
-
-
-def read_caches(segment: Segment) -> Segment | None:
-    """A twin that knows what the cache files say, or None on any doubt.
-
-    The twin's `size` is how far they cover the log file; the rest is for the caller to scan. Its
-    `aborted` is None when the aborted transactions cannot be told.
-    """
-    body = store.read_sealed(segment._disk, segment.path + store.INDEX)
-    times_body = store.read_sealed(segment._disk, segment.path + store.TIME_INDEX)
-    if body is None or times_body is None:
-        return None
-    try:
-        summary, unindexed, next_offset, index_body = msgspec.msgpack.decode(body, type=_INDEX_FILE)
-    except msgspec.MsgspecError:
-        return None
-    index = indexes.decode(index_body, indexes.OFFSET_KINDS)
-    times = indexes.decode(times_body, indexes.TIME_KINDS)
-    if index is None or times is None or not 0 <= index[1] == times[1] <= segment.size:
-        return None
-    twin = segment.blank()
-    twin.size = index[1]
-    twin.index, twin.times = index[0], times[0]
-    twin._unindexed_bytes = unindexed
-    twin.next_offset = next_offset
-    twin.believe(summary)
-    twin.aborted = _read_aborted(segment, summary.aborted_count, index[1])
-    return twin
-
-
-def _read_aborted(segment: Segment, count: int, covered_bytes: int) -> list[AbortedTxn] | None:
-    if count <= 0:
-        return [] if count == 0 else None
-    body = store.read_sealed(segment._disk, segment.path + store.TXN_INDEX)
-    if body is None:
-        return None
-    try:
-        covered, aborted = msgspec.msgpack.decode(body, type=tuple[int, list[AbortedTxn]])
-    except msgspec.MsgspecError:
-        return None
-    return aborted if covered == covered_bytes and len(aborted) == count else None
