@@ -1,0 +1,76 @@
+"""What the group machines are told from outside: settings, the caller, the cluster's topics.
+
+Everything here is immutable. The host builds a `GroupConfig` once, a `Caller` per request and a
+`Topics` per change of the cluster's topics.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from penstock.base.ids import NO_TOPIC_ID, TopicId
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """Kafka's group and offset settings, by their meaning."""
+
+    session_timeout_ms_min: int = 6_000
+    """group.min.session.timeout.ms: classic members may not ask for less."""
+    session_timeout_ms_max: int = 1_800_000
+    """group.max.session.timeout.ms: classic members may not ask for more."""
+    initial_rebalance_delay_ms: int = 3_000
+    """group.initial.rebalance.delay.ms: an empty classic group waits so long for more members."""
+    new_member_join_timeout_ms: int = 300_000
+    """A member that has not yet finished its first join is dropped after this long."""
+    group_size_max: int = 10_000
+    """group.max.size and group.consumer.max.size: members of one group."""
+    member_metadata_bytes_max: int = 65_536
+    """Protocol names and metadata that one classic member may bring."""
+    subscribed_topics_max: int = 10_000
+    """Topic names that one member may subscribe to."""
+    groups_max: int = 1_000_000
+    """Groups in one shard, those that only have offsets included."""
+    consumer_session_timeout_ms: int = 45_000
+    """group.consumer.session.timeout.ms."""
+    consumer_heartbeat_interval_ms: int = 5_000
+    """group.consumer.heartbeat.interval.ms."""
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    """group.consumer.assignors; the first is the default."""
+    can_upgrade: bool = True
+    """group.consumer.migration.policy is bidirectional or upgrade."""
+    can_downgrade: bool = True
+    """group.consumer.migration.policy is bidirectional or downgrade."""
+    offset_metadata_bytes_max: int = 4_096
+    """offset.metadata.max.bytes."""
+    offsets_retention_ms: int = 7 * 24 * 3_600_000
+    """offsets.retention.minutes."""
+    offsets_check_interval_ms: int = 600_000
+    """offsets.retention.check.interval.ms."""
+    producer_expiration_ms: int = 24 * 3_600_000
+    """producer.id.expiration.ms: how long a producer's last epoch is remembered."""
+
+
+class Caller(NamedTuple):
+    """Who asks, in which version, and a fresh random id in case one is needed."""
+
+    client_id: str
+    client_host: str
+    api_version: int
+    fresh_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The cluster's topics: name to (id, number of partitions), and back from the id."""
+
+    by_name: Mapping[str, tuple[TopicId, int]] = field(default_factory=dict)
+    names: Mapping[TopicId, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, view: Mapping[str, tuple[TopicId, int]]) -> "Topics":
+        return cls(view, {topic_id: name for name, (topic_id, _) in view.items()})
+
+    def id_of(self, name: str) -> TopicId:
+        found = self.by_name.get(name)
+        return NO_TOPIC_ID if found is None else found[0]

@@ -1,0 +1,90 @@
+"""The words consumers use inside the classic protocol: subscriptions and assignments.
+
+The coordinator of a classic group carries these bytes without reading them, except to learn which
+topics the group reads and to move its members into a consumer group and back. A newer version
+than we know is read as our newest: Kafka promises that versions only add at the end.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from penstock.base.errors import PeerError
+from penstock.wire.codec import reader, writer
+from penstock.wire.schema import array, bytes_, int32, string, struct
+
+CONSUMER: Final = "consumer"
+"""The protocol type of groups whose members are consumers."""
+
+VERSION_MAX: Final = 3
+
+
+@struct()
+class ProtocolTopicPartitions:
+    """Partitions of one topic, by its name."""
+
+    topic: str = string()
+    partitions: Sequence[int] = array(int32, default=())
+
+
+@struct()
+class Subscription:
+    """What a member wants to read, and what it still holds."""
+
+    topics: Sequence[str] = array(string)
+    user_data: bytes | None = bytes_(nullable=True, default=None)
+    owned_partitions: Sequence[ProtocolTopicPartitions] = array(
+        ProtocolTopicPartitions, since=1, default=()
+    )
+    generation_id: int = int32(since=2, default=-1)
+    rack_id: str | None = string(since=3, nullable=True, default=None)
+
+
+@struct()
+class Assignment:
+    """What a member is given."""
+
+    assigned_partitions: Sequence[ProtocolTopicPartitions] = array(ProtocolTopicPartitions)
+    user_data: bytes | None = bytes_(nullable=True, default=None)
+
+
+def read_subscription(data: bytes) -> tuple[int, Subscription]:
+    """Raises PeerError where the bytes are not a subscription."""
+    version, found = _read(data, reader)(Subscription)
+    return version, found
+
+
+def read_assignment(data: bytes) -> Assignment:
+    """Raises PeerError where the bytes are not an assignment. No bytes: nothing assigned."""
+    if not data:
+        return Assignment(assigned_partitions=())
+    found: Assignment = _read(data, reader)(Assignment)[1]
+    return found
+
+
+def write_subscription(subscription: Subscription, version: int = VERSION_MAX) -> bytes:
+    return _write(subscription, version)
+
+
+def write_assignment(assignment: Assignment, version: int) -> bytes:
+    return _write(assignment, version)
+
+
+def _read(data: bytes, compiled: Callable[..., Any]) -> Callable[[Any], tuple[int, Any]]:
+    if len(data) < 2:
+        raise PeerError(f"consumer protocol of {len(data)} bytes")
+    version = int.from_bytes(data[:2], "big", signed=True)
+    if version < 0:
+        raise PeerError(f"consumer protocol version {version}")
+
+    def read(shape: Any) -> tuple[int, Any]:
+        known = min(version, VERSION_MAX)
+        return known, compiled(shape, known)(memoryview(data), 2, len(data))[0]
+
+    return read
+
+
+def _write(value: Any, version: int) -> bytes:
+    parts: list[Any] = []
+    known = min(version, VERSION_MAX)
+    writer(type(value), known)(value, parts)
+    return known.to_bytes(2, "big") + b"".join(parts)

@@ -1,0 +1,195 @@
+"""All groups of one partition of the internal topic: what the host talks to.
+
+`GroupShard` owns the groups, the positions and the order of deadlines; it routes each request to
+its group, turns groups from one type to the other, and forgets those that are over. Membership
+requests are in `membership`, positions and listings in `reading`; both work on this object.
+
+Contract with the host: `handle` (or `tick`, `topics_changed`, `complete_transaction`) gives a
+Decision; the host appends its records as one batch, calls `apply` for each, and hands out the
+replies once they are committed. If the append fails, the shard is thrown away and loaded anew:
+soft state may be ahead of what is kept. `Refused` means that nothing has changed.
+"""
+
+import heapq
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.base.ids import TopicId
+from penstock.base.machine import Decision, Token
+from penstock.groups import membership, reading
+from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.commits import complete, forget
+from penstock.groups.config import Caller, GroupConfig, Topics
+from penstock.groups.consumer.group import ConsumerGroup
+from penstock.groups.expiry import Sweep, expired, expired_producers
+from penstock.groups.fencing import Group
+from penstock.groups.loading import apply_to
+from penstock.groups.offsets import Offsets
+from penstock.groups.outcome import Outcome
+from penstock.groups.records import Kind, kind_of
+from penstock.groups.regex import CompilePattern, Patterns, refuse_patterns
+
+
+class GroupShard:
+    """The machine behind one partition of `__consumer_offsets`."""
+
+    def __init__(
+        self, config: GroupConfig, compile_pattern: CompilePattern = refuse_patterns
+    ) -> None:
+        self.config = config
+        self.groups: dict[str, Group] = {}
+        self.offsets = Offsets()
+        self.topics = Topics()
+        self.patterns = Patterns(compile_pattern)
+        self.parked: dict[Token, str] = {}
+        self._sweep = Sweep(config.offsets_check_interval_ms)
+        # Deadlines by group, and a heap of them in which outdated entries are skipped.
+        self._due_at: dict[str, int] = {}
+        self._due: list[tuple[int, str]] = []
+
+    # Requests
+
+    def handle(
+        self, name: str, request: Any, token: Token, caller: Caller, now_ms: int
+    ) -> Decision:
+        """Answers the request by its Kafka name; without a reply for it, the token is parked."""
+        outcome = Outcome()
+        answer = membership.HANDLERS.get(name)
+        if answer is None:
+            outcome.reply(token, reading.HANDLERS[name](self, request, caller, outcome, now_ms))
+            return outcome.decision()
+        group_id: str = request.group_id
+        try:
+            answer(self, request, token, caller, outcome, now_ms)
+        finally:
+            self.settle(group_id)
+        answered = {waiting for waiting, _ in outcome.replies}
+        for waiting in answered:
+            self.parked.pop(waiting, None)
+        if token not in answered:
+            self.parked[token] = group_id
+        return outcome.decision()
+
+    def complete_transaction(
+        self, producer_id: int, producer_epoch: int, is_committed: bool, token: Token, now_ms: int
+    ) -> Decision:
+        """The marker of a transaction's end has come; the reply to the token is None."""
+        records = complete(self.offsets, producer_id, producer_epoch, is_committed, now_ms)
+        return Decision(tuple(records), ((token, None),))
+
+    def topics_changed(self, view: Mapping[str, tuple[TopicId, int]], now_ms: int) -> Decision:
+        """Takes note of the cluster's topics; positions in topics that are gone go too."""
+        before, self.topics = self.topics, Topics.of(view)
+        self.patterns.topics_changed(self.topics)
+        for group in self.groups.values():
+            if isinstance(group, ConsumerGroup):
+                group.is_stale = True
+        gone = {
+            name for topic_id, name in before.names.items() if self.topics.id_of(name) != topic_id
+        }
+        outcome = Outcome()
+        for group_id in sorted(self.offsets.group_ids()) if gone else ():
+            places = (
+                self.offsets.of(group_id).keys() | self.offsets.waiting.get(group_id, {}).keys()
+            )
+            for place in sorted(place for place in places if place[0] in gone):
+                outcome.records += forget(self.offsets, group_id, place)
+        return outcome.decision()
+
+    def dropped(self, token: Token) -> None:
+        """The member stays; only nobody waits for its answer any longer."""
+        group = self.groups.get(self.parked.pop(token, ""))
+        if isinstance(group, ClassicGroup):
+            group.forget(token)
+
+    # Records
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        """Makes one record part of the state; kinds that are not known are left alone."""
+        kind = kind_of(key)
+        if kind == Kind.OFFSET:
+            self.offsets.apply_offset(key, value)
+        elif kind == Kind.PENDING_OFFSET:
+            self.offsets.apply_pending(key, value)
+        elif kind == Kind.PRODUCER:
+            self.offsets.apply_producer(key, value)
+        else:
+            apply_to(self.groups, self.config, kind, key, value)
+
+    def loaded(self, now_ms: int) -> None:
+        for group_id, group in sorted(self.groups.items()):
+            group.settle(now_ms)
+            self.settle(group_id)
+        self._sweep.start(now_ms)
+
+    def durable_state(self) -> dict[str, Any]:
+        """All that replay must bring back; for comparison."""
+        groups = {
+            group_id: (group.type_name, group.durable_state())
+            for group_id, group in sorted(self.groups.items())
+            if not group.is_void
+        }
+        return {"groups": groups, "offsets": self.offsets.durable_state()}
+
+    # Time
+
+    def deadline(self) -> int | None:
+        while self._due and self._due_at.get(self._due[0][1]) != self._due[0][0]:
+            heapq.heappop(self._due)
+        ahead = [self._due[0][0]] if self._due else []
+        if self._sweep.at_ms is not None:
+            ahead.append(self._sweep.at_ms)
+        return min(ahead, default=None)
+
+    def tick(self, now_ms: int) -> Decision:
+        outcome = Outcome()
+        late = []
+        while self._due and self._due[0][0] <= now_ms:
+            at_ms, group_id = heapq.heappop(self._due)
+            if self._due_at.get(group_id) == at_ms:
+                del self._due_at[group_id]
+                late.append(group_id)
+        for group_id in late:
+            group = self.groups.get(group_id)
+            if group is not None:
+                membership.tick(self, group, outcome, now_ms)
+                self.settle(group_id)
+        if self._sweep.is_due(now_ms):
+            self._expire(outcome, now_ms)
+        for waiting, _ in outcome.replies:
+            self.parked.pop(waiting, None)
+        return outcome.decision()
+
+    def settle(self, group_id: str) -> None:
+        """After a group has moved: its deadline, or its end if nothing of it is left."""
+        group = self.groups.get(group_id)
+        if isinstance(group, ClassicGroup) and membership.is_over(group):
+            del self.groups[group_id]
+            group = None
+        at_ms = None if group is None else group.timers.floor
+        if at_ms is None:
+            self._due_at.pop(group_id, None)
+        elif self._due_at.get(group_id) != at_ms:
+            self._due_at[group_id] = at_ms
+            heapq.heappush(self._due, (at_ms, group_id))
+
+    def _expire(self, outcome: Outcome, now_ms: int) -> None:
+        known = self.groups.keys() | self.offsets.group_ids()
+        touched = {key for key, _ in outcome.records}
+        for group_id in self._sweep.next_groups(known, self.offsets, now_ms):
+            group = reading.find(self, group_id)
+            if group is None:
+                continue
+            subscribed = reading.subscribed_topics(self, group)
+            retention_ms = self.config.offsets_retention_ms
+            records, is_all = expired(
+                self.offsets, group_id, group, subscribed, retention_ms, now_ms
+            )
+            if is_all and reading.is_deletable(group):
+                records += group.tombstones()
+            # A group that this very tick has emptied is left for the next round.
+            if not touched.intersection(key for key, _ in records):
+                outcome.records += records
+        if self._sweep.is_round_over:
+            expiration_ms = self.config.producer_expiration_ms
+            outcome.records += expired_producers(self.offsets, expiration_ms, now_ms)

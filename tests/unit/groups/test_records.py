@@ -1,0 +1,44 @@
+"""Keys and values of the internal topic: the same state is always the same bytes."""
+
+from penstock.groups.records import (
+    Kind,
+    OffsetValue,
+    encode,
+    group_key,
+    kind_of,
+    member_key,
+    offset_key,
+    pending_key,
+    producer_key,
+    read_member_key,
+    read_offset,
+    read_offset_key,
+)
+
+
+def test_the_kind_is_read_from_the_keys_first_bytes() -> None:
+    keys = {
+        Kind.OFFSET: offset_key("g" * 300, "t", 5),
+        Kind.PENDING_OFFSET: pending_key(2**40, "g", "t", 5),
+        Kind.PRODUCER: producer_key(2**40),
+        Kind.CLASSIC_GROUP: group_key(Kind.CLASSIC_GROUP, "g"),
+        Kind.CONSUMER_CURRENT: member_key(Kind.CONSUMER_CURRENT, "g", "m"),
+    }
+    assert {kind: kind_of(key) for kind, key in keys.items()} == {kind: kind for kind in keys}
+
+
+def test_the_bytes_on_disk_do_not_change() -> None:
+    assert offset_key("g", "t", 1) == b"\x95\x01\x00\xa1g\xa1t\x01"
+    assert encode(OffsetValue(1, 2, "m", 3, 4)) == b"\x97\xa1o\x01\x02\xa1m\x03\x04\xff"
+    assert member_key(Kind.CLASSIC_MEMBER, "g", "m") == b"\x94\x05\x00\xa1g\xa1m"
+
+
+def test_keys_and_values_come_back() -> None:
+    assert read_offset_key(offset_key("g", "t", 7)) == (1, 0, "g", "t", 7)
+    assert read_member_key(member_key(Kind.CONSUMER_TARGET, "g", "m")) == (8, 0, "g", "m")
+    value = OffsetValue(2**50, 3, "note", 5, 6, 7)
+    assert read_offset(encode(value)) == value
+
+
+def test_a_value_with_fields_of_a_newer_broker_is_still_read() -> None:
+    assert read_offset(b"\x98\xa1o\x01\x02\xa1m\x03\x04\xff\x2a") == OffsetValue(1, 2, "m", 3, 4)
