@@ -19,7 +19,7 @@ def draw(results: Results, path: Path) -> None:
     # Without fixed ids and date, every run would change the file even with equal figures.
     mpl.rcParams.update({"svg.hashsalt": "penstock", "font.size": 9, "svg.fonttype": "none"})
     compared = [row for row in rows(results) if row.ratio is not None][::-1]
-    figure, axes = plt.subplots(figsize=(9.5, 0.29 * len(compared) + 1.2))
+    figure, axes = plt.subplots(figsize=(11, 0.29 * len(compared) + 1.2))
     for position, row in enumerate(compared):
         _draw_row(axes, position, row)
     axes.axvline(1.0, color=INK, linewidth=1)
@@ -31,16 +31,18 @@ def draw(results: Results, path: Path) -> None:
         axes.spines[side].set_visible(False)
     axes.tick_params(axis="y", length=0)
     figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    figure.savefig(path, metadata={"Date": None}, bbox_inches="tight")
     plt.close(figure)
 
 
 def _draw_row(axes: plt.Axes, position: int, row: Row) -> None:
     assert row.ratio is not None
     colour = {True: GOOD, False: BAD, None: PLAIN}[row.passes]
-    shown = min(row.ratio, RATIO_SHOWN_MAX * 0.8)
+    shown = min(row.ratio, RATIO_SHOWN_MAX)
     axes.barh(position, shown, color=colour, height=0.62)
     if row.figure.rule in ("ratio_max", "ratio_min"):
         axes.plot([row.figure.target] * 2, [position - 0.4, position + 0.4], color="black")
-    label = f" {number(row.ratio)}x  ({number(row.own)} / {number(row.peer)} {row.figure.unit})"
-    axes.text(shown, position, label, va="center", color=INK, fontsize=8)
+    label = f"{number(row.ratio)}x  ({number(row.own)} / {number(row.peer)} {row.figure.unit})"
+    # In a column of their own, where neither bars nor ticks run through the figures.
+    beside = axes.get_yaxis_transform()
+    axes.text(1.02, position, label, va="center", color=INK, fontsize=8, transform=beside)

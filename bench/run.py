@@ -10,6 +10,7 @@ keeps its JSON. Exits with 1 when a measurement failed, not when a target was mi
 import argparse
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
@@ -32,6 +33,7 @@ from tests.brokers import BrokerFailed
 ROOT = Path(__file__).parents[1]
 CACHE = ROOT / ".cache" / "bench"
 DOCS = ROOT / "docs"
+BUSY_LOAD = 0.7
 PARTS = ("start", "many", "memory", "traffic", "requests", "latency")
 FAILURES = (load.LoadFailed, ProbeFailed, BrokerFailed, OSError, subprocess.SubprocessError)
 
@@ -56,7 +58,8 @@ class Run:
         each = {"traffic": len(SIZES) * len(PARTITIONS), "latency": 1}
         steps = sum(each.get(part, 1) for part in self.parts) * len(self.sides)
         own = any(side.name == report.OWN for side in self.sides)
-        return (steps + (own and "latency" in self.parts)) * self.results.rounds
+        extra = (own and "latency" in self.parts) + ("traffic" in self.parts)
+        return (steps + extra) * self.results.rounds
 
     def step(self, side: str, what: str, measure: Measure) -> None:
         """Take one measurement of one side; a failure is kept, and the run goes on."""
@@ -72,6 +75,11 @@ class Run:
             self.results.failures.append(f"{side}, {what}: {failure}")
             self.progress.console.print(f"[red]{side}, {what}: {failure}[/red]")
         self.progress.advance(self._bar)
+
+    def measure_all(self) -> None:
+        self.measure_starts()
+        if {"traffic", "requests", "latency"} & set(self.parts):
+            self.measure_running()
 
     def measure_starts(self) -> None:
         """What needs brokers of its own."""
@@ -95,9 +103,11 @@ class Run:
             if "requests" in self.parts:
                 self.in_turns(up, "requests", lambda p: measures.requests(p, self.sizes))
             if "latency" in self.parts:
-                self.in_turns(up, "latency", lambda p: measures.latency(p, self.sizes))
+                self.measure_latency(up)
 
     def measure_traffic(self, up: dict[str, Process]) -> None:
+        for _ in range(self.results.rounds):
+            self.step("machine", "plain writes", lambda: measures.floor(self.data, self.sizes))
         for size in SIZES:
             for partitions in PARTITIONS:
 
@@ -123,21 +133,32 @@ class Run:
                 for partitions in PARTITIONS:
                     measures.traffic(process, size, partitions, self.sizes.warming())
 
-    def measure_page_cache(self) -> None:
-        """Latency without the sync; Kafka's own figure of this run is the one to compare with."""
-        if "latency" not in self.parts:
-            return
-        side = penstock({"flush.policy": "page-cache"})
-        with side.running(self.data) as process:
+    def measure_latency(self, up: dict[str, Process]) -> None:
+        """Each side in turn, and Penstock without the sync between them."""
+        with ExitStack() as stack:
+            unsynced = None
+            if report.OWN in up:
+                side = penstock({"flush.policy": "page-cache"})
+                unsynced = stack.enter_context(side.running(self.data))
             for _ in range(self.results.rounds):
-                self.step(
-                    side.name,
-                    "latency, page cache",
-                    lambda: measures.latency(process, self.sizes, "latency_page_cache"),
-                )
+                for name, process in up.items():
+                    self.step(
+                        name,
+                        "latency",
+                        lambda p=process: measures.latency(p, self.sizes),  # type: ignore[misc]
+                    )
+                if unsynced is not None:
+                    self.step(
+                        report.OWN,
+                        "latency, page cache",
+                        lambda p=unsynced: measures.latency(  # type: ignore[misc]
+                            p, self.sizes, "latency_page_cache"
+                        ),
+                    )
         for rank in ("p50", "p99", "p999"):
+            # Kafka never syncs, so its one figure stands beside both of ours.
             peers = self.results.values.get(f"latency_{rank}", {}).get(report.PEER)
-            if peers:
+            if peers and unsynced is not None:
                 self.results.values[f"latency_page_cache_{rank}"][report.PEER] = peers
 
 
@@ -150,6 +171,7 @@ def describe(sizes: Sizes) -> dict[str, str]:
         "volume": f"{sizes.payload_bytes / 1e6:,.0f} MB of payload each",
         "window": str(measures.WINDOW),
         "latency_s": str(sizes.latency_s),
+        "load_before": f"{os.getloadavg()[0]:.2f}",
     }
 
 
@@ -204,15 +226,17 @@ def main() -> int:
         write_docs(report.Results.load(options.redraw))
         return 0
     load.binary()
+    if os.getloadavg()[0] > BUSY_LOAD:
+        busy = f"the machine is busy (load {os.getloadavg()[0]:.1f})"
+        console.print(f"[yellow]{busy}: latencies will say more about it than about us[/yellow]")
     sides = choose_sides(options, console)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
         run = Run(options, sides, progress)
-        run.measure_starts()
-        if {"traffic", "requests", "latency"} & set(run.parts):
-            run.measure_running()
-            if not options.no_penstock:
-                run.measure_page_cache()
+        try:
+            run.measure_all()
+        finally:
+            shutil.rmtree(run.data, ignore_errors=True)
     results = run.results
     path = CACHE / time.strftime("%Y%m%d-%H%M%S.json")
     results.save(path)

@@ -18,6 +18,8 @@ from typing import TypeGuard
 
 from penstock.base.ports import Buffer, Slice
 
+IPPROTO_TCP = 6
+TCP_CORK = 3
 CHUNK_BYTES = 512 * 1024
 """Above the transport's high-water mark, so that it reports when the socket takes more."""
 
@@ -25,13 +27,14 @@ CHUNK_BYTES = 512 * 1024
 class Outbox:
     """A queue in front of a transport."""
 
-    __slots__ = ("_descriptor", "_parts", "_transport", "is_paused")
+    __slots__ = ("_descriptor", "_parts", "_socket", "_transport", "is_paused")
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         # TLS and simulated transports have no socket that we may write to.
         sock = transport.get_extra_info("socket")
         is_plain = sock is not None and transport.get_extra_info("sslcontext") is None
+        self._socket = sock
         self._descriptor: int = sock.fileno() if is_plain else -1
         self._parts: deque[Buffer | Slice] = deque()
         self.is_paused = False
@@ -46,6 +49,18 @@ class Outbox:
 
     def pump(self) -> None:
         """Sends until nothing is left or the socket is full. OSError, EOFError: give up."""
+        if self._descriptor < 0:
+            self._pump()
+            return
+        # Corked, a head leaves together with the file that follows it: one packet and one
+        # wake-up of the peer less for each reply.
+        self._socket.setsockopt(IPPROTO_TCP, TCP_CORK, 1)
+        try:
+            self._pump()
+        finally:
+            self._socket.setsockopt(IPPROTO_TCP, TCP_CORK, 0)
+
+    def _pump(self) -> None:
         parts = self._parts
         while parts and not self.is_paused:
             part = parts[0]
