@@ -11,16 +11,23 @@ from penstock.wire.records import batches
 from tests.sim.log_history import History, Violation, read_all
 from tests.sim.log_workload import PATH, Life, Options
 
-UNPROTECTED = (*range(8), *range(12, 16))
-"""Base offset and leader epoch in a batch: Kafka's CRC does not cover these two."""
+UNPROTECTED = range(16)
+"""Base offset, length and leader epoch of a batch: outside its CRC."""
 
 
 def flip_and_check(seed: int) -> None:
     rng = random.Random(seed)
     disk, history, clean = grow(seed)
     files = [path for path in disk.files() if path.endswith(".log") and disk.size(path)]
-    sizes = [(name, disk.size(name)) for name in files]
     path = rng.choice(files)
+    # Segments that end below the start offset are retention's to remove, whatever is in them.
+    after = [*(name for name in files[1:]), ""]
+    files = [
+        name
+        for name, following in zip(files, after, strict=True)
+        if not following or base_of(following) > clean.start_offset
+    ]
+    sizes = [(name, disk.size(name)) for name in files]
     disk.flip_bit(path, draw_bit(disk, path, rng))
     log = Log.open(disk, PATH, Options().config, EPOCH_MS, clean if seed % 2 else None)
     served: list[tuple[int, bytes]] = []
@@ -36,6 +43,10 @@ def flip_and_check(seed: int) -> None:
         assert damage.code is ErrorCode.KAFKA_STORAGE_ERROR
     if [(name, disk.size(name)) for name in files if disk.exists(name)] != sizes:
         raise Violation("lost: files were cut or removed after damage")
+
+
+def base_of(path: str) -> int:
+    return int(path.rpartition("/")[2].removesuffix(".log"))
 
 
 def grow(seed: int) -> tuple[SimDisk, History, CleanState]:
@@ -57,9 +68,9 @@ def grow(seed: int) -> tuple[SimDisk, History, CleanState]:
 
 
 def draw_bit(disk: SimDisk, path: str, rng: random.Random) -> int:
+    """Any bit, but half of the time one of those that Kafka's CRC does not cover."""
     data = memoryview(disk.open(path).read(0, disk.size(path)))
-    while True:
-        bit = rng.randrange(8 * len(data))
-        position = max(position for position, _ in batches(data) if position <= bit // 8)
-        if bit // 8 - position not in UNPROTECTED:
-            return bit
+    if rng.random() < 0.5:
+        return rng.randrange(8 * len(data))
+    position, _ = rng.choice(list(batches(data)))
+    return 8 * (position + rng.choice(UNPROTECTED)) + rng.randrange(8)

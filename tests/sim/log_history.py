@@ -73,9 +73,9 @@ class History:
             raise Violation(f"lost: an opened log is durable to {log.durable_offset} only")
         if found and log.end_offset != found[-1].last_offset + 1:
             raise Violation(f"invented: the end {log.end_offset} after {found[-1].last_offset}")
-        # Deleting records also deletes their epochs, perhaps before the records are gone.
-        if found and log.epochs.latest < found[-1].epoch and found[-1].last_offset >= start_max:
-            raise Violation(f"forgetful: epoch {found[-1].epoch} of the last batch")
+        for batch in found:
+            if log.epochs.of(batch.last_offset) != batch.epoch:
+                raise Violation(f"forgetful: epoch {batch.epoch} of the batch {batch.base_offset}")
         return found
 
     def check_served(self, served: Sequence[tuple[int, bytes]]) -> list[Written]:

@@ -52,7 +52,7 @@ class Options:
 
     cut_every_operation: bool = True
     faults: Callable[[random.Random], list[Fault]] | None = None
-    make_disk: Callable[[int], SimDisk] = SimDisk
+    make_disk: Callable[[int], SimDisk] = lambda seed: SimDisk(seed, journaled=bool(seed % 2))
     make_flusher: Callable[..., Flusher] = Flusher
     config: LogConfig = field(default_factory=lambda: CONFIG)
 
@@ -354,8 +354,8 @@ def run_seed(seed: int, options: Options | None = None) -> Tally:
         if life.log is not None:
             history.start_max = max(history.start_max, life.log.start_offset)
         end = random.Random(f"{seed}/{number}/end")
-        # Else only the process died, and the page cache is still there. Not after a failed sync:
-        # it then shows bytes that will never reach the disk, and no process can tell.
-        if end.random() < 0.6 or life.tally.faults:
+        # Else only the process died, and the page cache is still there: after a failed sync it
+        # shows bytes that will never reach the disk unless they are written again.
+        if end.random() < 0.6:
             disk.crash(end)
     return tally

@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 
-from penstock.log import checkpoint, flusher, recovery, replay, scan, store
+from penstock.log import checkpoint, flusher, recovery, replay, retention, scan, store
 from penstock.log.checkpoint import Flush
 from penstock.log.flusher import Flusher
 from penstock.log.log import Log
+from penstock.log.places import Places
 from penstock.log.producers import Producers
+from penstock.log.retention import Removal
+from penstock.log.segment import Segment
 from penstock.sim.disk import Fault, SimDisk, SimFile
 from penstock.wire.records import read_header
 from tests.sim.log_damage import flip_and_check
@@ -113,16 +116,16 @@ def test_a_recovery_that_believes_any_batch_is_found(monkeypatch: Patch) -> None
 
 def test_a_recovery_that_does_not_sync_what_it_found_is_found(monkeypatch: Patch) -> None:
     """A process that was killed left a tail in the page cache; its successor believes it."""
-    opening = False
+    opening = 0  # A count: at each operation of an opening, copies of the disk are opened, too.
     open_directory, sync = recovery.open_directory, SimFile.sync
 
     def open_lazily(*args: Any) -> recovery.Recovered:
         nonlocal opening
-        opening = True
+        opening += 1
         try:
             return open_directory(*args)
         finally:
-            opening = False
+            opening -= 1
 
     def sync_unless_opening(file: SimFile) -> None:
         if not (opening and file.path.endswith(".log")):
@@ -151,6 +154,39 @@ def test_a_recovery_that_cuts_below_the_recovery_point_is_found(monkeypatch: Pat
 
     monkeypatch.setattr(recovery, "_recovery_point", from_the_start)
     find(flip_and_check, "lost")
+
+
+def test_offsets_and_epochs_that_are_not_checked_are_found(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Places, "admits", lambda self, header, next_offset: True)
+    monkeypatch.setattr(Segment, "check_place", lambda self, header, position, next_offset: None)
+    find(flip_and_check, "changed", "invented", "disordered", "lost")
+
+
+def test_a_recovery_that_believes_the_page_cache_is_found(monkeypatch: Patch) -> None:
+    """It only syncs what it found, and a sync of pages that look clean does nothing."""
+
+    def faults(rng: random.Random) -> list[Fault]:
+        return [Fault("sync", errno.EIO, path=".log", skip=rng.randint(0, 8))]
+
+    monkeypatch.setattr(recovery, "_rewrite", lambda file, position, end: None)
+    find(lambda seed: run_seed(seed, Options(faults=faults)), "lost", "offline", "damaged")
+
+
+def test_files_that_go_before_the_start_offset_is_durable_are_found(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(Removal, "is_due", lambda self, now_ms: True)
+    options = Options(make_disk=lambda seed: SimDisk(seed, journaled=False))
+    find(lambda seed: run_seed(seed, options), "lost", "offline", "damaged", "disordered")
+
+
+def test_epochs_that_go_before_the_start_offset_is_durable_are_found(monkeypatch: Patch) -> None:
+    delete_before = retention.delete_before
+
+    def forget(log: Log, offset: int) -> None:
+        delete_before(log, offset)
+        log.epochs.truncate_start(log.start_offset)
+
+    monkeypatch.setattr(retention, "delete_before", forget)
+    find(run_seed, "forgetful")
 
 
 def test_a_reader_that_does_not_check_is_found(monkeypatch: Patch) -> None:

@@ -77,6 +77,14 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None: ...
 
+    def rewrite(self, position: int, data: Buffer) -> None:
+        """Writes bytes over the same bytes, so that the next sync really stores them.
+
+        After a failed sync of another process the page cache shows bytes that are not on disk and
+        never will be: the kernel takes them for stored. Never grows the file.
+        """
+        ...
+
     def sync(self) -> None:
         """Makes content and size durable (fdatasync). Blocks: call it through Workers."""
         ...

@@ -300,9 +300,13 @@ def _log_config(reader: _TopicReader) -> LogConfig:
     if segment_bytes is None:
         segment_bytes = reader.value("segment.bytes")
     assert isinstance(segment_bytes, int)
+    segment_ms = reader.integer("segment.ms")
+    if "compact" in policies:
+        # Only sealed segments are compacted: the lag promised must also seal them (KIP-354).
+        segment_ms = min(segment_ms, reader.integer("max.compaction.lag.ms"))
     return LogConfig(
         segment_bytes=segment_bytes,
-        segment_ms=reader.integer("segment.ms"),
+        segment_ms=segment_ms,
         index_interval_bytes=reader.integer("index.interval.bytes"),
         segment_index_bytes=reader.integer("segment.index.bytes"),
         retention_ms=reader.integer("retention.ms"),

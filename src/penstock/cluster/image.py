@@ -4,7 +4,8 @@ Owns: the immutable `Image` and how a list of changes makes the next one.
 Invariants: an image never changes; `topics` and `topics_by_id` hold the same objects; a
 partition's state is its own key if that exists and belongs to the topic's present id, else the
 state it was born with. Applying the changes of every revision in order gives the same image as
-loading the range at the last of them.
+loading the range at the last of them, because writers keep three rules: an id is never used
+again, a topic never shrinks, and a state is written only for a partition that exists.
 Leaves to others: getting the changes (`follower`), making them (`topics`, `alterations`).
 """
 

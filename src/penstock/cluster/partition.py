@@ -9,11 +9,13 @@ interest in any progress.
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId
+from penstock.log.config import LogConfig
 from penstock.log.flusher import Flusher
 from penstock.log.log import Appended, Log
 from penstock.wire.records import BatchHeader
@@ -87,10 +89,18 @@ class Partition:
     def last_stable_offset(self) -> int:
         return self.log.last_stable_offset(self.high_watermark)
 
-    def append(self, batch: memoryview, header: BatchHeader, now_ms: int) -> Appended:
+    def append(
+        self, batch: memoryview, header: BatchHeader, now_ms: int, *, transaction_version: int = 0
+    ) -> Appended:
         """Writes one checked batch. Not acknowledged before `when_committed` says so."""
         log = self.log
-        appended = log.append(batch, header, self.leader_epoch, now_ms)
+        try:
+            appended = log.append(
+                batch, header, self.leader_epoch, now_ms, transaction_version=transaction_version
+            )
+        except OSError:
+            self.advance()  # If the log went offline, those who wait for it hear of it.
+            raise
         if not appended.duplicate:
             if log.config.page_cache:
                 self.advance()
@@ -98,9 +108,19 @@ class Partition:
                 self._flusher.mark(log)
         return appended
 
+    def configure(self, config: LogConfig, rules: ProduceRules) -> None:
+        """Takes over a changed config; it holds from the next batch on."""
+        self.log.config = config
+        self.log.producers.expiration_ms = config.producer_expiration_ms
+        self.rules = rules
+
     def flush(self) -> None:
         """Has what is not yet durable (a moved start offset, say) made so."""
         self._flusher.mark(self.log)
+
+    def hold(self) -> AbstractAsyncContextManager[None]:
+        """Keeps flushes away from the log while its files are changed; see `Flusher.hold`."""
+        return self._flusher.hold(self.log)
 
     def when_committed(self, end_offset: int, waiter: Acknowledged, row: object) -> bool:
         """True if everything below `end_offset` is committed; else the waiter is told later."""
@@ -154,6 +174,13 @@ class Partition:
             waiter.committed(row, code)
         for wake in tuple(self._reads):
             wake()
+
+    def close(self, reason: str, code: ErrorCode) -> None:
+        """This partition is not served here any longer; all who wait are told `code`."""
+        self.log.fail(reason)
+        # The log and its open files go with the last reference, so there must be no circle.
+        self.log.on_durable = None
+        self.fail(code)
 
     def check_epoch(self, epoch: int) -> None:
         """Fences a client whose idea of the leader is older or newer than ours (KIP-320)."""

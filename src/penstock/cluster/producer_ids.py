@@ -25,14 +25,25 @@ class ProducerIds:
         self._claiming = asyncio.Lock()
 
     async def next(self) -> int:
-        while self._next >= self._end:
+        while (producer_id := self.take()) is None:
+            await self.stock()
+        return producer_id
+
+    def take(self) -> int | None:
+        """The next id without waiting; None when the block is used up: see `stock`."""
+        if self._next >= self._end:
+            return None
+        producer_id = self._next
+        self._next += 1
+        return producer_id
+
+    async def stock(self) -> None:
+        """Returns when there are ids to take."""
+        if self._next >= self._end:
             async with self._claiming:
                 # Whoever waited for the lock finds the block that the first one claimed.
                 if self._next >= self._end:
                     await self._claim()
-        producer_id = self._next
-        self._next += 1
-        return producer_id
 
     async def _claim(self) -> None:
         start = 0

@@ -1,4 +1,4 @@
-"""The housekeeping of a node: retention, compaction, and a look at how full the disk is.
+"""The housekeeping of a node: retention, compaction, idle producers, and how full the disk is.
 
 Deciding is cheap and happens on the loop; unlinking, reading and rewriting files happen on
 workers. One log at a time: housekeeping must not compete with what clients wait for.
@@ -6,6 +6,9 @@ workers. One log at a time: housekeeping must not compete with what clients wait
 Disk nearly full: below `disk.reserve.bytes` of free space producers are refused with
 KAFKA_STORAGE_ERROR, which clients retry; retention and the node's own small writes go on, and
 writes are taken again as soon as there is room.
+
+Whatever fails here fails for one partition or one file, is reported, and is tried again in the
+next round: housekeeping is no reason to stop a node.
 """
 
 import asyncio
@@ -17,6 +20,7 @@ from penstock.cluster.configs import BrokerConfigs
 from penstock.cluster.partition import Partition
 from penstock.cluster.partitions import Partitions
 from penstock.log import compaction, retention
+from penstock.log.compaction import Compacted
 from penstock.log.retention import Removal
 
 log = logging.getLogger("penstock.upkeep")
@@ -50,10 +54,12 @@ class Upkeep:
     async def run(self) -> None:
         """Until cancelled."""
         loop = asyncio.get_running_loop()
-        retain_at = loop.time()
-        compact_at = loop.time()
+        retain_at = compact_at = expire_at = loop.time()
         while True:
             await self._look_at_disk()
+            if loop.time() >= expire_at:
+                self._expire_producers()
+                expire_at = loop.time() + self._seconds("producer.id.expiration.check.interval.ms")
             if loop.time() >= retain_at:
                 await self._retain_all()
                 retain_at = loop.time() + self._seconds("log.retention.check.interval.ms")
@@ -62,6 +68,7 @@ class Upkeep:
                 compact_at = loop.time() + (
                     0.0 if busy else self._seconds("log.cleaner.backoff.ms")
                 )
+            await self._purge()
             await asyncio.sleep(TICK_SECONDS)
 
     def _seconds(self, name: str) -> float:
@@ -70,7 +77,7 @@ class Upkeep:
     async def _look_at_disk(self) -> None:
         try:
             free = await self._workers.run(self._disk.free_bytes, self._data_dir)
-        except OSError as error:
+        except (OSError, Refused) as error:
             log.warning("cannot tell how full the disk is: %s", error)
             return
         reserve = self._configs.integer("disk.reserve.bytes")
@@ -92,11 +99,33 @@ class Upkeep:
     async def _retain_all(self) -> None:
         now_ms = self._clock.now_ms()
         for partition in tuple(self._partitions.led()):
+            try:
+                await self._load_summaries(partition)
+            except (OSError, Corrupt, Refused) as error:
+                self._failed("retention", partition, error)
+                continue
             self.retain(partition, now_ms)
             await asyncio.sleep(0)
-        self._removals = await self._workers.run(
-            retention.purge, self._disk, self._removals, now_ms
-        )
+
+    async def _purge(self) -> None:
+        """Renames what is out of use, and unlinks what has been for long enough."""
+        now_ms = self._clock.now_ms()
+        for removal in [one for one in self._removals if one.is_due(now_ms)]:
+            try:
+                later = await self._workers.run(retention.purge, self._disk, [removal], now_ms)
+            except FileNotFoundError:
+                later = []  # The topic was deleted meanwhile, and all its files with it.
+            except (OSError, Refused) as error:
+                log.warning("old files in %s are removed later: %s", removal.log.path, error)
+                return
+            if not later:
+                self._removals.remove(removal)
+
+    async def _load_summaries(self, partition: Partition) -> None:
+        """Reads what retention and compaction ask of segments, so that they need not wait."""
+        unknown = [one for one in partition.log.segments.sealed if not one.is_summed_up]
+        if unknown:
+            await self._workers.run(retention.sum_up, unknown)
 
     def retain(self, partition: Partition, now_ms: int) -> None:
         """Takes expired segments of one partition out of use; their files go later."""
@@ -105,8 +134,8 @@ class Upkeep:
         before = partition.log.start_offset
         try:
             removals = partition.log.retain(now_ms, partition.high_watermark)
-        except (OSError, Refused) as error:
-            log.error("retention of %s-%d failed: %s", partition.topic, partition.index, error)
+        except (OSError, Corrupt, Refused) as error:
+            self._failed("retention", partition, error)
             return
         self._removals += removals
         self.segments_removed += len(removals)
@@ -114,10 +143,15 @@ class Upkeep:
             partition.truncated()
         partition.flush()
 
+    def _expire_producers(self) -> None:
+        now_ms = self._clock.now_ms()
+        for partition in self._partitions.led():
+            partition.log.producers.expire(now_ms)
+
     # -- compaction -------------------------------------------------------------------------
 
     async def _compact_all(self) -> bool:
-        """Compacts the log that needs it most; whether there was one."""
+        """Compacts every log that has earned it; whether there was one."""
         if not self._configs.flag("log.cleaner.enable"):
             return False
         now_ms = self._clock.now_ms()
@@ -129,17 +163,47 @@ class Upkeep:
             try:
                 busy |= await self.compact(partition, now_ms)
             except (OSError, Corrupt, Refused) as error:
-                log.error(
-                    "compaction of %s-%d failed: %s", partition.topic, partition.index, error
-                )
+                self._failed("compaction", partition, error)
         return busy
 
     async def compact(self, partition: Partition, now_ms: int) -> bool:
         """One compaction of one partition, if its log has earned it."""
+        await self._load_summaries(partition)
         plan = compaction.plan(partition.log, now_ms, partition.last_stable_offset)
         if plan is None:
             return False
         done = await self._workers.run(compaction.execute, plan)
-        self._removals += compaction.swap_in(partition.log, done, now_ms)
+        # Once begun it is finished, even when the node stops meanwhile: the closing of the logs
+        # waits for it (`Flusher.drain`).
+        swap = asyncio.get_running_loop().create_task(self._swap(partition, done, now_ms))
+        if not await asyncio.shield(swap):
+            return False
         self.compactions += 1
         return True
+
+    async def _swap(self, partition: Partition, done: Compacted, now_ms: int) -> bool:
+        """Puts what was compacted in place, if the log is still the one that it was."""
+        held = partition.log
+        async with partition.hold():
+            if not compaction.is_current(held, done):
+                await self._workers.run(compaction.discard, done, self._disk)
+                return False
+            try:
+                paths = await self._workers.run(
+                    compaction.move, self._disk, held.path, done, held.gaps_end
+                )
+            except OSError as error:
+                held.fail(f"compacted segments could not be put in place: {error}")
+                raise
+            if held.offline is not None:
+                return False  # Deleted meanwhile.
+            self._removals += compaction.adopt(held, done, paths, now_ms)
+            return True
+
+    def _failed(self, what: str, partition: Partition, error: Exception) -> None:
+        if isinstance(error, Corrupt):
+            self._partitions.read_failed(partition, error)
+        elif partition.log.offline is None:
+            log.error("%s of %s-%d failed: %s", what, partition.topic, partition.index, error)
+        else:
+            partition.advance()  # Those who wait for an offline log must hear of it.

@@ -34,6 +34,8 @@ class Flush:
     """Where a file was created or renamed: to be synced, too."""
     caches: list[tuple[str, bytes]] = field(default_factory=list)
     checkpoint: bytes | None = None
+    start_offset: int = 0
+    """Of the log, as the checkpoint has it."""
     obsolete: list[str] = field(default_factory=list)
     unwritten: bool = False
     """The disk was full: the files are synced, but the checkpoint is still due."""
@@ -65,6 +67,7 @@ def _add_checkpoint(log: "Log", flush: Flush) -> None:
     for segment in log.unsynced:
         end_offset = log.segments.end_of(segment, log.end_offset)
         flush.caches += segment.encode_caches(end_offset)
+    flush.start_offset = log.start_offset
     position = 0
     if flush.offset == log.end_offset:
         position = active.size
@@ -89,6 +92,22 @@ def prune_snapshots(log: "Log") -> list[str]:
     doomed = [offset for offset in log.snapshots if offset not in kept]
     log.snapshots = [offset for offset in log.snapshots if offset in kept]
     return [store.join(log.path, store.file_name(offset, store.SNAPSHOT)) for offset in doomed]
+
+
+def sync_log(log: "Log") -> None:
+    """Makes the log durable as it is. Blocks."""
+    assert not log.flushing, "a flush is already running"
+    if log.synced_offset == log.end_offset and not log.unsynced and not log.dir_dirty:
+        return
+    try:
+        for segment in [*log.unsynced, log.segments.active]:
+            segment.file.sync()
+        log.disk.sync_dir(log.path)
+    except OSError as error:
+        log.fail(f"sync failed: {error}")
+        raise
+    log.dir_dirty = False
+    log.synced_offset = log.durable_offset = log.end_offset
 
 
 def close_log(log: "Log") -> CleanState:

@@ -1,13 +1,15 @@
 """Compaction: rewriting sealed segments so that each key is there once.
 
-Three steps, for the owner of the log to call in turn:
+Four steps, for the owner of the log to call in turn. None blocks the loop:
 
 - `plan` on the loop: whether the log has earned it (dirty ratio, compaction lags), and which
   segments. Only sealed and synced ones below the bound the caller gives (the last stable offset).
 - `execute` in a worker: reads them, writes what `cleaning` keeps to `.cleaned` files, merging
   neighbours that fit into one segment, and syncs. The log is not touched.
-- `swap_in` on the loop: puts the new segments in place of the old ones, if those are still there.
-  Blocks for two directory syncs.
+- `move` in a worker, if `is_current` says that the old segments are still there: puts the new
+  files in place of the old ones. Meanwhile the log is held (`flusher.Flusher.hold`): no flush
+  runs, and its sealed segments stay as they are. Readers have the old files open.
+- `adopt` on the loop: puts the new segments into the log.
 
 Crash safety. `.cleaned` files are thrown away at the next start. Renamed to `.swap`, and the
 directory synced, they are the truth: the next start finishes what was begun (`leftovers`). Only
@@ -28,6 +30,7 @@ from penstock.log.caches import AbortedTxn
 from penstock.log.cleaning import KEYS_MAX, Cleaner, OffsetMap, Transactions
 from penstock.log.config import LogConfig
 from penstock.log.index import Index
+from penstock.log.places import write_gaps
 from penstock.log.retention import Removal, set_aside
 from penstock.log.scan import scan_all
 from penstock.log.segment import RELATIVE_OFFSET_MAX, Segment
@@ -72,6 +75,8 @@ class Replacement:
 class Compacted:
     replacements: list[Replacement]
     cleaned_offset: int
+    end_offset: int
+    """Of the last segment that is replaced."""
     bytes_before: int
     bytes_after: int
     records_before: int
@@ -155,6 +160,7 @@ def execute(plan: Plan) -> Compacted:
     return Compacted(
         done,
         newest.end_offset,
+        plan.everything.end_of(cleaned[-1], plan.end_offset) if cleaned else 0,
         sum(segment.size for segment in cleaned),
         sum(replacement.new.size for replacement in done),
         cleaner.records_seen,
@@ -278,42 +284,41 @@ def _discard(disk: Disk, segment: Segment) -> None:
     store.remove(disk, segment.path + store.LOG + store.CLEANED)
 
 
-def swap_in(log: "Log", compacted: Compacted, now_ms: int) -> list[Removal]:
-    """Puts the new segments in place; the old files are for `retention.purge`.
+def is_current(log: "Log", compacted: Compacted) -> bool:
+    """Whether the log still has the segments that were compacted, uncut."""
+    held = list(log.segments)
+    return log.offline is None and all(
+        segment in held and segment.generation == generation
+        for one in compacted.replacements
+        for segment, generation in zip(one.old, one.generations, strict=True)
+    )
 
-    When the log was cut or has lost some of the old segments meanwhile, nothing is changed and
-    the work is thrown away.
+
+def discard(compacted: Compacted, disk: Disk) -> None:
+    """Throws the work away. Blocks: call it through Workers."""
+    for one in compacted.replacements:
+        _discard(disk, one.new)
+
+
+def move(disk: Disk, path: str, compacted: Compacted, gaps_end: int) -> list[str]:
+    """Puts the new files in place; the paths of the old ones. Blocks: call it through Workers.
+
+    After an OSError the log must go offline: which files it has is for the next start to tell.
     """
-    replacements = compacted.replacements
-    if log.offline is not None or not _is_current(log, replacements):
-        return [
-            _removal(log, [one.new.path + store.LOG + store.CLEANED for one in replacements], 0)
-        ]
-    try:
-        paths = _swap_files(log.disk, log.path, replacements)
-    except OSError as error:
-        log.fail(f"compacted segments could not be put in place: {error}")
-        raise
-    for one in replacements:
+    write_gaps(disk, path, max(gaps_end, compacted.end_offset))
+    return _swap_files(disk, path, compacted.replacements)
+
+
+def adopt(log: "Log", compacted: Compacted, paths: list[str], now_ms: int) -> list[Removal]:
+    """Puts the new segments into the log; the old files are for `retention.purge`."""
+    for one in compacted.replacements:
         log.segments.replace(one.old, [one.new])
         log.unsynced.append(one.new)  # So that the next flush writes its caches.
         log.keep_loaded(one.new)
     log.cleaned_offset = compacted.cleaned_offset
+    log.gaps_end = max(log.gaps_end, compacted.end_offset)
     log.dir_dirty = log.changed = True
-    return [_removal(log, paths, now_ms + log.config.file_delete_delay_ms)]
-
-
-def _removal(log: "Log", paths: list[str], due_ms: int) -> Removal:
-    return Removal(log.path, tuple(paths), due_ms)
-
-
-def _is_current(log: "Log", replacements: list[Replacement]) -> bool:
-    held = list(log.segments)
-    return all(
-        segment in held and segment.generation == generation
-        for one in replacements
-        for segment, generation in zip(one.old, one.generations, strict=True)
-    )
+    return [Removal(log, now_ms + log.config.file_delete_delay_ms, [], paths=paths)]
 
 
 def _swap_files(disk: Disk, path: str, replacements: list[Replacement]) -> list[str]:

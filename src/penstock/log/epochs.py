@@ -77,6 +77,11 @@ class Epochs:
         self.starts[0] = start_offset
         return True
 
+    def copy(self) -> "Epochs":
+        twin = Epochs()
+        twin.epochs, twin.starts = self.epochs.copy(), self.starts.copy()
+        return twin
+
     def encode(self) -> bytes:
         return msgspec.json.encode(list(zip(self.epochs, self.starts, strict=True)))
 

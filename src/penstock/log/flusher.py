@@ -12,6 +12,9 @@ Caches and checkpoints are written after the sync: a checkpoint never promises w
 A failed sync is never repeated: the kernel has dropped the pages and a second sync would succeed
 without them. Every log of that flush goes offline, unacknowledged, and `fail` is called.
 
+`hold` keeps flushes away from one log while something else changes its files in a worker; what is
+appended meanwhile is written, and acknowledged when it is over.
+
 The worker touches the files handed to it and nothing else of a log. A topic may be deleted
 meanwhile: its logs are taken offline first, and a directory that is gone then is no failure.
 """
@@ -19,7 +22,8 @@ meanwhile: its logs are taken offline first, and a directory that is gone then i
 import asyncio
 import errno
 import posixpath
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from penstock.base.ports import Disk, Workers
 from penstock.log import store
@@ -35,6 +39,7 @@ class Flusher:
         self._workers = workers
         self._fail = fail
         self._dirty: list[Log] = []
+        self._held: list[Log] = []
         self._task: asyncio.Task[None] | None = None
         self._round: asyncio.Future[None] | None = None  # Ends with the flush under way.
         self.flushes = 0
@@ -42,7 +47,7 @@ class Flusher:
 
     def mark(self, log: Log) -> None:
         """Notes that `log` has something to sync. Cheap when that is already known."""
-        if log.marked or not log.is_dirty:
+        if log.marked or log.held or not log.is_dirty:
             return
         log.marked = True
         self._dirty.append(log)
@@ -56,24 +61,50 @@ class Flusher:
 
     async def drain(self) -> None:
         """Returns when everything marked so far, and meanwhile, has been synced."""
-        while self._task is not None:
-            await asyncio.shield(self._task)
+        while self._task is not None or self._held:
+            if self._task is not None:
+                await asyncio.shield(self._task)
+            else:
+                await self._next_round()
 
     async def settle(self, log: Log) -> None:
         """Returns when no flush of `log` is running or due, whatever others still have to do."""
-        while log.flushing or log.marked:
-            if self._round is None:
-                self._round = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._round)
+        while log.flushing or log.marked or log.held:
+            await self._next_round()
+
+    @asynccontextmanager
+    async def hold(self, log: Log) -> AsyncIterator[None]:
+        """No flush of `log` is running inside, nor begins."""
+        assert not log.held, "one at a time"
+        log.held = True
+        self._held.append(log)
+        try:
+            while log.flushing:
+                await self._next_round()
+            yield
+        finally:
+            log.held = False
+            self._held.remove(log)
+            self.mark(log)
+            if self._task is None:
+                self._end_round()
+
+    async def _next_round(self) -> None:
+        if self._round is None:
+            self._round = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._round)
+
+    def _end_round(self) -> None:
+        done, self._round = self._round, None
+        if done is not None:
+            done.set_result(None)
 
     async def _run(self) -> None:
         try:
             while self._dirty:
                 dirty, self._dirty = self._dirty, []
                 await self._flush(dirty)
-                done, self._round = self._round, None
-                if done is not None:
-                    done.set_result(None)
+                self._end_round()
         finally:
             self._task = None
 
@@ -81,7 +112,7 @@ class Flusher:
         flushes = []
         for log in dirty:
             log.marked = False
-            if log.offline is None:
+            if log.offline is None and not log.held:
                 flushes.append(log.begin_flush())
         try:
             await self._workers.run(sync, self._disk, flushes)

@@ -38,8 +38,12 @@ class Index:
 
     def floor(self, key: int) -> int:
         """The value of the last entry at or below `key`; 0, the segment's start, before any."""
+        return self.entry(key)[1]
+
+    def entry(self, key: int) -> tuple[int, int]:
+        """The last entry at or below `key`; zeros before any."""
         at = bisect_right(self.keys, key)
-        return self.values[at - 1] if at else 0
+        return (self.keys[at - 1], self.values[at - 1]) if at else (0, 0)
 
     def truncate_values(self, value: int) -> None:
         """Drops the entries whose value is at or above `value`."""

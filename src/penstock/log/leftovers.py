@@ -1,8 +1,7 @@
 """What an interrupted process left in a log directory, and what becomes of it at the next start.
 
 - `.tmp`, `.cleaned`, `.replaced`: never finished, or replaced by compaction. Removed.
-- `.deleted`: retired by retention, which takes the oldest segments. Removed, and with it every
-  segment before it: of several renames that were not synced, any may have survived.
+- `.deleted`: retired by retention. Removed. (`recovery` sees to those not yet renamed.)
 - Caches without their segment: a flush wrote them when it had just been retired. Removed.
 - `.swap`: compaction had finished and synced its work, and was about to put it in place. The
   segments it replaces are removed and it takes its name, as would have happened. Doing so again
@@ -20,10 +19,6 @@ def tidy(disk: Disk, path: str, names: list[str]) -> list[str]:
     """The names that are left. Blocks, and is durable when something was changed."""
     swaps = [name for name in names if name.endswith(store.LOG + store.SWAP)]
     doomed = [name for name in names if name.endswith(REMOVED)]
-    retired = max(store.offsets_in(names, store.LOG + store.DELETED), default=-1)
-    for suffix in (store.LOG, *store.CACHES):
-        older = (offset for offset in store.offsets_in(names, suffix) if offset < retired)
-        doomed[:0] = [store.file_name(offset, suffix) for offset in older]
     bases = store.offsets_in(names, store.LOG)
     for suffix in store.CACHES:
         orphans = [offset for offset in store.offsets_in(names, suffix) if offset not in bases]

@@ -28,7 +28,7 @@ from penstock.log import checkpoint, reading, recovery, retention, store, trunca
 from penstock.log.caches import AbortedTxn
 from penstock.log.checkpoint import Flush
 from penstock.log.config import LogConfig
-from penstock.log.producers import Producers
+from penstock.log.producers import Guard, Producers
 from penstock.log.recovery import CleanState, Recovered
 from penstock.log.retention import Removal
 from penstock.log.segment import RELATIVE_OFFSET_MAX, Segment
@@ -36,10 +36,17 @@ from penstock.log.span import Span
 from penstock.wire.markers import Marker, decode_marker
 from penstock.wire.records import CONTROL, BatchHeader, stamp
 
-__all__ = ["AbortedTxn", "Appended", "CleanState", "Flush", "Log", "LogConfig", "Removal", "Span"]
-
-SEGMENTS_LOADED_MAX = 4
-"""Sealed segments whose index stays in memory, per log."""
+__all__ = [
+    "AbortedTxn",
+    "Appended",
+    "CleanState",
+    "Flush",
+    "Guard",
+    "Log",
+    "LogConfig",
+    "Removal",
+    "Span",
+]
 
 
 class Appended(NamedTuple):
@@ -64,9 +71,12 @@ class Log:
         "dir_dirty",
         "disk",
         "durable_offset",
+        "durable_start",
         "end_offset",
         "epochs",
         "flushing",
+        "gaps_end",
+        "held",
         "marked",
         "new_snapshots",
         "offline",
@@ -86,10 +96,15 @@ class Log:
         self.config = config
         self.segments = parts.segments
         self.start_offset = parts.start_offset
+        self.durable_start = parts.start_offset
+        """The start offset that a power cut would leave. Until it has moved, neither segments nor
+        leader epochs below a higher `start_offset` go."""
         self.end_offset = parts.end_offset
         self.durable_offset = parts.end_offset
         self.cleaned_offset = parts.cleaned_offset
         """Up to where compaction has been."""
+        self.gaps_end = parts.gaps_end
+        """Below this offset batches may have gaps between them; see `places`."""
         self.epochs = parts.epochs
         self.producers = parts.producers
         self.offline = parts.offline
@@ -106,6 +121,8 @@ class Log:
         # What there is to flush, checkpoint and write at the close.
         self.marked = False
         self.flushing = False
+        self.held = False
+        """No flush may begin: see `Flusher.hold`."""
         self.synced_offset = parts.end_offset
         self.unsynced: list[Segment] = []
         """Sealed since the last flush."""
@@ -134,8 +151,12 @@ class Log:
         now_ms: int,
         *,
         transaction_version: int = 0,
+        guard: Guard | None = None,
     ) -> Appended:
-        """Appends one checked batch as the leader. The batch is stamped in place."""
+        """Appends one checked batch as the leader. The batch is stamped in place.
+
+        `guard`: what `transaction_guard` gave before the transaction was verified.
+        """
         base_offset = self.end_offset
         if header.producer_id < 0:
             stamp(batch, base_offset, leader_epoch)
@@ -155,6 +176,8 @@ class Log:
             if repeated is not None:
                 _, _, first_offset, last_offset, _ = repeated
                 return Appended(first_offset, last_offset, True)
+            if guard is not None:
+                self.producers.check_guard(header, guard)
             stamp(batch, base_offset, leader_epoch)
             self._write(batch, header, base_offset, leader_epoch, now_ms)
             self.producers.apply(header, base_offset)
@@ -304,6 +327,7 @@ class Log:
     def begin_flush(self) -> Flush:
         """What is to be synced and written so that everything up to here is durable."""
         assert not self.flushing, "one flush at a time"
+        assert not self.held, "somebody else is changing the files"
         flush = checkpoint.plan_flush(self)
         if flush.checkpoint is not None:
             self.checkpoint_bytes = self.segments.size_bytes
@@ -322,6 +346,9 @@ class Log:
             return
         if flush.unwritten:
             self.checkpoint_due = True
+        elif flush.checkpoint is not None:
+            self.durable_start = flush.start_offset
+            self.epochs.truncate_start(flush.start_offset)
         if flush.offset > self.synced_offset:
             self.synced_offset = flush.offset
         if flush.offset > self.durable_offset:
@@ -338,18 +365,7 @@ class Log:
 
     def sync(self) -> None:
         """Makes everything durable now. Blocks; for closing and cutting, not for serving."""
-        assert not self.flushing, "a flush is already running"
-        if self.synced_offset == self.end_offset and not self.unsynced and not self.dir_dirty:
-            return
-        try:
-            for segment in [*self.unsynced, self.segments.active]:
-                segment.file.sync()
-            self.disk.sync_dir(self.path)
-        except OSError as error:
-            self.fail(f"sync failed: {error}")
-            raise
-        self.dir_dirty = False
-        self.synced_offset = self.durable_offset = self.end_offset
+        checkpoint.sync_log(self)
 
     def fail(self, reason: str) -> None:
         """Takes the log offline for good."""
@@ -396,18 +412,7 @@ class Log:
 
     def keep_loaded(self, segment: Segment) -> None:
         """Lets go of the indexes of all sealed segments but those used last."""
-        loaded = self._loaded
-        if loaded and loaded[-1] is segment:
-            return
-        if segment in loaded:
-            loaded.remove(segment)
-        loaded.append(segment)
-        excess = len(loaded) - SEGMENTS_LOADED_MAX
-        if excess > 0:
-            # The caches of those sealed since the last flush are not on disk yet.
-            for oldest in [one for one in loaded if one not in self.unsynced][:excess]:
-                loaded.remove(oldest)
-                oldest.forget()
+        reading.keep_loaded(self._loaded, segment, self.unsynced)
 
     @property
     def size_bytes(self) -> int:
@@ -429,6 +434,10 @@ class Log:
         return reading.max_timestamp(self)
 
     # Transactions.
+
+    def transaction_guard(self, producer_id: int) -> Guard:
+        """To be taken before a transaction is verified, kept, and given to `append` (KIP-890)."""
+        return self.producers.guard(producer_id)
 
     def first_unstable_offset(self, high_watermark: int) -> int:
         """-1 when every transaction that began below the high watermark also ended below it."""
@@ -460,7 +469,7 @@ class Log:
 
     def reset(self, start_offset: int, end_offset: int, producers: Producers) -> None:
         """After a cut: what is left is durable."""
-        self.start_offset = start_offset
+        self.start_offset = self.durable_start = start_offset
         self.end_offset = self.synced_offset = self.durable_offset = end_offset
         self.cleaned_offset = min(self.cleaned_offset, end_offset)
         self.producers = producers

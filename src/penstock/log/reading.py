@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 TIMES = Column.OFFSETS | Column.TIMESTAMPS
 
+SEGMENTS_LOADED_MAX = 4
+"""Sealed segments whose index stays in memory, per log."""
+
 
 def search(log: "Log", offset: int, bytes_max: int, limit_offset: int) -> Span:
     """`Log.locate` before the tail: exact where the index is loaded and the page cache warm.
@@ -44,6 +47,21 @@ def search(log: "Log", offset: int, bytes_max: int, limit_offset: int) -> Span:
     position, end = place
     end = min(max(end, position + bytes_max), limit)
     return Span(segment, offset, bytes_max, limit_offset, position, end)
+
+
+def keep_loaded(loaded: list[Segment], segment: Segment, unsynced: list[Segment]) -> None:
+    """Notes that `segment` is used, and lets go of the indexes of those used longest ago."""
+    if loaded and loaded[-1] is segment:
+        return
+    if segment in loaded:
+        loaded.remove(segment)
+    loaded.append(segment)
+    excess = len(loaded) - SEGMENTS_LOADED_MAX
+    if excess > 0:
+        # The caches of those sealed since the last flush are not on disk yet.
+        for oldest in [one for one in loaded if one not in unsynced][:excess]:
+            loaded.remove(oldest)
+            oldest.forget()
 
 
 def offset_for_time(log: "Log", timestamp: int) -> tuple[int, int, int] | None:
@@ -76,7 +94,8 @@ def _first_at(segment: Segment, timestamp: int, start_offset: int) -> tuple[int,
     assert indexed.times is not None
     # Records before an entry of the time index are no newer than its timestamp.
     from_offset = indexed.times.floor(timestamp)
-    for position, header in segment.headers(indexed.index.floor(from_offset)):
+    relative, start = indexed.index.entry(from_offset)
+    for position, header in segment.headers(start, segment.base_offset + relative):
         if header.max_timestamp < timestamp or header.last_offset < start_offset:
             continue
         found = _first_in(segment, position, header, timestamp, start_offset)

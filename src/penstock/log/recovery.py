@@ -4,12 +4,16 @@ After a clean stop nothing is scanned: the state the node kept is compared with 
 and sizes, and believed when they agree. Otherwise (RELIABILITY 3.4):
 
 - The checkpoint says up to where everything was durable: the recovery point. From there on every
-  batch is checked: length, magic, CRC, offsets and leader epochs that do not go back. The first
-  bad one is a torn tail: the file is cut there, later segments go, and what is left is synced
-  before it counts as durable. A tail of zeros is as bad as any other.
+  batch is checked: length, magic, CRC, and its place (`places`). The first bad one is a torn tail:
+  the file is cut there, and later segments go. A tail of zeros is as bad as any other.
+- What is left of the tail is written once more, in place and with the same bytes, and synced
+  before it counts as durable. A sync alone would not do: when an earlier process had one fail, the
+  page cache shows bytes as clean that never reached the disk. A crash in the middle is harmless,
+  because whatever of these bytes is on disk is not changed by writing it again.
 - Below the recovery point nothing may be missing. What is, or cannot be read, raises Corrupt: the
   log opens offline and its files are left alone, for a peer to repair. Bodies there are checked
   when first read (`span`).
+- Segments that end at or below the checkpoint's start offset are removed: retention was about to.
 - A log without a checkpoint is young: all of it may be torn. An unreadable checkpoint is damage:
   then only the last segment may be torn.
 
@@ -23,18 +27,20 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.base.errors import Corrupt
-from penstock.base.ports import Disk
+from penstock.base.ports import Disk, File
 from penstock.log import epochs as epoch_file
 from penstock.log import leftovers, store
 from penstock.log.caches import Summary
 from penstock.log.config import LogConfig
 from penstock.log.epochs import Epochs
+from penstock.log.places import EVERYWHERE, Places, read_gaps
 from penstock.log.producers import Producers
 from penstock.log.replay import rebuild_epochs, rebuild_producers
 from penstock.log.scan import scan
 from penstock.log.segment import Segment
 from penstock.log.segments import Segments
-from penstock.wire.records import LENGTH_OVERHEAD
+
+REWRITE_BYTES = 1024 * 1024
 
 
 class SegmentState(NamedTuple):
@@ -66,6 +72,7 @@ class Recovered:
     producers: Producers
     snapshots: list[int]
     cleaned_offset: int = 0
+    gaps_end: int = 0
     dir_dirty: bool = False
     is_clean: bool = False
     offline: str | None = None
@@ -85,12 +92,42 @@ def open_directory(
         for base_offset in store.offsets_in(names, store.LOG)
     ]
     snapshots = store.offsets_in(names, store.SNAPSHOT)
-    if clean is not None and _agrees(clean, segments):
-        return _believe(disk, path, config, now_ms, clean, segments, snapshots)
+    gaps_end = read_gaps(disk, path)
     try:
-        return _recover(disk, path, config, now_ms, segments, snapshots)
+        if clean is not None:
+            _drop_retired(disk, segments, clean.start_offset)
+            if _agrees(clean, segments):
+                found = _believe(disk, path, config, clean, segments, snapshots, gaps_end)
+                found.producers.expire(now_ms)
+                return found
+        found = _recover(disk, path, config, segments, snapshots, gaps_end)
     except Corrupt as damage:
         return _quarantined(disk, path, config, segments, str(damage))
+    found.producers.expire(now_ms)
+    return found
+
+
+def _drop_retired(disk: Disk, segments: list[Segment], start_offset: int) -> None:
+    """Removes what retention took out of the log: all that ends before a durable start offset.
+
+    Of their files any may be gone already, so they are not missed. Changes `segments`.
+    """
+    while len(segments) > 1 and segments[1].base_offset <= start_offset:
+        segment = segments.pop(0)
+        segment.remove_caches()
+        segment.file.close()
+        store.remove(disk, segment.path + store.LOG)
+
+
+def _set_places(
+    segments: Sequence[Segment], epochs: Epochs | None, gaps_end: int, end_offset: int
+) -> None:
+    """Tells the segments what their batches must fit, in a log that ends at `end_offset`."""
+    # A copy, because the log's own goes on changing; unknown epochs fit everything.
+    known = Epochs() if epochs is None else epochs.copy()
+    ends = [segment.base_offset for segment in segments[1:]]
+    for segment, end in zip(segments, [*ends, end_offset], strict=True):
+        segment.places = Places(segment.base_offset >= gaps_end, known, end)
 
 
 def _agrees(clean: CleanState, segments: Sequence[Segment]) -> bool:
@@ -103,29 +140,26 @@ def _believe(
     disk: Disk,
     path: str,
     config: LogConfig,
-    now_ms: int,
     clean: CleanState,
     segments: Sequence[Segment],
     snapshots: list[int],
+    gaps_end: int,
 ) -> Recovered:
     for segment, state in zip(segments, clean.segments, strict=True):
         segment.believe(state.summary)
     held = Segments(segments)
     end_offset = clean.end_offset
-    try:
-        epochs = epoch_file.read(disk, path)
-        if epochs is None:
-            epochs = rebuild_epochs(held)
-        if clean.producers:
-            producers = rebuild_producers(
-                disk, path, held, snapshots, end_offset, end_offset, config.producer_expiration_ms
-            )
-        else:
-            producers = Producers(config.producer_expiration_ms)
-            producers.end_offset = end_offset
-    except Corrupt as damage:
-        return _quarantined(disk, path, config, segments, str(damage))
-    producers.expire(now_ms)
+    epochs = epoch_file.read(disk, path)
+    _set_places(segments, epochs, gaps_end, end_offset)
+    if epochs is None:
+        epochs = rebuild_epochs(held)
+    if clean.producers:
+        producers = rebuild_producers(
+            disk, path, held, snapshots, end_offset, end_offset, config.producer_expiration_ms
+        )
+    else:
+        producers = Producers(config.producer_expiration_ms)
+        producers.end_offset = end_offset
     epochs.truncate_start(clean.start_offset)
     return Recovered(
         held,
@@ -135,6 +169,7 @@ def _believe(
         producers,
         snapshots,
         clean.cleaned_offset,
+        gaps_end,
         is_clean=True,
     )
 
@@ -143,25 +178,26 @@ def _recover(
     disk: Disk,
     path: str,
     config: LogConfig,
-    now_ms: int,
     segments: list[Segment],
     snapshots: list[int],
+    gaps_end: int,
 ) -> Recovered:
     if not segments:
         return _fresh(disk, path, config)
     point = _recovery_point(disk, path, segments)
-    tail = _repair_tail(disk, path, segments, point)
-    end_offset = tail.end_offset
+    _drop_retired(disk, segments, point.start_offset)
+    epochs = epoch_file.read(disk, path)
+    _set_places(segments, epochs, gaps_end, EVERYWHERE)
+    end_offset = _repair_tail(disk, path, segments, point)
     held = Segments(segments)
     for offset in [offset for offset in snapshots if offset > end_offset]:
         store.remove(disk, store.join(path, store.file_name(offset, store.SNAPSHOT)))
         snapshots.remove(offset)
-    epochs = _recover_epochs(disk, path, held, tail)
+    epochs = _recover_epochs(disk, path, held, epochs, end_offset)
     newest = min(point.recovery_point, end_offset)
     producers = rebuild_producers(
         disk, path, held, snapshots, newest, end_offset, config.producer_expiration_ms
     )
-    producers.expire(now_ms)
     active = held.active
     active.load()
     start_offset = min(max(point.start_offset, held[0].base_offset), end_offset)
@@ -172,7 +208,9 @@ def _recover(
     )
     if checkpoint != point:
         store.write_checkpoint(disk, path, checkpoint)
-    return Recovered(held, start_offset, end_offset, epochs, producers, snapshots, cleaned_offset)
+    return Recovered(
+        held, start_offset, end_offset, epochs, producers, snapshots, cleaned_offset, gaps_end
+    )
 
 
 def _fresh(disk: Disk, path: str, config: LogConfig) -> Recovered:
@@ -199,38 +237,33 @@ def _recovery_point(disk: Disk, path: str, segments: Sequence[Segment]) -> store
     return checkpoint
 
 
-class Tail(NamedTuple):
-    end_offset: int
-    epochs: list[tuple[int, int]]
-    """Leader epochs seen in the scan, each with the offset of its first batch there."""
+def _repair_tail(disk: Disk, path: str, segments: list[Segment], point: store.Checkpoint) -> int:
+    """Scans from the recovery point and cuts at the first bad batch; where the log ends now.
 
-
-def _repair_tail(disk: Disk, path: str, segments: list[Segment], point: store.Checkpoint) -> Tail:
-    """Scans from the recovery point and cuts at the first bad batch. Changes `segments`.
-
-    Everything scanned is synced when this returns: until then it may be in the page cache only.
+    Changes `segments`. Everything scanned is durable when this returns, and so are the names.
     """
     at = _segment_of(segments, point)
-    position = _position_of(segments[at], point)
-    offset, epoch = point.recovery_point, -1
-    epochs: list[tuple[int, int]] = []
-    changed = False
+    position, offset = _position_of(segments[at], point)
+    epoch = -1
     torn = False
     while not torn:
         segment = segments[at]
+        assert segment.places is not None
+        # Where the tail ends is to be found out; the checked part ends here.
+        places = segment.places.up_to(EVERYWHERE)
+        segment.places = segment.places.up_to(offset)
         good = position
-        for header, _ in scan(segment, position, offset, epoch):
-            if header.leader_epoch > epoch:
-                epochs.append((header.leader_epoch, header.base_offset))
-            good += LENGTH_OVERHEAD + header.length
+        for header, _ in scan(segment, position, offset, epoch, places):
+            good += header.size_bytes
             offset, epoch = header.next_offset, header.leader_epoch
         segment.unverified_end = position
         torn = good < segment.size
+        _rewrite(segment.file, position, good)
         if torn:
             segments[at] = segment.truncate(good, offset)
-        elif good > position:
+        else:
+            segment.file.truncate(good)  # Again, too: an earlier cut may be as little durable.
             segment.file.sync()
-        changed |= torn or good > position
         at += 1
         position = 0
         if at == len(segments) or segments[at].base_offset != offset:
@@ -239,11 +272,19 @@ def _repair_tail(disk: Disk, path: str, segments: list[Segment], point: store.Ch
         segment.remove_caches()
         segment.file.close()
         store.remove(disk, segment.path + store.LOG)
-        changed = True
     del segments[at:]
-    if changed:
-        disk.sync_dir(path)
-    return Tail(offset, epochs)
+    disk.sync_dir(path)
+    return offset
+
+
+def _rewrite(file: File, position: int, end: int) -> None:
+    """Makes the next sync store these bytes, whatever became of an earlier one."""
+    while position < end:
+        data = file.read(position, min(REWRITE_BYTES, end - position))
+        if not data:
+            raise Corrupt(f"{file.path}: nothing at {position}, which was just read")
+        file.rewrite(position, data)
+        position += len(data)
 
 
 def _segment_of(segments: Sequence[Segment], point: store.Checkpoint) -> int:
@@ -257,35 +298,37 @@ def _segment_of(segments: Sequence[Segment], point: store.Checkpoint) -> int:
     return at
 
 
-def _position_of(segment: Segment, point: store.Checkpoint) -> int:
-    """Where in `segment` the recovery point lies. Raises Corrupt when the file ends before."""
+def _position_of(segment: Segment, point: store.Checkpoint) -> tuple[int, int]:
+    """Where in `segment` the recovery point lies, and the offset that comes there.
+
+    Raises Corrupt when the file ends before. The offset is lower than the recovery point when
+    compaction merged the segment that the point was in, and left a gap there.
+    """
     if segment.base_offset == point.segment:
         if segment.size < point.position:
             raise Corrupt(
                 f"{segment.path}: {segment.size} bytes, but {point.position} were durable"
             )
-        return point.position
+        return point.position, point.recovery_point
     end = segment.base_offset
     for position, header in segment.headers():
         if header.base_offset >= point.recovery_point:
-            return position
+            return position, end
         end = header.next_offset
     if end < point.recovery_point:
         raise Corrupt(f"{segment.path} ends at {end}, but {point.recovery_point} was durable")
-    return segment.size
+    return segment.size, end
 
 
-def _recover_epochs(disk: Disk, path: str, segments: Segments, tail: Tail) -> Epochs:
-    """Their file, cut to the log, plus any epoch that the scanned part shows to be newer."""
-    epochs = epoch_file.read(disk, path)
+def _recover_epochs(
+    disk: Disk, path: str, segments: Segments, epochs: Epochs | None, end_offset: int
+) -> Epochs:
+    """Those of their file, cut to the log; without it, those of the batches."""
     if epochs is None:
         epochs = rebuild_epochs(segments)
         changed = bool(epochs.epochs)
     else:
-        changed = epochs.truncate_end(tail.end_offset)
-    for epoch, start_offset in tail.epochs:
-        if epoch > epochs.latest:
-            changed |= epochs.begin(epoch, start_offset)
+        changed = epochs.truncate_end(end_offset)
     if changed:
         store.write_durably(disk, store.join(path, store.LEADER_EPOCHS), epochs.encode())
     return epochs

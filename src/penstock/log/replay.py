@@ -87,8 +87,8 @@ def _read_snapshot(
 def _replay_segment(producers: Producers, segment: Segment, aborted: list[AbortedTxn]) -> None:
     """Applies the batches of `segment` that the producers do not know of yet."""
     start = producers.end_offset
-    position = segment.floor(start) if start > segment.base_offset else 0
-    for at, header in segment.headers(position):
+    batches = segment.since(start) if start > segment.base_offset else segment.headers()
+    for at, header in batches:
         if header.base_offset < start:
             continue
         if header.producer_id >= 0:
@@ -112,9 +112,12 @@ def _read_marker(segment: Segment, position: int, header: BatchHeader) -> Marker
 
 
 def rebuild_epochs(segments: Segments) -> Epochs:
+    """Raises Corrupt when they go back."""
     epochs = Epochs()
     for segment in segments:
-        for _, header in segment.headers():
+        for position, header in segment.headers():
+            if header.leader_epoch < epochs.latest:
+                raise Corrupt(f"{segment.path}: leader epochs go back at {position}")
             if header.leader_epoch > epochs.latest:
                 epochs.begin(header.leader_epoch, header.base_offset)
     return epochs

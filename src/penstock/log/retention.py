@@ -7,11 +7,14 @@ one that reaches above the bound the caller gives (the high watermark), never th
 that has expired it is rolled, and goes in the pass after the flush that made its successor
 durable, so that the end offset stays known on disk.
 
-Retired segments are renamed to `.deleted` at once and unlinked later by `purge`: readers that
-located them have until then, and the unlinking of large files stays off the event loop.
+Nothing here blocks but `purge`, which is for Workers. A retired segment leaves the list of the log
+at once, and its files stay as they are until the new start offset is durable: otherwise a power
+cut could leave the log a hole, because names may reach the disk in any order. Then `purge` renames
+them to `.deleted`, and later unlinks them: readers that located them have until then. What a stop
+leaves undone of it, the next start does, because it drops what lies below the start offset.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.base.errors import ErrorCode, Refused
@@ -23,13 +26,23 @@ if TYPE_CHECKING:
     from penstock.log.log import Log
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Removal:
     """Files of one log that are out of use and may be unlinked from `due_ms` on."""
 
-    directory: str
-    paths: tuple[str, ...]
+    log: "Log"
     due_ms: int
+    segments: list[Segment]
+    """To be renamed as soon as the log durably starts at `start_offset`."""
+    start_offset: int = 0
+    paths: list[str] = field(default_factory=list)
+    """Of renamed files."""
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether `purge` has something to do with it now."""
+        if self.segments:
+            return self.log.offline is not None or self.log.durable_start >= self.start_offset
+        return self.due_ms <= now_ms
 
 
 def delete_before(log: "Log", offset: int) -> None:
@@ -39,7 +52,6 @@ def delete_before(log: "Log", offset: int) -> None:
         )
     if offset > log.start_offset:
         log.start_offset = offset
-        log.epochs.truncate_start(offset)
         log.checkpoint_due = log.changed = True
 
 
@@ -70,6 +82,12 @@ def retain(log: "Log", now_ms: int, bound: int) -> list[Removal]:
     return retire(log, doomed, now_ms) if doomed else []
 
 
+def sum_up(segments: list[Segment]) -> None:
+    """Reads the summaries of sealed segments of an earlier process. Blocks: for Workers."""
+    for segment in segments:
+        segment.summary()
+
+
 def _is_expired(log: "Log", segment: Segment, now_ms: int) -> bool:
     if log.config.retention_ms < 0:
         return False
@@ -78,16 +96,14 @@ def _is_expired(log: "Log", segment: Segment, now_ms: int) -> bool:
 
 
 def retire(log: "Log", doomed: list[Segment], now_ms: int) -> list[Removal]:
-    """Takes the oldest segments out of the log and out of the way on disk."""
+    """Takes the oldest segments out of the log."""
     log.segments.replace(doomed, [])
     log.changed = True
     first = log.segments[0].base_offset
     if first > log.start_offset:
         log.start_offset = first
         log.checkpoint_due = True
-    log.epochs.truncate_start(log.start_offset)
-    paths = [path for segment in doomed for path in set_aside(log.disk, segment, store.DELETED)]
-    return [Removal(log.path, tuple(paths), now_ms + log.config.file_delete_delay_ms)]
+    return [Removal(log, now_ms + log.config.file_delete_delay_ms, doomed, first)]
 
 
 def set_aside(disk: Disk, segment: Segment, ending: str) -> list[str]:
@@ -103,13 +119,23 @@ def set_aside(disk: Disk, segment: Segment, ending: str) -> list[str]:
 
 
 def purge(disk: Disk, removals: list[Removal], now_ms: int) -> list[Removal]:
-    """Unlinks what is due; the removals that are not. Blocks: call it through Workers."""
+    """Renames and unlinks what may be; the removals to come back with. Blocks: for Workers.
+
+    An offline log is left alone: its topic was deleted, or its files are for somebody to look at.
+    """
     later = []
     for removal in removals:
-        if removal.due_ms > now_ms:
+        log = removal.log
+        if log.offline is not None:
+            continue
+        if removal.segments and removal.is_due(now_ms):
+            for segment in removal.segments:
+                removal.paths += set_aside(disk, segment, store.DELETED)
+            removal.segments = []
+        if removal.segments or removal.due_ms > now_ms:
             later.append(removal)
             continue
-        disk.sync_dir(removal.directory)
+        disk.sync_dir(log.path)
         for path in removal.paths:
             store.remove(disk, path)
     return later

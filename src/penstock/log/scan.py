@@ -7,6 +7,7 @@ in large pieces; the views handed out are good until the next step.
 from collections.abc import Iterator
 
 from penstock.base.errors import Corrupt, Refused
+from penstock.log.places import Places
 from penstock.log.segment import Segment
 from penstock.wire.records import (
     BATCH_OVERHEAD,
@@ -20,12 +21,12 @@ SCAN_BYTES = 1024 * 1024
 
 
 def scan(
-    segment: Segment, position: int, offset: int, epoch: int
+    segment: Segment, position: int, offset: int, epoch: int, places: Places | None
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
     """The good batches from `position` on; ends before the first that cannot be where it is.
 
-    Its length fits the file, its magic and CRC are right, and neither its offset nor its leader
-    epoch is below what came before: `offset` and `epoch` for the first one.
+    Its length fits the file, its magic and CRC are right, neither its offset nor its leader epoch
+    is below what came before (`offset` and `epoch` for the first one), and it fits `places`.
     """
     chunk = memoryview(b"")
     start = position  # Of the chunk.
@@ -43,6 +44,8 @@ def scan(
             return
         if header.base_offset < offset or header.leader_epoch < epoch:
             return
+        if places is not None and not places.admits(header, offset):
+            return
         yield header, view
         offset, epoch = header.next_offset, header.leader_epoch
         position += size
@@ -51,7 +54,8 @@ def scan(
 def scan_all(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
     """Every batch of a segment that must be intact; raises Corrupt when it is not."""
     position = 0
-    for header, view in scan(segment, 0, segment.base_offset, -1):
+    places = segment.places if segment.unverified_end == segment.size else None
+    for header, view in scan(segment, 0, segment.base_offset, -1, places):
         yield header, view
         position += len(view)
     if position != segment.size:

@@ -11,7 +11,8 @@ Invariants:
   whose base is the last one at or below it.
 - Positions fit 32 bits, offsets relative to the base fit 31.
 - Bytes in [unverified_start, unverified_end) were written by an earlier process and have not
-  been checked by this one; `span.Span` checks them before they are served.
+  been checked by this one; `span.Span` checks them before they are served. Until then offsets and
+  epochs in batch headers there are believed only if they fit `places`.
 - `generation` rises before the file's content is cut; a reader that finds it changed after its
   read throws the bytes away. Renamed and unlinked files keep their content (`ports.Disk`).
 
@@ -29,6 +30,7 @@ from penstock.log import caches, store
 from penstock.log import index as indexes
 from penstock.log.caches import EMPTY, NO_TIMESTAMP, UNKNOWN, AbortedTxn, Summary
 from penstock.log.index import Index
+from penstock.log.places import EVERYWHERE, Places
 from penstock.wire.records import (
     BATCH_OVERHEAD,
     LENGTH_OVERHEAD,
@@ -62,6 +64,7 @@ class Segment:
         "max_timestamp",
         "max_timestamp_offset",
         "path",
+        "places",
         "retired",
         "size",
         "tail_start",
@@ -96,6 +99,8 @@ class Segment:
         self._tail_positions: array[int] = array("q")
         self.unverified_start = 0
         self.unverified_end = self.size
+        self.places: Places | None = None
+        """What the unverified batches must fit; `recovery` sets it."""
 
     @classmethod
     def open(cls, disk: Disk, directory: str, base_offset: int, interval_bytes: int) -> "Segment":
@@ -161,9 +166,14 @@ class Segment:
             relative = max(self.max_timestamp_offset - self.base_offset, 0)
             self.times.append(self.max_timestamp, relative)
 
+    @property
+    def is_summed_up(self) -> bool:
+        """Whether `summary` need not read anything."""
+        return self.max_timestamp != NO_TIMESTAMP or self.index is not None or not self.size
+
     def summary(self) -> Summary:
         """Reads the cache when nothing is known yet: a sealed segment of an earlier process."""
-        if self.max_timestamp == NO_TIMESTAMP and self.size:
+        if not self.is_summed_up:
             self.load()
         count = UNKNOWN if self.aborted is None else len(self.aborted)
         return Summary(self.first_timestamp, self.max_timestamp, self.max_timestamp_offset, count)
@@ -174,9 +184,14 @@ class Segment:
         if aborted == 0:
             self.aborted = []
 
-    def floor(self, offset: int) -> int:
-        """The position of an indexed batch at or before the one that holds `offset`. May read."""
-        return self.load().floor(max(offset - self.base_offset, 0))
+    def since(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
+        """As `headers`, from an indexed batch at or before the one that holds `offset`. Reads."""
+        return self.headers(*self.anchor(offset))
+
+    def anchor(self, offset: int) -> tuple[int, int]:
+        """Position and base offset of an indexed batch at or before that of `offset`. May read."""
+        relative, position = self.load().entry(max(offset - self.base_offset, 0))
+        return position, self.base_offset + relative
 
     def place(self, offset: int) -> tuple[int, int] | None:
         """Start and end of the batch that holds `offset`, if that can be told without waiting.
@@ -190,6 +205,8 @@ class Segment:
         at = bisect_right(index.keys, wanted)
         start = index.values[at - 1] if at else 0
         end = index.values[at] if at < len(index.values) else self.size
+        if start < self.unverified_end and end > self.unverified_start:
+            return None  # The headers on the way must be checked, too: `span` does.
         if at and index.keys[at - 1] == wanted:
             return start, end
         if end - start > CHUNK_BYTES:
@@ -267,13 +284,15 @@ class Segment:
     def _build(self) -> "Segment":
         """A twin whose indexes cover everything: the caches, and a scan of what they do not."""
         twin = self.blank()
+        covered_offset = self.base_offset
         cached = caches.read(self._disk, self.path, self.size)
         if cached is not None and not self.retired:  # In this order: see `retired`.
             twin.believe(cached.summary)
             twin.size = cached.covered_bytes
             twin.index, twin.times, twin.aborted = cached.index, cached.times, cached.aborted
             twin._unindexed_bytes = cached.unindexed_bytes
-        for position, header in self.headers(twin.size):
+            covered_offset = cached.next_offset
+        for position, header in self.headers(twin.size, covered_offset):
             size = LENGTH_OVERHEAD + header.length
             last_offset = header.base_offset + header.last_offset_delta
             twin.note(position, size, header.base_offset, last_offset, header.max_timestamp)
@@ -342,6 +361,8 @@ class Segment:
         cut.size = size
         cut.unverified_start = min(self.unverified_start, size)
         cut.unverified_end = min(self.unverified_end, size)
+        if self.places is not None:
+            cut.places = self.places.up_to(min(self.places.end_offset, end_offset))
         cut.aborted = None
         if self.aborted is not None:
             cut.aborted = [txn for txn in self.aborted if txn.last_offset < end_offset]
@@ -351,13 +372,15 @@ class Segment:
     # Reading.
 
     def headers(
-        self, position: int = 0, end: int | None = None
+        self, position: int = 0, next_offset: int | None = None
     ) -> Iterator[tuple[int, BatchHeader]]:
         """Positions and headers of the batches from `position`, bodies unread where they are long.
 
-        Raises Corrupt where no batch can be: only headers are looked at, CRCs are not.
+        `next_offset` is what comes there, where that is not the start. Raises Corrupt where no
+        batch can be, or not this one: only headers are looked at, CRCs are not.
         """
-        end = self.size if end is None else end
+        end = self.size
+        next_offset = self.base_offset if next_offset is None else next_offset
         chunk = b""
         chunk_start = position
         while position < end:
@@ -371,8 +394,25 @@ class Segment:
             following = position + LENGTH_OVERHEAD + header.length
             if header.magic != 2 or following < position + BATCH_OVERHEAD or following > end:
                 raise Corrupt(f"{self.path}: no batch at {position}")
+            if position < self.unverified_end:
+                self.check_place(header, position, next_offset)
             yield position, header
+            next_offset = header.next_offset
             position = following
+
+    def check_place(self, header: BatchHeader, position: int, next_offset: int) -> None:
+        """Raises Corrupt for a batch of an earlier process that cannot be where it is."""
+        places = self.places
+        if places is None:
+            return
+        fits = places.admits(header, next_offset)
+        if position + header.size_bytes == self.unverified_end and places.end_offset != EVERYWHERE:
+            fits &= header.next_offset == places.end_offset
+        if not fits:
+            raise Corrupt(
+                f"{self.path}: a batch with offset {header.base_offset} and leader epoch "
+                f"{header.leader_epoch} at {position}, where {next_offset} was to come"
+            )
 
     def read_batch(self, position: int, header: BatchHeader) -> memoryview:
         """One whole batch, verified."""

@@ -4,10 +4,11 @@
 does all of those and is for Workers. The bytes start at the batch that holds the offset asked for
 and may end inside a batch, as Kafka's do; the first batch is always whole.
 
-Bytes that an earlier process wrote are checked (lengths, offsets, CRCs) the first time they are
-read from the start of the unchecked part on; damage raises Corrupt and the bytes are never
-served. An empty answer means that the log was cut under the reader: answer with no records, and
-the client will ask again.
+Bytes that an earlier process wrote are checked (lengths, offsets, leader epochs, CRCs) the first
+time they are read from the start of the unchecked part on; damage raises Corrupt and the bytes are
+never served. The headers before them are checked, too, from the nearest one that is indexed:
+otherwise a wrong offset there would lead to the wrong batch. An empty answer means that the log
+was cut under the reader: answer with no records, and the client will ask again.
 """
 
 from penstock.base.errors import Corrupt, Refused
@@ -18,7 +19,16 @@ from penstock.wire.records import BATCH_OVERHEAD, LENGTH_OVERHEAD, check_stored,
 class Span:
     """`position` and `end` are exact, or -1 until `read` has searched for them."""
 
-    __slots__ = ("_bytes_max", "_generation", "_limit", "_offset", "end", "position", "segment")
+    __slots__ = (
+        "_bytes_max",
+        "_first_offset",
+        "_generation",
+        "_limit",
+        "_offset",
+        "end",
+        "position",
+        "segment",
+    )
 
     def __init__(
         self,
@@ -34,6 +44,7 @@ class Span:
         self._offset = offset
         self._bytes_max = bytes_max
         self._limit = limit
+        self._first_offset = -1  # Of the first batch, once it was searched for.
         self.position = position
         self.end = end
 
@@ -88,7 +99,7 @@ class Span:
         """Finds the first batch to send, and where the readable part of the segment ends."""
         segment, offset = self.segment, self._offset
         start = end = -1
-        for position, header in segment.headers(segment.floor(offset)):
+        for position, header in segment.since(offset):
             if header.base_offset + header.last_offset_delta >= offset:
                 start, end = position, position + LENGTH_OVERHEAD + header.length
                 break
@@ -97,8 +108,10 @@ class Span:
         if header.base_offset >= self._limit:
             self.position = self.end = start  # A gap, and then nothing that may be read yet.
             return
+        self._first_offset = header.base_offset
         limit_position = segment.size
-        for position, header in segment.headers(max(segment.floor(self._limit), start)):
+        anchor = max(segment.anchor(self._limit), (start, header.base_offset))
+        for position, header in segment.headers(*anchor):
             if header.base_offset >= self._limit:
                 limit_position = position
                 break
@@ -110,7 +123,7 @@ class Span:
         segment = self.segment
         view = memoryview(data)
         at = 0
-        offset = segment.base_offset
+        offset = self._first_offset
         while at + BATCH_OVERHEAD <= len(view):
             header = read_header(view, at)
             following = at + LENGTH_OVERHEAD + header.length
@@ -122,9 +135,11 @@ class Span:
                 check_stored(view[at:following])
             except Refused as error:
                 raise Corrupt(f"{segment.path}: at {self.position + at}: {error}") from None
-            if header.base_offset < offset:
-                raise Corrupt(f"{segment.path}: offsets go back at {self.position + at}")
-            offset = header.base_offset + header.last_offset_delta + 1
+            if self.position + at < segment.unverified_end:
+                # Where nothing was searched for, the first batch is one that was checked before.
+                expected = header.base_offset if offset < 0 else offset
+                segment.check_place(header, self.position + at, expected)
+            offset = header.next_offset
             at = following
         if self.position <= segment.unverified_start:
             verified = min(self.position + at, segment.unverified_end)

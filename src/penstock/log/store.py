@@ -1,12 +1,13 @@
 """The files of a log directory: their names, and small files written all or nothing.
 
 A partition's directory holds, for each segment, `<base offset>.log` and its caches `.index`,
-`.timeindex`, `.txnindex`; producer snapshots `<offset>.snapshot`; `leader-epochs`; `checkpoint`.
+`.timeindex`, `.txnindex`; producer snapshots `<offset>.snapshot`; `leader-epochs`; `checkpoint`;
+and `gaps`, if there may be any between batches (see `places`).
 Names carry the offset in twenty digits, so that a sorted listing is in offset order.
 
 Two ways to write a small file:
 - `write_durably`: new content, synced, renamed over the old one, directory synced. For what must
-  be there after a power cut: checkpoint and leader epochs.
+  be there after a power cut: checkpoint, leader epochs and gaps.
 - `write_cache`: the same without the syncs. For what can be rebuilt: indexes and snapshots.
 
 Every one of them is sealed with a CRC32C, so a reader knows doubt when it sees it: `read_sealed`
@@ -37,6 +38,7 @@ TEMPORARY = ".tmp"
 
 CHECKPOINT = "checkpoint"
 LEADER_EPOCHS = "leader-epochs"
+GAPS = "gaps"
 
 SMALL_FILE_BYTES_MAX = 256 * 1024 * 1024
 SEAL = b"PSK1"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.log import store
+from penstock.log.places import EVERYWHERE, write_gaps
 from penstock.log.producers import Producers
 from penstock.log.replay import rebuild_producers
 from penstock.log.segment import Segment
@@ -31,6 +32,10 @@ def append_replica(log: "Log", view: memoryview, now_ms: int) -> int:
                 ErrorCode.CORRUPT_MESSAGE,
                 f"the leader sent offset {header.base_offset} after {log.end_offset - 1}",
             )
+        if header.base_offset > log.end_offset and log.gaps_end != EVERYWHERE:
+            # The leader compacts. That is written down before there is anything to take for damage.
+            write_gaps(log.disk, log.path, EVERYWHERE)
+            log.gaps_end = EVERYWHERE
         log.append_as_is(batch, header, now_ms)
         taken = position + len(batch)
     return taken
@@ -100,7 +105,7 @@ def _cut_of(segment: Segment, offset: int) -> tuple[int, int]:
     """The position of the batch that holds `offset`, and the offset after the batch before it."""
     end_offset = -1
     cut = segment.size
-    for position, header in segment.headers(segment.floor(offset - 1)):
+    for position, header in segment.since(offset - 1):
         if header.last_offset >= offset:
             cut = position
             end_offset = header.base_offset if end_offset < 0 else end_offset

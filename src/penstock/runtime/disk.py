@@ -128,6 +128,16 @@ class LocalFile:
             os.ftruncate(fd, position)
             raise
 
+    def rewrite(self, position: int, data: Buffer) -> None:
+        assert position + len(data) <= self._size, "rewriting never grows a file"
+        self._writes += 1
+        descriptor = self._descriptor or self._disk._descriptor_of(self)
+        view = memoryview(data)
+        while view:
+            count = os.pwrite(descriptor.fd, view, position)
+            position += count
+            view = view[count:]
+
     def read(self, position: int, size: int) -> bytes:
         descriptor = self._descriptor or self._disk._descriptor_of(self)
         self._used = True
@@ -204,12 +214,14 @@ class LocalDisk:
         self._open_files_max = open_files_max
         self._lock = threading.Lock()
         self._files: weakref.WeakSet[LocalFile] = weakref.WeakSet()
-        self._opened: deque[LocalFile] = deque()  # Those with a descriptor: the clock's face.
+        # Those with a descriptor: the clock's face. Weak, or a file that was unlinked and that
+        # nobody uses any more would keep its descriptor, and the disk its space.
+        self._opened: deque[weakref.ref[LocalFile]] = deque()
         self._file_systems: dict[int, Descriptor] = {}
 
     @property
     def open_files(self) -> int:
-        return len(self._opened)
+        return sum(opened() is not None for opened in tuple(self._opened))
 
     def open(self, path: str, *, create: bool = False) -> LocalFile:
         if not create:
@@ -274,7 +286,7 @@ class LocalDisk:
             anchor = self._file_system(device, path)
             dirty = [
                 (file, file._writes)
-                for file in self._opened
+                for file in self._alive()
                 if file._device == device and file._writes != file._synced
             ]
         failed = _libc.syncfs(anchor.fd) != 0
@@ -319,14 +331,20 @@ class LocalDisk:
             self._advance_hand()
         file._descriptor = descriptor
         file._used = True
-        self._opened.append(file)
+        self._opened.append(weakref.ref(file))
+
+    def _alive(self) -> list[LocalFile]:
+        return [file for opened in self._opened if (file := opened()) is not None]
 
     def _advance_hand(self) -> None:
         """Closes the file under the hand unless it was used since, is dirty or is pinned."""
-        file = self._opened.popleft()
+        opened = self._opened.popleft()
+        file = opened()
+        if file is None:
+            return
         if file._used or file._pinned or file._writes != file._synced:
             file._used = False
-            self._opened.append(file)
+            self._opened.append(opened)
         else:
             file._descriptor = None
 
@@ -344,4 +362,4 @@ class LocalDisk:
             self._files.discard(file)
             file._descriptor = None
             with contextlib.suppress(ValueError):
-                self._opened.remove(file)
+                self._opened.remove(weakref.ref(file))

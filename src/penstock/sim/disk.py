@@ -46,8 +46,8 @@ class PowerCut(BaseException):
 class Fault:
     """Fails `times` operations of one kind after letting `skip` of them pass.
 
-    `operation` is append, truncate, sync, open, mkdir, rename, unlink, rmdir, sync_dir, sync_all,
-    read, or * for any of them; `path` is a part of the paths it applies to.
+    `operation` is append, rewrite, truncate, sync, open, mkdir, rename, unlink, rmdir, sync_dir,
+    sync_all, read, or * for any of them; `path` is a part of the paths it applies to.
     """
 
     operation: str
@@ -107,6 +107,13 @@ class SimFile:
 
     def send_to(self, descriptor: int, position: int, size: int) -> int | None:
         return None  # There are no descriptors here: everything passes through the process.
+
+    def rewrite(self, position: int, data: Buffer) -> None:
+        node, disk = self._change(), self._disk
+        disk._check("rewrite", self.path)
+        assert node.live[position : position + len(data)] == data, "these are other bytes"
+        node.write(position, bytes(data))
+        disk._count()
 
     def truncate(self, size: int) -> None:
         node = self._change()

@@ -188,3 +188,12 @@ def test_values_that_contradict_each_other_are_refused() -> None:
         validate(Scope.TOPIC, {"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"})
     with pytest.raises(InvalidConfig, match="Tiered storage"):
         validate(Scope.TOPIC, {"remote.storage.enable": "true"})
+
+
+def test_a_compacted_topic_rolls_within_the_lag_that_it_promises() -> None:
+    configs = BrokerConfigs({})
+    lag = {"max.compaction.lag.ms": "5000"}
+    assert resolve_topic({**lag, "cleanup.policy": "compact"}, configs).log.segment_ms == 5000
+    assert resolve_topic({**lag, "cleanup.policy": "delete"}, configs).log.segment_ms > 5000
+    both = {"cleanup.policy": "compact", "segment.ms": "700"}
+    assert resolve_topic({**both, **lag}, configs).log.segment_ms == 700

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
+from penstock.log import compaction
+from penstock.log.compaction import Compacted
 from penstock.log.config import LogConfig
 from penstock.log.flusher import sync
-from penstock.log.log import Appended, CleanState, Log
+from penstock.log.log import Appended, CleanState, Log, Removal
 from penstock.sim.disk import SimDisk
 from penstock.wire.markers import encode_marker
 from penstock.wire.records import Record, batches, check_stored, decode, encode
@@ -130,3 +132,12 @@ def read_all(log: Log) -> list[Record]:
 
 def offsets(records: Sequence[Record]) -> list[int]:
     return [record.offset for record in records]
+
+
+def swap_in(log: Log, compacted: Compacted, now_ms: int = NOW_MS) -> list[Removal]:
+    """What upkeep does with a compaction that is done, here and now."""
+    if not compaction.is_current(log, compacted):
+        compaction.discard(compacted, log.disk)
+        return []
+    paths = compaction.move(log.disk, log.path, compacted, log.gaps_end)
+    return compaction.adopt(log, compacted, paths, now_ms)

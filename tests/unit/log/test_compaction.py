@@ -12,6 +12,7 @@ from penstock.log import compaction, store
 from penstock.log.config import LogConfig
 from penstock.log.flusher import sync
 from penstock.log.log import Log
+from penstock.log.places import write_gaps
 from penstock.log.retention import purge
 from penstock.sim.disk import Fault, SimDisk
 from penstock.wire.records import DELETE_HORIZON, Codec, batches
@@ -27,6 +28,7 @@ from tests.unit.log.building import (
     open_log,
     read_all,
     read_from,
+    swap_in,
 )
 
 DAY_MS = 24 * 3600 * 1000
@@ -53,7 +55,7 @@ def compact(log: Log, now_ms: int = NOW_MS, bound: int | None = None, keys_max: 
         if plan is None:
             return rounds
         plan.keys_max = keys_max or plan.keys_max
-        removals = compaction.swap_in(log, compaction.execute(plan), now_ms)
+        removals = swap_in(log, compaction.execute(plan), now_ms)
         purge(log.disk, removals, 2**62)
         rounds += 1
 
@@ -269,7 +271,7 @@ def test_a_log_that_was_cut_meanwhile_keeps_its_segments() -> None:
     assert plan is not None
     done = compaction.execute(plan)
     log.truncate_to(5, NOW_MS)
-    removals = compaction.swap_in(log, done, NOW_MS)
+    removals = swap_in(log, done, NOW_MS)
     purge(log.disk, removals, NOW_MS)
     assert offsets(read_all(log)) == list(range(5))
     assert not [path for path in log.disk.listdir(log.path) if path.endswith(store.CLEANED)]
@@ -387,6 +389,7 @@ def test_a_swap_that_is_cut_off_again_while_it_is_finished_loses_no_key() -> Non
     assert plan is not None
     done = compaction.execute(plan)
     assert any(len(one.old) > 2 for one in done.replacements)
+    write_gaps(disk, log.path, done.end_offset)
     for one in done.replacements:
         name = one.new.path + store.LOG
         disk.rename(name + store.CLEANED, name + store.SWAP)

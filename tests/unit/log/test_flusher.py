@@ -203,3 +203,44 @@ def test_a_moved_start_offset_is_durable_after_a_flush() -> None:
             assert open_log(disk.crashed(random.Random(seed))).start_offset == 7
 
     asyncio.run(story())
+
+
+def test_a_held_log_is_not_flushed_and_others_are() -> None:
+    async def story() -> None:
+        disk = make_disk()
+        held, other = logs_on(disk, 2)
+        flusher, _ = flusher_on(disk)
+        fill(held, 1)
+        flusher.mark(held)
+        async with flusher.hold(held):
+            assert not held.flushing
+            before = held.durable_offset
+            fill(held, 5)
+            fill(other, 5)
+            flusher.mark(held)
+            flusher.mark(other)
+            await flusher.settle(other)
+            assert (held.durable_offset, other.durable_offset) == (before, 5)
+            waiting = [
+                asyncio.ensure_future(flusher.settle(held)),
+                asyncio.ensure_future(flusher.drain()),
+            ]
+            await asyncio.sleep(0.01)
+            assert not any(one.done() for one in waiting)
+        await asyncio.wait_for(asyncio.gather(*waiting), 10)
+        assert held.durable_offset == 6
+
+    asyncio.run(story())
+
+
+def test_those_who_wait_for_a_held_log_go_on_when_there_was_nothing_to_flush() -> None:
+    async def story() -> None:
+        disk = make_disk()
+        (log,) = logs_on(disk, 1)
+        flusher, _ = flusher_on(disk)
+        async with flusher.hold(log):
+            waiting = asyncio.ensure_future(flusher.drain())
+            await asyncio.sleep(0)
+        await asyncio.wait_for(waiting, 10)
+
+    asyncio.run(story())

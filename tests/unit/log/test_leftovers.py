@@ -48,14 +48,16 @@ def test_what_was_never_finished_or_already_retired_goes() -> None:
     assert offsets(read_all(again)) == list(range(20))
 
 
-def test_segments_before_a_retired_one_are_retired_too() -> None:
+def test_a_hole_below_the_start_offset_is_none() -> None:
+    """Of the files that retention removes any may be gone first."""
     log = open_log(make_disk())
     fill(log, 30)
+    log.delete_before(15)
     flush(log)
     disk = disk_of(log)
-    third = log.segments[2]
-    disk.rename(third.path + store.LOG, third.path + store.LOG + store.DELETED)
+    assert log.segments[3].base_offset == 15
+    disk.rename(log.segments[1].path + store.LOG, log.segments[1].path + store.LOG + store.DELETED)
     again = open_log(disk)
-    assert again.segments[0].base_offset == log.segments[3].base_offset
-    assert offsets(read_all(again)) == list(range(again.start_offset, 30))
-    assert again.start_offset == log.segments[3].base_offset
+    assert (again.offline, again.segments[0].base_offset) == (None, 15)
+    assert offsets(read_all(again)) == list(range(15, 30))
+    assert "00000000000000000000.log" not in disk.listdir(log.path)

@@ -45,7 +45,7 @@ def test_segments_go_when_their_newest_record_is_too_old() -> None:
     log = aged_log()
     assert log.retain(NOW_MS + HOUR_MS, log.end_offset) == []
     removals = log.retain(NOW_MS + HOUR_MS + 60_001, log.end_offset)
-    assert [len(removal.paths) for removal in removals] == [6]
+    assert [len(removal.segments) for removal in removals] == [2]
     assert log.start_offset == 8
     assert offsets(read_all(log)) == list(range(8, 40))
 
@@ -131,18 +131,38 @@ def test_files_are_unlinked_when_they_are_due_and_can_be_read_until_then() -> No
     removals = log.retain(NOW_MS + HOUR_MS + 60_001, log.end_offset)
     due_ms = removals[0].due_ms
     assert due_ms == NOW_MS + HOUR_MS + 60_001 + BY_TIME.file_delete_delay_ms
+    names = log.disk.listdir(log.path)
+    assert purge(log.disk, removals, due_ms) == removals
+    assert log.disk.listdir(log.path) == names, "the new start offset is not durable yet"
+    flush(log)
     assert purge(log.disk, removals, due_ms - 1) == removals
+    assert [name for name in log.disk.listdir(log.path) if name.endswith(".log.deleted")]
     assert len(span.read()) > 100
     assert purge(log.disk, removals, due_ms) == []
     assert not [name for name in log.disk.listdir(log.path) if name.endswith(".deleted")]
 
 
 def test_retired_files_that_were_left_over_are_removed_at_the_next_start() -> None:
+    for renamed in (True, False):
+        log = aged_log()
+        removals = log.retain(NOW_MS + HOUR_MS + 60_001, log.end_offset)
+        flush(log)
+        if renamed:
+            purge(log.disk, removals, 0)
+        again = open_log(disk_of(log), BY_TIME)
+        assert (again.start_offset, again.segments[0].base_offset) == (8, 8)
+        names = log.disk.listdir(log.path)
+        assert not [name for name in names if name.endswith(".deleted")]
+        assert min(name for name in names if name.endswith(".log")) == "00000000000000000008.log"
+
+
+def test_a_clean_start_is_not_disturbed_by_files_that_retention_has_yet_to_rename() -> None:
     log = aged_log()
     log.retain(NOW_MS + HOUR_MS + 60_001, log.end_offset)
-    again = open_log(disk_of(log), BY_TIME)
-    assert again.start_offset == 8
-    assert not [name for name in log.disk.listdir(log.path) if name.endswith(".deleted")]
+    clean = log.close()
+    again = open_log(disk_of(log), BY_TIME, clean)
+    assert not again.changed, "it was scanned"
+    assert offsets(read_all(again)) == list(range(8, 40))
 
 
 def test_epochs_are_cut_with_the_start_of_the_log() -> None:
@@ -151,7 +171,25 @@ def test_epochs_are_cut_with_the_start_of_the_log() -> None:
         append(log, batch([b"x" * 900]), epoch=epoch)
     flush(log)
     log.delete_before(3)
+    assert log.epochs.epochs == [1, 2, 3, 4, 5], "the records may come back"
+    flush(log)
     assert (log.epochs.epochs, log.epochs.starts) == ([4, 5], [3, 4])
+
+
+def test_epochs_of_records_that_may_come_back_are_not_forgotten_by_a_new_epoch() -> None:
+    log = open_log(make_disk(), BY_TIME)
+    fill(log, 5)
+    flush(log)
+    log.delete_before(5)
+    append(log, batch([b"x"]), epoch=7)
+    rng = random.Random(1)
+    ends = []
+    for _ in range(20):
+        again = open_log(disk_of(log).crashed(rng), BY_TIME)
+        assert offsets(read_all(again)) == list(range(again.end_offset))
+        assert again.epochs.of(4) == 1
+        ends.append(again.end_offset)
+    assert sorted(set(ends)) == [5, 6]
 
 
 @pytest.mark.parametrize("flush_first", [True, False])
@@ -179,8 +217,10 @@ def test_a_power_cut_during_retention_never_loses_the_end_offset(flush_first: bo
 
 def test_retention_that_fails_leaves_a_log_that_can_be_opened() -> None:
     log = aged_log()
+    removals = log.retain(NOW_MS + 100 * HOUR_MS, log.end_offset)
+    flush(log)
     disk_of(log).inject(Fault("rename", errno.EIO, skip=3))
     with pytest.raises(OSError, match="error"):
-        log.retain(NOW_MS + 100 * HOUR_MS, log.end_offset)
+        purge(log.disk, removals, 2**62)
     again = open_log(disk_of(log), BY_TIME)
     assert (again.offline, again.end_offset) == (None, 40)

@@ -248,3 +248,19 @@ def test_directories(disk: LocalDisk, tmp_path: Path) -> None:
     assert not disk.exists(f"{tmp_path}/a/b")
     assert disk.size(f"{tmp_path}/a/x") == 0
     assert disk.free_bytes(f"{tmp_path}") > 0
+
+
+def test_rewriting_leaves_the_bytes_and_makes_the_file_dirty(
+    disk: LocalDisk, tmp_path: Path
+) -> None:
+    file = disk.open(f"{tmp_path}/file", create=True)
+    file.append((b"0123456789",))
+    file.sync()
+    assert file._writes == file._synced
+    file.rewrite(3, b"345")
+    assert file._writes != file._synced
+    file.sync()
+    assert (file.size(), file.read(0, 20)) == (10, b"0123456789")
+    with pytest.raises(AssertionError, match="never grows"):
+        file.rewrite(8, b"890")
+    file.close()

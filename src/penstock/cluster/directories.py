@@ -1,0 +1,122 @@
+"""The data directory's `logs` folder: `<topic name>.<topic id>/<partition>/`.
+
+The id tells a topic from an earlier one of the same name; the name is there for people. Everything
+here waits for the disk, so it runs on workers; which partitions there should be is for
+`partitions` to say.
+
+A directory that belongs to no topic and to no recorded deletion is left alone and reported: it is
+somebody's data.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock.base.ids import NodeId, TopicId, show_topic_id
+from penstock.base.ports import Disk, WallClock
+from penstock.cluster.configs import TopicConfig
+from penstock.cluster.image import Image, Topic
+from penstock.log.log import CleanState, Log
+
+log = logging.getLogger("penstock.partitions")
+
+NAME_CHARACTERS_MAX = 200
+
+
+def directory_of(topic: str, topic_id: TopicId) -> str:
+    return f"{topic[:NAME_CHARACTERS_MAX]}.{show_topic_id(topic_id)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A partition that is to be opened."""
+
+    topic: Topic
+    index: int
+    config: TopicConfig
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.topic.name, self.index
+
+    @property
+    def directory(self) -> str:
+        return directory_of(self.topic.name, self.topic.id)
+
+    @property
+    def name(self) -> str:
+        """Of the partition's own directory, below the root."""
+        return f"{self.directory}/{self.index}"
+
+
+class Directories:
+    """The folder's only user. Every method blocks."""
+
+    def __init__(self, node_id: NodeId, disk: Disk, clock: WallClock, root: str) -> None:
+        self._node_id = node_id
+        self._disk = disk
+        self._clock = clock
+        self._root = root
+
+    def make_root(self) -> None:
+        """Without the sync a power cut could take the whole folder."""
+        self._disk.mkdir(self._root)
+        self._disk.sync_dir(self._root.rpartition("/")[0])
+
+    def open_all(
+        self, share: Sequence[Opening], clean: Mapping[str, CleanState]
+    ) -> list[Log | OSError]:
+        """A log for each, or why the disk does not give it."""
+        opened: list[Log | OSError] = []
+        parents: dict[str, None] = {}
+        for opening in share:
+            parents[f"{self._root}/{opening.directory}"] = None
+            try:
+                opened.append(self._open(opening, clean.get(opening.name)))
+            except OSError as error:
+                opened.append(error)
+        try:
+            for parent in parents:
+                self._disk.sync_dir(parent)
+            self._disk.sync_dir(self._root)
+        except OSError as error:
+            return [error] * len(share)
+        return opened
+
+    def _open(self, opening: Opening, clean: CleanState | None) -> Log:
+        path = f"{self._root}/{opening.name}"
+        opened = Log.open(self._disk, path, opening.config.log, self._clock.now_ms(), clean)
+        state = opening.topic.partitions[opening.index]
+        if opened.offline is not None:
+            log.error(
+                "%s-%d is offline: %s. Its files are kept as they are; other partitions "
+                "serve on. Restore the directory from a copy, or delete the topic.",
+                *opening.key,
+                opened.offline,
+            )
+        elif state.leader == self._node_id and state.leader_epoch > opened.epochs.latest:
+            # The first append would do it, too, but on the event loop.
+            opened.begin_epoch(state.leader_epoch)
+        return opened
+
+    def remove(self, topic_id: TopicId) -> None:
+        """Renamed first, so that a crash never leaves half a topic."""
+        disk, suffix = self._disk, f".{show_topic_id(topic_id)}"
+        doomed = f"{self._root}/{suffix}.deleted"
+        for name in disk.listdir(self._root):
+            if name.endswith(suffix):
+                disk.rename(f"{self._root}/{name}", doomed)
+                disk.sync_dir(self._root)
+        for index in disk.listdir(doomed):
+            for file in disk.listdir(f"{doomed}/{index}"):
+                disk.unlink(f"{doomed}/{index}/{file}")
+            disk.rmdir(f"{doomed}/{index}")
+        if disk.exists(doomed):
+            disk.rmdir(doomed)
+            disk.sync_dir(self._root)
+
+    def report_strays(self, image: Image) -> None:
+        known = {directory_of(topic.name, topic.id) for topic in image.topics.values()}
+        for name in self._disk.listdir(self._root):
+            if name not in known and not name.startswith("."):
+                log.warning("%s/%s belongs to no topic and is left alone", self._root, name)
