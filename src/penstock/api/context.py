@@ -14,6 +14,10 @@ from penstock.cluster.follower import Follower
 from penstock.cluster.image import Image
 from penstock.cluster.partitions import Partitions
 from penstock.cluster.producer_ids import ProducerIds
+from penstock.coordinator.groups import GroupCoordinator
+from penstock.coordinator.transactions import TxnCoordinator
+
+NEVER = float("inf")
 
 
 class Authorizer(Protocol):
@@ -47,6 +51,8 @@ class Context:
     random: Random
     workers: Workers
     producer_ids: ProducerIds
+    groups: GroupCoordinator
+    txns: TxnCoordinator
     metrics: Metrics
     data_dir: str
     authorizer: Authorizer = field(default_factory=AllowAll)
@@ -78,6 +84,8 @@ class Caller(Protocol):
 
     def settle(self, call: "Call") -> None: ...
 
+    def close(self) -> None: ...
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
@@ -97,9 +105,11 @@ class Call:
         "_abandoned",
         "_encode",
         "_now",
+        "_overdue",
         "caller",
         "client_id",
         "correlation_id",
+        "deadline",
         "frame",
         "is_done",
         "position",
@@ -130,7 +140,10 @@ class Call:
         self.started = now()
         self.frame: list[Buffer] | None = None
         self.is_done = False
+        # Whoever answers holds the call, so these are let go of with the reply: no circles.
         self._abandoned: Callable[[], None] | None = None
+        self._overdue: Callable[[], None] | None = None
+        self.deadline = NEVER
 
     @property
     def route(self) -> Route:
@@ -151,6 +164,7 @@ class Call:
         assert not self.is_done, "answered twice"
         self.frame = self._encode(self, response)
         self.is_done = True
+        self._abandoned = self._overdue = None
         self.prepared.metrics.seconds.observe(self._now() - self.started)
         self.caller.settle(self)
 
@@ -159,12 +173,28 @@ class Call:
         self.is_done = True
         self.caller.settle(self)
 
+    def hang_up(self) -> None:
+        """No reply but the end of the connection: how a request with acks=0 hears of an error."""
+        self.is_done = True
+        self.caller.settle(self)
+        self.caller.close()
+
+    def when_overdue(self, seconds: float, answer: Callable[[], None]) -> None:
+        """To be called if there is no reply that long after the request came, or soon after."""
+        self.deadline = self.started + seconds
+        self._overdue = answer
+
+    def time_out(self) -> None:
+        overdue, self._overdue = self._overdue, None
+        if overdue is not None:
+            overdue()
+
     def when_abandoned(self, clean_up: Callable[[], None]) -> None:
         """To be called if the connection is lost before the reply."""
         self._abandoned = clean_up
 
     def abandon(self) -> None:
         self.is_done = True
-        if self._abandoned is not None:
-            self._abandoned()
-            self._abandoned = None
+        abandoned, self._abandoned, self._overdue = self._abandoned, None, None
+        if abandoned is not None:
+            abandoned()

@@ -22,6 +22,7 @@ from penstock.api.fetch_sessions import (
     Followed,
     TopicKey,
 )
+from penstock.api.rows import led_partition, storage_failure
 from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ids import NO_TOPIC_ID, TopicId
 from penstock.base.ports import Buffer, Slice
@@ -40,6 +41,7 @@ TOPIC_IDS_SINCE = 13
 READ_COMMITTED = 1
 SLICE_BYTES_MIN = 32 * 1024
 """From here on it is cheaper to have the kernel send a stretch of the file than to read it."""
+WAIT_MS_MAX = 300_000
 
 
 def fetch(ctx: Context, call: Call, request: FetchRequest) -> Any:
@@ -54,11 +56,12 @@ def fetch(ctx: Context, call: Call, request: FetchRequest) -> Any:
     try:
         if incremental:
             session = sessions.resume(request.session_id, epoch, by_id, now)
-            for followed in wanted:
-                session.put(followed)
-            for topic in request.forgotten_topics_data:
-                for index in topic.partitions:
-                    session.forget(TopicId(topic.topic_id) if by_id else topic.topic, index)
+            forgotten = [
+                (TopicId(topic.topic_id) if by_id else topic.topic, index)
+                for topic in request.forgotten_topics_data
+                for index in topic.partitions
+            ]
+            sessions.update(session, wanted, forgotten)
         else:
             if request.session_id:
                 sessions.close(request.session_id)
@@ -110,6 +113,7 @@ class Attempt:
         "_call",
         "_ctx",
         "_incremental",
+        "_is_woken",
         "_refuse_all",
         "_request",
         "_session",
@@ -136,7 +140,8 @@ class Attempt:
         self._wanted = wanted
         self._refuse_all = refuse_all
         self._by_id = call.version >= TOPIC_IDS_SINCE
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None  # Armed for as long as it is parked.
+        self._is_woken = False
         self._watched: list[Partition] = []
 
     def start(self) -> Any:
@@ -168,6 +173,10 @@ class Attempt:
                 found.code = refused.code
                 enough = True
                 continue
+            except (Corrupt, OSError) as error:
+                self._fail(found, error)
+                enough = True
+                continue
             if found.diverging is not None:
                 enough = True
             if span is not None:
@@ -175,6 +184,9 @@ class Attempt:
                 has_data = True
                 total += span.size
                 room -= span.size
+                assert found.partition is not None
+                if span.segment is not found.partition.log.segments.active:
+                    enough = True  # There is more behind it, however little this segment has.
         return founds, enough or total >= request.min_bytes or not founds
 
     def _locate(self, found: Found, room: int, has_data: bool) -> Span | None:
@@ -192,14 +204,16 @@ class Attempt:
             call.principal, needs.operation, needs.resource, found.name
         ):
             raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        partition = ctx.partitions.get(found.name, followed.index)
-        if partition is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = led_partition(ctx, found.name, followed.index)
         found.partition = partition
         partition.check_epoch(followed.leader_epoch)
         log = partition.log
+        if log.offline is not None:
+            log.require_online()
         if followed.last_fetched_epoch >= 0:
             epoch, end = log.epoch_end(followed.last_fetched_epoch)
+            if epoch < 0:
+                raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE, "an epoch that is not known here")
             if epoch < followed.last_fetched_epoch or end < followed.offset:
                 found.diverging = (epoch, end)
                 return None
@@ -228,10 +242,20 @@ class Attempt:
                 found.partition.watch(self._wake)
                 self._watched.append(found.partition)
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._request.max_wait_ms / 1000, self._time_is_up)
+        wait_ms = min(self._request.max_wait_ms, WAIT_MS_MAX)
+        self._timer = loop.call_later(wait_ms / 1000, self._time_is_up)
         self._call.when_abandoned(self._leave)
 
     def _wake(self) -> None:
+        """Looks again: once for all that a group commit brings, and after it, not within it."""
+        if not self._is_woken:
+            self._is_woken = True
+            asyncio.get_running_loop().call_soon(self._look_again)
+
+    def _look_again(self) -> None:
+        self._is_woken = False
+        if self._timer is None:
+            return
         founds, enough = self._look()
         if enough:
             self._conclude(founds)
@@ -272,7 +296,7 @@ class Attempt:
             if span is None:
                 contents.append(b"")
                 continue
-            content = span.slice() if span.size >= SLICE_BYTES_MIN else span.read_cached()
+            content = _content(span)
             if content is None:
                 return self._answer_cold(founds)
             contents.append(content)
@@ -280,19 +304,31 @@ class Attempt:
 
     async def _answer_cold(self, founds: list[Found]) -> FetchResponse:
         self._ctx.metrics.cold_reads.value += 1
-        contents: list[Buffer | Slice] = []
-        for found in founds:
-            content = b""
-            if found.span is not None:
-                try:
-                    content = await self._ctx.workers.run(found.span.read)
-                except (Corrupt, OSError) as error:
-                    assert found.partition is not None
-                    self._ctx.partitions.read_failed(found.partition, error)
-                    found.code = ErrorCode.KAFKA_STORAGE_ERROR
-                    found.span = None
-            contents.append(content)
+        contents = [
+            b"" if found.span is None else await self._read(found, found.span) for found in founds
+        ]
         return self._response(founds, contents)
+
+    async def _read(self, found: Found, span: Span) -> Buffer | Slice:
+        """Has a worker read, and check where need be; keeps large contents no longer than that."""
+        try:
+            data = await self._ctx.workers.run(span.read)
+        except Refused:
+            return b""  # Too many are waiting for the disk: nothing this time.
+        except (Corrupt, OSError) as error:
+            self._fail(found, error)
+            return b""
+        if len(data) < SLICE_BYTES_MIN:
+            return data
+        checked = span.segment.unverified_start
+        if span.position < checked < span.end:
+            span.end = checked  # Not the half batch that could not be checked.
+        return span.slice() or data
+
+    def _fail(self, found: Found, error: Corrupt | OSError) -> None:
+        assert found.partition is not None
+        found.code = storage_failure(self._ctx, found.partition, error)
+        found.span = None
 
     def _response(self, founds: list[Found], contents: list[Buffer | Slice]) -> FetchResponse:
         topics: dict[TopicKey, list[FetchPartitionData]] = {}
@@ -301,6 +337,8 @@ class Attempt:
         for found, content in zip(founds, contents, strict=True):
             followed = found.followed
             row = self._row(found, content)
+            if row.error_code:
+                content = b""
             if session is not None:
                 news = (
                     content
@@ -334,6 +372,7 @@ class Attempt:
     def _row(self, found: Found, content: Buffer | Slice) -> FetchPartitionData:
         followed = found.followed
         partition = found.partition
+        aborted = self._aborted(found) if content else None
         if found.code is not ErrorCode.NONE or partition is None:
             return FetchPartitionData(followed.index, found.code, -1, -1, -1, None, -1, b"")
         row = FetchPartitionData(
@@ -342,7 +381,7 @@ class Attempt:
             partition.high_watermark,
             found.stable,
             partition.log.start_offset,
-            self._aborted(found) if content else None,
+            aborted,
             -1,
             content,
         )
@@ -353,14 +392,38 @@ class Attempt:
         return row
 
     def _aborted(self, found: Found) -> list[AbortedTransaction] | None:
+        """What a read_committed consumer must skip in the segment that it gets a part of."""
         if self._request.isolation_level != READ_COMMITTED:
             return None
         assert found.partition is not None
+        assert found.span is not None
         log = found.partition.log
-        return [
-            AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset)
-            for txn in log.aborted(found.followed.offset, found.stable)
-        ]
+        end_offset = log.segments.end_of(found.span.segment, log.end_offset)
+        try:
+            return [
+                AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset)
+                for txn in log.aborted(found.followed.offset, min(found.stable, end_offset))
+            ]
+        except Refused as refused:
+            found.code = refused.code
+        except (Corrupt, OSError) as error:
+            self._fail(found, error)
+        return None
+
+
+def _content(span: Span) -> Buffer | Slice | None:
+    """What to send of it, if that needs no wait; None: a worker must read it."""
+    try:
+        if span.size < SLICE_BYTES_MIN:
+            return span.read_cached()
+        part = span.slice()
+        # Its ends are probed here, and all of it when it is sent.
+        file = span.segment.file
+        if part is None or not file.read_cached(span.position, 1):
+            return None
+        return part if file.read_cached(span.end - 1, 1) else None
+    except OSError:
+        return None  # The worker meets the same error and says what it means.
 
 
 def _cancel(task: "asyncio.Task[None]") -> None:

@@ -4,9 +4,10 @@ A full fetch may open a session; later fetches name it and carry only what chang
 carry only partitions with something to say. Requests of a session are counted by its epoch, so a
 lost or repeated request is noticed.
 
-The number of sessions is bounded. When all places are taken the newcomer gets one only if some
-session has been quiet for long enough; otherwise it is served without a session, which every
-client accepts.
+The number of sessions is bounded, and so is what they hold together. When all places are taken
+the newcomer gets one only if some session has been quiet for long enough; otherwise it is served
+without a session, which every client accepts. A node starts to count ids anywhere, so that clients
+of its earlier run do not close or continue each other's new sessions.
 """
 
 from collections import OrderedDict
@@ -18,6 +19,8 @@ from penstock.base.ids import TopicId
 
 SESSIONS_MAX = 1000
 SESSION_PARTITIONS_MAX = 20_000
+PARTITIONS_MAX = 200_000
+"""Of all sessions together."""
 QUIET_SECONDS = 120.0
 EPOCH_MAX = 2**31 - 1
 
@@ -68,35 +71,43 @@ class FetchSession:
 
     def served(self, followed: Followed) -> None:
         """It had data this time: others go first next time."""
-        self.partitions.move_to_end((followed.topic, followed.index))
+        key = (followed.topic, followed.index)
+        if key in self.partitions:
+            self.partitions.move_to_end(key)
 
 
 class FetchSessions:
     """All sessions of a node, longest unused first."""
 
-    def __init__(self, sessions_max: int = SESSIONS_MAX) -> None:
+    def __init__(self, sessions_max: int = SESSIONS_MAX, *, first_id: int = 1) -> None:
+        assert 1 <= first_id <= EPOCH_MAX
         self._sessions_max = sessions_max
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
-        self._next_id = 1
+        self._partitions = 0
+        self._next_id = first_id
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def open(self, partitions: list[Followed], by_id: bool, now: float) -> FetchSession | None:
         """A new session for these partitions, or None when there is no place for it."""
-        if not partitions or len(partitions) > SESSION_PARTITIONS_MAX:
+        if not partitions or not self._has_room(0, len(partitions)):
             return None
         if len(self._sessions) >= self._sessions_max:
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or now - oldest.last_used < QUIET_SECONDS:
                 return None
-            del self._sessions[oldest.id]
+            self.close(oldest.id)
+        while self._next_id in self._sessions:
+            self._next_id = self._next_id % EPOCH_MAX + 1
         session = FetchSession(self._next_id, by_id, now)
         self._next_id = self._next_id % EPOCH_MAX + 1
-        for followed in partitions:
-            session.put(followed)
         self._sessions[session.id] = session
+        self.update(session, partitions, [])
         return session
+
+    def _has_room(self, held: int, more: int) -> bool:
+        return held + more <= SESSION_PARTITIONS_MAX and self._partitions + more <= PARTITIONS_MAX
 
     def resume(self, session_id: int, epoch: int, by_id: bool, now: float) -> FetchSession:
         """The session for its next request; refuses a stranger or a request out of turn."""
@@ -112,5 +123,25 @@ class FetchSessions:
         self._sessions.move_to_end(session_id)
         return session
 
+    def update(
+        self,
+        session: FetchSession,
+        wanted: list[Followed],
+        forgotten: list[tuple[TopicKey, int]],
+    ) -> None:
+        """Takes over what a request changes. Refuses what would be too much: that is its end."""
+        before = len(session.partitions)
+        new = sum((one.topic, one.index) not in session.partitions for one in wanted)
+        if new and not self._has_room(before, new):
+            self.close(session.id)
+            raise Refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "too many partitions")
+        for followed in wanted:
+            session.put(followed)
+        for topic, index in forgotten:
+            session.forget(topic, index)
+        self._partitions += len(session.partitions) - before
+
     def close(self, session_id: int) -> None:
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partitions -= len(session.partitions)

@@ -1,19 +1,27 @@
 """Produce (api 0), versions 3-13.
 
 One record batch v2 for each partition, appended at once; the reply is parked until every batch is
-committed (on disk), so a pipelined producer overlaps with the disk. acks=0 gets no reply at all,
-acks=1 and acks=all wait alike. v7 zstd; v9 flexible; v13 names topics by id.
+committed (on disk), so a pipelined producer overlaps with the disk. acks=1 and acks=all wait
+alike, until `timeout_ms` says that the client has given up (give or take a sweep of the listener);
+acks=0 gets no reply at all, and hears of an error by the end of its connection, as in Kafka.
+v7 zstd; v9 flexible; v13 names topics by id.
 
 Batches are checked by their header and CRC and not opened, except for topics whose config asks
 for it (compacted ones need keys; `compression.type` may ask for another codec): those are looked
-into by a worker while the connection waits, and appended afterwards in the same order.
+into by a worker while the connection waits, and appended afterwards in the same order. So are
+batches that begin a transaction on their partition, while its coordinator is asked (`txn_produce`).
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Collection
 from typing import Any
 
 from penstock.api.context import Call, Context
+from penstock.api.coordination import may_txn
+from penstock.api.route import Operation
+from penstock.api.rows import led_partition
+from penstock.api.txn_produce import Admission, is_open, outside
 from penstock.base.errors import ErrorCode, Refused
+from penstock.cluster.image import INTERNAL_TOPICS
 from penstock.cluster.partition import Partition, ProduceRules
 from penstock.wire import records
 from penstock.wire.messages.produce import (
@@ -31,6 +39,8 @@ TRANSACTIONAL = 0x10
 TOPIC_IDS_SINCE = 13
 ZSTD_SINCE = 7
 NO_TIMESTAMP = -1
+NOT_YET = ErrorCode.REQUEST_TIMED_OUT
+"""What a row says for as long as its batch is not committed."""
 
 
 class PendingProduce:
@@ -41,23 +51,31 @@ class PendingProduce:
     def __init__(self, call: Call, response: ProduceResponse) -> None:
         self.call = call
         self.response = response
-        self.waiting = 0
+        self.waiting = 1  # for the appends themselves: no reply before the last one is made
 
     def committed(self, row: object, code: ErrorCode) -> None:
         assert isinstance(row, PartitionProduceResponse)
+        row.error_code = code
         if code is not ErrorCode.NONE:
-            row.error_code = code
             row.base_offset = -1
             row.log_append_time_ms = -1
         self.waiting -= 1
         if self.waiting == 0 and not self.call.is_done:
             self.call.reply(self.response)
 
+    def time_out(self) -> None:
+        """The client waits no longer: those that still wait have NOT_YET in their rows."""
+        self.call.reply(self.response)
+
 
 def produce(ctx: Context, call: Call, request: ProduceRequest) -> Awaitable[Any] | None:
     looks = _looks(ctx, call, request)
-    if looks:
-        return _produce_slowly(ctx, call, request, looks)
+    admission = None
+    if request.transactional_id is not None:
+        admission = _admission(ctx, call, request, request.transactional_id)
+    if looks or (admission is not None and admission.doubts):
+        _keep_batches(request)
+        return _produce_slowly(ctx, call, request, looks, admission)
     _append_all(ctx, call, request, {})
     return None
 
@@ -67,17 +85,17 @@ def _append_all(
     call: Call,
     request: ProduceRequest,
     prepared: dict[int, memoryview | Refused],
+    admitted: Collection[int] = (),
 ) -> None:
     """Appends every partition's batch; replies now or when the last one is committed."""
     rows: list[TopicProduceResponse] = []
     pending = PendingProduce(call, ProduceResponse(rows))
     acks = request.acks
     now_ms = ctx.clock.now_ms()
+    in_txn = request.transactional_id is not None
     for topic in request.topic_data:
         answers: list[PartitionProduceResponse] = []
-        rows.append(
-            TopicProduceResponse(topic.name, topic.topic_id, answers)
-        )
+        rows.append(TopicProduceResponse(topic.name, topic.topic_id, answers))
         for data in topic.partition_data:
             row = PartitionProduceResponse(data.index, 0, -1)
             answers.append(row)
@@ -85,7 +103,9 @@ def _append_all(
                 if acks not in (-1, 0, 1):
                     raise Refused(ErrorCode.INVALID_REQUIRED_ACKS)
                 partition = _partition(ctx, call, topic, data.index)
-                end = _append(ctx, call, partition, data, prepared, row, now_ms)
+                if in_txn:
+                    _check_transaction(ctx, call, request, partition, data, prepared, admitted)
+                end = _append(ctx, call, partition, data, prepared, row, now_ms, in_txn)
             except Refused as refused:
                 row.error_code = refused.code
                 row.error_message = refused.message
@@ -97,11 +117,18 @@ def _append_all(
                 row.base_offset = -1
                 continue
             if acks and not partition.when_committed(end, pending, row):
+                row.error_code = NOT_YET
                 pending.waiting += 1
+    pending.waiting -= 1
     if acks == 0:
-        call.finish_silently()
+        if any(row.error_code for topic_row in rows for row in topic_row.partition_responses):
+            call.hang_up()
+        else:
+            call.finish_silently()
     elif pending.waiting == 0:
         call.reply(pending.response)
+    else:
+        call.when_overdue(request.timeout_ms / 1000, pending.time_out)
 
 
 def _partition(ctx: Context, call: Call, topic: TopicProduceData, index: int) -> Partition:
@@ -114,10 +141,9 @@ def _partition(ctx: Context, call: Call, topic: TopicProduceData, index: int) ->
     needs = call.needs
     if not ctx.authorizer.allows(call.principal, needs.operation, needs.resource, name):
         raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    partition = ctx.partitions.get(name, index)
-    if partition is None:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return partition
+    if name in INTERNAL_TOPICS:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker only")
+    return led_partition(ctx, name, index)
 
 
 def _append(
@@ -128,6 +154,7 @@ def _append(
     prepared: dict[int, memoryview | Refused],
     row: PartitionProduceResponse,
     now_ms: int,
+    in_txn: bool,
 ) -> int:
     """Checks and appends one batch, fills the row, and returns the end offset to wait for."""
     ready = prepared.get(id(data)) if prepared else None
@@ -140,12 +167,15 @@ def _append(
         raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, ctx.partitions.write_refusal)
     header = records.check_batch(batch)
     rules = partition.rules
+    if header.attributes & TRANSACTIONAL and not in_txn:
+        raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no transactional id")
     _check(header, len(batch), rules, call.version, now_ms)
     if rules.append_time:
         records.stamp_append_time(batch, now_ms)
         header = records.read_header(batch)
-        row.log_append_time_ms = now_ms
     appended = partition.append(batch, header, now_ms)
+    if rules.append_time:
+        row.log_append_time_ms = now_ms
     row.base_offset = appended.base_offset
     row.log_start_offset = partition.log.start_offset
     metrics = ctx.metrics
@@ -165,8 +195,6 @@ def _check(header: BatchHeader, size: int, rules: ProduceRules, version: int, no
             f"the batch has {size} bytes, max.message.bytes allows {rules.message_bytes_max}",
         )
     attributes = header.attributes
-    if attributes & TRANSACTIONAL:
-        raise Refused(ErrorCode.INVALID_TXN_STATE, "transactions are not available yet")
     if attributes & 7 == ZSTD and version < ZSTD_SINCE:
         raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
     if not rules.append_time and (newest := header.max_timestamp) != NO_TIMESTAMP:
@@ -181,6 +209,46 @@ def _check(header: BatchHeader, size: int, rules: ProduceRules, version: int, no
                 f"timestamp {header.base_timestamp} is older than "
                 "message.timestamp.before.max.ms allows",
             )
+
+
+# -- transactions -----------------------------------------------------------------------------
+
+
+def _admission(
+    ctx: Context, call: Call, request: ProduceRequest, transactional_id: str
+) -> Admission:
+    """Finds the batches that their transaction's coordinator must be asked about."""
+    admission = Admission(ctx, call, transactional_id)
+    if may_txn(ctx, call, Operation.WRITE, transactional_id):
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                try:
+                    admission.consider(data, _partition(ctx, call, topic, data.index))
+                except Refused:
+                    continue
+    return admission
+
+
+def _check_transaction(
+    ctx: Context,
+    call: Call,
+    request: ProduceRequest,
+    partition: Partition,
+    data: PartitionProduceData,
+    prepared: dict[int, memoryview | Refused],
+    admitted: Collection[int],
+) -> None:
+    """Right before the append: the batch is plain, or in a transaction that is still open."""
+    batch = data.records
+    if batch is None or len(batch) < records.BATCH_OVERHEAD:
+        return
+    header = records.read_header(batch)
+    if not header.attributes & TRANSACTIONAL or isinstance(prepared.get(id(data)), Refused):
+        return
+    if not may_txn(ctx, call, Operation.WRITE, request.transactional_id or ""):
+        raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if id(data) not in admitted and not is_open(partition, header):
+        raise outside()
 
 
 # -- topics that are looked into ----------------------------------------------------------------
@@ -199,9 +267,19 @@ def _looks(
                 partition = _partition(ctx, call, topic, data.index)
             except Refused:
                 continue
-            if partition.rules.look_inside and data.records is not None:
-                found.append((data, partition.rules))
+            rules, batch = partition.rules, data.records
+            # What is too large anyway is refused without being opened.
+            if rules.look_inside and batch is not None and len(batch) <= rules.message_bytes_max:
+                found.append((data, rules))
     return found
+
+
+def _keep_batches(request: ProduceRequest) -> None:
+    """The receive buffer is used again as soon as the handler returns: copies every batch."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if data.records is not None:
+                data.records = memoryview(bytearray(data.records))
 
 
 async def _produce_slowly(
@@ -209,25 +287,26 @@ async def _produce_slowly(
     call: Call,
     request: ProduceRequest,
     looks: list[tuple[PartitionProduceData, ProduceRules]],
+    admission: Admission | None,
 ) -> None:
-    """Looks into the batches on a worker, then appends them as any other.
-
-    The receive buffer is reused as soon as the handler waits, so every batch of the request is
-    copied first, those that need no look too.
-    """
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            if data.records is not None:
-                data.records = memoryview(bytearray(data.records))
+    """Looks into batches on a worker and asks about others, then appends all of them."""
     prepared: dict[int, memoryview | Refused] = {}
-    for data, rules in looks:
-        assert data.records is not None
-        try:
-            prepared[id(data)] = await ctx.workers.run(_look_inside, data.records, rules)
-        except Refused as refused:
-            prepared[id(data)] = refused
-    if not call.is_done:
-        _append_all(ctx, call, request, prepared)
+    try:
+        for data, rules in looks:
+            assert data.records is not None
+            try:
+                prepared[id(data)] = await ctx.workers.run(_look_inside, data.records, rules)
+            except Refused as refused:
+                prepared[id(data)] = refused
+        if admission is not None:
+            await admission.ask()
+            prepared.update(admission.refused)
+        if not call.is_done:
+            admitted = admission.admitted() if admission is not None else ()
+            _append_all(ctx, call, request, prepared, admitted)
+    finally:
+        if admission is not None:
+            admission.close()
 
 
 def _look_inside(batch: memoryview, rules: ProduceRules) -> memoryview:

@@ -2,14 +2,15 @@
 
 InitProducerId gives an idempotent producer an id that nobody else has, at epoch 0. v2 flexible;
 v3 lets a producer name the id it had (KIP-360): without a transactional id it gets a new one, as
-in Kafka. A transactional id is answered with COORDINATOR_NOT_AVAILABLE: this broker has no
-transaction coordinator yet.
+in Kafka. With a transactional id the transaction's coordinator decides: it fences whoever used
+the id before.
 
 DescribeProducers lists what a partition's log knows of the producers that wrote to it.
 """
 
 from penstock.api.context import Call, Context
-from penstock.api.route import Operation, ResourceType
+from penstock.api.coordination import caller_of, may_txn
+from penstock.api.route import Operation
 from penstock.api.rows import led_partition, may, may_cluster
 from penstock.base.errors import ErrorCode, Refused
 from penstock.cluster import topics
@@ -33,6 +34,8 @@ async def init_producer_id(
 ) -> InitProducerIdResponse:
     try:
         _check(ctx, call, request)
+        if request.transactional_id is not None:
+            return await _init_transactional(ctx, call, request, request.transactional_id)
         producer_id = await ctx.producer_ids.next()
     except Refused as refused:
         return InitProducerIdResponse(error_code=refused.code, producer_epoch=NONE_GIVEN)
@@ -41,11 +44,21 @@ async def init_producer_id(
     )
 
 
+async def _init_transactional(
+    ctx: Context, call: Call, request: InitProducerIdRequest, transactional_id: str
+) -> InitProducerIdResponse:
+    await ctx.producer_ids.stock()
+    response = await ctx.txns.handle(
+        transactional_id, "InitProducerId", request, caller_of(ctx, call)
+    )
+    assert isinstance(response, InitProducerIdResponse)
+    return response
+
+
 def _check(ctx: Context, call: Call, request: InitProducerIdRequest) -> None:
     transactional_id = request.transactional_id
     if transactional_id is not None:
-        resource = ResourceType.TRANSACTIONAL_ID
-        if not ctx.authorize(call, Operation.WRITE, resource, transactional_id):
+        if not may_txn(ctx, call, Operation.WRITE, transactional_id):
             raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if not transactional_id:
             raise Refused(ErrorCode.INVALID_REQUEST)
@@ -53,8 +66,6 @@ def _check(ctx: Context, call: Call, request: InitProducerIdRequest) -> None:
         raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if (request.producer_id == NONE_GIVEN) != (request.producer_epoch == NONE_GIVEN):
         raise Refused(ErrorCode.INVALID_REQUEST)
-    if transactional_id is not None:
-        raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 # -- DescribeProducers ------------------------------------------------------------------------

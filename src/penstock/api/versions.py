@@ -11,11 +11,23 @@ from functools import cache
 
 from penstock.api.context import Call, Context
 from penstock.base.errors import ErrorCode
-from penstock.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from penstock.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 API_VERSIONS_KEY = 18
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 SOFTWARE_SINCE = 3
+LEVEL_ZERO_SINCE = 4
+
+FEATURES = {"group.version": 1, "transaction.version": 2}
+"""The levels this broker runs: consumer groups (KIP-848), transactions v2 (KIP-890)."""
+FEATURES_EPOCH = 1
+"""Features follow the version of the software, so there is only one set of them."""
 
 
 def api_versions(ctx: Context, call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
@@ -24,15 +36,15 @@ def api_versions(ctx: Context, call: Call, request: ApiVersionsRequest) -> ApiVe
         and SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-    return _table(ErrorCode.NONE)
+    return _table(ErrorCode.NONE, call.version)
 
 
 def unsupported() -> ApiVersionsResponse:
-    return _table(ErrorCode.UNSUPPORTED_VERSION)
+    return _table(ErrorCode.UNSUPPORTED_VERSION, 0)
 
 
 @cache
-def _table(code: ErrorCode) -> ApiVersionsResponse:
+def _table(code: ErrorCode, version: int) -> ApiVersionsResponse:
     # Imported here because this answer is about the table that this function is a row of.
     from penstock.api.routes import ROUTES
 
@@ -42,5 +54,19 @@ def _table(code: ErrorCode) -> ApiVersionsResponse:
             ApiVersion(api_key=route.key, min_version=low, max_version=high)
             for route in ROUTES
             for low, high in [route.advertised or route.versions]
+        ],
+        supported_features=[
+            SupportedFeatureKey(
+                name=name,
+                # Clients up to v3 cannot read a feature that begins at level 0.
+                min_version=0 if version >= LEVEL_ZERO_SINCE else 1,
+                max_version=level,
+            )
+            for name, level in FEATURES.items()
+        ],
+        finalized_features_epoch=FEATURES_EPOCH,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in FEATURES.items()
         ],
     )

@@ -11,13 +11,14 @@ The file is TOML. Beside the few names of our own (`data`, `host`, `kafka-port`,
 An unknown name is refused with the nearest right one.
 """
 
+import difflib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from penstock.cluster.configs import InvalidConfig, Scope, find
 from penstock.cluster.config_types import parse
+from penstock.cluster.configs import InvalidConfig, Scope, find
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,8 @@ OWN_NAMES = {
     "node-id": "node_id",
 }
 
+OWN_NAME_LIKENESS = 0.8
+
 
 def load(path: str | None, flags: Mapping[str, Any], sets: Mapping[str, str]) -> NodeConfig:
     """The node's config from a file (if any), flags (None: not given) and --set pairs."""
@@ -66,6 +69,8 @@ def load(path: str | None, flags: Mapping[str, Any], sets: Mapping[str, str]) ->
     for port in (config.kafka_port, config.http_port):
         if not 0 <= port <= 65535:
             raise InvalidConfig(f"port {port} is not between 0 and 65535")
+    if config.kafka_port == config.http_port != 0:
+        raise InvalidConfig(f"kafka-port and http-port are both {config.kafka_port}; change one")
     return replace(config, overrides=overrides)
 
 
@@ -76,7 +81,7 @@ def read_file(path: str) -> tuple[dict[str, Any], dict[str, str]]:
             content = tomllib.load(file)
     except OSError as error:
         raise InvalidConfig(f"cannot read {path}: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidConfig(f"{path} is not valid TOML: {error}") from error
     own: dict[str, Any] = {}
     overrides: dict[str, str] = {}
@@ -84,12 +89,14 @@ def read_file(path: str) -> tuple[dict[str, Any], dict[str, str]]:
         if name in OWN_NAMES:
             target = OWN_NAMES[name]
             own[target] = _integer(name, value) if "port" in name or "id" in name else str(value)
-        else:
-            overrides[name] = _as_text(value)
-            try:
-                parse(find(Scope.BROKER, name), overrides[name])
-            except InvalidConfig as error:
-                raise InvalidConfig(f"{path}: {error}") from error
+            continue
+        overrides[name] = _as_text(value)
+        try:
+            parse(find(Scope.BROKER, name), overrides[name])
+        except InvalidConfig as error:
+            meant = difflib.get_close_matches(name, OWN_NAMES, n=1, cutoff=OWN_NAME_LIKENESS)
+            hint = f"unknown name '{name}', did you mean '{meant[0]}'?" if meant else error
+            raise InvalidConfig(f"{path}: {hint}") from error
     return own, overrides
 
 
@@ -115,6 +122,8 @@ def _as_text(value: Any) -> str:
 
 def _integer(name: str, value: Any) -> int:
     try:
+        if isinstance(value, bool | float):
+            raise ValueError(value)
         return int(value)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise InvalidConfig(f"{name} must be a whole number, not {value!r}") from error

@@ -10,11 +10,14 @@ import msgspec
 from penstock.base.ports import Disk
 from penstock.cluster.configs import InvalidConfig
 from penstock.log.log import CleanState
-from penstock.log.store import read_sealed, remove, write_durably
+from penstock.log.store import TEMPORARY, read_sealed, remove, write_durably
 
 META = "meta.json"
 CLEAN = "clean-shutdown"
 FORMAT = 1
+NOT_OURS = ("lock", "lost+found", META + TEMPORARY)
+"""What a directory may hold and still be new: our lock, what a file system puts at its own top,
+and the rest of a first start that a crash cut short."""
 
 
 class Meta(msgspec.Struct, frozen=True):
@@ -31,8 +34,8 @@ def claim(disk: Disk, data_dir: str, node_id: int, new_cluster_id: str) -> Meta:
     body = read_sealed(disk, path)
     if body is None:
         if disk.exists(path):
-            raise InvalidConfig(f"{path} is damaged; restore it or choose another --data directory")
-        if any(name != "lock" for name in disk.listdir(data_dir)):
+            raise _damaged(path)
+        if any(name not in NOT_OURS for name in disk.listdir(data_dir)):
             raise InvalidConfig(
                 f"{data_dir} holds files but no {META}: it is not a Penstock data directory; "
                 "choose another --data directory"
@@ -40,7 +43,10 @@ def claim(disk: Disk, data_dir: str, node_id: int, new_cluster_id: str) -> Meta:
         meta = Meta(FORMAT, new_cluster_id, node_id)
         write_durably(disk, path, msgspec.json.encode(meta))
         return meta
-    meta = msgspec.json.decode(body, type=Meta)
+    try:
+        meta = msgspec.json.decode(body, type=Meta)
+    except msgspec.MsgspecError as error:
+        raise _damaged(path) from error
     if meta.format != FORMAT:
         raise InvalidConfig(
             f"{data_dir} was written in format {meta.format}, this version reads {FORMAT}"
@@ -51,6 +57,10 @@ def claim(disk: Disk, data_dir: str, node_id: int, new_cluster_id: str) -> Meta:
             f"start with --node-id {meta.node_id} or choose another --data directory"
         )
     return meta
+
+
+def _damaged(path: str) -> InvalidConfig:
+    return InvalidConfig(f"{path} is damaged; restore it or choose another --data directory")
 
 
 def take_clean_states(disk: Disk, data_dir: str) -> dict[str, CleanState] | None:

@@ -6,7 +6,7 @@ in something its version cannot carry fails here and not at a client.
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -14,14 +14,21 @@ from penstock.api.context import Call, Context, Prepared
 from penstock.api.metrics import Metrics
 from penstock.api.route import Needs, Operation, ResourceType, Route
 from penstock.base.ids import NodeId
-from penstock.base.ports import Put
-from penstock.cluster import keys
+from penstock.base.ports import Buffer, Put
+from penstock.cluster import keys, topics
 from penstock.cluster.configs import BrokerConfigs
 from penstock.cluster.follower import Follower
 from penstock.cluster.image import Image
 from penstock.cluster.partitions import Partitions
 from penstock.cluster.producer_ids import ProducerIds
+from penstock.cluster.topics import NewTopic
+from penstock.coordinator.groups import GroupCoordinator
+from penstock.coordinator.host import Surroundings
+from penstock.coordinator.internal_topics import InternalTopics
+from penstock.coordinator.time import SteadyTime
+from penstock.coordinator.transactions import TxnCoordinator
 from penstock.log.flusher import Flusher
+from penstock.server.outbox import is_buffer
 from penstock.sim.clock import SimClock
 from penstock.sim.disk import SimDisk
 from penstock.sim.loop import SimLoop, run
@@ -52,13 +59,45 @@ class Rights:
 
 
 class Client:
-    """The connection behind a call."""
+    """The connection behind a call: keeps the reply that a handler gives later."""
 
     principal = "User:tester"
-    peer = "127.0.0.1:1"
+    peer = "127.0.0.1"
+
+    def __init__(self) -> None:
+        self.reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.is_closed = False
+
+    def encode(self, call: Call, response: Any) -> list[Buffer]:
+        self.reply.set_result(response)
+        return []
 
     def settle(self, call: Call) -> None:
-        raise AssertionError("these handlers answer by returning")
+        assert call.is_done
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Pending:
+    """A call that waits for its reply."""
+
+    def __init__(self, call: Call, client: Client, version: int) -> None:
+        self.call = call
+        self._client = client
+        self._version = version
+
+    @property
+    def is_answered(self) -> bool:
+        return self._client.reply.done()
+
+    @property
+    def is_hung_up(self) -> bool:
+        """The handler had no answer but the end of the connection."""
+        return self._client.is_closed
+
+    async def reply(self) -> Any:
+        return through_wire(await self._client.reply, self._version)
 
 
 class Node:
@@ -92,10 +131,17 @@ class Node:
         await partitions.start(await follower.start(), None)
         follower.on_change(self._configure)
         follower.on_change(partitions.follow)
-        self._tasks = [
-            asyncio.ensure_future(follower.run()),
-            asyncio.ensure_future(partitions.run()),
-        ]
+        producer_ids = ProducerIds(self.store)
+        random = SimRandom(loop.seed)
+        self.around = around = Surroundings(partitions, follower, self.workers, SteadyTime(clock))
+        internal = InternalTopics(self.store, follower, partitions, self.configs, random)
+        groups = GroupCoordinator(around, self.configs, internal)
+        txns = TxnCoordinator(around, self.configs, internal, producer_ids, groups)
+        follower.on_change(groups.follow)
+        partitions.on_change(groups.host.follow)
+        partitions.on_change(txns.host.follow)
+        work = (follower.run(), partitions.run(), groups.host.run(), txns.run())
+        self._tasks = [asyncio.ensure_future(each) for each in work]
         self.rights = Rights()
         self.ctx = Context(
             node_id=NODE,
@@ -105,17 +151,24 @@ class Node:
             store=self.store,
             disk=self.disk,
             clock=clock,
-            random=SimRandom(loop.seed),
+            random=random,
             workers=self.workers,
-            producer_ids=ProducerIds(self.store),
+            producer_ids=producer_ids,
+            groups=groups,
+            txns=txns,
             metrics=Metrics(),
             data_dir="data",
             authorizer=self.rights,
+            fetch_bytes_max=self.configs.integer("fetch.max.bytes"),
         )
         return self
 
     def _configure(self, before: Image, after: Image) -> None:
         self.configs.follow(after.cluster_configs, after.broker_configs.get(NODE, {}))
+
+    def background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs until the node stops."""
+        self._tasks.append(asyncio.ensure_future(work))
 
     async def stop(self) -> None:
         for task in self._tasks:
@@ -130,16 +183,26 @@ class Node:
 
     async def ask(self, handler: Callable[..., Any], version: int, request: Any) -> Any:
         """The handler's answer to `request`, both as the wire would carry them."""
+        return await (await self.send(handler, version, request)).reply()
+
+    async def send(self, handler: Callable[..., Any], version: int, request: Any) -> Pending:
+        """Hands `request` over; the reply may come later."""
+        pending, answer = self.begin(handler, version, through_wire(request, version))
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if answer is not None:
+            assert type(answer) is RESPONSES[type(request).WIRE.key]
+            pending.call.reply(answer)
+        return pending
+
+    def begin(self, handler: Callable[..., Any], version: int, request: Any) -> tuple[Pending, Any]:
+        """The call, and what the handler returned: an answer, a coroutine, or None for later."""
         kind = type(request)
         response_kind = RESPONSES[kind.WIRE.key]
-        route = Route(
-            kind,
-            response_kind,
-            kind.WIRE.versions,
-            handler,
-            Needs(ResourceType.TOPIC, Operation.DESCRIBE),
-        )
+        needs = Needs(ResourceType.TOPIC, Operation.DESCRIBE)
+        route = Route(kind, response_kind, kind.WIRE.versions, handler, needs)
         loop = asyncio.get_running_loop()
+        client = Client()
         prepared = Prepared(
             route,
             version,
@@ -147,14 +210,19 @@ class Node:
             writer(response_kind, version),
             self.ctx.metrics.route(route.name),
         )
-        call = Call(
-            Client(), prepared, 1, "tester", version, 0, lambda call, response: [], loop.time
-        )
-        answer = handler(self.ctx, call, through_wire(request, version))
-        if inspect.isawaitable(answer):
-            answer = await answer
-        assert type(answer) is response_kind
-        return through_wire(answer, version)
+        call = Call(client, prepared, 1, "tester", version, 0, client.encode, loop.time)
+        return Pending(call, client, version), handler(self.ctx, call, request)
+
+    async def create(self, name: str, partitions: int, **configs: str) -> None:
+        """A topic with everything else as the broker would choose it; `_` in names is a dot."""
+        ctx = self.ctx
+        own = {key.replace("_", "."): value for key, value in configs.items()}
+        new = NewTopic(name, partitions, configs=own)
+        plan = topics.plan_topic(new, ctx.image, ctx.configs, ctx.random)
+        await ctx.reached(await topics.create_topic(ctx.store, plan))
+
+    async def delete(self, name: str) -> None:
+        await self.ctx.reached(await topics.delete_topic(self.ctx.store, name))
 
     async def produce(
         self, topic: str, count: int, *, index: int = 0, timestamp: int = 1000, step: int = 0
@@ -172,15 +240,31 @@ class Node:
             await asyncio.sleep(0.01)
 
 
+def _whole(part: Any) -> bytes:
+    """The bytes that a part of a reply stands for; some are still in their file."""
+    return bytes(part) if is_buffer(part) else part.take(len(part))
+
+
 def through_wire(message: T, version: int) -> T:
     kind: Any = type(message)
     parts: list[Any] = []
     writer(kind, version)(message, parts)
-    view = memoryview(b"".join(bytes(part) for part in parts))
+    view = memoryview(bytearray().join(_whole(part) for part in parts))
     read, position = reader(kind, version)(view, 0, len(view))
     assert position == len(view)
     result: T = read
     return result
+
+
+def error_codes(message: Any) -> Iterator[int]:
+    """Every error code in a response, however deep."""
+    for each in type(message).WIRE.fields:
+        value = getattr(message, each.name)
+        if each.name.endswith("error_code"):
+            yield value
+        elif each.kind == "array" and isinstance(each.of, type):
+            for item in value or ():
+                yield from error_codes(item)
 
 
 def on_node(

@@ -63,9 +63,13 @@ def test_half_an_identity_is_refused(producer_id: int, producer_epoch: int) -> N
     on_node(test)
 
 
-def test_transactions_have_no_coordinator_yet() -> None:
+def test_a_transactional_id_goes_to_its_coordinator() -> None:
     async def test(node: Node) -> None:
         assert (await init(node, "tx")).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        await node.ctx.txns.ensure()
+        first, second = await init(node, "tx"), await init(node, "tx")
+        assert (first.error_code, first.producer_epoch) == (ErrorCode.NONE, 0)
+        assert (second.producer_id, second.producer_epoch) == (first.producer_id, 1)
         assert (await init(node, "")).error_code == ErrorCode.INVALID_REQUEST
 
     on_node(test)

@@ -64,21 +64,21 @@ public final class Checks {
 
     public static void main(String[] arguments) {
         Checks checks = new Checks(arguments[0], arguments[1]);
-        checks.report("topics_are_created_listed_described_and_deleted", checks::topics);
-        checks.report("partitions_are_added_but_never_taken_away", checks::partitions);
-        checks.report("configs_are_described_altered_and_validated", checks::configs);
-        checks.report("the_cluster_and_its_log_dirs_are_described", checks::cluster);
+        report("topics_are_created_listed_described_and_deleted", checks::topics);
+        report("partitions_are_added_but_never_taken_away", checks::partitions);
+        report("configs_are_described_altered_and_validated", checks::configs);
+        report("the_cluster_and_its_log_dirs_are_described", checks::cluster);
         for (String codec : List.of("none", "gzip", "snappy", "lz4", "zstd")) {
-            checks.report("records_come_back_as_sent_" + codec, () -> checks.codec(codec));
+            report("records_come_back_as_sent_" + codec, () -> checks.codec(codec));
         }
-        checks.report("headers_and_nulls_survive", checks::headersAndNulls);
-        checks.report("a_too_large_record_is_refused", checks::tooLarge);
-        checks.report("offsets_are_found_by_time_and_at_both_ends", checks::offsets);
-        checks.report("deleted_records_are_gone", checks::deleteRecords);
+        report("headers_and_nulls_survive", checks::headersAndNulls);
+        report("a_too_large_record_is_refused", checks::tooLarge);
+        report("offsets_are_found_by_time_and_at_both_ends", checks::offsets);
+        report("deleted_records_are_gone", checks::deleteRecords);
         checks.admin.close();
     }
 
-    private void report(String name, Check check) {
+    static void report(String name, Check check) {
         String error = "";
         try {
             check.run();

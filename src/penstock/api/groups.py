@@ -1,0 +1,133 @@
+"""Membership of groups: JoinGroup (api 11), versions 0-9; Heartbeat (12), 0-4; LeaveGroup (13),
+0-5; SyncGroup (14), 0-5; ConsumerGroupHeartbeat (68), 0-1; and FindCoordinator (10), 0-6.
+
+FindCoordinator brings the internal topic into being when it is the first to ask, and waits for
+it, so that its first answer is already useful. v4 asks for several keys at once.
+
+The others go to their group's shard as they are, once the caller's rights are checked. A join or
+a sync is answered when the group has moved on; until then the connection waits, as in Kafka.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.api.context import Call, Context
+from penstock.api.coordination import caller_of, may_group, may_txn, park
+from penstock.api.metadata import live_leader
+from penstock.api.route import Operation
+from penstock.api.rows import may
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.machine import Token
+from penstock.coordinator.host import Host, Seat
+from penstock.groups.refusals import refusal
+from penstock.wire.messages.consumer_groups import ConsumerGroupHeartbeatRequest
+from penstock.wire.messages.groups import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+GROUP_KEY, TXN_KEY, SHARE_KEY = 0, 1, 2
+KEYS_SINCE = 4
+KEYS_MAX = 10_000
+NO_NODE = -1
+
+
+# -- members ----------------------------------------------------------------------------------
+
+
+def member_request(ctx: Context, call: Call, request: Any) -> Any:
+    """JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
+    name = call.route.name
+
+    def refuse(refused: Refused) -> Any:
+        return refusal(name, request, refused, call.version)
+
+    group_id: str = request.group_id
+    if not may_group(ctx, call, Operation.READ, group_id):
+        return refuse(Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+
+    def give(answer: Callable[[Any], None]) -> tuple[Seat[Any], Token]:
+        # A member that has no id yet may be given one.
+        is_new = not getattr(request, "member_id", "-")
+        caller = caller_of(ctx, call, fresh_id=is_new)
+        return ctx.groups.handle(group_id, name, request, caller, answer)
+
+    return park(call, give, refuse)
+
+
+def consumer_group_heartbeat(
+    ctx: Context, call: Call, request: ConsumerGroupHeartbeatRequest
+) -> Any:
+    """As the others, but the topics it names must be the caller's to see."""
+    names = request.subscribed_topic_names or ()
+    if may_group(ctx, call, Operation.READ, request.group_id) and not all(
+        may(ctx, call, Operation.DESCRIBE, name) for name in names
+    ):
+        refused = Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return refusal(call.route.name, request, refused, call.version)
+    return member_request(ctx, call, request)
+
+
+# -- FindCoordinator --------------------------------------------------------------------------
+
+
+async def find_coordinator(
+    ctx: Context, call: Call, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    if call.version >= KEYS_SINCE:
+        keys = dict.fromkeys(request.coordinator_keys[:KEYS_MAX])
+        rows = [await _find(ctx, call, request.key_type, key) for key in keys]
+        return FindCoordinatorResponse(coordinators=rows)
+    row = await _find(ctx, call, request.key_type, request.key)
+    return FindCoordinatorResponse(
+        error_code=row.error_code,
+        error_message=row.error_message,
+        node_id=row.node_id,
+        host=row.host,
+        port=row.port,
+    )
+
+
+async def _find(ctx: Context, call: Call, key_type: int, key: str) -> Coordinator:
+    row = Coordinator(
+        key=key,
+        node_id=NO_NODE,
+        host="",
+        port=NO_NODE,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+    )
+    try:
+        host = await _host(ctx, call, key_type, key)
+        index = host.index_of(key)
+        record = ctx.image.partition(host.topic, index)
+        leader = live_leader(ctx.image, record) if record is not None else NO_NODE
+        broker = ctx.image.brokers.get(leader)
+        if broker is None:
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    except Refused as refused:
+        row.error_code = refused.code
+        row.error_message = refused.message
+        return row
+    row.node_id, row.host, row.port = leader, broker.host, broker.port
+    return row
+
+
+async def _host(ctx: Context, call: Call, key_type: int, key: str) -> Host[Any]:
+    """The shards that a key of this type is one of, created if need be."""
+    if key_type == GROUP_KEY:
+        if not may_group(ctx, call, Operation.DESCRIBE, key):
+            raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        await ctx.groups.ensure()
+        return ctx.groups.host
+    if key_type == TXN_KEY:
+        if not may_txn(ctx, call, Operation.DESCRIBE, key):
+            raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        await ctx.txns.ensure()
+        return ctx.txns.host
+    if key_type == SHARE_KEY:
+        raise Refused(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, "share groups are not available on this broker yet"
+        )
+    raise Refused(ErrorCode.INVALID_REQUEST, f"unknown coordinator type {key_type}")

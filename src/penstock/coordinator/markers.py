@@ -1,0 +1,197 @@
+"""Writes the markers that end transactions, and reports them to the transaction's shard.
+
+A marker goes to a partition's log as a control batch, or to a group's shard, where it decides what
+becomes of offsets that wait for the transaction. It counts once it is committed there. Whatever
+cannot be written yet (a partition offline, a shard loading) is tried again until it can, or until
+the transaction is no longer coordinated here: another coordinator then writes all of them again,
+which changes nothing where they are written already.
+
+A partition that is gone needs no marker. One that has already seen a newer epoch has moved on
+without this one; that is reported as written too, and logged.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.machine import Decision, Token
+from penstock.cluster.partition import Partition
+from penstock.coordinator.groups import GroupCoordinator
+from penstock.coordinator.guards import Guards
+from penstock.coordinator.host import Surroundings
+from penstock.coordinator.internal_topics import OFFSETS
+from penstock.coordinator.seat import Seat
+from penstock.groups.shard import GroupShard
+from penstock.txns.markers import WriteMarkers
+from penstock.txns.shard import TxnShard
+from penstock.wire.markers import encode_marker
+from penstock.wire.records import read_header
+
+log = logging.getLogger("penstock.coordinator")
+
+RETRY_SECONDS_MIN = 0.05
+RETRY_SECONDS_MAX = 5.0
+MOVED_ON = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+
+Told: TypeAlias = Callable[[ErrorCode], None]
+
+
+class Marker(NamedTuple):
+    """The end of one transaction, as one partition is told of it."""
+
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+    coordinator_epoch: int
+    transaction_version: int
+
+
+class MarkerWriter:
+    """Ends transactions on this node's partitions and groups."""
+
+    def __init__(self, around: Surroundings, groups: GroupCoordinator, guards: Guards) -> None:
+        self._around = around
+        self._groups = groups
+        self._guards = guards
+
+    # -- one marker -------------------------------------------------------------------------
+
+    def write(self, marker: Marker, topic: str, index: int, told: Told) -> None:
+        """Writes one marker; `told` hears once it is committed, or why it cannot be written."""
+        self._guards.marked((topic, index, marker.producer_id))
+        if topic == OFFSETS.name:
+            self._write_to_group(marker, index, told)
+            return
+        partition = self._around.partitions.get(topic, index)
+        if partition is None:
+            is_known = self._around.follower.image.partition(topic, index) is not None
+            told(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER
+                if is_known
+                else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+            return
+        self._write_to_log(marker, partition, told)
+
+    def _write_to_log(self, marker: Marker, partition: Partition, told: Told) -> None:
+        now_ms = self._around.time.now_ms()
+        batch = memoryview(
+            encode_marker(
+                committed=marker.committed,
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+                coordinator_epoch=marker.coordinator_epoch,
+                timestamp=now_ms,
+            )
+        )
+        version = marker.transaction_version
+        try:
+            appended = partition.append(
+                batch, read_header(batch), now_ms, transaction_version=version
+            )
+        except Refused as refused:
+            told(refused.code)
+            return
+        except OSError:
+            told(ErrorCode.KAFKA_STORAGE_ERROR)
+            return
+        if partition.when_committed(appended.last_offset + 1, self, told):
+            told(ErrorCode.NONE)
+
+    def committed(self, row: object, code: ErrorCode) -> None:
+        assert callable(row)
+        row(code)
+
+    def _write_to_group(self, marker: Marker, index: int, told: Told) -> None:
+        def decide(shard: GroupShard, token: Token, now_ms: int) -> Decision:
+            return shard.complete_transaction(
+                marker.producer_id, marker.producer_epoch, marker.committed, token, now_ms
+            )
+
+        def answer(reply: object) -> None:
+            told(reply.code if isinstance(reply, Refused) else ErrorCode.NONE)
+
+        if self._around.follower.image.partition(OFFSETS.name, index) is None:
+            told(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return
+        try:
+            self._groups.host.seat(index).call(decide, answer)
+        except Refused as refused:
+            told(refused.code)
+
+    # -- all markers of a transaction -------------------------------------------------------
+
+    def end(self, seat: Seat[TxnShard], write: WriteMarkers) -> None:
+        """Writes all markers of one transaction, and tells its shard when they are written."""
+        _Ending(self, seat, write).start()
+
+
+class _Ending:
+    """One transaction on its way to its end."""
+
+    def __init__(self, writer: MarkerWriter, seat: Seat[TxnShard], write: WriteMarkers) -> None:
+        self._writer = writer
+        self._seat = seat
+        self._shard = seat.shard
+        self._write = write
+        self._left = dict.fromkeys(write.partitions)
+        self._pause_seconds = RETRY_SECONDS_MIN
+        self._retrying = False
+
+    def start(self) -> None:
+        for topic, index in tuple(self._left):
+            self._send(topic, index)
+
+    def _send(self, topic: str, index: int) -> None:
+        write = self._write
+        marker = Marker(
+            write.producer_id,
+            write.producer_epoch,
+            write.committed,
+            self._seat.partition.leader_epoch,
+            write.transaction_version,
+        )
+        self._writer.write(marker, topic, index, lambda code: self._told(topic, index, code))
+
+    def _told(self, topic: str, index: int, code: ErrorCode) -> None:
+        if code in MOVED_ON:
+            log.warning(
+                "%s-%d has moved on from producer %d, epoch %d: %s",
+                topic,
+                index,
+                self._write.producer_id,
+                self._write.producer_epoch,
+                code.name,
+            )
+        elif code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            self._retry_later()
+            return
+        self._left.pop((topic, index), None)
+        if not self._left:
+            self._report()
+
+    def _retry_later(self) -> None:
+        if self._retrying:
+            return
+        self._retrying = True
+        asyncio.get_running_loop().call_later(self._pause_seconds, self._retry)
+        self._pause_seconds = min(self._pause_seconds * 2, RETRY_SECONDS_MAX)
+
+    def _retry(self) -> None:
+        """Whoever else coordinates the transaction now begins anew: this one stops."""
+        self._retrying = False
+        if self._seat.shard is self._shard:
+            self.start()
+
+    def _report(self) -> None:
+        write = self._write
+        try:
+            self._seat.tell(
+                lambda shard, now_ms: shard.marker_written(write, write.partitions, now_ms)
+            )
+        except Refused:
+            log.info(
+                "%s: its shard is loaded again, and its markers written", write.transactional_id
+            )

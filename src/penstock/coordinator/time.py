@@ -1,0 +1,36 @@
+"""The one time that coordinators go by: a wall clock that never jumps.
+
+Sessions and timeouts must not end because somebody set the clock, yet what is kept (when an
+offset was committed, when a transaction began) must outlive the process. So this runs with the
+loop's monotonic time from where the wall clock stood, and is drawn towards the wall clock by at
+most a tenth of the time that passes.
+"""
+
+import asyncio
+
+from penstock.base.ports import WallClock
+
+SLEW = 0.1
+"""How much faster or slower than real time it may run to meet the wall clock."""
+
+
+class SteadyTime:
+    """Milliseconds since the epoch, never going back."""
+
+    __slots__ = ("_at", "_clock", "_ms", "_now")
+
+    def __init__(self, clock: WallClock) -> None:
+        self._clock = clock
+        self._now = asyncio.get_running_loop().time
+        self._at = self._now()
+        self._ms = float(clock.now_ms())
+
+    def now_ms(self) -> int:
+        at = self._now()
+        elapsed_ms = (at - self._at) * 1000
+        if elapsed_ms > 0:
+            behind_ms = self._clock.now_ms() - (self._ms + elapsed_ms)
+            step_ms = elapsed_ms * SLEW
+            self._ms += elapsed_ms + min(max(behind_ms, -step_ms), step_ms)
+            self._at = at
+        return int(self._ms)

@@ -1,0 +1,184 @@
+"""Transactions on this node: the shards of `__transaction_state`, and what they need done.
+
+Gives the machines their settings and producer ids, and has markers written once the record that
+decided on them is committed; after a restart, all that are still owed. What a transaction does
+with a request is in `penstock.txns`.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.machine import Decision, Token
+from penstock.base.ports import UnknownResult
+from penstock.cluster.configs import BrokerConfigs
+from penstock.cluster.producer_ids import ProducerIds
+from penstock.coordinator.groups import GroupCoordinator
+from penstock.coordinator.guards import Guards
+from penstock.coordinator.host import Host, Surroundings
+from penstock.coordinator.internal_topics import TRANSACTIONS, InternalTopics
+from penstock.coordinator.markers import MarkerWriter
+from penstock.coordinator.seat import Effect, Seat
+from penstock.txns.config import Caller, TxnConfig
+from penstock.txns.records import Partition, Producer, TxnState
+from penstock.txns.shard import TxnShard
+
+STOCK_RETRY_SECONDS = 1.0
+PAUSE_SECONDS_MIN = 0.001
+
+
+def txn_config(configs: BrokerConfigs) -> TxnConfig:
+    """The machines' settings, by Kafka's config names."""
+    return TxnConfig(
+        timeout_ms_max=configs.integer("transaction.max.timeout.ms"),
+        expiration_ms=configs.integer("transactional.id.expiration.ms"),
+        expiration_check_interval_ms=configs.integer(
+            "transaction.remove.expired.transaction.cleanup.interval.ms"
+        ),
+    )
+
+
+class TxnCoordinator:
+    """This node's part in coordinating transactions."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        configs: BrokerConfigs,
+        topics: InternalTopics,
+        producer_ids: ProducerIds,
+        groups: GroupCoordinator,
+    ) -> None:
+        self._configs = configs
+        self._topics = topics
+        self._producer_ids = producer_ids
+        self._groups = groups
+        self._out_of_ids = asyncio.Event()
+        self.guards = Guards()
+        self.markers = MarkerWriter(around, groups, self.guards)
+        self.host: Host[TxnShard] = Host(
+            TRANSACTIONS.name,
+            around,
+            self._make,
+            codec=0,
+            chunk_bytes=configs.integer("transaction.state.log.load.buffer.size"),
+            effects=self._effects,
+        )
+
+    async def ensure(self) -> None:
+        """Has the internal topic created if it does not exist."""
+        await self._topics.ensure(TRANSACTIONS)
+
+    async def ask(
+        self, transactional_id: str, decide: Callable[[TxnShard, Token, int], Decision]
+    ) -> Any:
+        """The shard's reply to a call of a transactional id; raises its refusal.
+
+        While the last transaction is being ended this waits a little: markers take a moment, and
+        a client that is told CONCURRENT_TRANSACTIONS pauses for much longer. Kafka does so for
+        partitions that Produce enters; here it serves every request.
+        """
+        loop = asyncio.get_running_loop()
+        patience_ms = self._configs.integer("add.partitions.to.txn.retry.backoff.max.ms")
+        pause_ms_max = self._configs.integer("add.partitions.to.txn.retry.backoff.ms")
+        deadline = loop.time() + patience_ms / 1000
+        pause_seconds = PAUSE_SECONDS_MIN
+        while True:
+            try:
+                return await self.host.ask(transactional_id, decide)
+            except Refused as refusal:
+                is_ending = refusal.code is ErrorCode.CONCURRENT_TRANSACTIONS
+                if not is_ending or loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(pause_seconds)
+            pause_seconds = min(pause_seconds * 2, pause_ms_max / 1000)
+
+    async def handle(self, transactional_id: str, name: str, request: Any, caller: Caller) -> Any:
+        """The response of a transactional id's shard to a request; raises its refusal."""
+
+        def decide(shard: TxnShard, token: Token, now_ms: int) -> Decision:
+            return shard.handle(name, request, token, caller, now_ms)
+
+        return await self.ask(transactional_id, decide)
+
+    async def enter(
+        self, transactional_id: str, producer: Producer, places: Sequence[Partition], adds: bool
+    ) -> dict[Partition, Refused]:
+        """Makes sure that what is about to be written belongs to the producer's transaction.
+
+        `adds`: the partitions are entered (KIP-890), else only looked for. Answers what must not
+        be written.
+        """
+
+        def add(shard: TxnShard, token: Token, now_ms: int) -> Decision:
+            return shard.add_partitions_from_produce(
+                transactional_id, producer.id, producer.epoch, places, token, now_ms
+            )
+
+        def verify(shard: TxnShard, token: Token, now_ms: int) -> Decision:
+            refused: dict[Partition, Refused] = {}
+            for topic, index in places:
+                try:
+                    shard.verify(transactional_id, *producer, topic, index)
+                except Refused as refusal:
+                    refused[topic, index] = refusal
+            return Decision(replies=((token, refused),))
+
+        try:
+            if adds:
+                await self.ask(transactional_id, add)
+                return {}
+            found: dict[Partition, Refused] = await self.ask(transactional_id, verify)
+        except Refused as refusal:
+            return dict.fromkeys(places, refusal)
+        return found
+
+    async def run(self) -> None:
+        """Loads shards and keeps producer ids in stock, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.host.run())
+            tasks.create_task(self._keep_stock())
+
+    # -- what the machines need -------------------------------------------------------------
+
+    def _make(self) -> TxnShard:
+        return TxnShard(txn_config(self._configs), self._take_id, self._groups.host.index_of)
+
+    def _take_id(self) -> int:
+        producer_id = self._producer_ids.take()
+        if producer_id is None:
+            self._out_of_ids.set()
+            raise Refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "out of producer ids for now")
+        return producer_id
+
+    async def _keep_stock(self) -> None:
+        while True:
+            await self._out_of_ids.wait()
+            self._out_of_ids.clear()
+            try:
+                await self._producer_ids.stock()
+            except (Refused, UnknownResult, TimeoutError, ConnectionError):
+                await asyncio.sleep(STOCK_RETRY_SECONDS)
+                self._out_of_ids.set()
+
+    def _effects(self, seat: Seat[TxnShard]) -> Effect | None:
+        writes = seat.require().take_markers()
+        if not writes:
+            return None
+
+        def write_all() -> None:
+            for write in writes:
+                self.markers.end(seat, write)
+
+        return write_all
+
+    # -- figures ----------------------------------------------------------------------------
+
+    def count(self) -> dict[TxnState, int]:
+        """Transactional ids by the state of their transaction."""
+        found: dict[TxnState, int] = {}
+        for _, shard in self.host.active():
+            for record in shard.durable_state().values():
+                found[record.state] = found.get(record.state, 0) + 1
+        return found

@@ -1,0 +1,577 @@
+"""Produce: what is refused and why, what is answered, and when."""
+
+import asyncio
+import errno
+from typing import Any
+
+import pytest
+
+from penstock.api.produce import produce
+from penstock.api.route import Operation, ResourceType
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import TopicId
+from penstock.cluster.partition import Partition
+from penstock.sim.disk import Fault
+from penstock.wire.compression import Codec
+from penstock.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from penstock.wire.records import (
+    APPEND_TIME,
+    Record,
+    batches,
+    codec_of,
+    decode,
+    encode,
+    is_append_time,
+    read_header,
+)
+from tests.unit.api.harness import Node, on_node
+
+VERSION = 12
+HOUR_MS = 3_600_000
+
+
+def batch(*values: bytes, key: bytes | None = None, at_ms: int = -1, **options: Any) -> memoryview:
+    records = [Record(0, at_ms, key, value, ()) for value in values or (b"value",)]
+    return memoryview(encode(records, **options))
+
+
+def request(
+    *parts: tuple[str, int, memoryview | None],
+    acks: int = -1,
+    timeout_ms: int = 30_000,
+    topic_id: TopicId | None = None,
+) -> ProduceRequest:
+    """Each part is a topic, a partition and its batch."""
+    named = {"topic_id": topic_id} if topic_id is not None else {}
+    return ProduceRequest(
+        acks=acks,
+        timeout_ms=timeout_ms,
+        topic_data=[
+            TopicProduceData(
+                name=name,
+                partition_data=[PartitionProduceData(index=index, records=records)],
+                **named,
+            )
+            for name, index, records in parts
+        ],
+    )
+
+
+def rows(response: ProduceResponse) -> list[PartitionProduceResponse]:
+    return [row for topic in response.responses for row in topic.partition_responses]
+
+
+async def ask(
+    node: Node, records: memoryview | None, topic: str = "t", version: int = VERSION, acks: int = -1
+) -> PartitionProduceResponse:
+    """The only row of a request with one batch."""
+    response = await node.ask(produce, version, request((topic, 0, records), acks=acks))
+    (row,) = rows(response)
+    return row
+
+
+def partition_of(node: Node, topic: str = "t", index: int = 0) -> Partition:
+    partition = node.ctx.partitions.get(topic, index)
+    assert partition is not None
+    return partition
+
+
+def stored(node: Node, topic: str = "t", index: int = 0) -> list[Any]:
+    """Every batch in the log, decoded."""
+    log = partition_of(node, topic, index).log
+    span = log.locate(log.start_offset, 1 << 20, log.end_offset)
+    if span is None:
+        return []
+    view = memoryview(span.read())
+    return [decode(view[position:]) for position, _ in batches(view)]
+
+
+# -- the good case ----------------------------------------------------------------------------
+
+
+def test_a_batch_is_appended_and_answered_with_its_offset() -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1)
+        first = await ask(node, batch(b"a", b"b"))
+        second = await ask(node, batch(b"c"))
+        assert (first.error_code, first.base_offset) == (0, 0)
+        assert (second.error_code, second.base_offset, second.log_start_offset) == (0, 2, 0)
+        assert second.log_append_time_ms == -1
+        values = [record.value for columns in stored(node) for record in columns]
+        assert values == [b"a", b"b", b"c"]
+        assert node.ctx.metrics.records_in.value == 3
+
+    on_node(check)
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+def test_every_version_is_answered(version: int) -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1)
+        assert (await ask(node, batch(), version=version)).error_code == 0
+
+    on_node(check)
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_the_reply_comes_after_the_sync(acks: int) -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1)
+        pending = await node.send(produce, VERSION, request(("t", 0, batch()), acks=acks))
+        assert not pending.is_answered
+        assert partition_of(node).log.end_offset == 1
+        await pending.reply()
+        assert partition_of(node).high_watermark == partition_of(node).log.synced_offset == 1
+
+    on_node(check)
+
+
+def test_with_the_page_cache_policy_the_reply_comes_at_once() -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1, flush_policy="page-cache")
+        assert (await node.send(produce, VERSION, request(("t", 0, batch())))).is_answered
+
+    on_node(check)
+
+
+def test_one_refused_partition_does_not_keep_the_others_from_being_written() -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 2)
+        response = await node.ask(
+            produce,
+            VERSION,
+            request(("t", 0, batch()), ("t", 9, batch()), ("gone", 0, batch()), ("t", 1, batch())),
+        )
+        assert [row.error_code for row in rows(response)] == [
+            0,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            0,
+        ]
+
+    on_node(check)
+
+
+def test_a_partition_named_twice_gets_both_batches() -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1)
+        response = await node.ask(
+            produce, VERSION, request(("t", 0, batch(b"a")), ("t", 0, batch(b"b")))
+        )
+        assert [row.base_offset for row in rows(response)] == [0, 1]
+
+    on_node(check)
+
+
+def test_version_13_names_topics_by_id() -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1)
+        topic_id = node.ctx.image.topics["t"].id
+        good = await node.ask(produce, 13, request(("", 0, batch()), topic_id=topic_id))
+        assert rows(good)[0].error_code == 0
+        assert good.responses[0].topic_id == topic_id
+        strange = TopicId(bytes(range(16)))
+        bad = await node.ask(produce, 13, request(("", 0, batch()), topic_id=strange))
+        assert rows(bad)[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+    on_node(check)
+
+
+# -- acks -------------------------------------------------------------------------------------
+
+
+def test_acks_0_is_never_answered() -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1)
+        pending = await node.send(produce, VERSION, request(("t", 0, batch()), acks=0))
+        assert pending.call.is_done
+        assert not pending.is_answered
+        assert not pending.is_hung_up
+        assert partition_of(node).log.end_offset == 1
+
+    on_node(check)
+
+
+def test_acks_0_hears_of_an_error_by_the_end_of_its_connection() -> None:
+    async def check(node: Node) -> None:
+        pending = await node.send(produce, VERSION, request(("gone", 0, batch()), acks=0))
+        assert not pending.is_answered
+        assert pending.is_hung_up
+
+    on_node(check)
+
+
+def test_other_acks_are_refused() -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1)
+        row = await ask(node, batch(), acks=2)
+        assert (row.error_code, row.base_offset) == (ErrorCode.INVALID_REQUIRED_ACKS, -1)
+        assert partition_of(node).log.end_offset == 0
+
+    on_node(check)
+
+
+# -- what the batch must be like --------------------------------------------------------------
+
+
+def damaged() -> memoryview:
+    view = batch()
+    view[-1] ^= 1
+    return view
+
+
+def of_magic(magic: int) -> memoryview:
+    view = batch()
+    view[16] = magic
+    return view
+
+
+@pytest.mark.parametrize(
+    ("records", "code"),
+    [
+        (None, ErrorCode.INVALID_RECORD),
+        (memoryview(b""), ErrorCode.INVALID_RECORD),
+        (memoryview(b"short"), ErrorCode.CORRUPT_MESSAGE),
+        (damaged(), ErrorCode.CORRUPT_MESSAGE),
+        (of_magic(1), ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+        (memoryview(bytes(batch()) * 2), ErrorCode.CORRUPT_MESSAGE),
+        (batch(attributes=APPEND_TIME), ErrorCode.INVALID_TIMESTAMP),
+        (batch(transactional=True, producer_id=1, producer_epoch=0, base_sequence=0), None),
+    ],
+    ids=["null", "empty", "short", "crc", "magic", "two", "append-time", "txn"],
+)
+def test_a_batch_that_breaks_the_rules_is_refused(
+    records: memoryview | None, code: ErrorCode | None
+) -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1)
+        row = await ask(node, records)
+        assert row.error_code == code if code is not None else row.error_code != 0
+        assert row.base_offset == -1
+        assert partition_of(node).log.end_offset == 0
+
+    on_node(check)
+
+
+def test_zstd_needs_version_7() -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1)
+        zstd = batch(codec=Codec.ZSTD)
+        assert (await ask(node, zstd, version=6)).error_code == (
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        )
+        assert (await ask(node, zstd, version=7)).error_code == 0
+
+    on_node(check)
+
+
+def test_a_batch_above_max_message_bytes_is_refused() -> None:
+    async def check(node: Node) -> None:
+        size = len(batch(b"x" * 1000))
+        await node.create("t", 1, max_message_bytes=str(size))
+        assert (await ask(node, batch(b"x" * 1000))).error_code == 0
+        row = await ask(node, batch(b"x" * 1001))
+        assert row.error_code == ErrorCode.MESSAGE_TOO_LARGE
+        assert "max.message.bytes" in (row.error_message or "")
+
+    on_node(check)
+
+
+def test_timestamps_too_far_from_now_are_refused() -> None:
+    async def check(node: Node) -> None:
+        await node.create(
+            "t", 1, message_timestamp_before_max_ms="1000", message_timestamp_after_max_ms="2000"
+        )
+        now_ms = node.ctx.clock.now_ms()
+        for at_ms in (now_ms + HOUR_MS, now_ms - HOUR_MS):
+            row = await ask(node, batch(at_ms=at_ms))
+            assert row.error_code == ErrorCode.INVALID_TIMESTAMP
+        for at_ms in (now_ms, now_ms + 1900, now_ms - 900, -1):
+            assert (await ask(node, batch(at_ms=at_ms))).error_code == 0
+
+    on_node(check)
+
+
+# -- topics with wishes -----------------------------------------------------------------------
+
+
+def test_with_log_append_time_the_broker_sets_the_time_and_says_so() -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1, message_timestamp_type="LogAppendTime")
+        now_ms = node.ctx.clock.now_ms()
+        row = await ask(node, batch(at_ms=5))
+        assert row.log_append_time_ms == now_ms
+        (columns,) = stored(node)
+        assert is_append_time(columns.header.attributes)
+        assert [record.timestamp for record in columns] == [now_ms]
+
+    on_node(check)
+
+
+def test_a_refused_batch_has_no_append_time() -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1, message_timestamp_type="LogAppendTime")
+        producer: Any = {"producer_id": 9, "producer_epoch": 0}
+        assert (await ask(node, batch(**producer, base_sequence=0))).error_code == 0
+        row = await ask(node, batch(**producer, base_sequence=7))
+        assert row.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert row.log_append_time_ms == -1
+
+    on_node(check)
+
+
+def test_a_compacted_topic_takes_only_records_with_a_key() -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1, cleanup_policy="compact")
+        row = await ask(node, batch())
+        assert row.error_code == ErrorCode.INVALID_RECORD
+        assert "key" in (row.error_message or "")
+        assert (await ask(node, batch(key=b"k"))).error_code == 0
+
+    on_node(check)
+
+
+@pytest.mark.parametrize(
+    ("wish", "sent", "expected"),
+    [
+        ("producer", Codec.GZIP, Codec.GZIP),
+        ("uncompressed", Codec.GZIP, Codec.NONE),
+        ("zstd", Codec.NONE, Codec.ZSTD),
+        ("lz4", Codec.GZIP, Codec.LZ4),
+        ("snappy", Codec.SNAPPY, Codec.SNAPPY),
+    ],
+)
+def test_batches_are_brought_to_the_topics_codec(wish: str, sent: Codec, expected: Codec) -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1, compression_type=wish)
+        producer: Any = {"producer_id": 9, "producer_epoch": 3, "base_sequence": 0}
+        row = await ask(node, batch(b"a", b"b", codec=sent, at_ms=77, **producer))
+        assert (row.error_code, row.base_offset) == (0, 0)
+        (columns,) = stored(node)
+        header = columns.header
+        assert codec_of(header.attributes) == expected
+        assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 3, 0)
+        assert [(record.timestamp, record.value) for record in columns] == [
+            (77, b"a"),
+            (77, b"b"),
+        ]
+
+    on_node(check)
+
+
+def test_what_is_too_large_is_refused_without_being_opened() -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1, compression_type="zstd", max_message_bytes="500")
+        row = await ask(node, batch(b"x" * 1000))
+        assert row.error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+    on_node(check)
+
+
+def test_batches_are_kept_before_the_receive_buffer_is_used_again() -> None:
+    async def check(node: Node) -> None:
+        await node.create("keyed", 1, cleanup_policy="compact")
+        await node.create("t", 1)
+        sent = request(("keyed", 0, batch(b"first", key=b"k")), ("t", 0, batch(b"second")))
+        buffers = [data.records for topic in sent.topic_data for data in topic.partition_data]
+        pending, work = node.begin(produce, VERSION, sent)
+        for buffer in buffers:
+            assert buffer is not None
+            buffer[:] = bytes(len(buffer))
+        await work
+        await pending.reply()
+        for topic, value in (("keyed", b"first"), ("t", b"second")):
+            assert [r.value for columns in stored(node, topic) for r in columns] == [value]
+
+    on_node(check)
+
+
+# -- idempotent producers ---------------------------------------------------------------------
+
+
+def test_a_batch_sent_again_is_answered_with_its_first_offset() -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1)
+        producer: Any = {"producer_id": 9, "producer_epoch": 0}
+        await ask(node, batch())
+        first = await ask(node, batch(b"a", b"b", **producer, base_sequence=0))
+        await ask(node, batch(b"c", **producer, base_sequence=2))
+        again = await ask(node, batch(b"a", b"b", **producer, base_sequence=0))
+        assert (again.error_code, again.base_offset) == (0, first.base_offset)
+        assert partition_of(node).log.end_offset == 4
+        assert node.ctx.metrics.duplicates.value == 1
+
+    on_node(check)
+
+
+def test_a_repeat_of_a_batch_on_its_way_waits_for_it() -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1)
+        producer: Any = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0}
+        first = await node.send(produce, VERSION, request(("t", 0, batch(**producer))))
+        again = await node.send(produce, VERSION, request(("t", 0, batch(**producer))))
+        assert not again.is_answered
+        for pending in (first, again):
+            (row,) = rows(await pending.reply())
+            assert (row.error_code, row.base_offset) == (0, 0)
+
+    on_node(check)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "sequence", "code"),
+    [
+        (1, 5, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (0, 1, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (2, 3, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    ],
+)
+def test_a_batch_out_of_turn_is_refused(epoch: int, sequence: int, code: ErrorCode) -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1)
+        await ask(node, batch(producer_id=9, producer_epoch=1, base_sequence=0))
+        late = batch(producer_id=9, producer_epoch=epoch, base_sequence=sequence)
+        assert (await ask(node, late)).error_code == code
+
+    on_node(check)
+
+
+# -- who may, and where -----------------------------------------------------------------------
+
+
+def test_a_caller_without_the_right_is_refused() -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1)
+        node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "t")
+        assert (await ask(node, batch())).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    on_node(check)
+
+
+def test_a_partition_that_is_known_but_not_here_sends_the_client_for_metadata() -> None:
+    async def check(node: Node) -> None:
+        node.disk.inject(Fault("mkdir", errno.EIO, path="t.", times=1000))
+        await node.create("t", 1)
+        assert (await ask(node, batch())).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    on_node(check)
+
+
+# -- the disk ---------------------------------------------------------------------------------
+
+
+def test_writes_are_refused_while_the_disk_is_nearly_full() -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1)
+        node.ctx.partitions.write_refusal = "the disk has 3 MiB left"
+        row = await ask(node, batch())
+        assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert "3 MiB" in (row.error_message or "")
+        node.ctx.partitions.write_refusal = None
+        assert (await ask(node, batch())).base_offset == 0
+
+    on_node(check)
+
+
+def test_a_full_disk_refuses_the_batch_and_the_log_goes_on() -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1)
+        node.disk.inject(Fault("append", errno.ENOSPC, path=".log"))
+        row = await ask(node, batch(b"lost"))
+        assert (row.error_code, row.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+        assert (await ask(node, batch(b"kept"))).base_offset == 0
+        assert [r.value for columns in stored(node) for r in columns] == [b"kept"]
+
+    on_node(check)
+
+
+def test_when_a_write_fails_those_that_wait_for_the_log_are_told() -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1)
+        waiting = await node.send(produce, VERSION, request(("t", 0, batch())))
+        node.disk.inject(Fault("append", errno.EIO, path=".log"))
+        assert (await ask(node, batch())).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        (row,) = rows(await waiting.reply())
+        assert (row.error_code, row.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+
+    on_node(check)
+
+
+def test_a_failed_write_in_the_middle_of_a_request_is_answered_once() -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 2)
+        node.disk.inject(Fault("append", errno.EIO, path="/0/", skip=1))
+        response = await node.ask(
+            produce,
+            VERSION,
+            request(("t", 0, batch()), ("t", 0, batch()), ("t", 1, batch())),
+        )
+        assert [row.error_code for row in rows(response)] == [
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            0,
+        ]
+
+    on_node(check)
+
+
+def test_a_failed_sync_acknowledges_nothing() -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1)
+        node.disk.inject(Fault("sync", errno.EIO, path=".log"))
+        row = await ask(node, batch())
+        assert (row.error_code, row.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+        assert len(node.failures) == 1
+        assert partition_of(node).high_watermark == 0
+
+    on_node(check)
+
+
+def test_a_disk_slower_than_the_clients_patience_is_answered_with_a_timeout() -> None:
+    async def check(node: Node) -> None:
+        await node.create("fast", 1, flush_policy="page-cache")
+        await node.create("t", 1)
+        node.workers.delay_s = (100.0, 100.0)
+        sent = request(("fast", 0, batch()), ("t", 0, batch()), timeout_ms=5000)
+        pending = await node.send(produce, VERSION, sent)
+        assert pending.call.deadline == pytest.approx(pending.call.started + 5.0)
+        pending.call.time_out()
+        fast, slow = rows(await pending.reply())
+        assert (fast.error_code, slow.error_code) == (0, ErrorCode.REQUEST_TIMED_OUT)
+        # It is committed all the same, and nobody is answered twice.
+        while partition_of(node).high_watermark == 0:
+            await asyncio.sleep(1.0)
+
+    on_node(check)
+
+
+def test_a_topic_deleted_while_a_batch_waits_answers_that_it_is_gone() -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1)
+        node.workers.delay_s = (5.0, 5.0)
+        pending = await node.send(produce, VERSION, request(("t", 0, batch())))
+        await node.delete("t")
+        (row,) = rows(await pending.reply())
+        assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    on_node(check)
+
+
+def test_the_header_that_is_stored_has_the_offset_and_the_epoch_of_the_leader() -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1)
+        await ask(node, batch())
+        await ask(node, batch())
+        log = partition_of(node).log
+        span = log.locate(1, 1 << 20, 2)
+        assert span is not None
+        header = read_header(memoryview(span.read()))
+        assert (header.base_offset, header.leader_epoch) == (1, 0)
+
+    on_node(check)
