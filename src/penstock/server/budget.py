@@ -1,44 +1,62 @@
 """One memory budget for what all connections together hold in receive buffers.
 
-A connection asks before it grows its buffer and gives back when it shrinks or closes. One that
-asks in vain stops reading and waits its turn; a peer that then never finishes its frame is closed
-by the sweep (`listener.py`), so waiting always ends.
+A connection asks before its buffer grows and gives back when it shrinks or closes. One that asks
+in vain stops reading and waits its turn, first come, first served.
+
+There is always somebody who may go on: when every other holder waits, the last one is given what
+it asks for, budget or not, because only a request that is finished gives anything back. So the
+budget is exceeded by at most one request. A holder that does not finish is closed by the sweep
+(`listener.py`), so waiting always ends.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable
 
+NO_LIMIT = 2**63 - 1
+
 
 class Budget:
-    """Counts bytes against a maximum and wakes waiters in order."""
+    """Counts bytes by holder against a maximum (-1: none) and wakes waiters in order."""
 
-    __slots__ = ("_waiting", "bytes_max", "used")
+    __slots__ = ("_held", "_waiting", "bytes_max", "used")
 
     def __init__(self, bytes_max: int) -> None:
-        self.bytes_max = bytes_max
+        self.bytes_max = bytes_max if bytes_max >= 0 else NO_LIMIT
         self.used = 0
-        self._waiting: OrderedDict[object, Callable[[], None]] = OrderedDict()
+        # Who waits is a holder, too, if only of nothing.
+        self._held: dict[object, int] = {}
+        self._waiting: OrderedDict[object, tuple[int, Callable[[], None]]] = OrderedDict()
 
     @property
     def is_contended(self) -> bool:
         return bool(self._waiting)
 
-    def take(self, count: int) -> bool:
-        if self.used + count > self.bytes_max and self.used:
+    def hold(self, who: object, count: int) -> bool:
+        """Makes `count` what `who` holds. False: there is not enough, `wait` for it."""
+        before = self._held.get(who)
+        used = self.used + count - (before or 0)
+        others = len(self._held) - (before is not None)
+        if (used > self.bytes_max or self._waiting) and others > len(self._waiting):
             return False
-        self.used += count
+        self._held[who] = count
+        self.used = used
         return True
 
-    def give(self, count: int) -> None:
-        self.used -= count
-        assert self.used >= 0, "more given back than taken"
-        # One waiter for each give: it takes its share, and its own give wakes the next.
-        if self._waiting:
-            _, wake = self._waiting.popitem(last=False)
-            wake()
+    def wait(self, who: object, count: int, wake: Callable[[], None]) -> None:
+        """Calls `wake` once `who` holds `count`. Only after `hold` has refused it."""
+        self._held.setdefault(who, 0)
+        self._waiting[who] = (count, wake)
 
-    def wait(self, who: object, wake: Callable[[], None]) -> None:
-        self._waiting[who] = wake
-
-    def forget(self, who: object) -> None:
+    def release(self, who: object) -> None:
+        """Gives back all that `who` holds; it waits for nothing any more."""
+        self.used -= self._held.pop(who, 0)
         self._waiting.pop(who, None)
+        while self._waiting:
+            first, (count, wake) = next(iter(self._waiting.items()))
+            used = self.used + count - self._held[first]
+            if used > self.bytes_max and len(self._held) > len(self._waiting):
+                return
+            del self._waiting[first]
+            self._held[first] = count
+            self.used = used
+            wake()

@@ -8,9 +8,13 @@ handler returns, and a handler that waits must copy what it keeps.
 Requests are handled in order. A handler may answer later (`call.reply`); replies still leave in
 order. PIPELINED routes let the next request begin meanwhile, ORDERED ones hold it back.
 
-Reading stops while a reply is being waited for in order, while the peer does not take what we
-send, while too many replies are pending, and while the memory budget is used up. A peer that
-breaks the protocol is closed; so is one that stalls (see `listener.py` for the deadlines).
+The next request waits while a reply is being waited for in order, while the peer does not take
+what we send, and while too many replies are pending; once some of it is here, reading stops.
+Until then we read on: it costs nothing and is how we learn that the peer is gone. Reading stops
+at once while the peer does not take what we send and while the memory budget is used up.
+
+A peer that breaks the protocol is closed; so is one that stalls (see `listener.py` for the
+deadlines).
 """
 
 import asyncio
@@ -31,8 +35,10 @@ log = logging.getLogger("penstock.server")
 
 BUFFER_BYTES_MIN = 4 * 1024
 WHOLE_FRAME_BYTES = 64 * 1024  # larger frames are received alone, so that nothing is moved
+ROOM_BYTES_MIN = 1024  # the transport is never given less room than this
 PENDING_REPLIES_MAX = 1000
 WRITE_BUFFER_BYTES = 256 * 1024
+READY_BYTES_MAX = 64 * 1024  # replies kept back so that they leave together
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -46,22 +52,26 @@ class Connection(asyncio.BufferedProtocol):
         "_draining",
         "_end",
         "_frame_bytes_max",
+        "_is_closing",
         "_is_processing",
         "_is_woken",
         "_listener",
         "_loop",
         "_outbox",
-        "_over_budget",
         "_pending",
         "_reading_paused",
         "_ready",
+        "_ready_bytes",
         "_reserved",
         "_start",
         "_task",
         "_view",
         "_waiting_for",
+        "_wanted",
         "closed",
+        "connected_at",
         "last_active",
+        "last_request",
         "peer",
         "principal",
         "requests",
@@ -87,23 +97,26 @@ class Connection(asyncio.BufferedProtocol):
         self._view = memoryview(self._buffer)
         self._start = 0
         self._end = 0
+        # What the budget counts for it, and what it waits for there; 0: nothing.
         self._reserved = 0
-        self._over_budget = False
+        self._wanted = 0
         # Replies not sent yet, oldest first.
         self._pending: deque[Call] = deque()
         self._waiting_for: Call | None = None
         self._task: asyncio.Task[None] | None = None
         self._reading_paused = False
         self._draining = False
+        self._is_closing = False
         # Replies to be sent when the loop comes back to us.
         self._ready: list[Buffer] = []
+        self._ready_bytes = 0
         self._is_processing = False
         self._is_woken = False
         self.closed = False
         self.transport: asyncio.Transport | None = None
         self.peer = ""
         self.principal = "User:ANONYMOUS"
-        self.last_active = self._loop.time()
+        self.connected_at = self.last_active = self.last_request = self._loop.time()
         self.requests = 0
 
     # -- the transport calls these ----------------------------------------------------------
@@ -123,9 +136,11 @@ class Connection(asyncio.BufferedProtocol):
             self._task.cancel()
         for call in self._pending:
             call.abandon()
+        # Nothing may keep this and its calls in a circle: that would be left to the collector.
+        self._waiting_for = self._task = None
         self._pending.clear()
+        self._ready.clear()
         self._outbox.clear()
-        self._budget.forget(self)
         self._release_buffer()
         self._listener.lost(self)
 
@@ -134,9 +149,9 @@ class Connection(asyncio.BufferedProtocol):
         if end - start >= 4:
             # A frame has begun: receive exactly its rest when it is large.
             length = int.from_bytes(view[start : start + 4], "big")
-            if length >= WHOLE_FRAME_BYTES and start + 4 + length <= len(view):
+            if length >= WHOLE_FRAME_BYTES and end < start + 4 + length <= len(view):
                 return view[end : start + 4 + length]
-        if len(view) - end < 1024:
+        if len(view) - end < ROOM_BYTES_MIN:
             self._make_room()
             view, end = self._view, self._end
         return view[end:]
@@ -156,15 +171,14 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._outbox.is_paused = False
         self.last_active = self._loop.time()
-        if self._outbox:
-            # From the loop: the transport is in the middle of its own bookkeeping here.
-            self._loop.call_soon(self._send_on)
-        else:
-            self._process()
+        # From the loop: the transport is in the middle of its own bookkeeping here.
+        self._loop.call_soon(self._send_on)
 
     def _send_on(self) -> None:
         self._send()
-        if not self.is_blocked:
+        if self._is_closing:
+            self.close()
+        else:
             self._process()
 
     def _send(self) -> None:
@@ -186,57 +200,59 @@ class Connection(asyncio.BufferedProtocol):
         """
         unread = self._end - self._start
         capacity = len(self._view)
-        if capacity - unread < 1024:
-            grown = max(BUFFER_BYTES_MIN, 2 * capacity)
-            if unread >= 4:
-                length = int.from_bytes(self._view[self._start : self._start + 4], "big")
-                if length >= WHOLE_FRAME_BYTES:
-                    grown = max(capacity + 1024, min(grown, length + 4 + 1024))
-            self._budget_for(grown)
-            capacity = grown
-        if capacity == len(self._view):
-            self._view[:unread] = self._view[self._start : self._end]
+        if capacity - unread < ROOM_BYTES_MIN:
+            self._resize(self._next_capacity(capacity, unread))
         else:
-            buffer = bytearray(capacity)
-            buffer[:unread] = self._view[self._start : self._end]
-            self._buffer = buffer
-            self._view = memoryview(buffer)
-        self._start = 0
-        self._end = unread
+            self._view[:unread] = self._view[self._start : self._end]
+            self._start, self._end = 0, unread
 
-    def _budget_for(self, capacity: int) -> None:
-        """Small buffers are free; growth beyond them is counted, and over budget we pause."""
-        wanted = capacity if capacity > WHOLE_FRAME_BYTES else 0
-        more = wanted - self._reserved
-        if more <= 0:
-            return
-        if self._budget.take(more):
-            self._reserved = wanted
-            return
-        # This one step is granted, since the transport asks for a buffer now; no further byte
-        # is read until others have given theirs back.
-        self._budget.used += more
-        self._reserved = wanted
-        self._over_budget = True
-        self._pause_reading()
-        self._budget.wait(self, self._within_budget)
+    def _next_capacity(self, capacity: int, unread: int) -> int:
+        """Small buffers are free; beyond them growth is counted, and over budget we pause."""
+        grown = max(BUFFER_BYTES_MIN, 2 * capacity)
+        if unread >= 4:
+            length = int.from_bytes(self._view[self._start : self._start + 4], "big")
+            if length >= WHOLE_FRAME_BYTES:
+                grown = max(capacity + ROOM_BYTES_MIN, min(grown, length + 4 + ROOM_BYTES_MIN))
+        if grown <= WHOLE_FRAME_BYTES:
+            return grown
+        if not self._wanted:
+            if self._budget.hold(self, grown):
+                self._reserved = grown
+                return grown
+            self._wanted = grown
+            self._pause_reading()
+            self._budget.wait(self, grown, self._within_budget)
+        # The transport wants a buffer now: this little is for what it has in hand.
+        return capacity + ROOM_BYTES_MIN
 
     def _within_budget(self) -> None:
-        self._over_budget = False
+        self._reserved, self._wanted = self._wanted, 0
+        if self._reserved > len(self._view):
+            self._resize(self._reserved)
+        self.last_active = self.last_request = self._loop.time()
         self._wake()
+
+    def _resize(self, capacity: int) -> None:
+        unread = self._end - self._start
+        buffer = bytearray(capacity)
+        buffer[:unread] = self._view[self._start : self._end]
+        self._buffer = buffer
+        self._view = memoryview(buffer)
+        self._start, self._end = 0, unread
 
     def _release_buffer(self) -> None:
         self._buffer = bytearray(0)
         self._view = memoryview(self._buffer)
         self._start = self._end = 0
-        if self._reserved:
-            reserved, self._reserved = self._reserved, 0
-            self._budget.give(reserved)
+        if self._reserved or self._wanted:
+            self._reserved = self._wanted = 0
+            self._budget.release(self)
 
     def shrink(self) -> None:
-        """Gives a large, empty buffer back; the sweep calls it for connections gone quiet."""
-        if self._reserved and self._start == self._end and not self.closed:
+        """Gives an empty buffer back; the sweep calls it for connections gone quiet."""
+        if self._start == self._end and len(self._view) > BUFFER_BYTES_MIN and not self.closed:
             self._release_buffer()
+            self._wake()
 
     @property
     def is_blocked(self) -> bool:
@@ -258,7 +274,13 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_stalled_by_peer(self) -> bool:
         """The peer owes us something: the rest of a frame, or reading what we sent."""
-        return self._is_sending or (self._end > self._start and not self.is_blocked)
+        if self._is_sending:
+            return True
+        return self._end > self._start and not self.is_blocked and not self._wanted
+
+    @property
+    def holds_budget(self) -> bool:
+        return self._reserved > 0
 
     @property
     def is_idle(self) -> bool:
@@ -266,8 +288,16 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def owes_acknowledgement(self) -> bool:
-        """Something was appended for this peer and it has not been told yet."""
+        """Something was done for this peer, or is being done, and it has not been told yet."""
+        if self._ready or self._outbox or self._task is not None:
+            return True
         return any(call.route.stage is Stage.PIPELINED for call in self._pending)
+
+    def expire(self, now: float) -> None:
+        """Answers those calls whose own time limit has passed."""
+        for call in tuple(self._pending):
+            if call.deadline <= now and not call.is_done:
+                call.time_out()
 
     def _process(self) -> None:
         """Sends what is ready and handles every whole frame, as far as we are allowed to."""
@@ -292,6 +322,9 @@ class Connection(asyncio.BufferedProtocol):
                 else:
                     self._start = finish
                 self._handle(start + 4, finish)
+                if self._ready_bytes >= READY_BYTES_MAX:
+                    # The peer must take these before it is served any further.
+                    self._send_ready()
         except PeerError as error:
             self._ctx.metrics.peer_errors.value += 1
             log.info("closing %s: %s", self.peer, error)
@@ -308,16 +341,19 @@ class Connection(asyncio.BufferedProtocol):
         if self.closed:
             return
         if self.is_blocked:
-            self._pause_reading()
+            if self._end > self._start:
+                self._pause_reading()
             return
-        if self._start == self._end and self._reserved and self._budget.is_contended:
+        has_budget = self._reserved or self._wanted
+        if has_budget and self._start == self._end and self._budget.is_contended:
             self._release_buffer()
-        if not self._over_budget:
+        if not self._wanted:
             self._resume_reading()
 
     def _handle(self, start: int, end: int) -> None:
         self.requests += 1
         call = self._dispatcher.call(self, self._view, start, end)
+        self.last_request = call.started
         self._pending.append(call)
         result = self._dispatcher.handle(call, self._view, end)
         if result is None:
@@ -334,10 +370,12 @@ class Connection(asyncio.BufferedProtocol):
             response = await answer
             if response is not None:
                 call.reply(response)
-            elif call is self._waiting_for and call.route.stage is Stage.PIPELINED:
-                # It got past what had to be waited for; the reply comes when it comes.
-                self._waiting_for = None
-                self._process()
+            elif call is self._waiting_for:
+                self._task = None
+                if call.route.stage is Stage.PIPELINED:
+                    # It got past what had to be waited for; the reply comes when it comes.
+                    self._waiting_for = None
+                    self._wake()
         except PeerError as error:
             self._ctx.metrics.peer_errors.value += 1
             log.info("closing %s: %s", self.peer, error)
@@ -370,6 +408,8 @@ class Connection(asyncio.BufferedProtocol):
             frame = pending.popleft().frame
             if frame:
                 self._ready += frame
+                # Only large replies come in more than one part.
+                self._ready_bytes += len(frame[0]) if len(frame) == 1 else READY_BYTES_MAX
         if call is self._waiting_for:
             self._waiting_for = None
             self._task = None
@@ -384,6 +424,7 @@ class Connection(asyncio.BufferedProtocol):
         if not ready:
             return
         self._ready = []
+        self._ready_bytes = 0
         if self._outbox or not all(map(is_buffer, ready)):
             self._outbox.put(ready)
             self._send()
@@ -403,8 +444,13 @@ class Connection(asyncio.BufferedProtocol):
         self._pause_reading()
 
     def close(self) -> None:
-        if self.transport is not None and not self.closed:
-            self._send_ready()
+        """Takes no more requests, and ends the connection once what is answered has left."""
+        if self.transport is None or self.closed:
+            return
+        self._draining = self._is_closing = True
+        self._pause_reading()
+        self._send_ready()
+        if not self._outbox and not self.closed:
             self.transport.close()
 
     def abort(self) -> None:

@@ -4,8 +4,8 @@ Limits and what happens at them:
 - `max.connections`, `max.connections.per.ip`: the newcomer is closed at once and counted.
 - no complete request within `HANDSHAKE_SECONDS` of connecting: closed.
 - a peer that owes us the rest of a frame, or does not read what we sent, for `STALL_SECONDS`:
-  closed.
-- nothing at all for `connections.max.idle.ms`: closed, as Kafka does.
+  closed; also one that takes longer than that for one large frame while others wait for memory.
+- nothing at all for `connections.max.idle.ms`: closed, as Kafka does (negative: never).
 - receive buffers of all connections together: `queued.max.request.bytes` (see `budget.py`).
 """
 
@@ -26,6 +26,9 @@ HANDSHAKE_SECONDS = 10.0
 STALL_SECONDS = 60.0
 SWEEP_SECONDS = 2.0
 QUIET_SECONDS = 10.0
+REFUSALS_LOGGED_SECONDS = 10.0
+DRAIN_SECONDS = 0.01
+LAST_TURNS_MAX = 100
 BACKLOG = 1024
 
 
@@ -54,6 +57,7 @@ class Listener(ConnectionOwner):
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._draining = False
+        self._refusal_logged_at = float("-inf")
 
     @property
     def connections(self) -> int:
@@ -82,13 +86,20 @@ class Listener(ConnectionOwner):
             or self._draining
         ):
             self._ctx.metrics.connections_refused.value += 1
-            log.warning(
-                "refused a connection from %s: %d are open, %d of them its own",
-                connection.peer,
-                len(self._connections) - 1,
-                self._per_ip[connection.peer] - 1,
-            )
+            self._log_refusal(connection)
             connection.abort()
+
+    def _log_refusal(self, connection: Connection) -> None:
+        """Now and then: strangers do not get to fill our log."""
+        if connection.connected_at - self._refusal_logged_at < REFUSALS_LOGGED_SECONDS:
+            return
+        self._refusal_logged_at = connection.connected_at
+        log.warning(
+            "refused a connection from %s: %d are open, %d of them its own",
+            connection.peer,
+            len(self._connections) - 1,
+            self._per_ip[connection.peer] - 1,
+        )
 
     def lost(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
@@ -102,19 +113,29 @@ class Listener(ConnectionOwner):
             await asyncio.sleep(SWEEP_SECONDS)
             now = loop.time()
             for connection in tuple(self._connections):
-                self._judge(connection, now - connection.last_active)
+                connection.expire(now)
+                self._judge(connection, now)
 
-    def _judge(self, connection: Connection, quiet: float) -> None:
-        if quiet < QUIET_SECONDS:
-            return
-        if connection.requests == 0 and quiet > HANDSHAKE_SECONDS:
-            reason = "it connected and never asked anything"
+    def _judge(self, connection: Connection, now: float) -> None:
+        quiet = now - connection.last_active
+        idle_ms_max = self._limits.idle_ms_max
+        is_contended = self.budget.is_contended
+        if connection.requests == 0 and now - connection.connected_at > HANDSHAKE_SECONDS:
+            reason = "it connected and did not ask anything in time"
         elif connection.is_stalled_by_peer and quiet > STALL_SECONDS:
             reason = "it stalled in the middle of a request or does not read our replies"
-        elif connection.is_idle and quiet * 1000 > self._limits.idle_ms_max:
+        elif (
+            is_contended
+            and connection.holds_budget
+            and connection.is_stalled_by_peer
+            and now - connection.last_request > STALL_SECONDS
+        ):
+            reason = "it took too long for a large request while others wait for memory"
+        elif connection.is_idle and 0 <= idle_ms_max < quiet * 1000:
             reason = "it was idle for longer than connections.max.idle.ms"
         else:
-            connection.shrink()
+            if is_contended or quiet > QUIET_SECONDS:
+                connection.shrink()
             return
         log.info("closing %s: %s", connection.peer, reason)
         connection.abort()
@@ -136,6 +157,11 @@ class Listener(ConnectionOwner):
             for connection in tuple(self._connections):
                 if not connection.owes_acknowledgement:
                     connection.close()
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(DRAIN_SECONDS)
         for connection in tuple(self._connections):
             connection.abort()
+        # Their ends are told from the loop; whoever stops next must not meet them half alive.
+        for _ in range(LAST_TURNS_MAX):
+            if not self._connections:
+                break
+            await asyncio.sleep(0)
