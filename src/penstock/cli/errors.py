@@ -17,6 +17,11 @@ _NEXT = {
     "NOT_ENOUGH_REPLICAS": "wait for brokers to come back, or lower min.insync.replicas",
     "TOPIC_AUTHORIZATION_FAILED": "ask the cluster's administrator for access",
     "REQUEST_TIMED_OUT": "try again",
+    "GROUP_ID_NOT_FOUND": "see `penstock group list`",
+    "NON_EMPTY_GROUP": "stop its members first",
+    "GROUP_SUBSCRIBED_TO_TOPIC": "stop its members first",
+    "GROUP_AUTHORIZATION_FAILED": "ask the cluster's administrator for access",
+    "TRANSACTIONAL_ID_NOT_FOUND": "see `penstock txn list`",
 }
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import click
 
 from penstock import __version__
-from penstock.cli import bench, configs, consume, produce, topics, up, wire
+from penstock.cli import bench, configs, consume, groups, produce, topics, txns, up, wire
 from penstock.cli.errors import PipeClosed, UserError, explain
 
 
@@ -41,6 +41,8 @@ app.add_command(up.up)
 app.add_command(topics.topic)
 app.add_command(produce.produce)
 app.add_command(consume.consume)
+app.add_command(groups.group)
+app.add_command(txns.txn)
 app.add_command(bench.bench)
 app.add_command(configs.config)
 app.add_command(wire.wire)

@@ -99,3 +99,27 @@ def show_bytes(count: float) -> str:
 def show_count(count: float) -> str:
     """1234567 as `1,234,567`."""
     return f"{count:,.0f}"
+
+
+def show_duration(duration_ms: int) -> str:
+    """The two largest units: 95 000 as `1m35s`, 350 as `350ms`."""
+    if duration_ms < 1000:
+        return f"{duration_ms}ms"
+    seconds = duration_ms // 1000
+    for size, unit, rest_size, rest_unit in (
+        (86_400, "d", 3600, "h"),
+        (3600, "h", 60, "m"),
+        (60, "m", 1, "s"),
+    ):
+        if seconds >= size:
+            rest = seconds % size // rest_size
+            return f"{seconds // size}{unit}" + (f"{rest}{rest_unit}" if rest else "")
+    return f"{seconds}s"
+
+
+def show_time(at_ms: int) -> str:
+    """A moment in UTC, as `2026-11-01T12:00:00.250Z`."""
+    from datetime import UTC, datetime
+
+    moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
+from penstock.cli.confirming import confirm, yes_option
 from penstock.cli.errors import UserError
 from penstock.cli.output import Format, format_option, print_json, print_table, show_bytes
 from penstock.cli.session import Session, brokers_option, require_topics, run
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 names_argument = click.argument("names", nargs=-1, required=True, help="Topic names.")
 name_argument = click.argument("name", help="The topic.")
-yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 @click.group("topic", no_args_is_help=True)
@@ -255,7 +254,7 @@ def alter(
 @brokers_option
 def delete(names: tuple[str, ...], yes: bool, brokers: str) -> None:
     """Delete topics with all their records."""
-    _confirm(f"Delete {', '.join(names)} with all records?", yes)
+    confirm(f"Delete {', '.join(names)} with all records?", yes)
 
     async def work(session: Session) -> None:
         from penstock.client.admin import Admin
@@ -304,7 +303,7 @@ def truncate(
         parse_position(before, Millis(0))
     except OffsetSyntaxError as error:
         raise UserError(f"--before {error}") from None
-    _confirm(f"Delete the records of {name} before {before}?", yes)
+    confirm(f"Delete the records of {name} before {before}?", yes)
 
     async def work(session: Session) -> dict[int, int]:
         from penstock.client.admin import Admin
@@ -326,12 +325,6 @@ def truncate(
         print_json({"topic": name, "partitions": rows})
         return
     print_table(["partition ", "start offset "], list(starts.items()))
-
-
-def _confirm(question: str, yes: bool) -> None:
-    """Asks a person; a script that got here meant it."""
-    if not yes and sys.stdin.isatty():
-        click.confirm(question, abort=True, err=True)
 
 
 def _replication(info: TopicInfo) -> int:

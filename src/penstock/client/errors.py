@@ -118,6 +118,18 @@ _MEANING = {
     ErrorCode.KAFKA_STORAGE_ERROR: "the broker's disk failed",
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "the broker does not support this codec",
     ErrorCode.INVALID_RECORD: "the broker refused a record of the batch",
+    ErrorCode.INVALID_GROUP_ID: "not a valid group name",
+    ErrorCode.GROUP_ID_NOT_FOUND: "it does not exist",
+    ErrorCode.NON_EMPTY_GROUP: "it has members",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "the group's members are subscribed to this topic",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "not allowed for this user",
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: "the coordinator is still loading",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "it has no coordinator at the moment",
+    ErrorCode.NOT_COORDINATOR: "another broker is its coordinator",
+    ErrorCode.CONCURRENT_TRANSACTIONS: "the transaction before it is still ending",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "not allowed for this user",
+    ErrorCode.INVALID_PRODUCER_EPOCH: "a newer producer has taken its place",
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED: "a newer coordinator has taken over",
 }
 
 

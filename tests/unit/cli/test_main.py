@@ -38,7 +38,7 @@ def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["--help"]) == 0
     out = capsys.readouterr().out
-    for command in ("up", "topic", "produce", "consume", "bench", "config", "wire"):
+    for command in ("up", "topic", "produce", "consume", "group", "txn", "bench", "config", "wire"):
         assert f"  {command} " in out
 
 
