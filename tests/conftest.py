@@ -16,6 +16,13 @@ import pytest
 from tests.brokers import PenstockProcess
 
 LOG_CHARACTERS_SHOWN = 8_000
+QUICK_GROUPS = {
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 1_000,
+    "group.consumer.session.timeout.ms": 3_000,
+    "group.consumer.heartbeat.interval.ms": 500,
+}
+"""So that tests need not wait for a group's members as long as people may have to."""
 
 
 class Broker(Protocol):
@@ -48,7 +55,7 @@ def _shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]
     if given:
         yield ExternalBroker(given)
         return
-    process = PenstockProcess(tmp_path_factory.mktemp("broker") / "data")
+    process = PenstockProcess(tmp_path_factory.mktemp("broker") / "data", QUICK_GROUPS)
     yield process
     assert process.stop() == 0, process.log()
 
