@@ -20,11 +20,15 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.machine import Token
 from penstock.coordinator.host import Host, Seat
 from penstock.groups.refusals import refusal
-from penstock.wire.messages.consumer_groups import ConsumerGroupHeartbeatRequest
+from penstock.wire.messages.consumer_groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from penstock.wire.messages.groups import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
+    JoinGroupResponse,
 )
 
 GROUP_KEY, TXN_KEY, SHARE_KEY = 0, 1, 2
@@ -48,12 +52,25 @@ def member_request(ctx: Context, call: Call, request: Any) -> Any:
         return refuse(Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED))
 
     def give(answer: Callable[[Any], None]) -> tuple[Seat[Any], Token]:
+        def counted(reply: Any) -> None:
+            _count(ctx, reply)
+            answer(reply)
+
         # A member that has no id yet may be given one.
         is_new = not getattr(request, "member_id", "-")
         caller = caller_of(ctx, call, fresh_id=is_new)
-        return ctx.groups.handle(group_id, name, request, caller, answer)
+        return ctx.groups.handle(group_id, name, request, caller, counted)
 
     return park(call, give, refuse)
+
+
+def _count(ctx: Context, reply: Any) -> None:
+    """Rebalances, by what they leave behind: a generation has one leader."""
+    if isinstance(reply, JoinGroupResponse):
+        if not reply.error_code and reply.member_id == reply.leader:
+            ctx.metrics.generations.value += 1
+    elif isinstance(reply, ConsumerGroupHeartbeatResponse) and reply.assignment is not None:
+        ctx.metrics.assignments.value += 1
 
 
 def consumer_group_heartbeat(

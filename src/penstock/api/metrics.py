@@ -60,6 +60,14 @@ class Metrics:
             "counter",
             "Fetches that had to wait for the disk because the page cache did not hold the data.",
         ).counter()
+        rebalances = add.add(
+            "penstock_rebalances_total",
+            "counter",
+            "New generations of classic groups, and new assignments of consumer groups' members.",
+            ("protocol",),
+        )
+        self.generations = rebalances.counter("classic")
+        self.assignments = rebalances.counter("consumer")
         self.connections_refused = add.add(
             "penstock_connections_refused_total",
             "counter",

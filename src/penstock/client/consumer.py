@@ -128,7 +128,9 @@ class Consumer:
         loop = asyncio.get_running_loop()
         for node_id, places in by_node.items():
             if node_id not in self._fetches:
-                self._fetches[node_id] = loop.create_task(self._fetch_from(node_id, places))
+                # Taken now: the task runs later, and a partition may be given back before that.
+                asked = {where: self._positions[where] for where in places}
+                self._fetches[node_id] = loop.create_task(self._fetch_from(node_id, asked))
                 # Fairness: a broker fills its answer in this order.
                 for where in places[:1]:
                     self._positions[where] = self._positions.pop(where)
@@ -142,8 +144,7 @@ class Consumer:
             return Refused(ErrorCode.LEADER_NOT_AVAILABLE, f"{where} has no leader at the moment")
         return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{where} does not exist")
 
-    async def _fetch_from(self, node_id: int, places: list[TopicPartition]) -> list[Fetched]:
-        asked = {where: self._positions[where] for where in places}
+    async def _fetch_from(self, node_id: int, asked: Mapping[TopicPartition, int]) -> list[Fetched]:
         rows: dict[str, list[FetchPartition]] = {}
         names: dict[TopicId, str] = {}
         for where, offset in asked.items():

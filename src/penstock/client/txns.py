@@ -256,4 +256,4 @@ async def write_abort(cluster: Cluster, txn: OpenTxn) -> None:
                     check(partition.error_code, about=str(txn.where))
 
     # A second marker could meet a new transaction of the same producer: never sent blindly.
-    await cluster.retrying(attempt, topics={txn.where.topic})
+    await cluster.retrying(attempt, is_repeatable=False, topics={txn.where.topic})

@@ -115,10 +115,7 @@ class GroupCoordinator:
 
     # -- figures ----------------------------------------------------------------------------
 
-    def count(self) -> dict[str, int]:
-        """Groups by state."""
-        found: dict[str, int] = {}
-        for _, shard in self.host.active():
-            for group in shard.groups.values():
-                found[group.state] = found.get(group.state, 0) + 1
-        return found
+    @property
+    def group_count(self) -> int:
+        """Groups that have or had members; those that only committed are not counted."""
+        return sum(len(shard.groups) for _, shard in self.host.active())

@@ -101,9 +101,14 @@ class Host(Generic[S]):
                 yield seat, seat.shard
 
     @property
-    def is_loading(self) -> bool:
+    def loading_count(self) -> int:
+        """Seats that wait for their machine."""
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return any(s.shard is None and s.refusal is code for s in self.seats.values())
+        return sum(s.shard is None and s.refusal is code for s in self.seats.values())
+
+    @property
+    def is_loading(self) -> bool:
+        return self.loading_count > 0
 
     # -- following the partitions -----------------------------------------------------------
 

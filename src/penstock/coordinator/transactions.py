@@ -21,7 +21,7 @@ from penstock.coordinator.internal_topics import TRANSACTIONS, InternalTopics
 from penstock.coordinator.markers import MarkerWriter
 from penstock.coordinator.seat import Effect, Seat
 from penstock.txns.config import Caller, TxnConfig
-from penstock.txns.records import Partition, Producer, TxnState
+from penstock.txns.records import Partition, Producer
 from penstock.txns.shard import TxnShard
 
 STOCK_RETRY_SECONDS = 1.0
@@ -175,10 +175,7 @@ class TxnCoordinator:
 
     # -- figures ----------------------------------------------------------------------------
 
-    def count(self) -> dict[TxnState, int]:
-        """Transactional ids by the state of their transaction."""
-        found: dict[TxnState, int] = {}
-        for _, shard in self.host.active():
-            for record in shard.durable_state().values():
-                found[record.state] = found.get(record.state, 0) + 1
-        return found
+    @property
+    def open_count(self) -> int:
+        """Transactions that are open now."""
+        return sum(shard.open_count for _, shard in self.host.active())

@@ -87,6 +87,38 @@ def observe(node: "Node") -> None:
         read=lambda: one(len(node.ctx.fetch_sessions)),
     )
     add(
+        "penstock_groups",
+        "gauge",
+        "Groups coordinated by this node that have or had members.",
+        read=lambda: one(node.groups.group_count),
+    )
+    add(
+        "penstock_transactions_open",
+        "gauge",
+        "Transactions coordinated by this node that are open now.",
+        read=lambda: one(node.txns.open_count),
+    )
+    add(
+        "penstock_coordinator_calls_waiting",
+        "gauge",
+        "Requests to coordinators whose reply is still to come, joins that wait for others too.",
+        ("kind",),
+        read=lambda: [
+            (("groups",), sum(seat.waiting for seat in node.groups.host.seats.values())),
+            (("transactions",), sum(seat.waiting for seat in node.txns.host.seats.values())),
+        ],
+    )
+    add(
+        "penstock_coordinator_shards_loading",
+        "gauge",
+        "Internal partitions whose state is being read; their groups and transactions wait.",
+        ("kind",),
+        read=lambda: [
+            (("groups",), node.groups.host.loading_count),
+            (("transactions",), node.txns.host.loading_count),
+        ],
+    )
+    add(
         "penstock_process_resident_bytes",
         "gauge",
         "Memory of this process.",

@@ -183,6 +183,11 @@ class LocalFile:
             return os.sendfile(descriptor, source.fd, position, size)
         except BlockingIOError:
             return 0
+        except OSError as error:
+            # Not every file system and not every kind of socket can do it.
+            if error.errno in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
+                return None
+            raise
 
     def truncate(self, size: int) -> None:
         self._writes += 1

@@ -283,6 +283,10 @@ class Connection(asyncio.BufferedProtocol):
         return self._reserved > 0
 
     @property
+    def waits_for_budget(self) -> bool:
+        return self._wanted > 0
+
+    @property
     def is_idle(self) -> bool:
         return not self._pending and self._waiting_for is None
 

@@ -120,7 +120,11 @@ class Listener(ConnectionOwner):
         quiet = now - connection.last_active
         idle_ms_max = self._limits.idle_ms_max
         is_contended = self.budget.is_contended
-        if connection.requests == 0 and now - connection.connected_at > HANDSHAKE_SECONDS:
+        if (
+            connection.requests == 0
+            and not connection.waits_for_budget
+            and now - connection.connected_at > HANDSHAKE_SECONDS
+        ):
             reason = "it connected and did not ask anything in time"
         elif connection.is_stalled_by_peer and quiet > STALL_SECONDS:
             reason = "it stalled in the middle of a request or does not read our replies"

@@ -339,6 +339,11 @@ class TxnShard:
     def describe_transaction(self, transactional_id: str) -> DescribeTransactionsTransactionState:
         return describe_row(self._txns, transactional_id)
 
+    @property
+    def open_count(self) -> int:
+        """How many transactions are open: each of them has a timeout."""
+        return len(self._timeouts.at_ms)
+
     def durable_state(self) -> dict[str, TxnRecord]:
         """What a replay must bring back exactly."""
         return {name: txn.record for name, txn in self._txns.items()}

@@ -205,3 +205,20 @@ def test_a_broker_that_stays_away_is_given_up() -> None:
             assert 9 < loop.time() - started < 15
 
     with_model(scenario)
+
+
+def test_a_partition_may_be_given_back_while_the_next_fetch_begins() -> None:
+    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
+        one = TopicPartition("t", 1)
+        for log in broker.create("t", 2):
+            fill(log, 3)
+        await cluster.topic("t")
+        async with Consumer(cluster, ConsumerConfig(partition_bytes=300)) as consumer:
+            consumer.assign({ZERO: 0, one: 0})
+            assert len(await consumer.fetch()) == 2
+            consumer.unassign(one)
+            fill(broker.logs["t"][0], 3)
+            assert await read_until(consumer, 3) == [3, 4, 5]
+            assert consumer.positions == {ZERO: 6}
+
+    with_model(scenario)

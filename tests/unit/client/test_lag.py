@@ -57,7 +57,8 @@ def test_reading_goes_on_past_what_is_no_data() -> None:
                 )
             )
             log.end_offset = 1
-        write(logs[0], 4_000)
+        # Too large to come in the fetch that brings the marker.
+        write(logs[0], 4_000, value=bytes(100_000))
         committed = {place(0): Committed(0), place(1): Committed(0)}
         lags = await measure_lag(cluster, committed)
         assert by_partition(lags) == {0: (2, NOW_MS - 4_000), 1: (1, None)}
