@@ -66,6 +66,16 @@ class NodeFailed(Exception):
 class Node:
     """One node: made, started, stopped."""
 
+    config: NodeConfig
+    disk: LocalDisk
+    # What exists once it has started.
+    ctx: Context
+    flusher: Flusher
+    partitions: Partitions
+    groups: GroupCoordinator
+    txns: TxnCoordinator
+    listener: Listener
+
     def __init__(self, config: NodeConfig) -> None:
         self.config = config
         self.clock = SystemClock()

@@ -1,18 +1,28 @@
 """The metrics that are read when somebody looks, instead of being counted when something happens.
 
-Labels are bounded: nothing here is labelled by topic or partition beyond what the node has
-limits for.
+One table: name, kind, meaning, labels, and how to read it off a running node. Labels are bounded:
+nothing here is labelled by topic or partition.
 """
 
 import os
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from penstock.node.node import Node
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 Sample = tuple[tuple[str, ...], float]
+
+
+class Reading(NamedTuple):
+    """One metric of a node. A plain number has no labels."""
+
+    name: str
+    kind: str
+    help: str
+    read: Callable[["Node"], "float | Iterable[Sample]"]
+    labels: tuple[str, ...] = ()
 
 
 def resident_bytes() -> float:
@@ -25,108 +35,131 @@ def cpu_seconds() -> float:
     return times.user + times.system
 
 
-def observe(node: "Node") -> None:
-    """Adds the gauges of a running node to its catalogue."""
-    add = node.metrics.catalogue.add
+def calls_waiting(node: "Node") -> Iterable[Sample]:
+    return [
+        (("groups",), sum(seat.waiting for seat in node.groups.host.seats.values())),
+        (("transactions",), sum(seat.waiting for seat in node.txns.host.seats.values())),
+    ]
 
-    def one(value: float) -> Iterable[Sample]:
-        return [((), value)]
 
-    add(
+def shards_loading(node: "Node") -> Iterable[Sample]:
+    return [
+        (("groups",), node.groups.host.loading_count),
+        (("transactions",), node.txns.host.loading_count),
+    ]
+
+
+READINGS = (
+    Reading(
         "penstock_connections",
         "gauge",
         "Kafka connections open now.",
-        read=lambda: one(node.listener.connections),
-    )
-    add(
+        lambda node: node.listener.connections,
+    ),
+    Reading(
         "penstock_buffered_bytes",
         "gauge",
         "Memory in receive buffers beyond the small one that each connection has.",
-        read=lambda: one(node.listener.budget.used),
-    )
-    add(
+        lambda node: node.listener.budget.used,
+    ),
+    Reading(
         "penstock_partitions",
         "gauge",
         "Partitions on this node.",
-        read=lambda: one(len(node.partitions)),
-    )
-    add(
+        lambda node: len(node.partitions),
+    ),
+    Reading(
         "penstock_partitions_offline",
         "gauge",
         "Partitions taken out of service because of damage or a failed disk.",
-        read=lambda: one(sum(p.log.offline is not None for p in node.partitions.led())),
-    )
-    add(
+        lambda node: sum(p.log.offline is not None for p in node.partitions.led()),
+    ),
+    Reading(
         "penstock_log_bytes",
         "gauge",
         "Bytes in the logs of all partitions.",
-        read=lambda: one(sum(p.log.size_bytes for p in node.partitions.led())),
-    )
-    add(
+        lambda node: sum(p.log.size_bytes for p in node.partitions.led()),
+    ),
+    Reading(
         "penstock_disk_free_bytes",
         "gauge",
         "Free space on the disk that holds the logs.",
-        read=lambda: one(node.disk.free_bytes(node.config.data_dir)),
-    )
-    add(
+        lambda node: node.disk.free_bytes(node.config.data_dir),
+    ),
+    Reading(
         "penstock_flushes_total",
         "counter",
         "Group commits: one makes everything appended before it durable.",
-        read=lambda: one(node.flusher.flushes),
-    )
-    add(
+        lambda node: node.flusher.flushes,
+    ),
+    Reading(
         "penstock_files_synced_total",
         "counter",
         "Files made durable by group commits.",
-        read=lambda: one(node.flusher.files_synced),
-    )
-    add(
+        lambda node: node.flusher.files_synced,
+    ),
+    Reading(
         "penstock_fetch_sessions",
         "gauge",
         "Fetch sessions kept (KIP-227).",
-        read=lambda: one(len(node.ctx.fetch_sessions)),
-    )
-    add(
+        lambda node: len(node.ctx.fetch_sessions),
+    ),
+    Reading(
         "penstock_groups",
         "gauge",
         "Groups coordinated by this node that have or had members.",
-        read=lambda: one(node.groups.group_count),
-    )
-    add(
+        lambda node: node.groups.group_count,
+    ),
+    Reading(
         "penstock_transactions_open",
         "gauge",
         "Transactions coordinated by this node that are open now.",
-        read=lambda: one(node.txns.open_count),
-    )
-    add(
+        lambda node: node.txns.open_count,
+    ),
+    Reading(
         "penstock_coordinator_calls_waiting",
         "gauge",
         "Requests to coordinators whose reply is still to come, joins that wait for others too.",
+        calls_waiting,
         ("kind",),
-        read=lambda: [
-            (("groups",), sum(seat.waiting for seat in node.groups.host.seats.values())),
-            (("transactions",), sum(seat.waiting for seat in node.txns.host.seats.values())),
-        ],
-    )
-    add(
+    ),
+    Reading(
         "penstock_coordinator_shards_loading",
         "gauge",
         "Internal partitions whose state is being read; their groups and transactions wait.",
+        shards_loading,
         ("kind",),
-        read=lambda: [
-            (("groups",), node.groups.host.loading_count),
-            (("transactions",), node.txns.host.loading_count),
-        ],
-    )
-    add(
+    ),
+    Reading(
         "penstock_process_resident_bytes",
         "gauge",
         "Memory of this process.",
-        read=lambda: one(resident_bytes()),
-    )
-    add(
+        lambda node: resident_bytes(),
+    ),
+    Reading(
         "penstock_process_cpu_seconds_total",
         "counter",
         "Processor time used by this process.",
-        read=lambda: one(cpu_seconds()),
-    )
+        lambda node: cpu_seconds(),
+    ),
+)
+
+
+def observe(node: "Node") -> None:
+    """Adds the readings of a running node to its catalogue."""
+    for reading in READINGS:
+        node.metrics.catalogue.add(
+            reading.name,
+            reading.kind,
+            reading.help,
+            reading.labels,
+            read=_reader(reading, node),
+        )
+
+
+def _reader(reading: Reading, node: "Node") -> Callable[[], Iterable[Sample]]:
+    def read() -> Iterable[Sample]:
+        value = reading.read(node)
+        return [((), value)] if isinstance(value, int | float) else value
+
+    return read
