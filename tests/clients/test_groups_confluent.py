@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tests.clients.groups import Member, poll_until, share, spawn
 from tests.clients.tools import eventually
-from tests.conftest import Broker
+from tests.conftest import QUICK_GROUPS, Broker, FreshBroker
 
 pytestmark = pytest.mark.clients
 
@@ -293,3 +293,31 @@ def test_groups_are_listed_described_altered_and_deleted(
     assert {(p.partition, p.offset) for p in found} == {(0, 42), (1, 0)}
     admin.delete_consumer_groups([group])[group].result(20)
     assert group not in {row.group_id for row in admin.list_consumer_groups().result(20).valid}
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_a_group_outlives_its_broker(
+    fresh_broker: FreshBroker, topic: str, protocol: str, how: str
+) -> None:
+    """Members stay, positions stay, and reading goes on where it was."""
+    sets = {**QUICK_GROUPS, "group.consumer.session.timeout.ms": 20_000}
+    broker = fresh_broker(sets=sets)
+    create(AdminClient({"bootstrap.servers": broker.bootstrap}), topic, 2)
+    fill(broker, topic, 2, 10)
+    patience = {} if protocol == "consumer" else {"session_timeout_ms": 20_000}
+    member = Member(broker, f"group-of-{topic}", topic, **PROTOCOLS[protocol], **patience)
+    poll_until([member], lambda: len(member.messages) == 20, "all is read")
+    member.consumer.commit(asynchronous=False)
+    port = int(broker.bootstrap.rpartition(":")[2])
+    if how == "killed":
+        broker.kill()
+    else:
+        broker.stop()
+    again = fresh_broker(broker.data_dir, sets=sets, kafka_port=port)
+    fill(again, topic, 2, 20)
+    poll_until([member], lambda: len(member.messages) >= 60, "what came later is read too")
+    assert len(member.messages) == 60, "and nothing twice"
+    rows = member.consumer.committed(member.consumer.assignment(), timeout=20)
+    assert [row.offset for row in rows] == [10, 10]
+    assert not member.lost
+    member.close()

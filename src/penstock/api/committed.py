@@ -8,17 +8,16 @@ groups.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from penstock.api.context import Call, Context
-from penstock.api.coordination import caller_of, gathered, may_group, park
+from penstock.api.coordination import Answer, Given, caller_of, gathered, may_group, park
 from penstock.api.route import Operation
 from penstock.api.rows import may
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NO_TOPIC_ID
 from penstock.base.machine import Decision, Token
-from penstock.coordinator.host import Seat
 from penstock.groups.refusals import refusal
 from penstock.groups.shard import GroupShard
 from penstock.wire.messages.committed import (
@@ -68,7 +67,7 @@ def offset_commit(ctx: Context, call: Call, request: OffsetCommitRequest) -> Any
     def refuse_rest(refused: Refused) -> Any:
         return joined(refuse(refused), refused_rows)
 
-    def give(answer: Callable[[Any], None]) -> tuple[Seat[Any], Token]:
+    def give(answer: Answer) -> Given:
         if not refused_rows:
             return ctx.groups.handle(
                 request.group_id, "OffsetCommit", request, caller_of(ctx, call), answer
@@ -291,7 +290,7 @@ def offset_delete(ctx: Context, call: Call, request: OffsetDeleteRequest) -> Any
         return OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=refused_rows)
     request.topics = kept
 
-    def give(answer: Callable[[Any], None]) -> tuple[Seat[Any], Token]:
+    def give(answer: Answer) -> Given:
         def answer_joined(reply: Any) -> None:
             is_whole = isinstance(reply, Refused) or reply.error_code
             answer(reply if is_whole else joined(reply, refused_rows))

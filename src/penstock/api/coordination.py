@@ -5,7 +5,7 @@ A call that its coordinator answers later is kept, and forgotten there if the co
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 from penstock.api.context import Call, Context
 from penstock.api.route import Operation, ResourceType
@@ -23,8 +23,16 @@ GROUP_OPERATIONS = (
 )
 ID_BYTES = 16
 
-Refuse = Callable[[Refused], Any]
-"""Makes the response that says no to all of a request."""
+Answer: TypeAlias = Callable[[Any], None]
+"""Takes a call's reply, or the Refused that it gets instead."""
+Given: TypeAlias = tuple[Seat[Any], Token]
+"""Where a call went, and the token it has there."""
+Refuse: TypeAlias = Callable[[Refused], Any]
+"""Makes the response that says no to all of a request.
+
+These have names because functions inside handlers use them: what is written out in an annotation
+there is built again for every request.
+"""
 
 
 def caller_of(ctx: Context, call: Call, *, fresh_id: bool = False) -> Caller:
@@ -43,9 +51,7 @@ def new_id(ctx: Context) -> str:
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
-def park(
-    call: Call, give: Callable[[Callable[[Any], None]], tuple[Seat[Any], Token]], refuse: Refuse
-) -> Any:
+def park(call: Call, give: Callable[[Answer], Given], refuse: Refuse) -> Any:
     """Gives the call to a seat; the response if that refuses at once, None if it comes later."""
 
     def answer(reply: Any) -> None:

@@ -8,17 +8,15 @@ The others go to their group's shard as they are, once the caller's rights are c
 a sync is answered when the group has moved on; until then the connection waits, as in Kafka.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from penstock.api.context import Call, Context
-from penstock.api.coordination import caller_of, may_group, may_txn, park
+from penstock.api.coordination import Answer, Given, caller_of, may_group, may_txn, park
 from penstock.api.metadata import live_leader
 from penstock.api.route import Operation
 from penstock.api.rows import may
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.machine import Token
-from penstock.coordinator.host import Host, Seat
+from penstock.coordinator.host import Host
 from penstock.groups.refusals import refusal
 from penstock.wire.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
@@ -51,7 +49,7 @@ def member_request(ctx: Context, call: Call, request: Any) -> Any:
     if not may_group(ctx, call, Operation.READ, group_id):
         return refuse(Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED))
 
-    def give(answer: Callable[[Any], None]) -> tuple[Seat[Any], Token]:
+    def give(answer: Answer) -> Given:
         def counted(reply: Any) -> None:
             _count(ctx, reply)
             answer(reply)

@@ -75,6 +75,9 @@ def produce(ctx: Context, call: Call, request: ProduceRequest) -> Awaitable[Any]
         admission = _admission(ctx, call, request, request.transactional_id)
     if looks or (admission is not None and admission.doubts):
         _keep_batches(request)
+        if admission is not None:
+            # The task may be cancelled before it has begun.
+            call.when_abandoned(admission.close)
         return _produce_slowly(ctx, call, request, looks, admission)
     _append_all(ctx, call, request, {})
     return None

@@ -70,11 +70,12 @@ class Directories:
         opened: list[Log | OSError] = []
         parents: dict[str, None] = {}
         for opening in share:
-            parents[f"{self._root}/{opening.directory}"] = None
             try:
                 opened.append(self._open(opening, clean.get(opening.name)))
             except OSError as error:
                 opened.append(error)
+            else:
+                parents[f"{self._root}/{opening.directory}"] = None
         try:
             for parent in parents:
                 self._disk.sync_dir(parent)

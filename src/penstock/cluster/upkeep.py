@@ -138,7 +138,7 @@ class Upkeep:
             self._failed("retention", partition, error)
             return
         self._removals += removals
-        self.segments_removed += len(removals)
+        self.segments_removed += sum(len(removal.segments) for removal in removals)
         if partition.log.start_offset != before:
             partition.truncated()
         partition.flush()

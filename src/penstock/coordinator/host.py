@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic
 
+from msgspec import MsgspecError
+
 from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.machine import Decision, Token
 from penstock.base.ports import Workers
@@ -170,9 +172,9 @@ class Host(Generic[S]):
             count = await replay(
                 partition.log, around.workers, self._chunk_bytes, until_offset, shard.apply
             )
-        except (Corrupt, Refused, OSError) as error:
+        except (Corrupt, Refused, OSError, MsgspecError) as error:
             log.error("%s-%d cannot be loaded: %s", self.topic, partition.index, error)
-            if not isinstance(error, Refused):
+            if isinstance(error, Corrupt | OSError):
                 around.partitions.read_failed(partition, error)
             seat.offline()
             return

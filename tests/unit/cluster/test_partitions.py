@@ -116,6 +116,7 @@ def on_bench(test: Callable[[Bench], Awaitable[None]], seed: int = 0) -> None:
     async def main(loop: SimLoop) -> None:
         disk = SimDisk(loop.seed)
         disk.mkdir("data")
+        disk.sync_dir("")
         bench = Bench(loop, disk, "data/logs")
         await bench.register()
         await bench.start()
@@ -328,17 +329,20 @@ def test_a_topic_stops_being_served_with_the_image_that_says_so() -> None:
     async def check(bench: Bench) -> None:
         await bench.create("t")
         old = bench.get("t")
-        bench.workers.delay_s = (10.0, 10.0)  # Whatever needs a worker takes its time.
-        await topics.delete_topic(bench.store, "t")
+        bench.workers.delay_s = (10.0, 10.0)
+        opening = asyncio.ensure_future(bench.create("slow"))  # It keeps the reconciliation busy.
+        await asyncio.sleep(1)
+        deleted = await topics.delete_topic(bench.store, "t")
+        await bench.follower.reached(deleted)
         new = topics.NewTopic("t", 1)
-        while "t" in bench.follower.image.topics:
-            await asyncio.sleep(0.001)
         plan = topics.plan_topic(new, bench.follower.image, bench.configs, bench.random)
         revision = await topics.create_topic(bench.store, plan)
         await bench.follower.reached(revision)
+        assert not opening.done()
         # Clients may know of the new topic by now: nothing of theirs may go to the old log.
         assert bench.partitions.get("t", 0) is None
         assert old.log.offline is not None
+        await opening
         await bench.partitions.reached(revision)
         assert bench.get("t").topic_id == bench.follower.image.topics["t"].id != old.topic_id
 

@@ -1,25 +1,32 @@
-"""`penstock.cluster.upkeep`: what it does to a log, and that the event loop never waits for it."""
+"""`penstock.cluster.upkeep`: what it does to a log and when, that the event loop never waits for
+it, and that nothing stops it."""
 
 import asyncio
 import dataclasses
-from collections.abc import Callable
+import errno
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
 
+from penstock.base.errors import Corrupt
 from penstock.base.ids import TopicId
 from penstock.cluster.configs import BrokerConfigs
 from penstock.cluster.partition import Partition, ProduceRules
 from penstock.cluster.partitions import Partitions
 from penstock.cluster.upkeep import Upkeep
+from penstock.log import compaction
 from penstock.log.flusher import Flusher
 from penstock.log.log import Log, LogConfig
 from penstock.sim.clock import SimClock
-from penstock.sim.disk import SimDisk
+from penstock.sim.disk import Fault, SimDisk
 from penstock.sim.loop import SimLoop
 from penstock.sim.workers import SimWorkers
-from penstock.wire.records import Record, check_batch, encode
+from penstock.wire.records import Record, check_batch, encode, read_header
+from tests.unit.api.harness import Node, on_node
 
+MINUTE = 60
+MIB = 1 << 20
 PATH = "data/topic-0"
 RULES = ProduceRules(1 << 20, False, 2**62, 2**62, False, None)
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=200, file_delete_delay_ms=0)
@@ -177,3 +184,265 @@ def test_a_stop_in_the_middle_of_a_swap_waits_for_its_end() -> None:
         assert again.end_offset == 40
 
     SimLoop(1).run(story())
+
+
+# -- on a node, round after round --------------------------------------------------------------
+
+
+class Kept:
+    """A node whose housekeeping runs."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        ctx = node.ctx
+        self.upkeep = Upkeep(
+            ctx.partitions, node.configs, node.disk, node.workers, ctx.clock, ctx.data_dir
+        )
+        self.task = asyncio.ensure_future(self.upkeep.run())
+
+    def get(self, topic: str = "t", index: int = 0) -> Partition:
+        partition = self.node.ctx.partitions.get(topic, index)
+        assert partition is not None
+        return partition
+
+    async def fill(self, values: list[bytes], topic: str = "t", key: bytes | None = None) -> None:
+        """One batch for each value, each in a segment of its own."""
+        partition = self.get(topic)
+        for value in values:
+            now_ms = self.node.ctx.clock.now_ms()
+            batch = memoryview(encode([Record(0, now_ms, key, value, ())]))
+            partition.append(batch, read_header(batch), now_ms)
+            while partition.high_watermark < partition.log.end_offset:
+                await asyncio.sleep(0.01)
+            partition.log.roll()
+            partition.flush()
+            await partition._flusher.settle(partition.log)
+
+    def files(self, part: str) -> list[str]:
+        return [path for path in self.node.disk.files() if part in path]
+
+
+def on_kept(test: Callable[[Kept], Awaitable[None]], **configs: str) -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1)
+        kept = Kept(node)
+        try:
+            await test(kept)
+            assert not kept.task.done(), "housekeeping goes on"
+        finally:
+            kept.task.cancel()
+
+    on_node(check, configs={key.replace("_", "."): value for key, value in configs.items()})
+
+
+# -- the disk ---------------------------------------------------------------------------------
+
+
+def test_writes_are_refused_while_the_disk_is_nearly_full_and_taken_again() -> None:
+    async def check(kept: Kept) -> None:
+        disk, partitions = kept.node.disk, kept.node.ctx.partitions
+        await asyncio.sleep(2)
+        assert partitions.write_refusal is None
+        disk.capacity_bytes = disk.used_bytes + 10 * MIB
+        await asyncio.sleep(2)
+        assert partitions.write_refusal is not None
+        assert "10 MiB" in partitions.write_refusal
+        disk.capacity_bytes += 1 << 30
+        await asyncio.sleep(2)
+        assert partitions.write_refusal is None
+
+    on_kept(check)
+
+
+# -- retention --------------------------------------------------------------------------------
+
+
+def test_old_segments_go_and_their_files_after_the_delay() -> None:
+    async def check(kept: Kept) -> None:
+        await kept.fill([b"a", b"b", b"c"])
+        await asyncio.sleep(30 * MINUTE)
+        await kept.fill([b"d"])
+        await asyncio.sleep(32 * MINUTE)
+        assert kept.get().log.start_offset == 3
+        assert kept.upkeep.segments_removed == 3
+        assert not kept.files(".deleted")
+        assert len(kept.files(".log")) == 2
+
+    on_kept(check, log_retention_ms=str(3_600_000))
+
+
+def test_files_are_removed_soon_after_their_delay_and_not_at_the_next_round() -> None:
+    async def check(kept: Kept) -> None:
+        await kept.fill([b"a", b"b"])
+        while not kept.files(".deleted"):
+            await asyncio.sleep(1)
+        await asyncio.sleep(50)
+        assert kept.files(".deleted")
+        await asyncio.sleep(15)
+        assert not kept.files(".deleted")
+
+    on_kept(check, log_retention_ms="1000", log_retention_check_interval_ms="3000000")
+
+
+def test_a_reader_below_the_new_start_is_woken() -> None:
+    async def check(kept: Kept) -> None:
+        await kept.fill([b"a", b"b"])
+        woken: list[int] = []
+        kept.get().watch(lambda: woken.append(kept.get().log.start_offset))
+        await asyncio.sleep(10 * MINUTE)
+        assert woken == [2]
+
+    on_kept(check, log_retention_ms="1000")
+
+
+def test_a_topic_deleted_before_its_old_files_went_disturbs_nobody() -> None:
+    async def check(kept: Kept) -> None:
+        await kept.node.create("other", 1)
+        await kept.fill([b"a", b"b"])
+        await kept.fill([b"a", b"b"], "other")
+        while not kept.files(".deleted"):
+            await asyncio.sleep(1)
+        await kept.node.delete("t")
+        await asyncio.sleep(10 * MINUTE)
+        assert not kept.files(".deleted")
+        assert kept.get("other").log.start_offset == 2
+
+    on_kept(check, log_retention_ms="1000")
+
+
+def test_what_cannot_be_removed_is_tried_again() -> None:
+    async def check(kept: Kept) -> None:
+        await kept.fill([b"a", b"b"])
+        kept.node.disk.inject(Fault("unlink", errno.EIO, path=".deleted", times=3))
+        await asyncio.sleep(10 * MINUTE)
+        assert not kept.files(".deleted")
+
+    on_kept(check, log_retention_ms="1000")
+
+
+def test_retention_that_fails_for_one_log_goes_on_with_the_next() -> None:
+    async def check(kept: Kept) -> None:
+        await kept.node.create("other", 1)
+        await kept.fill([b"a", b"b"])
+        await kept.fill([b"a", b"b"], "other")
+        kept.node.disk.inject(Fault("rename", errno.EIO, path="/t.", times=1000))
+        await asyncio.sleep(10 * MINUTE)
+        assert kept.get("other").log.start_offset == 2
+
+    on_kept(check, log_retention_ms="1000")
+
+
+def test_an_offline_log_is_left_alone() -> None:
+    async def check(kept: Kept) -> None:
+        await kept.fill([b"a", b"b"])
+        before = kept.files("/t.")
+        kept.node.ctx.partitions.read_failed(kept.get(), OSError(errno.EIO, "bad sector"))
+        await asyncio.sleep(10 * MINUTE)
+        assert kept.files("/t.") == before
+
+    on_kept(check, log_retention_ms="1000")
+
+
+# -- producers --------------------------------------------------------------------------------
+
+
+def test_producers_that_fell_silent_are_forgotten() -> None:
+    async def check(kept: Kept) -> None:
+        partition = kept.get()
+        now_ms = kept.node.ctx.clock.now_ms()
+        batch = memoryview(
+            encode(
+                [Record(0, now_ms, None, b"v", ())],
+                producer_id=5,
+                producer_epoch=0,
+                base_sequence=0,
+            )
+        )
+        partition.append(batch, read_header(batch), now_ms)
+        await asyncio.sleep(5 * MINUTE)
+        assert 5 in partition.log.producers.by_id
+        await asyncio.sleep(20 * MINUTE)
+        assert 5 not in partition.log.producers.by_id
+
+    on_kept(check, producer_id_expiration_ms=str(10 * 60_000))
+
+
+# -- compaction -------------------------------------------------------------------------------
+
+
+async def compacted(kept: Kept) -> None:
+    configs = {"min_cleanable_dirty_ratio": "0.01", "cleanup_policy": "compact"}
+    await kept.node.create("c", 1, **configs)
+
+
+def test_a_dirty_log_is_compacted() -> None:
+    async def check(kept: Kept) -> None:
+        await compacted(kept)
+        await kept.fill([b"v%d" % n for n in range(8)], "c", key=b"k")
+        await asyncio.sleep(5 * MINUTE)
+        assert kept.upkeep.compactions >= 1
+        log = kept.get("c").log
+        assert log.cleaned_offset > 0
+        assert log.end_offset == 8
+        assert len(log.segments) < 9
+
+    on_kept(check)
+
+
+def test_a_disabled_cleaner_does_nothing() -> None:
+    async def check(kept: Kept) -> None:
+        await compacted(kept)
+        await kept.fill([b"v%d" % n for n in range(8)], "c", key=b"k")
+        await asyncio.sleep(5 * MINUTE)
+        assert kept.upkeep.compactions == 0
+
+    on_kept(check, log_cleaner_enable="false")
+
+
+def test_a_topic_deleted_while_it_is_compacted_disturbs_nobody() -> None:
+    async def check(kept: Kept) -> None:
+        await compacted(kept)
+        await kept.fill([b"v%d" % n for n in range(8)], "c", key=b"k")
+        partition = kept.get("c")
+        plan = compaction.plan(partition.log, kept.node.ctx.clock.now_ms(), 8)
+        assert plan is not None
+        compacting = asyncio.ensure_future(
+            kept.upkeep.compact(partition, kept.node.ctx.clock.now_ms())
+        )
+        await asyncio.sleep(0)
+        await kept.node.delete("c")
+        results = await asyncio.gather(compacting, return_exceptions=True)
+        assert results[0] is False or isinstance(results[0], OSError)
+        await asyncio.sleep(MINUTE)
+        assert not kept.files("/c.")
+
+    on_kept(check)
+
+
+def test_damage_found_by_compaction_takes_the_log_offline() -> None:
+    async def check(kept: Kept) -> None:
+        await compacted(kept)
+        await kept.fill([b"v%d" % n for n in range(8)], "c", key=b"k")
+        path = sorted(kept.files("/c."))[0]
+        first = next(p for p in sorted(kept.files("/c.")) if p.endswith(".log"))
+        assert path
+        kept.node.disk.flip_bit(first, 8 * 65)
+        await asyncio.sleep(5 * MINUTE)
+        offline = kept.get("c").log.offline
+        assert offline is not None
+        assert kept.upkeep.compactions == 0
+
+    on_kept(check)
+
+
+def test_a_failure_that_took_the_log_offline_is_told_to_those_who_wait() -> None:
+    async def check(kept: Kept) -> None:
+        woken: list[str] = []
+        kept.get().watch(lambda: woken.append("reader"))
+        kept.get().log.fail("a rename failed half way")
+        kept.upkeep._failed("retention", kept.get(), OSError(errno.EIO, "rename"))
+        assert woken == ["reader"]
+        kept.upkeep._failed("retention", kept.get(), Corrupt("no batch"))
+        assert woken == ["reader", "reader"]
+
+    on_kept(check)

@@ -7,6 +7,8 @@ import pytest
 from penstock.base.errors import ErrorCode, Refused
 from penstock.cluster import topics
 from penstock.coordinator.host import Host, ask
+from penstock.groups.records import offset_key
+from penstock.wire.records import Record, encode, read_header
 from tests.unit.api.harness import Node, on_node
 from tests.unit.coordinator.tally import TOPIC, Replies, Tally, count, host_on
 
@@ -78,6 +80,25 @@ def test_a_partition_that_cannot_be_read_has_no_coordinator() -> None:
             count(second.seat(0), b"a", [])
         assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         count(second.seat(1), b"a", [])
+
+    on_node(test, configs=FEW)
+
+
+def test_a_record_that_nobody_understands_stops_its_shard_and_no_other() -> None:
+    async def test(node: Node) -> None:
+        await node.ctx.groups.ensure()
+        partition = node.ctx.partitions.get(TOPIC, 0)
+        assert partition is not None
+        batch = memoryview(encode([Record(0, 1, offset_key("g", "t", 0), b"not msgpack", ())]))
+        partition.append(batch, read_header(batch), 1)
+        await asyncio.sleep(0.1)
+        host = node.ctx.groups.host
+        host.seat(0).discard("to load what is there now")
+        await asyncio.sleep(2)
+        with pytest.raises(Refused) as refused:
+            host.seat(0).require()
+        assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        host.seat(1).require()
 
     on_node(test, configs=FEW)
 

@@ -175,6 +175,21 @@ def test_an_ordered_request_holds_back_the_next_one() -> None:
     in_world(check)
 
 
+def test_a_large_request_that_is_whole_before_its_turn_waits_for_it() -> None:
+    async def check(world: World) -> None:
+        world.loop.net.whole_ratio = 1.0
+        peer = await world.connect()
+        peer.send(produce_frame(0, value=bytes(WHOLE_FRAME_BYTES)))
+        await peer.replies(1)
+        large = [produce_frame(n, value=bytes(WHOLE_FRAME_BYTES)) for n in (2, 3)]
+        peer.send(fetch_frame(1, offset=1, wait_ms=1000), *large, versions_frame(4))
+        replies = await peer.replies(5)
+        assert [correlation_of(reply) for reply in replies] == [0, 1, 2, 3, 4]
+        assert [produced(reply) for reply in replies[2:4]] == [(0, 1), (0, 2)]
+
+    in_world(check)
+
+
 def test_a_parked_fetch_is_answered_when_another_connection_produces() -> None:
     async def check(world: World) -> None:
         consumer, producer = await world.connect(), await world.connect()
@@ -431,6 +446,25 @@ def test_a_bug_in_a_handler_ends_only_that_connection(
 
     with caplog.at_level(logging.CRITICAL, logger="penstock.server"):
         in_world(check)
+
+
+def test_closing_lets_a_reply_that_is_being_sent_leave_first() -> None:
+    async def check(world: World) -> None:
+        peer = await world.connect()
+        peer.send(*(produce_frame(n, value=bytes(900 * KIB)) for n in range(3)))
+        await peer.replies(3)
+        peer.transport.pause_reading()
+        peer.send(fetch_frame(3), versions_frame(4))
+        await asyncio.sleep(1)
+        world.only_connection().close()
+        await asyncio.sleep(1)
+        peer.transport.resume_reading()
+        await peer.lost()
+        assert [correlation_of(reply) for reply in peer.frames] == [0, 1, 2, 3]
+        assert len(fetched(peer.frames[3])) > 2 * MIB
+        assert world.loop.time() < 10
+
+    in_world(check)
 
 
 def test_a_peer_that_closes_its_side_is_let_go() -> None:

@@ -179,6 +179,30 @@ def test_heads_and_stretches_and_small_replies_leave_in_order(
 
 
 @on_both_loops
+def test_what_the_transport_still_holds_leaves_before_a_stretch_of_a_file(
+    tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    async def check() -> None:
+        log = log_of(tmp_path, [40 * KIB])
+        async with connected() as (sender, far):
+            written = 0
+            while not sender.transport.get_write_buffer_size():
+                sender.transport.write(b"e" * KIB)
+                written += KIB
+            # The peer makes room, and the transport has not noticed yet.
+            earlier = b""
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    earlier += far.recv(64 * KIB)
+            sender.send(b"head", slice_of(log))
+            expected = b"e" * written + b"head" + content_of(log)
+            rest = await received(far, len(expected) - len(earlier))
+            assert earlier + rest == expected
+
+    run(new_loop, check())
+
+
+@on_both_loops
 def test_a_head_that_the_full_socket_takes_in_part_is_sent_whole(
     tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:

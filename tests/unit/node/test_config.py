@@ -1,0 +1,112 @@
+"""What a node is told: flags over file over defaults, and what is wrong with it."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.cluster.configs import InvalidConfig
+from penstock.node.config import NodeConfig, load, read_file
+
+
+def write(path: Path, text: str) -> str:
+    file = path / "penstock.toml"
+    file.write_text(text)
+    return str(file)
+
+
+def test_without_anything_the_defaults_hold() -> None:
+    assert load(None, {}, {}) == NodeConfig()
+
+
+def test_flags_win_over_the_file_and_the_file_over_defaults(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        'data = "/somewhere"\nkafka-port = 1111\nhttp-port = 2222\nnum.partitions = 6\n'
+        '"log.retention.hours" = 72\nauto.create.topics.enable = false\n',
+    )
+    flags = {"kafka_port": 3333, "http_port": None, "host": None}
+    config = load(path, flags, {"num.partitions": "9"})
+    assert config == NodeConfig(
+        data_dir="/somewhere",
+        kafka_port=3333,
+        http_port=2222,
+        overrides={
+            "num.partitions": "9",
+            "log.retention.hours": "72",
+            "auto.create.topics.enable": "false",
+        },
+    )
+
+
+@pytest.mark.parametrize("name", ["node.id", "node-id"])
+def test_the_node_id_may_be_given_by_either_name(tmp_path: Path, name: str) -> None:
+    assert load(write(tmp_path, f"{name} = 7\n"), {}, {}).node_id == 7
+
+
+def test_the_node_id_of_a_set_is_no_override() -> None:
+    config = load(None, {}, {"node.id": "4"})
+    assert (config.node_id, config.overrides) == (4, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("num.partition = 3", "did you mean 'num.partitions'"),
+        ("kafka_port = 3", "did you mean 'kafka-port'"),
+        ("num.partitions = 'many'", "num.partitions"),
+        ("num.partitions = 0", "num.partitions"),
+        ("kafka-port = 'many'", "kafka-port must be a whole number"),
+        ("kafka-port = 90.92", "kafka-port must be a whole number"),
+        ("kafka-port = true", "kafka-port must be a whole number"),
+        ("node-id = [1]", "node-id must be a whole number"),
+        ("num.partitions =", "not valid TOML"),
+    ],
+)
+def test_a_mistake_in_the_file_is_said_in_one_line(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(InvalidConfig) as wrong:
+        load(write(tmp_path, text), {}, {})
+    assert said in str(wrong.value)
+    assert "\n" not in str(wrong.value).strip()
+
+
+def test_a_file_that_is_not_there_or_not_text_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match="cannot read"):
+        read_file(str(tmp_path / "none.toml"))
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InvalidConfig, match="not valid TOML"):
+        read_file(str(binary))
+
+
+@pytest.mark.parametrize(
+    ("flags", "sets", "said"),
+    [
+        ({"kafka_port": 65536}, {}, "not between 0 and 65535"),
+        ({"http_port": -1}, {}, "not between 0 and 65535"),
+        ({"node_id": -1}, {}, "negative"),
+        ({"kafka_port": 9000, "http_port": 9000}, {}, "both 9000"),
+        ({}, {"num.partitons": "3"}, "did you mean 'num.partitions'"),
+        ({}, {"num.partitions": "three"}, "num.partitions"),
+        ({}, {"node.id": "one"}, "node.id must be a whole number"),
+    ],
+)
+def test_a_mistake_in_a_flag_is_said(
+    flags: dict[str, int], sets: dict[str, str], said: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=said):
+        load(None, flags, sets)
+
+
+def test_two_ports_may_both_be_the_systems_choice() -> None:
+    config = load(None, {"kafka_port": 0, "http_port": 0}, {})
+    assert (config.kafka_port, config.http_port) == (0, 0)
+
+
+def test_lists_and_flags_become_kafkas_text(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, 'log.cleanup.policy = ["compact", "delete"]\nlog.cleaner.enable = true\n'
+    )
+    assert read_file(path)[1] == {
+        "log.cleanup.policy": "compact,delete",
+        "log.cleaner.enable": "true",
+    }
