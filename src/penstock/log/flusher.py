@@ -30,7 +30,7 @@ from penstock.log import store
 from penstock.log.checkpoint import Flush
 from penstock.log.log import Log
 
-SYNC_ALL_FILES = 32
+SYNC_ALL_FILES = 8
 
 
 class Flusher:
