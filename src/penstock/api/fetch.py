@@ -15,32 +15,21 @@ from collections.abc import Awaitable, Iterable
 from typing import Any
 
 from penstock.api.context import Call, Context
+from penstock.api.fetch_reply import READ_COMMITTED, Found, Reply
 from penstock.api.fetch_sessions import (
     FULL_NEW_SESSION,
     FULL_WITHOUT_SESSION,
     FetchSession,
     Followed,
-    TopicKey,
 )
-from penstock.api.rows import led_partition, storage_failure
+from penstock.api.rows import led_partition
 from penstock.base.errors import Corrupt, ErrorCode, Refused
-from penstock.base.ids import NO_TOPIC_ID, TopicId
-from penstock.base.ports import Buffer, Slice
+from penstock.base.ids import TopicId
 from penstock.cluster.partition import Partition
 from penstock.log.span import Span
-from penstock.wire.messages.fetch import (
-    AbortedTransaction,
-    FetchableTopicResponse,
-    FetchEpochEndOffset,
-    FetchPartitionData,
-    FetchRequest,
-    FetchResponse,
-)
+from penstock.wire.messages.fetch import FetchRequest, FetchResponse
 
 TOPIC_IDS_SINCE = 13
-READ_COMMITTED = 1
-SLICE_BYTES_MIN = 32 * 1024
-"""From here on it is cheaper to have the kernel send a stretch of the file than to read it."""
 WAIT_MS_MAX = 300_000
 
 
@@ -90,31 +79,15 @@ def _wanted(request: FetchRequest, by_id: bool) -> list[Followed]:
     ]
 
 
-class Found:
-    """What one partition has for this fetch."""
-
-    __slots__ = ("code", "diverging", "followed", "name", "partition", "span", "stable")
-
-    def __init__(self, followed: Followed) -> None:
-        self.followed = followed
-        self.name = ""
-        self.partition: Partition | None = None
-        self.span: Span | None = None
-        self.code = ErrorCode.NONE
-        self.diverging: tuple[int, int] | None = None
-        self.stable = -1
-
-
 class Attempt:
     """One fetch request, from its first look at the logs to its reply."""
 
     __slots__ = (
-        "_by_id",
         "_call",
         "_ctx",
-        "_incremental",
         "_is_woken",
         "_refuse_all",
+        "_reply",
         "_request",
         "_session",
         "_timer",
@@ -136,10 +109,9 @@ class Attempt:
         self._call = call
         self._request = request
         self._session = session
-        self._incremental = incremental
+        self._reply = Reply(ctx, request, session, incremental)
         self._wanted = wanted
         self._refuse_all = refuse_all
-        self._by_id = call.version >= TOPIC_IDS_SINCE
         self._timer: asyncio.TimerHandle | None = None  # Armed for as long as it is parked.
         self._is_woken = False
         self._watched: list[Partition] = []
@@ -147,7 +119,7 @@ class Attempt:
     def start(self) -> Any:
         founds, enough = self._look()
         if enough or self._request.max_wait_ms <= 0:
-            return self._answer(founds)
+            return self._reply.answer(founds)
         self._park(founds)
         return None
 
@@ -174,7 +146,7 @@ class Attempt:
                 enough = True
                 continue
             except (Corrupt, OSError) as error:
-                self._fail(found, error)
+                self._reply.fail(found, error)
                 enough = True
                 continue
             if found.diverging is not None:
@@ -274,7 +246,7 @@ class Attempt:
 
     def _conclude(self, founds: list[Found]) -> None:
         self._leave()
-        answer = self._answer(founds)
+        answer = self._reply.answer(founds)
         if isinstance(answer, FetchResponse):
             self._call.reply(answer)
         else:
@@ -285,145 +257,6 @@ class Attempt:
         response = await answer
         if not self._call.is_done:
             self._call.reply(response)
-
-    # -- answering --------------------------------------------------------------------------
-
-    def _answer(self, founds: list[Found]) -> FetchResponse | Awaitable[FetchResponse]:
-        """Reads what was found; straight from the page cache, or off the loop where it is cold."""
-        contents: list[Buffer | Slice] = []
-        for found in founds:
-            span = found.span
-            if span is None:
-                contents.append(b"")
-                continue
-            content = _content(span)
-            if content is None:
-                return self._answer_cold(founds)
-            contents.append(content)
-        return self._response(founds, contents)
-
-    async def _answer_cold(self, founds: list[Found]) -> FetchResponse:
-        self._ctx.metrics.cold_reads.value += 1
-        contents = [
-            b"" if found.span is None else await self._read(found, found.span) for found in founds
-        ]
-        return self._response(founds, contents)
-
-    async def _read(self, found: Found, span: Span) -> Buffer | Slice:
-        """Has a worker read, and check where need be; keeps large contents no longer than that."""
-        try:
-            data = await self._ctx.workers.run(span.read)
-        except Refused:
-            return b""  # Too many are waiting for the disk: nothing this time.
-        except (Corrupt, OSError) as error:
-            self._fail(found, error)
-            return b""
-        if len(data) < SLICE_BYTES_MIN:
-            return data
-        checked = span.segment.unverified_start
-        if span.position < checked < span.end:
-            span.end = checked  # Not the half batch that could not be checked.
-        return span.slice() or data
-
-    def _fail(self, found: Found, error: Corrupt | OSError) -> None:
-        assert found.partition is not None
-        found.code = storage_failure(self._ctx, found.partition, error)
-        found.span = None
-
-    def _response(self, founds: list[Found], contents: list[Buffer | Slice]) -> FetchResponse:
-        topics: dict[TopicKey, list[FetchPartitionData]] = {}
-        session = self._session
-        sent = 0
-        for found, content in zip(founds, contents, strict=True):
-            followed = found.followed
-            row = self._row(found, content)
-            if row.error_code:
-                content = b""
-            if session is not None:
-                news = (
-                    content
-                    or row.error_code
-                    or found.diverging is not None
-                    or row.high_watermark != followed.high_watermark_sent
-                    or row.log_start_offset != followed.start_offset_sent
-                )
-                followed.high_watermark_sent = row.high_watermark
-                followed.start_offset_sent = row.log_start_offset
-                if content:
-                    session.served(followed)
-                if self._incremental and not news:
-                    continue
-            sent += len(content)
-            rows = topics.get(followed.topic)
-            if rows is None:
-                rows = topics[followed.topic] = []
-            rows.append(row)
-        self._ctx.metrics.bytes_out.value += sent
-        return FetchResponse(
-            session_id=session.id if session is not None else 0,
-            responses=[
-                FetchableTopicResponse(key, NO_TOPIC_ID, rows)
-                if isinstance(key, str)
-                else FetchableTopicResponse("", key, rows)
-                for key, rows in topics.items()
-            ],
-        )
-
-    def _row(self, found: Found, content: Buffer | Slice) -> FetchPartitionData:
-        followed = found.followed
-        partition = found.partition
-        aborted = self._aborted(found) if content else None
-        if found.code is not ErrorCode.NONE or partition is None:
-            return FetchPartitionData(followed.index, found.code, -1, -1, -1, None, -1, b"")
-        row = FetchPartitionData(
-            followed.index,
-            0,
-            partition.high_watermark,
-            found.stable,
-            partition.log.start_offset,
-            aborted,
-            -1,
-            content,
-        )
-        if found.diverging is not None:
-            row.diverging_epoch = FetchEpochEndOffset(
-                epoch=found.diverging[0], end_offset=found.diverging[1]
-            )
-        return row
-
-    def _aborted(self, found: Found) -> list[AbortedTransaction] | None:
-        """What a read_committed consumer must skip in the segment that it gets a part of."""
-        if self._request.isolation_level != READ_COMMITTED:
-            return None
-        assert found.partition is not None
-        assert found.span is not None
-        log = found.partition.log
-        end_offset = log.segments.end_of(found.span.segment, log.end_offset)
-        try:
-            return [
-                AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset)
-                for txn in log.aborted(found.followed.offset, min(found.stable, end_offset))
-            ]
-        except Refused as refused:
-            found.code = refused.code
-        except (Corrupt, OSError) as error:
-            self._fail(found, error)
-        return None
-
-
-def _content(span: Span) -> Buffer | Slice | None:
-    """What to send of it, if that needs no wait; None: a worker must read it."""
-    try:
-        if span.size < SLICE_BYTES_MIN:
-            return span.read_cached()
-        part = span.slice()
-        # Its ends are probed here, and all of it when it is sent.
-        file = span.segment.file
-        if part is None or not file.read_cached(span.position, 1):
-            return None
-        return part if file.read_cached(span.end - 1, 1) else None
-    except OSError:
-        return None  # The worker meets the same error and says what it means.
 
 
 def _cancel(task: "asyncio.Task[None]") -> None:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from penstock.api.fetch import SLICE_BYTES_MIN, fetch
+from penstock.api.fetch import fetch
+from penstock.api.fetch_reply import SLICE_BYTES_MIN
 from penstock.api.route import Operation, ResourceType
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicId

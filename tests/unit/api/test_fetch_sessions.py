@@ -2,7 +2,13 @@
 
 import pytest
 
-from penstock.api.fetch_sessions import QUIET_SECONDS, FetchSessions, Followed
+from penstock.api.fetch_sessions import (
+    PARTITIONS_MAX,
+    QUIET_SECONDS,
+    SESSION_PARTITIONS_MAX,
+    FetchSessions,
+    Followed,
+)
 from penstock.base.errors import ErrorCode, Refused
 
 
@@ -76,3 +82,43 @@ def test_who_was_served_goes_to_the_end() -> None:
     assert session is not None
     session.served(session.partitions[("t", 0)])
     assert [key[1] for key in session.partitions] == [1, 2, 0]
+
+
+def test_ids_start_where_the_node_says_and_wrap_past_those_in_use() -> None:
+    sessions = FetchSessions(first_id=2**31 - 1)
+    ids = []
+    for _ in range(3):
+        session = sessions.open([followed()], by_id=False, now=0.0)
+        assert session is not None
+        ids.append(session.id)
+        sessions._next_id = 2**31 - 1
+    assert ids == [2**31 - 1, 1, 2]
+
+
+def test_a_session_cannot_grow_without_bound() -> None:
+    sessions = FetchSessions()
+    session = sessions.open([followed()], by_id=False, now=0.0)
+    assert session is not None
+    many = [followed(index=index) for index in range(SESSION_PARTITIONS_MAX + 1)]
+    with pytest.raises(Refused) as refused:
+        sessions.update(session, many, [])
+    assert refused.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(sessions) == 0, "the client starts again with a full fetch"
+    assert sessions.open(many, by_id=False, now=0.0) is None
+
+
+def test_all_sessions_together_hold_a_bounded_number_of_partitions() -> None:
+    sessions = FetchSessions()
+    full = [followed(index=index) for index in range(SESSION_PARTITIONS_MAX)]
+    opened = [
+        sessions.open(full, by_id=False, now=0.0)
+        for _ in range(PARTITIONS_MAX // SESSION_PARTITIONS_MAX)
+    ]
+    assert all(opened)
+    assert sessions.open([followed()], by_id=False, now=0.0) is None
+    first = opened[0]
+    assert first is not None
+    sessions.update(first, [], [("t", index) for index in range(100)])
+    assert sessions.open([followed()], by_id=False, now=0.0) is not None
+    sessions.close(first.id)
+    assert sessions.open(full[:-1], by_id=False, now=0.0) is not None

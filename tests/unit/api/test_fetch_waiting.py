@@ -5,7 +5,8 @@ import errno
 
 import pytest
 
-from penstock.api.fetch import SLICE_BYTES_MIN, WAIT_MS_MAX
+from penstock.api.fetch import WAIT_MS_MAX
+from penstock.api.fetch_reply import SLICE_BYTES_MIN
 from penstock.base.errors import ErrorCode
 from penstock.sim.disk import Fault
 from penstock.wire.records import Record, encode, read_header

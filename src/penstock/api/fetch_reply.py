@@ -1,0 +1,199 @@
+"""The second half of a fetch: from what was found in the logs to the response.
+
+Small contents are read on the loop from the page cache; large ones leave as slices of their files
+and are not read at all; what is cold, or was never checked by this process, is read by a worker
+first. Whatever cannot be read takes its own partition offline and is an error in its own row.
+"""
+
+from collections.abc import Awaitable
+
+from penstock.api.context import Context
+from penstock.api.fetch_sessions import FetchSession, Followed, TopicKey
+from penstock.api.rows import storage_failure
+from penstock.base.errors import Corrupt, ErrorCode, Refused
+from penstock.base.ids import NO_TOPIC_ID
+from penstock.base.ports import Buffer, Slice
+from penstock.cluster.partition import Partition
+from penstock.log.span import Span
+from penstock.wire.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchEpochEndOffset,
+    FetchPartitionData,
+    FetchRequest,
+    FetchResponse,
+)
+
+READ_COMMITTED = 1
+SLICE_BYTES_MIN = 32 * 1024
+"""From here on it is cheaper to have the kernel send a stretch of the file than to read it."""
+
+
+class Found:
+    """What one partition has for this fetch."""
+
+    __slots__ = ("code", "diverging", "followed", "name", "partition", "span", "stable")
+
+    def __init__(self, followed: Followed) -> None:
+        self.followed = followed
+        self.name = ""
+        self.partition: Partition | None = None
+        self.span: Span | None = None
+        self.code = ErrorCode.NONE
+        self.diverging: tuple[int, int] | None = None
+        self.stable = -1
+
+
+class Reply:
+    """The response to one fetch request, in the making."""
+
+    __slots__ = ("_ctx", "_incremental", "_request", "_session")
+
+    def __init__(
+        self,
+        ctx: Context,
+        request: FetchRequest,
+        session: FetchSession | None,
+        incremental: bool,
+    ) -> None:
+        self._ctx = ctx
+        self._request = request
+        self._session = session
+        self._incremental = incremental
+
+    def answer(self, founds: list[Found]) -> FetchResponse | Awaitable[FetchResponse]:
+        """Reads what was found; straight from the page cache, or off the loop where it is cold."""
+        contents: list[Buffer | Slice] = []
+        for found in founds:
+            span = found.span
+            if span is None:
+                contents.append(b"")
+                continue
+            content = _content(span)
+            if content is None:
+                return self._answer_cold(founds)
+            contents.append(content)
+        return self._response(founds, contents)
+
+    async def _answer_cold(self, founds: list[Found]) -> FetchResponse:
+        self._ctx.metrics.cold_reads.value += 1
+        contents = [
+            b"" if found.span is None else await self._read(found, found.span) for found in founds
+        ]
+        return self._response(founds, contents)
+
+    async def _read(self, found: Found, span: Span) -> Buffer | Slice:
+        """Has a worker read, and check where need be; keeps large contents no longer than that."""
+        try:
+            data = await self._ctx.workers.run(span.read)
+        except Refused:
+            return b""  # Too many are waiting for the disk: nothing this time.
+        except (Corrupt, OSError) as error:
+            self.fail(found, error)
+            return b""
+        if len(data) < SLICE_BYTES_MIN:
+            return data
+        checked = span.segment.unverified_start
+        if span.position < checked < span.end:
+            span.end = checked  # Not the half batch that could not be checked.
+        return span.slice() or data
+
+    def fail(self, found: Found, error: Corrupt | OSError) -> None:
+        assert found.partition is not None
+        found.code = storage_failure(self._ctx, found.partition, error)
+        found.span = None
+
+    def _response(self, founds: list[Found], contents: list[Buffer | Slice]) -> FetchResponse:
+        topics: dict[TopicKey, list[FetchPartitionData]] = {}
+        session = self._session
+        sent = 0
+        for found, content in zip(founds, contents, strict=True):
+            followed = found.followed
+            row = self._row(found, content)
+            if row.error_code:
+                content = b""
+            if session is not None:
+                news = (
+                    content
+                    or row.error_code
+                    or found.diverging is not None
+                    or row.high_watermark != followed.high_watermark_sent
+                    or row.log_start_offset != followed.start_offset_sent
+                )
+                followed.high_watermark_sent = row.high_watermark
+                followed.start_offset_sent = row.log_start_offset
+                if content:
+                    session.served(followed)
+                if self._incremental and not news:
+                    continue
+            sent += len(content)
+            rows = topics.get(followed.topic)
+            if rows is None:
+                rows = topics[followed.topic] = []
+            rows.append(row)
+        self._ctx.metrics.bytes_out.value += sent
+        return FetchResponse(
+            session_id=session.id if session is not None else 0,
+            responses=[
+                FetchableTopicResponse(key, NO_TOPIC_ID, rows)
+                if isinstance(key, str)
+                else FetchableTopicResponse("", key, rows)
+                for key, rows in topics.items()
+            ],
+        )
+
+    def _row(self, found: Found, content: Buffer | Slice) -> FetchPartitionData:
+        followed = found.followed
+        partition = found.partition
+        aborted = self._aborted(found) if content else None
+        if found.code is not ErrorCode.NONE or partition is None:
+            return FetchPartitionData(followed.index, found.code, -1, -1, -1, None, -1, b"")
+        row = FetchPartitionData(
+            followed.index,
+            0,
+            partition.high_watermark,
+            found.stable,
+            partition.log.start_offset,
+            aborted,
+            -1,
+            content,
+        )
+        if found.diverging is not None:
+            row.diverging_epoch = FetchEpochEndOffset(
+                epoch=found.diverging[0], end_offset=found.diverging[1]
+            )
+        return row
+
+    def _aborted(self, found: Found) -> list[AbortedTransaction] | None:
+        """What a read_committed consumer must skip in the segment that it gets a part of."""
+        if self._request.isolation_level != READ_COMMITTED:
+            return None
+        assert found.partition is not None
+        assert found.span is not None
+        log = found.partition.log
+        end_offset = log.segments.end_of(found.span.segment, log.end_offset)
+        try:
+            return [
+                AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset)
+                for txn in log.aborted(found.followed.offset, min(found.stable, end_offset))
+            ]
+        except Refused as refused:
+            found.code = refused.code
+        except (Corrupt, OSError) as error:
+            self.fail(found, error)
+        return None
+
+
+def _content(span: Span) -> Buffer | Slice | None:
+    """What to send of it, if that needs no wait; None: a worker must read it."""
+    try:
+        if span.size < SLICE_BYTES_MIN:
+            return span.read_cached()
+        part = span.slice()
+        # Its ends are probed here, and all of it when it is sent.
+        file = span.segment.file
+        if part is None or not file.read_cached(span.position, 1):
+            return None
+        return part if file.read_cached(span.end - 1, 1) else None
+    except OSError:
+        return None  # The worker meets the same error and says what it means.
