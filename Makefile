@@ -46,7 +46,7 @@ $(VENV)/.runtime: $(INPUTS) | $(BIN)/python
 
 $(VENV)/.dev: $(INPUTS) | $(BIN)/python
 	@echo "==> installing penstock and the tools that check it into $(VENV)"
-	@$(PIP_INSTALL) --editable '.[dev,clients,bench]'
+	@$(PIP_INSTALL) --editable '.[dev,clients,bench,arrow]'
 	@touch $(VENV)/.runtime $@
 
 .PHONY: setup setup-test
