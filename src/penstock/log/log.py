@@ -28,7 +28,7 @@ from penstock.log import checkpoint, reading, recovery, retention, store, trunca
 from penstock.log.caches import AbortedTxn
 from penstock.log.checkpoint import Flush
 from penstock.log.config import LogConfig
-from penstock.log.producers import Guard, Producers
+from penstock.log.producers import Producers
 from penstock.log.recovery import CleanState, Recovered
 from penstock.log.retention import Removal
 from penstock.log.segment import RELATIVE_OFFSET_MAX, Segment
@@ -41,7 +41,6 @@ __all__ = [
     "Appended",
     "CleanState",
     "Flush",
-    "Guard",
     "Log",
     "LogConfig",
     "Removal",
@@ -151,12 +150,8 @@ class Log:
         now_ms: int,
         *,
         transaction_version: int = 0,
-        guard: Guard | None = None,
     ) -> Appended:
-        """Appends one checked batch as the leader. The batch is stamped in place.
-
-        `guard`: what `transaction_guard` gave before the transaction was verified.
-        """
+        """Appends one checked batch as the leader. The batch is stamped in place."""
         base_offset = self.end_offset
         if header.producer_id < 0:
             stamp(batch, base_offset, leader_epoch)
@@ -176,8 +171,6 @@ class Log:
             if repeated is not None:
                 _, _, first_offset, last_offset, _ = repeated
                 return Appended(first_offset, last_offset, True)
-            if guard is not None:
-                self.producers.check_guard(header, guard)
             stamp(batch, base_offset, leader_epoch)
             self._write(batch, header, base_offset, leader_epoch, now_ms)
             self.producers.apply(header, base_offset)
@@ -434,10 +427,6 @@ class Log:
         return reading.max_timestamp(self)
 
     # Transactions.
-
-    def transaction_guard(self, producer_id: int) -> Guard:
-        """To be taken before a transaction is verified, kept, and given to `append` (KIP-890)."""
-        return self.producers.guard(producer_id)
 
     def first_unstable_offset(self, high_watermark: int) -> int:
         """-1 when every transaction that began below the high watermark also ended below it."""

@@ -13,10 +13,6 @@ read_committed consumers stop before them. Rules as Kafka's ProducerStateManager
 - A transactional batch opens a transaction; a marker ends it. Under transactions v2 (KIP-890) a
   marker's epoch must be above the producer's, unless it repeats the one that ended it.
 
-A caller that asks a coordinator whether a transaction is open takes a `Guard` before it asks. The
-answer is worthless once a marker was written: the append is then refused with INVALID_TXN_STATE,
-or a late batch would open a transaction that nobody ends (KIP-890).
-
 Bounds: a producer is forgotten `producer_expiration_ms` after its last batch, and at
 `PRODUCERS_MAX` of them the sixteenth that has been silent longest is; one with an open
 transaction never is. Forgetting one means that a retry of its last batches is no longer
@@ -27,7 +23,6 @@ Everything here is memory; `recovery` rebuilds it by replaying batch headers ont
 
 from collections import deque
 from typing import TypeAlias
-from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -62,17 +57,8 @@ class Producer:
         self.batches: deque[Batch] = deque(maxlen=BATCHES_KEPT)
 
 
-class Guard:
-    """Stands while no transaction marker of its producer is written. Shared by all who ask."""
-
-    __slots__ = ("__weakref__", "producer_id")
-
-    def __init__(self, producer_id: int) -> None:
-        self.producer_id = producer_id
-
-
 class Producers:
-    __slots__ = ("_guards", "_open", "_undurable", "by_id", "end_offset", "expiration_ms")
+    __slots__ = ("_open", "_undurable", "by_id", "end_offset", "expiration_ms")
 
     def __init__(self, expiration_ms: int) -> None:
         self.expiration_ms = expiration_ms
@@ -83,8 +69,6 @@ class Producers:
         """Producer id -> first offset of its open transaction, in the order they were opened."""
         self._undurable: list[tuple[int, int]] = []
         """First offset and marker offset of ended transactions; see `last_stable_offset`."""
-        self._guards: WeakValueDictionary[int, Guard] = WeakValueDictionary()
-        """Those that stand. As many as there are requests being verified, and no more."""
 
     # Before the append.
 
@@ -115,22 +99,6 @@ class Producers:
                 f"producer {header.producer_id} has an open transaction and sent a plain batch",
             )
         return None
-
-    def guard(self, producer_id: int) -> Guard:
-        standing = self._guards.get(producer_id)
-        if standing is None:
-            standing = self._guards[producer_id] = Guard(producer_id)
-        return standing
-
-    def check_guard(self, header: BatchHeader, guard: Guard) -> None:
-        """Refuses when a marker was written, or the log cut, since the guard was taken."""
-        if header.producer_id != guard.producer_id or (
-            self._guards.get(guard.producer_id) is not guard
-        ):
-            raise Refused(
-                ErrorCode.INVALID_TXN_STATE,
-                f"a transaction of producer {header.producer_id} ended while it was verified",
-            )
 
     def check_marker(self, header: BatchHeader, marker: Marker, transaction_version: int) -> None:
         producer = self.by_id.get(header.producer_id)
@@ -182,7 +150,6 @@ class Producers:
         producer_id = header.producer_id
         producer = self.by_id.get(producer_id) or self._add(producer_id)
         first_offset = self._open.pop(producer_id, NO_OFFSET)
-        self._guards.pop(producer_id, None)
         if header.producer_epoch != producer.epoch:
             producer.batches.clear()
             producer.epoch = header.producer_epoch

@@ -9,13 +9,11 @@ from penstock.log import producers as producers_module
 from penstock.log.config import LogConfig
 from penstock.log.log import Log
 from penstock.log.producers import SEQUENCE_MAX, Producers, decode
-from penstock.wire.records import check_stored
 from tests.unit.log.building import (
     NOW_MS,
     append,
     batch,
     fill,
-    flush,
     make_disk,
     marker,
     open_log,
@@ -239,49 +237,3 @@ def test_a_retry_is_recognised_after_a_config_change() -> None:
     log.config = dataclasses.replace(log.config, segment_bytes=100)
     send(log, 1)
     assert append(log, batch(producer=(7, 0, 0))).duplicate
-
-
-def test_a_marker_during_the_verification_refuses_the_append() -> None:
-    log = open_log(make_disk())
-    guard = log.transaction_guard(5)
-    append(log, marker(5, 0, committed=False))
-    late = batch(producer=(5, 0, 0), transactional=True)
-    with pytest.raises(Refused) as refused:
-        log.append(late, check_stored(late), 1, NOW_MS, guard=guard)
-    assert refused.value.code is ErrorCode.INVALID_TXN_STATE
-    assert log.end_offset == 1
-    again = log.transaction_guard(5)
-    log.append(late, check_stored(late), 1, NOW_MS, guard=again)
-    assert log.producers.first_open_offset == 1
-
-
-def test_a_guard_stands_through_appends_and_the_markers_of_others() -> None:
-    log = open_log(make_disk())
-    first, second = log.transaction_guard(5), log.transaction_guard(5)
-    append(log, marker(6, 0, committed=True))
-    for sequence, guard in enumerate((first, second)):
-        made = batch(producer=(5, 0, sequence), transactional=True)
-        log.append(made, check_stored(made), 1, NOW_MS, guard=guard)
-    repeated = batch(producer=(5, 0, 1), transactional=True)
-    append(log, marker(5, 0, committed=True))
-    assert log.append(repeated, check_stored(repeated), 1, NOW_MS, guard=first).duplicate
-
-
-def test_a_guard_of_another_producer_or_of_a_log_that_was_cut_does_not_count() -> None:
-    log = open_log(make_disk())
-    fill(log, 3)
-    flush(log)
-    made = batch(producer=(5, 0, 0), transactional=True)
-    cut_under = log.transaction_guard(5)
-    log.truncate_to(1, NOW_MS)
-    for guard in (log.transaction_guard(6), cut_under):
-        with pytest.raises(Refused) as refused:
-            log.append(made, check_stored(made), 1, NOW_MS, guard=guard)
-        assert refused.value.code is ErrorCode.INVALID_TXN_STATE
-
-
-def test_guards_that_nobody_keeps_cost_nothing() -> None:
-    log = open_log(make_disk())
-    for producer_id in range(1000):
-        log.transaction_guard(producer_id)
-    assert len(log.producers._guards) == 0
