@@ -67,7 +67,11 @@ class Image:
     cluster_id: str
     brokers: Mapping[int, BrokerRecord]
     """Brokers that are up, by id, in the order of their ids."""
+    broker_revisions: Mapping[int, int]
+    """The revision of each broker's registration: guards what is decided about it."""
     controller: ControllerRecord | None
+    controller_revision: int
+    """The revision of the controller's key; 0 while there is no controller."""
     topics: Mapping[str, Topic]
     topics_by_id: Mapping[TopicId, Topic]
     deleted: Mapping[TopicId, DeletedRecord]
@@ -99,7 +103,7 @@ class Image:
         return draft.finish()
 
 
-EMPTY = Image(0, "", {}, None, {}, {}, {}, {}, {}, {})
+EMPTY = Image(0, "", {}, {}, None, 0, {}, {}, {}, {}, {}, {})
 
 
 def load(revision: int, entries: Iterable[Entry]) -> Image:
@@ -130,7 +134,7 @@ class _Draft:
         elif key.startswith(keys.TOPICS):
             self._topic(key.removeprefix(keys.TOPICS), value, change.revision)
         elif key.startswith(keys.BROKERS):
-            self._broker(int(key.removeprefix(keys.BROKERS)), value)
+            self._broker(int(key.removeprefix(keys.BROKERS)), value, change.revision)
         elif key.startswith(keys.DELETED):
             topic_id = parse_topic_id(key.removeprefix(keys.DELETED))
             self._set("deleted", topic_id, value and keys.decode(DeletedRecord, value))
@@ -144,6 +148,7 @@ class _Draft:
             self.fields["cluster_configs"] = _configs(value) if value else {}
         elif key == keys.CONTROLLER:
             self.fields["controller"] = keys.decode(ControllerRecord, value) if value else None
+            self.fields["controller_revision"] = change.revision if value else 0
         elif key == keys.CLUSTER_ID and value:
             self.fields["cluster_id"] = keys.decode(ClusterRecord, value).cluster_id
 
@@ -165,8 +170,9 @@ class _Draft:
         else:
             table[key] = value
 
-    def _broker(self, node_id: int, value: bytes | None) -> None:
+    def _broker(self, node_id: int, value: bytes | None, revision: int) -> None:
         self._set("brokers", node_id, value and keys.decode(BrokerRecord, value))
+        self._set("broker_revisions", node_id, revision if value else None)
         brokers = self.fields["brokers"]
         assert isinstance(brokers, dict)
         self.fields["brokers"] = dict(sorted(brokers.items()))

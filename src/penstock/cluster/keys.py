@@ -66,6 +66,11 @@ class BrokerRecord(_Record, frozen=True):
     http: str | None = None
     is_draining: bool = False
     """In controlled shutdown: leads nothing new."""
+    directory_id: str = ""
+    """Which data directory it serves: the same one is the same node in another life."""
+    pid: int = 0
+    is_unclean: bool = False
+    """It came back without a clean-shutdown marker: what was not synced may be lost."""
 
 
 class PartitionRecord(_Record, frozen=True):

@@ -137,7 +137,7 @@ def test_everything_can_be_taken_away_again() -> None:
             put(2, "/controller", None),
         ]
     )
-    assert image == Image(2, "", {}, None, {}, {}, {}, {}, {}, {})
+    assert image == Image(2, "", {}, {}, None, 0, {}, {}, {}, {}, {}, {})
 
 
 def test_the_controller_is_the_elected_broker_or_the_first_that_is_up() -> None:
