@@ -99,8 +99,11 @@ class Slice(Protocol):
         """What is left of it."""
         ...
 
-    def send_to(self, descriptor: int) -> None:
-        """Sends as much as the socket takes; see `File.send_to`."""
+    def send_to(self, descriptor: int) -> bool:
+        """Sends as much as the socket takes: if something is left, the socket is full.
+
+        False when that is not possible: the caller takes them and writes them itself.
+        """
         ...
 
     def take(self, size: int) -> bytes:
@@ -183,6 +186,10 @@ class Expect:
     revision: int
 
 
+COMMIT_CHANGES_MAX = 128
+"""What etcd takes in one transaction, guards and changes each."""
+
+
 class UnknownResult(Exception):
     """The store may or may not have done it. Read again before acting."""
 
@@ -192,7 +199,11 @@ class WatchLost(Exception):
 
 
 class Store(Protocol):
-    """Cluster metadata: a small linearizable key-value store with etcd's semantics."""
+    """Cluster metadata: a small linearizable key-value store with etcd's semantics.
+
+    Keys begin with '/'. Reading raises TimeoutError or ConnectionError when the store cannot be
+    reached; so does changing, if it is certain that nothing was done, and else UnknownResult.
+    """
 
     async def get(self, key: str) -> Entry | None: ...
 
@@ -203,11 +214,17 @@ class Store(Protocol):
     async def commit(
         self, expects: Sequence[Expect], changes: Sequence[Put | Delete]
     ) -> int | None:
-        """All changes at one new revision if every guard holds; None if one does not."""
+        """All changes at one new revision if every guard holds; None if one does not.
+
+        At most `COMMIT_CHANGES_MAX` of each, and no key is changed twice.
+        """
         ...
 
     def watch(self, prefix: str, after: int) -> AsyncIterator[list[Change]]:
-        """Every change under `prefix` with a revision above `after`, one list per revision."""
+        """Every change under `prefix` with a revision above `after`, one list per revision.
+
+        Goes on over lost connections; raises WatchLost, and ends when the store is closed.
+        """
         ...
 
     async def grant(self, ttl_ms: int) -> int:

@@ -164,14 +164,14 @@ class FileSlice:
     def __len__(self) -> int:
         return self._size
 
-    def send_to(self, descriptor: int) -> None:
+    def send_to(self, descriptor: int) -> bool:
         self._require_uncut()
-        while self._size:
-            sent = self._segment.file.send_to(descriptor, self._position, self._size)
-            if not sent:
-                return
-            self._position += sent
-            self._size -= sent
+        sent = self._segment.file.send_to(descriptor, self._position, self._size)
+        if sent is None:
+            return False
+        self._position += sent
+        self._size -= sent
+        return True
 
     def take(self, size: int) -> bytes:
         """May wait for the disk where the page cache has let go of the bytes since the fetch."""

@@ -127,7 +127,7 @@ class Connection(asyncio.BufferedProtocol):
         address = transport.get_extra_info("peername")
         self.peer = str(address[0]) if address else "unknown"
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES, low=0)
-        self._outbox = Outbox(transport)
+        self._outbox = Outbox(transport, self._has_room)
         self._listener.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -173,6 +173,10 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = self._loop.time()
         # From the loop: the transport is in the middle of its own bookkeeping here.
         self._loop.call_soon(self._send_on)
+
+    def _has_room(self) -> None:
+        self.last_active = self._loop.time()
+        self._send_on()
 
     def _send_on(self) -> None:
         self._send()

@@ -6,14 +6,17 @@ process (sendfile), so a connection holds a small amount of memory however much 
 for and however slowly it reads.
 
 While the transport holds bytes of its own it must stay the only one that writes to the socket.
-So we write directly only when its buffer is empty; when the socket is full we pass one chunk
-through the transport, which tells us (`resume_writing`) when that chunk has left.
+So we write directly only when its buffer is empty. When the socket is full of what we wrote, we
+watch it ourselves, through a second descriptor of the same socket (the loop lets nobody but the
+transport watch its own), and go on when there is room. Where bytes cannot go directly (TLS, a file
+that is no longer in memory), one chunk at a time passes through the transport, which tells us
+(`resume_writing`) when that chunk has left.
 """
 
 import asyncio
 import os
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeGuard
 
 from penstock.base.ports import Buffer, Slice
@@ -27,15 +30,30 @@ CHUNK_BYTES = 512 * 1024
 class Outbox:
     """A queue in front of a transport."""
 
-    __slots__ = ("_descriptor", "_parts", "_socket", "_transport", "is_paused")
+    __slots__ = (
+        "_descriptor",
+        "_is_corked",
+        "_is_full",
+        "_parts",
+        "_room",
+        "_socket",
+        "_transport",
+        "_watched",
+        "is_paused",
+    )
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(self, transport: asyncio.Transport, room: Callable[[], None]) -> None:
+        """`room()` is called when a socket that was full takes more: pump then."""
         self._transport = transport
+        self._room = room
         # TLS and simulated transports have no socket that we may write to.
         sock = transport.get_extra_info("socket")
         is_plain = sock is not None and transport.get_extra_info("sslcontext") is None
         self._socket = sock
         self._descriptor: int = sock.fileno() if is_plain else -1
+        self._watched = -1  # The second descriptor, made when the socket was full first.
+        self._is_full = False
+        self._is_corked = False
         self._parts: deque[Buffer | Slice] = deque()
         self.is_paused = False
         """The transport has said that the socket is full."""
@@ -49,16 +67,15 @@ class Outbox:
 
     def pump(self) -> None:
         """Sends until nothing is left or the socket is full. OSError, EOFError: give up."""
-        if self._descriptor < 0:
-            self._pump()
+        if self._is_full:
             return
-        # Corked, a head leaves together with the file that follows it: one packet and one
-        # wake-up of the peer less for each reply.
-        self._socket.setsockopt(IPPROTO_TCP, TCP_CORK, 1)
-        try:
-            self._pump()
-        finally:
-            self._socket.setsockopt(IPPROTO_TCP, TCP_CORK, 0)
+        if self._descriptor >= 0 and self._parts and not self._is_corked:
+            # Corked, a head leaves together with the file that follows it, and no packet is sent
+            # half empty: fewer packets, and fewer wake-ups of the peer.
+            self._cork(True)
+        self._pump()
+        if self._is_corked and not self._parts:
+            self._cork(False)
 
     def _pump(self) -> None:
         parts = self._parts
@@ -69,12 +86,30 @@ class Outbox:
                 self._write(part, at_once=bool(parts) and not is_buffer(parts[0]))
                 continue
             assert not isinstance(part, bytes | bytearray | memoryview)
-            if self._descriptor >= 0 and not self._transport.get_write_buffer_size():
-                part.send_to(self._descriptor)
-            if len(part):
+            direct = self._descriptor >= 0 and not self._transport.get_write_buffer_size()
+            if direct and part.send_to(self._descriptor):
+                if len(part):
+                    self._await_room()
+                    return
+            else:
                 self._transport.write(part.take(CHUNK_BYTES))
             if not len(part):
                 parts.popleft()
+
+    def _cork(self, on: bool) -> None:
+        self._is_corked = on
+        self._socket.setsockopt(IPPROTO_TCP, TCP_CORK, int(on))
+
+    def _await_room(self) -> None:
+        if self._watched < 0:
+            self._watched = os.dup(self._descriptor)
+        self._is_full = True
+        asyncio.get_running_loop().add_writer(self._watched, self._has_room)
+
+    def _has_room(self) -> None:
+        self._is_full = False
+        asyncio.get_running_loop().remove_writer(self._watched)
+        self._room()
 
     def _write(self, part: Buffer, at_once: bool) -> None:
         """A head is written at once when a file follows it, so that the file can go directly."""
@@ -89,7 +124,14 @@ class Outbox:
         self._transport.write(part)
 
     def clear(self) -> None:
+        """The connection is gone: forgets everything, and its socket."""
         self._parts.clear()
+        self._descriptor = -1
+        if self._watched >= 0:
+            if self._is_full:
+                asyncio.get_running_loop().remove_writer(self._watched)
+            os.close(self._watched)
+            self._watched = -1
 
 
 def is_buffer(part: Buffer | Slice) -> TypeGuard[Buffer]:

@@ -54,7 +54,7 @@ class Sender(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
         self.transport.set_write_buffer_limits(high=256 * KIB, low=0)
-        self.outbox = Outbox(self.transport)
+        self.outbox = Outbox(self.transport, self.pump)
 
     def pause_writing(self) -> None:
         self.outbox.is_paused = True
@@ -65,6 +65,7 @@ class Sender(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost.set()
+        self.outbox.clear()
 
     def send(self, *parts: Buffer | Slice) -> None:
         self.outbox.put(parts)
@@ -79,6 +80,10 @@ class Sender(asyncio.Protocol):
             self.failure = error
             self.transport.abort()
         self.buffered_max = max(self.buffered_max, self.transport.get_write_buffer_size())
+
+
+def never() -> None:
+    raise AssertionError("nobody waited for room")
 
 
 @contextlib.asynccontextmanager
@@ -265,7 +270,7 @@ def test_without_a_socket_everything_goes_through_the_transport(tmp_path: Path) 
 
     log = log_of(tmp_path, [MIB, 10])
     transport = Plain()
-    outbox = Outbox(transport)
+    outbox = Outbox(transport, never)
     outbox.put([b"head", slice_of(log), b"tail"])
     assert outbox
     outbox.pump()
@@ -274,7 +279,7 @@ def test_without_a_socket_everything_goes_through_the_transport(tmp_path: Path) 
 
 
 def test_what_is_cleared_is_not_sent() -> None:
-    outbox = Outbox(asyncio.Transport())
+    outbox = Outbox(asyncio.Transport(), never)
     outbox.put([b"never"])
     outbox.clear()
     outbox.pump()
