@@ -52,8 +52,12 @@ $(VENV)/.dev: $(INPUTS) | $(BIN)/python
 .PHONY: setup setup-test
 setup: $(VENV)/.dev ## everything that running, checking and measuring needs, in .venv
 
-setup-test: setup ## setup, plus kcat, a JDK and Maven for the client tests
+setup-test: setup etcd ## setup, plus etcd, and kcat, a JDK and Maven for the client tests
 	@sh tests/clients/ensure_tools.sh
+
+.PHONY: etcd
+etcd: ## an etcd that is new enough: the one on the PATH, else built with Go into .cache
+	@sh tools/etcd/build.sh
 
 # ---- run
 

@@ -14,6 +14,7 @@ from typing import Protocol
 import pytest
 
 from tests.brokers import PenstockProcess
+from tests.etcd import EtcdProcess
 
 LOG_CHARACTERS_SHOWN = 8_000
 QUICK_GROUPS = {
@@ -85,6 +86,14 @@ def fresh_broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fre
     for process in started:
         if process.running:
             process.stop()
+
+
+@pytest.fixture(scope="session")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcess]:
+    """The etcd that tests share; every test uses a prefix of its own and leaves it running."""
+    process = EtcdProcess(tmp_path_factory.mktemp("etcd") / "data")
+    yield process
+    process.stop()
 
 
 @pytest.fixture

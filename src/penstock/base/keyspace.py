@@ -16,7 +16,14 @@ import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from penstock.base.ports import Change, Delete, Entry, Expect, Put
+from penstock.base.ports import COMMIT_CHANGES_MAX, Change, Delete, Entry, Expect, Put
+
+
+def check_size(expects: Sequence[Expect], changes: Sequence[Put | Delete]) -> None:
+    """What etcd would refuse, no store takes: else only a cluster would find out."""
+    assert max(len(expects), len(changes)) <= COMMIT_CHANGES_MAX, "too much for one transaction"
+    keys = {change.key for change in changes}
+    assert len(keys) == len(changes), "a key may be changed once in a transaction"
 
 
 @dataclass(slots=True)
@@ -63,8 +70,7 @@ class KeySpace:
         self, expects: Sequence[Expect], changes: Sequence[Put | Delete]
     ) -> list[Put | Delete] | None:
         """The changes that would have an effect, or None if a guard does not hold."""
-        keys = {change.key for change in changes}
-        assert len(keys) == len(changes), "a key may be changed once in a transaction"
+        check_size(expects, changes)
         for expect in expects:
             entry = self._entries.get(expect.key)
             if (entry.revision if entry else 0) != expect.revision:

@@ -17,6 +17,7 @@ watches without anyone asking.
 """
 
 import asyncio
+import contextvars
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeVar
@@ -42,6 +43,8 @@ class SimEtcd:
         self.changed = asyncio.Event()
         self._next_lease = 1
         self._timer: asyncio.TimerHandle | None = None
+        # The service outlives the nodes that ask it: its timers belong to none of them.
+        self.context = contextvars.copy_context()
 
     def now_s(self) -> float:
         return asyncio.get_running_loop().time() * self.clock_rate
@@ -89,7 +92,8 @@ class SimEtcd:
         if deadline_s is not None:
             # Never at once: a rounding error must not ring for ever at the same instant.
             wait_s = max((deadline_s - self.now_s()) / self.clock_rate, 0.001)
-            self._timer = asyncio.get_running_loop().call_later(wait_s, self._ring)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(wait_s, self._ring, context=self.context)
 
     def _ring(self) -> None:
         self._end_expired()
@@ -166,7 +170,7 @@ class SimStore:
             change()
         elif fate == "late":
             late_s = etcd.timeout_s + etcd.rng.uniform(*LATE_S)
-            asyncio.get_running_loop().call_later(late_s, change)
+            asyncio.get_running_loop().call_later(late_s, change, context=etcd.context)
         await asyncio.sleep(etcd.timeout_s)
         raise UnknownResult("the metadata store did not answer")
 
