@@ -110,7 +110,9 @@ class LogModel(RuleBasedStateMachine):
     @rule()
     def retain(self) -> None:
         removals = self.log.retain(NOW_MS, self.log.end_offset)
-        assert purge(self.log.disk, removals, 2**62) == []
+        later = purge(self.log.disk, removals, 2**62)
+        # What lies below a start offset that no flush has written down yet has to wait for it.
+        assert not any(removal.is_due(2**62) for removal in later)
 
     # Stopping and starting.
 

@@ -74,8 +74,9 @@ class Flusher:
 
     @asynccontextmanager
     async def hold(self, log: Log) -> AsyncIterator[None]:
-        """No flush of `log` is running inside, nor begins."""
-        assert not log.held, "one at a time"
+        """No flush of `log` is running inside, nor begins. One at a time: others wait."""
+        while log.held:
+            await self._next_round()
         log.held = True
         self._held.append(log)
         try:

@@ -176,19 +176,28 @@ class Log:
             self.producers.apply(header, base_offset)
         return Appended(base_offset, self.end_offset - 1)
 
-    def append_replica(self, view: memoryview, now_ms: int) -> int:
+    def append_replica(self, view: memoryview, now_ms: int, *, waits: bool = True) -> int:
         """Appends whole batches fetched from the leader, as they are; the number of bytes taken.
 
         They are checked here. Refuses with CORRUPT_MESSAGE what is damaged or goes back before
-        `end_offset`; batches before that stay appended. A partial one at the end is left out.
+        `end_offset`; batches before that stay appended. A partial one at the end is left out, and
+        so is, unless it `waits`, what has to be `expect`ed first.
         """
-        return truncation.append_replica(self, view, now_ms)
+        return truncation.append_replica(self, view, now_ms, waits)
+
+    def expect(self, header: BatchHeader) -> None:
+        """Writes down that the leader goes on with this batch, where that is news. Blocks."""
+        self.require_online()
+        truncation.expect(self, header)
 
     def append_as_is(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
         """Appends one checked batch with the offset and the epoch that it already has."""
         self._write(batch, header, header.base_offset, header.leader_epoch, now_ms)
-        if header.producer_id < 0:
-            return
+        if header.producer_id >= 0:
+            self.note_producer(batch, header)
+
+    def note_producer(self, batch: memoryview, header: BatchHeader) -> None:
+        """Takes note of a batch that was appended as it is, for its producer's sake."""
         if header.attributes & CONTROL:
             marker = decode_marker(batch) if header.count else None
             self._note_marker(header, marker, header.base_offset)
@@ -227,7 +236,7 @@ class Log:
         try:
             active.append(batch, base_offset, last_offset, timestamp)
         except OSError as error:
-            self._write_failed(error)
+            self.write_failed(error)
             raise
         self.end_offset = last_offset + 1
         if config.page_cache:
@@ -262,7 +271,7 @@ class Log:
             self.fail(f"the leader epochs could not be written: {error}")
             raise
 
-    def _write_failed(self, error: OSError) -> None:
+    def write_failed(self, error: OSError) -> None:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             self.fail(f"a write failed: {error}")
 
@@ -284,7 +293,7 @@ class Log:
         try:
             active = Segment.create(self.disk, self.path, self.end_offset, interval)
         except OSError as error:
-            self._write_failed(error)
+            self.write_failed(error)
             raise
         self.take_snapshot()
         sealed.drop_tail()
@@ -450,6 +459,7 @@ class Log:
         of this log runs: await `Flusher.settle` first."""
         self.require_online()
         truncation.truncate_to(self, offset, now_ms)
+        self._epoch = self.epochs.latest
 
     def start_over(self, offset: int) -> None:
         """Empties the log; it goes on at `offset`. As `truncate_to` otherwise."""
@@ -474,10 +484,13 @@ class Log:
         self.require_online()
         retention.delete_before(self, offset)
 
-    def retain(self, now_ms: int, bound: int) -> list[Removal]:
-        """Retires the segments that retention says, none above `bound`; for `retention.purge`."""
+    def retain(self, now_ms: int, bound: int, *, by_policy: bool = True) -> list[Removal]:
+        """Retires the segments that retention says, none above `bound`; for `retention.purge`.
+
+        Not `by_policy`: only what lies below the start offset.
+        """
         self.require_online()
-        return retention.retain(self, now_ms, bound)
+        return retention.retain(self, now_ms, bound, by_policy)
 
     def close(self) -> CleanState | None:
         """Syncs everything and writes the caches. Blocks. None when offline: not clean."""

@@ -55,11 +55,12 @@ def delete_before(log: "Log", offset: int) -> None:
         log.checkpoint_due = log.changed = True
 
 
-def retain(log: "Log", now_ms: int, bound: int) -> list[Removal]:
+def retain(log: "Log", now_ms: int, bound: int, by_policy: bool = True) -> list[Removal]:
     """Retires what is to go; the removals are for `purge`."""
     active = log.segments.active
+    by_policy = by_policy and log.config.cleanup_delete
     if (
-        log.config.cleanup_delete
+        by_policy
         and active.size
         and log.end_offset <= bound
         and _is_expired(log, active, now_ms)
@@ -74,8 +75,8 @@ def retain(log: "Log", now_ms: int, bound: int) -> list[Removal]:
         if end_offset > bound or not log.is_settled(segment):
             break
         too_large = log.config.retention_bytes >= 0 and excess >= segment.size
-        by_policy = log.config.cleanup_delete and (too_large or _is_expired(log, segment, now_ms))
-        if not by_policy and end_offset > log.start_offset:
+        is_expired = by_policy and (too_large or _is_expired(log, segment, now_ms))
+        if not is_expired and end_offset > log.start_offset:
             break
         doomed.append(segment)
         excess -= segment.size

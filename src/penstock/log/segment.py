@@ -22,7 +22,7 @@ answered without a search in the file. Only the active segment has one.
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from penstock.base.errors import Corrupt, Refused
 from penstock.base.ports import Buffer, Disk, File
@@ -141,6 +141,25 @@ class Segment:
                 self._index_batch(base_offset, position)
                 unindexed = 0
             self._unindexed_bytes = unindexed + size
+
+    def append_run(self, run: Buffer, headers: Sequence[BatchHeader]) -> None:
+        """Writes batches that lie back to back with one system call. As `append` otherwise."""
+        position = self.file.append((run,))
+        assert position == self.size, "somebody else writes to this segment"
+        self.size = position + len(run)
+        lasts, positions = self._tail_lasts, self._tail_positions
+        if not lasts:
+            self.tail_start = headers[0].base_offset
+        for header in headers:
+            size = header.length + LENGTH_OVERHEAD
+            base_offset = header.base_offset
+            last_offset = base_offset + header.last_offset_delta
+            lasts.append(last_offset)
+            positions.append(position)
+            self.note(position, size, base_offset, last_offset, header.max_timestamp)
+            position += size
+            if len(lasts) > TAIL_BATCHES_MAX:
+                self._trim_tail()
 
     def note(
         self, position: int, size: int, base_offset: int, last_offset: int, timestamp: int

@@ -15,35 +15,132 @@ from penstock.log import store
 from penstock.log.places import EVERYWHERE, write_gaps
 from penstock.log.producers import Producers
 from penstock.log.replay import rebuild_producers
-from penstock.log.segment import Segment
-from penstock.wire.records import batches, check_stored
+from penstock.log.segment import RELATIVE_OFFSET_MAX, Segment
+from penstock.wire.records import BatchHeader, batches, check_intact
 
 if TYPE_CHECKING:
     from penstock.log.log import Log
 
 
-def append_replica(log: "Log", view: memoryview, now_ms: int) -> int:
-    taken = 0
-    for position, found in batches(view):
-        batch = view[position : position + found.size_bytes]
-        header = check_stored(batch)
-        if header.base_offset < log.end_offset:
-            raise Refused(
-                ErrorCode.CORRUPT_MESSAGE,
-                f"the leader sent offset {header.base_offset} after {log.end_offset - 1}",
-            )
-        if header.base_offset > log.end_offset and log.gaps_end != EVERYWHERE:
-            # The leader compacts. That is written down before there is anything to take for damage.
-            write_gaps(log.disk, log.path, EVERYWHERE)
-            log.gaps_end = EVERYWHERE
-        log.append_as_is(batch, header, now_ms)
-        taken = position + len(batch)
-    return taken
+def append_replica(log: "Log", view: memoryview, now_ms: int, waits: bool) -> int:
+    """Batches that fit the active segment are written together, each run with one system call."""
+    run = _Run(log, view)
+    try:
+        for position, header in batches(view):
+            batch = view[position : position + header.size_bytes]
+            check_intact(batch, header)
+            if run.takes(header):
+                continue
+            run.write()
+            if header.base_offset < log.end_offset:
+                raise Refused(
+                    ErrorCode.CORRUPT_MESSAGE,
+                    f"the leader sent offset {header.base_offset} after {log.end_offset - 1}",
+                )
+            if not is_expected(log, header):
+                if not waits:
+                    return run.end
+                expect(log, header)
+            log.append_as_is(batch, header, now_ms)
+            run.begin(position + header.size_bytes)
+    except Refused:
+        run.write()
+        raise
+    run.write()
+    return run.end
+
+
+class _Run:
+    """Batches to be written together: of one epoch, in one segment, one after the other."""
+
+    def __init__(self, log: "Log", view: memoryview) -> None:
+        self.end = 0
+        """Up to where the view was taken."""
+        self._log = log
+        self._view = view
+        self._start = 0
+        self._room = -1
+        self._next_offset = -1
+        self._offset_max = -1
+        self._timestamp_max = -1
+        self._headers: list[BatchHeader] = []
+
+    def begin(self, position: int) -> None:
+        """The batch before `position` was appended; others may join it in its segment."""
+        log = self._log
+        active, config = log.segments.active, log.config
+        self._start = self.end = position
+        self._room = config.segment_bytes - active.size
+        if active.index_bytes >= config.segment_index_bytes or active.first_timestamp < 0:
+            self._room = -1
+        self._next_offset = log.end_offset
+        self._offset_max = active.base_offset + RELATIVE_OFFSET_MAX
+        self._timestamp_max = active.first_timestamp + config.segment_ms
+
+    def takes(self, header: BatchHeader) -> bool:
+        size = header.size_bytes
+        log = self._log
+        if (
+            size > self._room
+            or header.leader_epoch != log.epochs.latest
+            or header.base_offset < self._next_offset
+            or (header.base_offset > self._next_offset and log.gaps_end != EVERYWHERE)
+            or header.last_offset > self._offset_max
+            or header.max_timestamp > self._timestamp_max
+        ):
+            return False
+        self._room -= size
+        self.end += size
+        self._next_offset = header.next_offset
+        self._headers.append(header)
+        return True
+
+    def write(self) -> None:
+        headers, self._headers = self._headers, []
+        self._room = -1
+        if not headers:
+            return
+        log = self._log
+        start, self._start = self._start, self.end
+        try:
+            log.segments.active.append_run(self._view[start : self.end], headers)
+        except OSError as error:
+            log.write_failed(error)
+            raise
+        log.end_offset = self._next_offset
+        if log.config.page_cache:
+            log.durable_offset = self._next_offset
+        position = start
+        for header in headers:
+            following = position + header.size_bytes
+            if header.producer_id >= 0:
+                log.note_producer(self._view[position:following], header)
+            position = following
+
+
+def is_expected(log: "Log", header: BatchHeader) -> bool:
+    """Whether nothing must be written down before this batch, which comes next, is appended."""
+    if header.leader_epoch != log.epochs.latest:
+        return False
+    return header.base_offset == log.end_offset or log.gaps_end == EVERYWHERE
+
+
+def expect(log: "Log", header: BatchHeader) -> None:
+    """Writes down what must be on disk before this batch is: a new epoch, or that there are gaps.
+    Blocks."""
+    if header.base_offset > log.end_offset and log.gaps_end != EVERYWHERE:
+        # The leader compacts. That is written down before there is anything to take for damage.
+        write_gaps(log.disk, log.path, EVERYWHERE)
+        log.gaps_end = EVERYWHERE
+    log.begin_epoch(header.leader_epoch, header.base_offset)
 
 
 def truncate_to(log: "Log", offset: int, now_ms: int) -> None:
     """Afterwards the log ends at `offset`, or before it when that was inside a batch."""
     if offset >= log.end_offset:
+        # An epoch in which nothing was written is no part of the history that others may share.
+        if log.epochs.truncate_end(log.end_offset):
+            log.write_epochs()
         return
     assert not log.flushing, "a log is not cut while it is being flushed"
     if offset <= log.segments[0].base_offset:

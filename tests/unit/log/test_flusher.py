@@ -244,3 +244,27 @@ def test_those_who_wait_for_a_held_log_go_on_when_there_was_nothing_to_flush() -
         await asyncio.wait_for(waiting, 10)
 
     asyncio.run(story())
+
+
+def test_a_log_is_held_by_one_after_the_other() -> None:
+    async def story() -> None:
+        disk = make_disk()
+        (log,) = logs_on(disk, 1)
+        flusher, _ = flusher_on(disk)
+        inside: list[str] = []
+
+        async def hold(name: str) -> None:
+            async with flusher.hold(log):
+                inside.append(name)
+                await asyncio.sleep(0.01)
+                inside.append(name)
+
+        await asyncio.wait_for(asyncio.gather(*[hold(name) for name in "abc"]), 10)
+        assert sorted(inside[::2]) == sorted(inside[1::2]) == ["a", "b", "c"]
+        assert inside[::2] == inside[1::2], "never two at once"
+        fill(log, 2)
+        flusher.mark(log)
+        await flusher.drain()
+        assert log.durable_offset == 2
+
+    asyncio.run(story())

@@ -8,7 +8,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.log.config import LogConfig
 from penstock.log.log import Log
 from penstock.sim.disk import SimDisk
-from penstock.wire.records import read_header, stamp
+from penstock.wire.records import batches, read_header, stamp
 from tests.unit.log.building import (
     NOW_MS,
     SMALL,
@@ -249,3 +249,74 @@ def test_a_power_cut_at_any_operation_of_a_cut_leaves_the_old_log_or_the_new(how
         assert open_log(cut).end_offset == again.end_offset
     last = open_log(disk)
     assert last.end_offset == int(number)
+
+
+@pytest.mark.parametrize("segment_bytes", [300, 700, 5_000, 1 << 20])
+@pytest.mark.parametrize("cut", [1, 3, 1_000])
+def test_batches_that_are_written_together_are_found_one_by_one(
+    segment_bytes: int, cut: int
+) -> None:
+    leader = open_log(make_disk())
+    for at in range(200):
+        append(leader, batch([b"%d" % at] * (1 + at % 3), producer=(9, 1, 0)), epoch=1)
+        leader.producers.by_id.clear()
+    data = everything(leader)
+    config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=200)
+    together, alone = open_log(make_disk(), config), open_log(make_disk(), config)
+    sizes = [header.size_bytes for _, header in batches(memoryview(data))]
+    for log, share in ((together, cut), (alone, 1)):
+        position = 0
+        for first in range(0, len(sizes), share):
+            size = sum(sizes[first : first + share])
+            view = memoryview(data)[position : position + size]
+            assert log.append_replica(view, NOW_MS) == size
+            position += size
+    assert everything(together) == everything(alone) == data
+    for one, other in zip(together.segments, alone.segments, strict=True):
+        assert (one.base_offset, one.size) == (other.base_offset, other.size)
+        assert list(one.load().keys) == list(other.load().keys)
+        assert one.summary() == other.summary()
+    assert together.producers.encode() == alone.producers.encode()
+    for offset in range(0, together.end_offset, 37):
+        assert read_from(together, offset) == read_from(alone, offset)
+
+
+def test_what_would_make_a_copy_wait_is_left_for_a_worker() -> None:
+    leader = leader_log()
+    data = memoryview(everything(leader))
+    follower = open_log(make_disk())
+    position, waits = 0, 0
+    while position < len(data):
+        taken = follower.append_replica(data[position:], NOW_MS, waits=False)
+        position += taken
+        if not taken:
+            waits += 1
+            follower.expect(read_header(data[position:]))
+    assert waits == 3, "once for each epoch"
+    assert everything(follower) == everything(leader)
+    assert follower.epochs.encode() == leader.epochs.encode()
+
+
+def test_what_came_before_a_damaged_batch_stays() -> None:
+    leader = leader_log()
+    data = bytearray(everything(leader))
+    data[-1] ^= 1
+    follower = open_log(make_disk())
+    with pytest.raises(Refused):
+        follower.append_replica(memoryview(data), NOW_MS)
+    assert follower.end_offset == leader.end_offset - 1
+    assert everything(follower) == bytes(data[: follower.size_bytes])
+
+
+def test_an_epoch_without_a_batch_goes_with_the_next_cut() -> None:
+    log = open_log(make_disk())
+    append(log, batch([b"a"]), epoch=1)
+    log.begin_epoch(7)
+    log.sync()
+    log.truncate_to(log.end_offset, NOW_MS)
+    assert log.epochs.epochs == [1]
+    other = open_log(make_disk())
+    append(other, batch([b"a"]), epoch=1)
+    append(other, batch([b"b"]), epoch=2)
+    log.append_replica(memoryview(everything(other))[log.size_bytes :], NOW_MS)
+    assert everything(log) == everything(other)
