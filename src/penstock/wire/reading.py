@@ -213,7 +213,8 @@ class ReaderText:
     def _bytes(self, field: Field, target: str, name: str) -> None:
         if field.kind == "string":
             self._length("h", "read_string_length")
-            value = 'str(view[p:q], "utf-8")'
+            # Many are empty: metadata of positions, ids that a client does not have yet.
+            value = 'str(view[p:q], "utf-8") if q > p else ""'
         else:
             self._length("i")
             value = "view[p:q]" if field.kind == "records" else "view[p:q].tobytes()"

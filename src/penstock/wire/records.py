@@ -51,6 +51,7 @@ __all__ = [
     "Record",
     "batches",
     "check_batch",
+    "check_intact",
     "check_stored",
     "codec_of",
     "decode",
@@ -144,6 +145,20 @@ def check_stored(view: memoryview) -> BatchHeader:
     if len(view) < BATCH_OVERHEAD:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, f"a batch of {len(view)} bytes has no header")
     header = _new_header(BatchHeader, _HEADER.unpack_from(view))
+    check_intact(view, header)
+    return header
+
+
+def check_intact(view: memoryview, header: BatchHeader) -> None:
+    """As `check_stored`, of a batch whose header has been read."""
+    if (
+        header.magic == MAGIC
+        and header.length == len(view) - LENGTH_OVERHEAD
+        and 0 <= header.count <= header.last_offset_delta + 1
+        and header.attributes & CODEC_MASK <= CODEC_MAX
+        and crc32c.crc32c(view[ATTRIBUTES_AT:]) == header.crc
+    ):
+        return
     _require_intact(view, header)
     if not 0 <= header.count <= header.last_offset_delta + 1:
         raise Refused(
@@ -151,7 +166,6 @@ def check_stored(view: memoryview) -> BatchHeader:
             f"{header.count} records over {header.last_offset_delta + 1} offsets",
         )
     _require_codec(header)
-    return header
 
 
 def stamp(view: memoryview | bytearray, base_offset: int, leader_epoch: int) -> None:

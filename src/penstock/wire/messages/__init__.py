@@ -3,7 +3,8 @@
 Owns the two tables; the classes live in the family modules beside this file, under Kafka's names
 with Kafka's fields in snake case. A nested struct keeps Kafka's name where only one message has
 it, and is prefixed with its API's (or its message's) where several do. Versions are those of
-Kafka 4.3, the records of magic 0 and 1 (Produce 0-2) left out.
+Kafka 4.3, the records of magic 0 and 1 (Produce 0-2) left out. Keys from `OWN_KEYS` on are ours:
+nodes use them among themselves.
 
 Which of them a broker serves, and at which versions, is `api.routes`' business.
 """
@@ -24,6 +25,7 @@ from penstock.wire.messages import (
     metadata,
     offsets,
     produce,
+    queues,
     quotas,
     reassignments,
     security,
@@ -33,6 +35,8 @@ from penstock.wire.messages import (
     txns,
 )
 from penstock.wire.schema import wire_of
+
+OWN_KEYS: Final = 30_000
 
 _FAMILIES: Final = (
     acls,
@@ -48,6 +52,7 @@ _FAMILIES: Final = (
     metadata,
     offsets,
     produce,
+    queues,
     quotas,
     reassignments,
     security,

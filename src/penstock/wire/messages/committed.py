@@ -53,7 +53,7 @@ class OffsetCommitRequest:
     topics: Sequence[OffsetCommitRequestTopic] = array(OffsetCommitRequestTopic)
 
 
-@struct()
+@struct(kw_only=False)
 class OffsetCommitResponsePartition:
     """Whether one position was kept."""
 
