@@ -11,7 +11,10 @@ import enum
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TypeAlias
+
+import msgspec
 
 Value: TypeAlias = bool | int | float | str | tuple[str, ...] | None
 
@@ -144,11 +147,22 @@ def _check_throttled(value: Value) -> str | None:
 
 
 def _check_offset_reset(value: Value) -> str | None:
-    if value in ("earliest", "latest"):
-        return None
-    if isinstance(value, str) and value.startswith("by_duration:P"):
+    assert isinstance(value, str)
+    if value in ("earliest", "latest") or reset_duration_ms(value) is not None:
         return None
     return "must be earliest, latest or by_duration:<ISO-8601 duration>"
+
+
+def reset_duration_ms(text: str) -> int | None:
+    """How far back `by_duration:PT1H` and the like reach; None for anything else."""
+    kind, _, duration = text.partition(":")
+    if kind != "by_duration":
+        return None
+    try:
+        length = msgspec.convert(duration, timedelta)
+    except msgspec.ValidationError:
+        return None
+    return int(length.total_seconds() * 1000) if length >= timedelta(0) else None
 
 
 GZIP_LEVEL = Limit(_check_gzip_level, "[1,...,9] or -1")

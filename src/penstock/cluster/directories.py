@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from penstock.base.ids import NodeId, TopicId, show_topic_id
+from penstock.base.ids import TopicId, show_topic_id
 from penstock.base.ports import Disk, WallClock
 from penstock.cluster.configs import TopicConfig
 from penstock.cluster.image import Image, Topic
@@ -21,6 +21,8 @@ from penstock.log.log import CleanState, Log
 log = logging.getLogger("penstock.partitions")
 
 NAME_CHARACTERS_MAX = 200
+MOVED = ".moved"
+"""Ends the name of a partition's directory that is being removed."""
 
 
 def directory_of(topic: str, topic_id: TopicId) -> str:
@@ -34,6 +36,8 @@ class Opening:
     topic: Topic
     index: int
     config: TopicConfig
+    leads: bool = False
+    """Whether this node is to lead it."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -52,8 +56,7 @@ class Opening:
 class Directories:
     """The folder's only user. Every method blocks."""
 
-    def __init__(self, node_id: NodeId, disk: Disk, clock: WallClock, root: str) -> None:
-        self._node_id = node_id
+    def __init__(self, disk: Disk, clock: WallClock, root: str) -> None:
         self._disk = disk
         self._clock = clock
         self._root = root
@@ -95,7 +98,7 @@ class Directories:
                 *opening.key,
                 opened.offline,
             )
-        elif state.leader == self._node_id and state.leader_epoch > opened.epochs.latest:
+        elif opening.leads and state.leader_epoch > opened.epochs.latest:
             # The first append would do it, too, but on the event loop.
             opened.begin_epoch(state.leader_epoch)
         return opened
@@ -115,6 +118,36 @@ class Directories:
         if disk.exists(doomed):
             disk.rmdir(doomed)
             disk.sync_dir(self._root)
+
+    def remove_partition(self, topic: Topic, index: int) -> None:
+        """One partition of a topic that lives on elsewhere. Renamed first, as a topic is."""
+        disk, parent = self._disk, f"{self._root}/{directory_of(topic.name, topic.id)}"
+        doomed = f"{parent}/.{index}{MOVED}"
+        self._empty(doomed)
+        if disk.exists(f"{parent}/{index}"):
+            disk.rename(f"{parent}/{index}", doomed)
+            disk.sync_dir(parent)
+        self._empty(doomed)
+
+    def find_moved(self, image: Image, node_id: int) -> list[tuple[TopicId, int]]:
+        """Partitions here of which the image says that others have them."""
+        moved = []
+        for topic in image.topics.values():
+            parent = f"{self._root}/{directory_of(topic.name, topic.id)}"
+            for name in self._disk.listdir(parent):
+                if name.endswith(MOVED):  # A crash came between renaming and removing.
+                    self._empty(f"{parent}/{name}")
+                elif name.isdecimal():
+                    record = image.partition(topic.name, int(name))
+                    if record is not None and node_id not in record.replicas:
+                        moved.append((topic.id, int(name)))
+        return moved
+
+    def _empty(self, doomed: str) -> None:
+        if self._disk.exists(doomed):
+            for file in self._disk.listdir(doomed):
+                self._disk.unlink(f"{doomed}/{file}")
+            self._disk.rmdir(doomed)
 
     def report_strays(self, image: Image) -> None:
         known = {directory_of(topic.name, topic.id) for topic in image.topics.values()}

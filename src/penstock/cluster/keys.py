@@ -53,6 +53,8 @@ class ClusterRecord(_Record, frozen=True):
 class ControllerRecord(_Record, frozen=True):
     node_id: int
     epoch: int = 0
+    broker_epoch: int = -1
+    """Of the registration it was elected with: when that is gone, so is the controller."""
 
 
 class BrokerRecord(_Record, frozen=True):
@@ -99,6 +101,10 @@ class TopicRecord(_Record, frozen=True):
 class DeletedRecord(_Record, frozen=True):
     name: str
     partitions: int
+    replicas: tuple[int, ...] = ()
+    """The nodes that had a part of it when it was deleted."""
+    confirmed: tuple[int, ...] = ()
+    """Those of them that have removed their files, or will never come back."""
 
 
 class ConfigsRecord(_Record, frozen=True):

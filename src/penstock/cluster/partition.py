@@ -1,12 +1,22 @@
-"""One partition this node leads: its log, its high watermark, and who waits for it to move.
+"""One replica of a partition on this node: its log, its role, and who waits for it.
 
-A record is committed when it is on the disk of every in-sync replica; with one replica that means
-when it is on ours. Only committed records are shown to consumers and acknowledged to producers.
+A replica leads or follows; which, its record in the image says, and it changes on the loop with
+the image. Partitions are made as followers.
 
-Whoever waits is parked here: producers by the offset that must be committed, in order; fetches by
-interest in any progress.
+A record is committed when it is on the disk of every in-sync replica (`leading`); with one
+replica that means when it is on ours. Only committed records are shown to consumers, and only
+they are acknowledged to producers that ask for all replicas. A follower knows from its leader how
+far that is.
+
+Whoever waits is parked here: producers by the offset that must be committed or durable, in order;
+consumers' fetches by interest in the high watermark; replicas' fetches by interest in appends.
+Nobody who waits for a leader is told of success once this node is no longer sure of being one
+(`Validity`), nor once it is none: a log that a new leader may cut proves nothing.
+
+Leaves to others: the ISR's changes (`isr`), copying (`following`), opening (`partitions`).
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -14,7 +24,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.ids import TopicId
+from penstock.base.ids import NodeId, TopicId
+from penstock.cluster.keys import PartitionRecord
+from penstock.cluster.leading import Leading
 from penstock.log.config import LogConfig
 from penstock.log.flusher import Flusher
 from penstock.log.log import Appended, Log
@@ -25,6 +37,42 @@ class Acknowledged(Protocol):
     """Something that waits for an append to be committed."""
 
     def committed(self, row: object, code: ErrorCode) -> None: ...
+
+
+class Validity(Protocol):
+    """How long this node may take itself for a leader, by the loop's clock; see `membership`."""
+
+    @property
+    def valid_until(self) -> float: ...
+
+
+FOREVER = float("inf")
+
+
+class Always:
+    """The validity of a node that is alone."""
+
+    valid_until = FOREVER
+
+
+ALWAYS = Always()
+
+
+def nobody(partition: "Partition") -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """What the replicas of a node have in common."""
+
+    node_id: NodeId
+    flusher: Flusher
+    validity: Validity = ALWAYS
+    isr_due: Callable[["Partition"], None] = nobody
+    """Told of a partition whose ISR should be looked at; see `isr`."""
+    role_due: Callable[["Partition"], None] = nobody
+    """Told when a log that was being cut is ready for the role its record gives it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +95,23 @@ class ProduceRules:
 
 
 class Partition:
-    """A led partition. Every method runs on the event loop, and none of them waits."""
+    """A replica. Every method runs on the event loop, and none of them waits."""
 
     __slots__ = (
         "_acks",
+        "_copiers",
+        "_durables",
         "_flusher",
+        "_home",
         "_reads",
+        "_written",
         "high_watermark",
         "index",
+        "is_cutting",
         "leader_epoch",
+        "leading",
         "log",
+        "record",
         "rules",
         "topic",
         "topic_id",
@@ -68,31 +123,121 @@ class Partition:
         topic_id: TopicId,
         index: int,
         log: Log,
-        leader_epoch: int,
+        record: PartitionRecord,
         rules: ProduceRules,
-        flusher: Flusher,
+        home: Home,
+        *,
+        high_watermark: int = 0,
     ) -> None:
+        """`high_watermark` is what is known from an earlier life: it may be more by now."""
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
         self.log = log
-        self.leader_epoch = leader_epoch
+        self.record = record
+        self.leader_epoch = record.leader_epoch
         self.rules = rules
-        self.high_watermark: int = log.durable_offset
-        self._flusher = flusher
+        self.leading: Leading | None = None
+        """What there is to know while this node is the leader; None while it follows."""
+        self.is_cutting = False
+        """Whether a worker is changing the log's files to the leader's likeness: nobody reads,
+        and nobody leads, until `was_cut`."""
+        self.high_watermark: int = max(log.start_offset, min(high_watermark, log.end_offset))
+        self._home = home
+        self._flusher = home.flusher
         self._acks: deque[tuple[int, Acknowledged, object]] = deque()
-        # A dict for its order: fetches are woken in the order in which they came.
+        self._written: deque[tuple[int, Acknowledged, object]] = deque()
+        self._durables: deque[tuple[int, Callable[[], None]]] = deque()
+        # Dicts for their order: fetches are woken in the order in which they came.
         self._reads: dict[Callable[[], None], None] = {}
+        self._copiers: dict[Callable[[], None], None] = {}
         log.on_durable = self.advance
+
+    @property
+    def node_id(self) -> NodeId:
+        return self._home.node_id
+
+    @property
+    def is_leader(self) -> bool:
+        return self.leading is not None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the leader's high watermark has reached its epoch's start: only then does it
+        tell what was committed before (KIP-207)."""
+        leading = self.leading
+        return leading is not None and self.high_watermark >= leading.epoch_start
 
     @property
     def last_stable_offset(self) -> int:
         return self.log.last_stable_offset(self.high_watermark)
 
+    # -- roles ------------------------------------------------------------------------------
+
+    def lead(self, record: PartitionRecord, min_isr: int, now_s: float) -> None:
+        """Takes the role with `record`, or learns of a newer one in the same epoch."""
+        assert not self.is_cutting, "a log that is being cut leads nothing"
+        leading = self.leading
+        if leading is None or record.leader_epoch > self.leader_epoch:
+            # Acknowledgements that wait since an earlier epoch of ours go on waiting: what they
+            # wait for is in this log, and this log is now the one that counts.
+            self.record, self.leader_epoch = record, record.leader_epoch
+            end_offset = self.log.end_offset
+            self.leading = Leading(self._home.node_id, record, min_isr, end_offset, now_s)
+            self._wake_all()
+        else:
+            has_left = leading.adopt(record, min_isr, now_s)
+            self.record = leading.record
+            if has_left:
+                for wake in tuple(self._copiers):
+                    wake()
+            if leading.is_under_min:
+                self._tell(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, self._acks)
+        self.advance()
+
+    def follow(self, record: PartitionRecord) -> None:
+        """Another node leads, or none; whoever waits for this one as a leader is told."""
+        was_leader, self.leading = self.leading is not None, None
+        is_news = record.leader_epoch != self.leader_epoch
+        self.record, self.leader_epoch = record, record.leader_epoch
+        if was_leader:
+            self.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        elif is_news:
+            self._wake_all()
+
+    def check_epoch(self, epoch: int) -> None:
+        """Fences a client whose idea of the leader is older or newer than ours (KIP-320)."""
+        if epoch >= 0 and epoch != self.leader_epoch:
+            raise Refused(
+                ErrorCode.FENCED_LEADER_EPOCH
+                if epoch < self.leader_epoch
+                else ErrorCode.UNKNOWN_LEADER_EPOCH
+            )
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        """The last epoch at or below `epoch` and where it ended; (-1, -1) when not known here."""
+        found = self.log.epoch_end(epoch)
+        if found[1] < 0 <= epoch <= self.leader_epoch and self.leading is not None:
+            # Newer than any in the log, in which this leader has written nothing yet: what
+            # others have of such an epoch was never committed.
+            return self.log.epochs.latest, self.log.end_offset
+        return found
+
+    def is_valid(self) -> bool:
+        """Whether this node may still take itself for the leader."""
+        if self.leading is None:
+            return False
+        valid_until = self._home.validity.valid_until
+        return valid_until == FOREVER or asyncio.get_running_loop().time() < valid_until
+
+    # -- appending as the leader ------------------------------------------------------------
+
     def append(
         self, batch: memoryview, header: BatchHeader, now_ms: int, *, transaction_version: int = 0
     ) -> Appended:
         """Writes one checked batch. Not acknowledged before `when_committed` says so."""
+        if self.leading is None:
+            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         log = self.log
         try:
             appended = log.append(
@@ -106,7 +251,162 @@ class Partition:
                 self.advance()
             else:
                 self._flusher.mark(log)
+            for wake in self._copiers:
+                wake()
         return appended
+
+    def when_committed(self, end_offset: int, waiter: Acknowledged, row: object) -> bool:
+        """True if everything below `end_offset` is committed; else the waiter is told later."""
+        if end_offset <= self.high_watermark:
+            return True
+        self._acks.append((end_offset, waiter, row))
+        return False
+
+    def when_written(self, end_offset: int, waiter: Acknowledged, row: object) -> bool:
+        """As `when_committed`, for those who ask for no more than our own disk (acks=1)."""
+        if end_offset <= self.log.durable_offset:
+            return True
+        self._written.append((end_offset, waiter, row))
+        return False
+
+    # -- replicas ---------------------------------------------------------------------------
+
+    def replica_fetched(
+        self, node_id: int, broker_epoch: int, offset: int, now_s: float, *, start_offset: int = -1
+    ) -> None:
+        """A follower fetches from `offset`: everything below is on its disk, and as it is here."""
+        leading = self.leading
+        if leading is None:
+            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        copy = leading.fetched(node_id, broker_epoch, offset, self.log.end_offset, now_s)
+        if copy is None:
+            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"node {node_id} has no replica of it")
+        copy.start_offset = start_offset
+        self.advance()
+        if leading.may_join(node_id, self.high_watermark):
+            self._home.isr_due(self)
+
+    def copied(self) -> None:
+        """Batches were appended from the leader; they are made durable."""
+        if self.log.config.page_cache:
+            self.advance()
+        else:
+            self._flusher.mark(self.log)
+
+    def when_durable(self, offset: int, done: Callable[[], None]) -> None:
+        """`done()` runs once: at once if everything below `offset` is durable, else when it is,
+        or never will be, because the log was cut, closed or failed. Look at the log."""
+        if offset <= self.log.durable_offset or self.log.offline is not None:
+            done()
+        else:
+            self._durables.append((offset, done))
+
+    def learn_high_watermark(self, offset: int) -> None:
+        """What the leader says is committed, as far as it has been copied."""
+        reached = min(offset, self.log.end_offset)
+        if self.leading is None and reached > self.high_watermark:
+            self.high_watermark = reached
+            for wake in tuple(self._reads):
+                wake()
+
+    def adopt(self, log: Log) -> None:
+        """Goes on with another log in the place of one that is damaged; `was_cut` follows."""
+        self.log.on_durable = None
+        self.log = log
+        log.on_durable = self.advance
+
+    def was_cut(self) -> None:
+        """The log was cut, or started over, and is whole again."""
+        start, end = self.log.start_offset, self.log.end_offset
+        self.high_watermark = max(start, min(self.high_watermark, end))
+        self._release_durables(everyone=True)
+        self._wake_all()
+        self._home.role_due(self)
+
+    # -- waiting ----------------------------------------------------------------------------
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        """Calls `wake` at every progress of the high watermark, until `unwatch`."""
+        self._reads[wake] = None
+
+    def unwatch(self, wake: Callable[[], None]) -> None:
+        self._reads.pop(wake, None)
+
+    def watch_appends(self, wake: Callable[[], None]) -> None:
+        """Calls `wake` at every append and change of role, until `unwatch_appends`.
+
+        Within an append, so it must not come back here: it makes a note, and acts on it later.
+        """
+        self._copiers[wake] = None
+
+    def unwatch_appends(self, wake: Callable[[], None]) -> None:
+        self._copiers.pop(wake, None)
+
+    def advance(self) -> None:
+        """The log became durable further on, or failed; or another replica's did."""
+        log = self.log
+        if log.offline is not None:
+            self.fail(ErrorCode.KAFKA_STORAGE_ERROR)
+            return
+        if self._durables:
+            self._release_durables()
+        leading = self.leading
+        if leading is None:
+            return
+        reached = log.durable_offset
+        if self._written:
+            self._release(self._written, reached)
+        if not leading.is_alone:
+            reached = leading.high_watermark(reached, asyncio.get_running_loop().time())
+        if reached <= self.high_watermark:
+            return
+        self.high_watermark = reached
+        if self._acks:
+            self._release(self._acks, reached)
+        if self._reads:
+            for wake in tuple(self._reads):
+                wake()
+
+    def _release(self, acks: deque[tuple[int, Acknowledged, object]], reached: int) -> None:
+        """Acknowledges what waits for no more than `reached`."""
+        valid_until = self._home.validity.valid_until
+        if valid_until != FOREVER and asyncio.get_running_loop().time() >= valid_until:
+            self._tell(ErrorCode.NOT_LEADER_OR_FOLLOWER, acks)
+            return
+        while acks and acks[0][0] <= reached:
+            _, waiter, row = acks.popleft()
+            waiter.committed(row, ErrorCode.NONE)
+
+    def _release_durables(self, *, everyone: bool = False) -> None:
+        durables = self._durables
+        while durables and (everyone or durables[0][0] <= self.log.durable_offset):
+            durables.popleft()[1]()
+
+    def _tell(self, code: ErrorCode, acks: deque[tuple[int, Acknowledged, object]]) -> None:
+        """Whoever waits there now waits no longer. Others may come meanwhile, and stay."""
+        for _ in range(len(acks)):
+            if not acks:
+                return
+            _, waiter, row = acks.popleft()
+            waiter.committed(row, code)
+
+    def _wake_all(self) -> None:
+        for wake in (*self._reads, *self._copiers):
+            wake()
+
+    def fence(self) -> None:
+        """This node cannot be sure any longer that it leads: acknowledgements end."""
+        self._tell(ErrorCode.NOT_LEADER_OR_FOLLOWER, self._written)
+        self._tell(ErrorCode.NOT_LEADER_OR_FOLLOWER, self._acks)
+
+    def fail(self, code: ErrorCode) -> None:
+        """Nobody waits for what cannot come: all are told."""
+        self._tell(code, self._written)
+        self._tell(code, self._acks)
+        self._release_durables(everyone=True)
+        self._wake_all()
+
+    # -- the log ----------------------------------------------------------------------------
 
     def configure(self, config: LogConfig, rules: ProduceRules) -> None:
         """Takes over a changed config; it holds from the next batch on."""
@@ -122,38 +422,6 @@ class Partition:
         """Keeps flushes away from the log while its files are changed; see `Flusher.hold`."""
         return self._flusher.hold(self.log)
 
-    def when_committed(self, end_offset: int, waiter: Acknowledged, row: object) -> bool:
-        """True if everything below `end_offset` is committed; else the waiter is told later."""
-        if end_offset <= self.high_watermark:
-            return True
-        self._acks.append((end_offset, waiter, row))
-        return False
-
-    def watch(self, wake: Callable[[], None]) -> None:
-        """Calls `wake` at every progress of the high watermark, until `unwatch`."""
-        self._reads[wake] = None
-
-    def unwatch(self, wake: Callable[[], None]) -> None:
-        self._reads.pop(wake, None)
-
-    def advance(self) -> None:
-        """The log became durable further on, or failed."""
-        log = self.log
-        if log.offline is not None:
-            self.fail(ErrorCode.KAFKA_STORAGE_ERROR)
-            return
-        reached = log.durable_offset
-        if reached <= self.high_watermark:
-            return
-        self.high_watermark = reached
-        acks = self._acks
-        while acks and acks[0][0] <= reached:
-            _, waiter, row = acks.popleft()
-            waiter.committed(row, ErrorCode.NONE)
-        if self._reads:
-            for wake in tuple(self._reads):
-                wake()
-
     async def delete_before(self, offset: int) -> None:
         """Moves the start of the log up (DeleteRecords); durable when this returns."""
         self.log.delete_before(offset)
@@ -164,29 +432,13 @@ class Partition:
 
     def truncated(self) -> None:
         """The start of the log moved; fetches parked below it must look again."""
-        for wake in tuple(self._reads):
-            wake()
-
-    def fail(self, code: ErrorCode) -> None:
-        """Nobody waits for what cannot come: all are told."""
-        acks, self._acks = self._acks, deque()
-        for _, waiter, row in acks:
-            waiter.committed(row, code)
-        for wake in tuple(self._reads):
-            wake()
+        self.high_watermark = max(self.high_watermark, self.log.start_offset)
+        self._wake_all()
 
     def close(self, reason: str, code: ErrorCode) -> None:
         """This partition is not served here any longer; all who wait are told `code`."""
         self.log.fail(reason)
         # The log and its open files go with the last reference, so there must be no circle.
         self.log.on_durable = None
+        self.leading = None
         self.fail(code)
-
-    def check_epoch(self, epoch: int) -> None:
-        """Fences a client whose idea of the leader is older or newer than ours (KIP-320)."""
-        if epoch >= 0 and epoch != self.leader_epoch:
-            raise Refused(
-                ErrorCode.FENCED_LEADER_EPOCH
-                if epoch < self.leader_epoch
-                else ErrorCode.UNKNOWN_LEADER_EPOCH
-            )

@@ -1,4 +1,8 @@
-"""Every partition that lives on this node, kept in line with the image.
+"""Every partition that has a replica on this node, kept in line with the image.
+
+Roles change on the loop, with the very image that says so, for every log that is open. After an
+unclean restart this node does not go on in an epoch in which it led before: it may have lost
+records of that epoch which others have. It waits for a new one (`isr` asks for it).
 
 Opening and removing run on workers (`directories`), one reconciliation at a time, in the order of
 the images; `reached` tells when the node has acted on a revision. A topic that is gone stops being
@@ -15,12 +19,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NodeId, TopicId
-from penstock.base.ports import Delete, Disk, Store, UnknownResult, WallClock, Workers
-from penstock.cluster import keys
+from penstock.base.ports import Disk, Store, WallClock, Workers
+from penstock.cluster.clearing import Clearing
 from penstock.cluster.configs import BrokerConfigs, TopicConfig, resolve_topic
 from penstock.cluster.directories import Directories, Opening, directory_of
 from penstock.cluster.image import INTERNAL_TOPICS, Image, Topic
-from penstock.cluster.partition import Partition, ProduceRules
+from penstock.cluster.keys import PartitionRecord
+from penstock.cluster.partition import (
+    ALWAYS,
+    Home,
+    Partition,
+    ProduceRules,
+    Validity,
+    nobody,
+)
+from penstock.cluster.watermarks import Watermarks
 from penstock.log.flusher import Flusher
 from penstock.log.log import CleanState, Log
 from penstock.wire.compression import Codec
@@ -52,7 +65,7 @@ def rules_of(config: TopicConfig) -> ProduceRules:
 
 
 class Partitions:
-    """The led partitions by topic and index."""
+    """The replicas of this node by topic and index, and which of them it leads."""
 
     def __init__(
         self,
@@ -64,17 +77,29 @@ class Partitions:
         flusher: Flusher,
         configs: BrokerConfigs,
         root: str,
+        *,
+        validity: Validity = ALWAYS,
     ) -> None:
         self._node_id = node_id
         self._workers = workers
-        self._store = store
-        self._flusher = flusher
+        self._home = Home(node_id, flusher, validity, self._isr_due, self._role_due)
         self._configs = configs
-        self._directories = Directories(node_id, disk, clock, root)
+        self._directories = Directories(disk, clock, root)
+        self._clearing = Clearing(node_id, store, workers, self._directories)
+        self._watermarks = Watermarks(disk, root.rpartition("/")[0] or ".")
         self._partitions: dict[Key, Partition] = {}
+        self._led: dict[Key, Partition] = {}
+        self._min_isr: dict[str, int] = {}
+        """`min.insync.replicas` by topic."""
         self._topics: dict[str, Topic] = {}
         self._generation = configs.generation
         self._clean: dict[str, CleanState] = {}
+        self._known: dict[str, int] = {}
+        """High watermarks from an earlier life, by directory."""
+        self._written: dict[str, int] = {}
+        """High watermarks as they are on disk."""
+        self._abstained: dict[tuple[TopicId, int], int] = {}
+        """Leader epochs, our own, in which we do not go on."""
         self._image: Image | None = None
         self._news = asyncio.Event()
         self._unopened: dict[Key, str] = {}
@@ -83,15 +108,25 @@ class Partitions:
         self._revision = -1
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._listeners: list[Callable[[], None]] = []
+        self.isr_due: Callable[[Partition], None] = nobody
+        """Told of a partition whose ISR should be looked at; see `isr`."""
         self.write_refusal: str | None = None
         """Why no write is taken at the moment: the disk is nearly full. See `upkeep`."""
         self.any_look_inside = False
         """Whether some topic's batches must be opened: spares everyone else the question."""
 
     def get(self, topic: str, index: int) -> Partition | None:
+        """The partition, if this node leads it now."""
+        return self._led.get((topic, index))
+
+    def replica(self, topic: str, index: int) -> Partition | None:
+        """The partition, if this node has a copy of it, whatever its role."""
         return self._partitions.get((topic, index))
 
     def led(self) -> Iterable[Partition]:
+        return self._led.values()
+
+    def replicas(self) -> Iterable[Partition]:
         return self._partitions.values()
 
     def __len__(self) -> int:
@@ -100,10 +135,13 @@ class Partitions:
     # -- following the image ----------------------------------------------------------------
 
     async def start(self, image: Image, clean: Mapping[str, CleanState] | None) -> None:
-        """Opens what is on disk; after a crash that includes recovery."""
+        """Opens what is on disk; after a crash (`clean` is None) that includes recovery."""
         self._image = image
         self._clean = dict(clean or {})
+        self._abstain(image)
         await self._workers.run(self._directories.make_root)
+        self._known = await self._workers.run(self._watermarks.read)
+        await self._clearing.look(image)
         await self._reconcile(image)
         self._clean.clear()
         await self._workers.run(self._directories.report_strays, image)
@@ -113,6 +151,8 @@ class Partitions:
         self._image = after
         if before.topics is not after.topics:
             self._drop_gone(after)
+            if self._take_roles(after):
+                self._tell()
         self._news.set()
 
     async def run(self) -> None:
@@ -128,8 +168,13 @@ class Partitions:
             await self._reconcile(self._image)
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """`listener()` runs on the loop after every reconciliation; it must not wait."""
+        """`listener()` runs on the loop after every reconciliation and after every change of
+        roles, with the image that brought it; it must not wait."""
         self._listeners.append(listener)
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener()
 
     async def reached(self, revision: int) -> None:
         if self._revision >= revision:
@@ -143,6 +188,7 @@ class Partitions:
         stale = self._generation != self._configs.generation
         self._generation = self._configs.generation
         self._drop_gone(image)
+        self._is_unfinished |= not await self._clearing.clear_moved(image)
         retried = {name for name, _ in self._unopened}
         missing: list[Opening] = []
         for name, topic in image.topics.items():
@@ -152,20 +198,20 @@ class Partitions:
         if missing:
             await self._open(missing)
         self._done(image.revision)
-        for topic_id in image.deleted:
-            await self._remove(topic_id)
+        self._is_unfinished |= not await self._clearing.clear_deleted(image)
 
     def _apply(self, topic: Topic) -> list[Opening]:
         """Tells open partitions of their topic's state; the ones that are yet to be opened."""
         config = resolve_topic(topic.configs, self._configs)
+        self._min_isr[topic.name] = config.min_insync_replicas
         missing = []
-        for index, state in enumerate(topic.partitions):
+        for index, record in enumerate(topic.partitions):
             partition = self._partitions.get((topic.name, index))
             if partition is not None:
                 partition.configure(config.log, rules_of(config))
-                partition.leader_epoch = state.leader_epoch
-            elif self._node_id in state.replicas:
-                missing.append(Opening(topic, index, config))
+                self._assume(partition, record)
+            elif self._node_id in record.replicas:
+                missing.append(Opening(topic, index, config, self._leads(topic.id, index, record)))
         self._topics[topic.name] = topic
         return missing
 
@@ -176,14 +222,87 @@ class Partitions:
             for p in self._partitions.values()
             if p.topic not in INTERNAL_TOPICS  # Clients cannot write to those.
         )
-        for listener in self._listeners:
-            listener()
+        self._tell()
         waiters, self._waiters = self._waiters, []
         for wanted, future in waiters:
             if wanted > revision:
                 self._waiters.append((wanted, future))
             elif not future.done():
                 future.set_result(None)
+
+    # -- roles ------------------------------------------------------------------------------
+
+    def _take_roles(self, image: Image) -> bool:
+        """Gives every open replica the role that the image says; whether one has changed."""
+        has_changed = False
+        for name, topic in image.topics.items():
+            if self._topics.get(name) is topic:
+                continue
+            for index, record in enumerate(topic.partitions):
+                partition = self._partitions.get((name, index))
+                if partition is not None and partition.record is not record:
+                    has_changed |= self._assume(partition, record)
+        return has_changed
+
+    def _assume(self, partition: Partition, record: PartitionRecord) -> bool:
+        """One replica's role; whether leader or epoch are new. What was known is not undone: a
+        leader knows of its own changes before the image does."""
+        known = partition.record
+        if (record.leader_epoch, record.partition_epoch) < (
+            known.leader_epoch,
+            known.partition_epoch,
+        ):
+            record = known
+        key = (partition.topic, partition.index)
+        before = partition.is_leader, partition.leader_epoch
+        if self._node_id not in record.replicas:
+            self._leave(key, partition)
+            return True
+        if self._leads(partition.topic_id, partition.index, record) and not partition.is_cutting:
+            min_isr = self._min_isr[partition.topic]
+            partition.lead(record, min_isr, asyncio.get_running_loop().time())
+            self._led[key] = partition
+        else:
+            self._led.pop(key, None)
+            partition.follow(record)
+        return before != (partition.is_leader, partition.leader_epoch)
+
+    def _leads(self, topic_id: TopicId, index: int, record: PartitionRecord) -> bool:
+        abstained = self._abstained.get((topic_id, index), -1)
+        return record.leader == self._node_id and record.leader_epoch > abstained
+
+    def _abstain(self, image: Image) -> None:
+        """No epoch of ours goes on whose log was not closed cleanly. One that nobody else has a
+        copy of may, if it was synced."""
+        for topic in image.topics.values():
+            config = None
+            for index, record in enumerate(topic.partitions):
+                name = f"{directory_of(topic.name, topic.id)}/{index}"
+                if record.leader != self._node_id or name in self._clean:
+                    continue
+                config = config or resolve_topic(topic.configs, self._configs)
+                if len(record.replicas) > 1 or config.log.page_cache:
+                    self._abstained[topic.id, index] = record.leader_epoch
+
+    def _role_due(self, partition: Partition) -> None:
+        """Its log is ready for what its record says."""
+        is_ours = self._partitions.get((partition.topic, partition.index)) is partition
+        if is_ours and self._assume(partition, partition.record):
+            self._tell()
+
+    def _isr_due(self, partition: Partition) -> None:
+        self.isr_due(partition)
+
+    def learn(self, partition: Partition, record: PartitionRecord) -> None:
+        """A record that is in the store, though perhaps not in the image yet."""
+        is_ours = self._partitions.get((partition.topic, partition.index)) is partition
+        if is_ours and self._assume(partition, record):
+            self._tell()
+
+    def fence(self) -> None:
+        """This node is not sure of its place any longer: acknowledgements that wait end."""
+        for partition in tuple(self._led.values()):
+            partition.fence()
 
     # -- opening and removing ---------------------------------------------------------------
 
@@ -220,15 +339,20 @@ class Partitions:
             self._is_unfinished = True
             return
         self._unopened.pop(key, None)
-        self._partitions[key] = Partition(
+        record = topic.partitions[opening.index]
+        if self._node_id not in record.replicas:
+            return
+        partition = self._partitions[key] = Partition(
             topic.name,
             topic.id,
             opening.index,
             opened,
-            topic.partitions[opening.index].leader_epoch,
+            record,
             rules_of(opening.config),
-            self._flusher,
+            self._home,
+            high_watermark=self._known.get(opening.name, 0),
         )
+        self._assume(partition, record)
 
     def _drop_gone(self, image: Image) -> None:
         for name, old in list(self._topics.items()):
@@ -237,36 +361,64 @@ class Partitions:
                 self._drop(old)
 
     def _drop(self, topic: Topic) -> None:
-        """The topic is gone: nobody waits for it any longer. Its files go in `_remove`."""
+        """The topic is gone: nobody waits for it any longer. Its files go later (`clearing`)."""
         del self._topics[topic.name]
+        self._min_isr.pop(topic.name, None)
         for index in range(len(topic.partitions)):
             self._unopened.pop((topic.name, index), None)
+            self._led.pop((topic.name, index), None)
             partition = self._partitions.pop((topic.name, index), None)
             if partition is not None:
                 partition.close("the topic was deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    async def _remove(self, topic_id: TopicId) -> None:
-        try:
-            await self._workers.run(self._directories.remove, topic_id)
-            _, states = await self._store.range(keys.partitions_prefix(topic_id))
-            gone = [Delete(keys.deleted_key(topic_id)), *(Delete(e.key) for e in states)]
-            await self._store.commit([], gone)
-        except (UnknownResult, OSError, Refused) as error:
-            # The record stays, and the next round or the next start tries again.
-            log.warning("the files of a deleted topic are removed later: %s", error)
-            self._is_unfinished = True
+    def _leave(self, key: Key, partition: Partition) -> None:
+        """The partition has moved to other nodes. Its files go with the next reconciliation."""
+        self._led.pop(key, None)
+        del self._partitions[key]
+        partition.close("the replica was moved away", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._clearing.leave(partition.topic_id, partition.index)
 
-    # -- failing and closing ----------------------------------------------------------------
+    # -- failing ----------------------------------------------------------------------------
 
     def read_failed(self, partition: Partition, error: Exception) -> None:
         """Bytes on disk are not what was written, or cannot be read: that partition stops."""
         log.error("%s-%d goes offline: %s", partition.topic, partition.index, error)
         partition.log.quarantine(str(error))
         partition.fail(ErrorCode.KAFKA_STORAGE_ERROR)
+        self.isr_due(partition)
+
+    # -- high watermarks --------------------------------------------------------------------
+
+    def _watermarks_now(self) -> dict[str, int]:
+        return {
+            f"{directory_of(one.topic, one.topic_id)}/{one.index}": one.high_watermark
+            for one in self._partitions.values()
+            if len(one.record.replicas) > 1
+        }
+
+    async def save_watermarks(self) -> None:
+        """Writes the high watermarks down, if one has moved."""
+        values = self._watermarks_now()
+        if values == self._written:
+            return
+        try:
+            await self._workers.run(self._watermarks.write, values)
+        except (OSError, Refused) as error:
+            log.warning("the high watermarks are written later: %s", error)
+            return
+        self._written = values
+
+    # -- closing ----------------------------------------------------------------------------
 
     def close(self) -> dict[str, CleanState]:
         """Blocking, on a worker, when nobody appends any more: syncs and closes every log."""
         states: dict[str, CleanState] = {}
+        values = self._watermarks_now()
+        if values != self._written:
+            try:
+                self._watermarks.write(values)
+            except OSError as error:
+                log.warning("the high watermarks were not written: %s", error)
         for partition in self._partitions.values():
             if partition.log.offline is not None:
                 continue

@@ -9,7 +9,11 @@ After each full turn the followers are shifted by one, so that the load of a los
 from collections.abc import Mapping, Sequence
 
 from penstock.base.errors import ErrorCode, Refused
+from penstock.cluster.image import Image
 from penstock.cluster.keys import BrokerRecord, PartitionRecord
+
+CORDONED = "cordoned.log.dirs"
+"""A node has one log directory, so any value cordons the whole node."""
 
 
 def place(
@@ -37,6 +41,17 @@ def place(
         birth(_replicas(ring, start + index, index, replication_factor))
         for index in range(first, first + count)
     )
+
+
+def open_brokers(image: Image) -> dict[int, BrokerRecord]:
+    """The brokers that may get new replicas: up, not draining, not cordoned (KIP-1066)."""
+    for_all = image.cluster_configs.get(CORDONED, "")
+    return {
+        node: broker
+        for node, broker in image.brokers.items()
+        if not broker.is_draining
+        and not image.broker_configs.get(node, {}).get(CORDONED, for_all).strip()
+    }
 
 
 def birth(replicas: Sequence[int], live: Sequence[int] | None = None) -> PartitionRecord:

@@ -5,7 +5,7 @@ compare-and-swap of `/topics/<name>`; planning is pure, so a request that only v
 same code. Invariants: a topic id is never used twice; deleting moves the topic to
 `/deleted/<id>` in the same transaction, so that no crash forgets data on disk.
 Leaves to others: configs of topics that exist (`alterations`), where replicas go (`placement`),
-and the data of deleted topics (`partitions`, which removes `/deleted/<id>` when it is done).
+and the data of deleted topics (`partitions` removes it, `removals` ends the record).
 """
 
 import re
@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NO_TOPIC_ID, TopicId, parse_topic_id, show_topic_id
 from penstock.base.ports import Delete, Entry, Put, Random, Store
-from penstock.cluster import changes, keys
+from penstock.cluster import changes, keys, removals
 from penstock.cluster.configs import BrokerConfigs, InvalidConfig, Scope, validate
 from penstock.cluster.image import Image
 from penstock.cluster.keys import DeletedRecord, PartitionRecord, TopicRecord
-from penstock.cluster.placement import birth, place
+from penstock.cluster.placement import birth, open_brokers, place
 
 NAME_LENGTH_MAX = 249
 PARTITIONS_PER_REQUEST_MAX = 2_000
@@ -161,7 +161,7 @@ def _placed(
     replication_factor = new.replication_factor
     if replication_factor == USE_DEFAULT:
         replication_factor = broker.integer("default.replication.factor")
-    return place(image.brokers, count, replication_factor, start=random_start(random))
+    return place(open_brokers(image), count, replication_factor, start=random_start(random))
 
 
 def check_count(count: int) -> None:
@@ -260,6 +260,7 @@ async def create_topic(store: Store, plan: Plan) -> int:
 
 async def delete_topic(store: Store, name: str, topic_id: TopicId | None = None) -> int:
     """Takes the topic away (only the one with `topic_id`, if given); its data goes later."""
+    moved = await removals.read_states(store, name)
 
     def decide(entries: Sequence[Entry | None]) -> Sequence[Put | Delete]:
         entry = entries[0]
@@ -273,7 +274,12 @@ async def delete_topic(store: Store, name: str, topic_id: TopicId | None = None)
         present = parse_topic_id(record.id)
         if topic_id is not None and present != topic_id:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
-        deleted = DeletedRecord(name=name, partitions=len(record.partitions))
+        states = [
+            moved.get((record.id, index), born) for index, born in enumerate(record.partitions)
+        ]
+        deleted = DeletedRecord(
+            name=name, partitions=len(states), replicas=removals.replicas_of(states)
+        )
         return [
             Delete(keys.topic_key(name)),
             Put(keys.deleted_key(present), keys.encode(deleted)),
@@ -339,7 +345,7 @@ def _more_partitions(
     check_count(additional)
     factor = len(record.partitions[0].replicas)
     if assignments is None:
-        return place(image.brokers, additional, factor, first=present, start=start)
+        return place(open_brokers(image), additional, factor, first=present, start=start)
     if len(assignments) != additional:
         raise Refused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,

@@ -1,7 +1,12 @@
-"""The housekeeping of a node: retention, compaction, idle producers, and how full the disk is.
+"""The housekeeping of a node: retention, compaction, idle producers, how full the disk is, and the
+high watermarks for the next life.
 
 Deciding is cheap and happens on the loop; unlinking, reading and rewriting files happen on
 workers. One log at a time: housekeeping must not compete with what clients wait for.
+
+Leaders decide by age and size what goes, and followers begin where their leader does: they remove
+what lies below that, and nothing else. Every replica compacts its own log, below what it knows to
+be committed. A log that is being brought in line with its leader's is left alone.
 
 Disk nearly full: below `disk.reserve.bytes` of free space producers are refused with
 KAFKA_STORAGE_ERROR, which clients retry; retention and the node's own small writes go on, and
@@ -54,7 +59,7 @@ class Upkeep:
     async def run(self) -> None:
         """Until cancelled."""
         loop = asyncio.get_running_loop()
-        retain_at = compact_at = expire_at = loop.time()
+        retain_at = compact_at = expire_at = save_at = loop.time()
         while True:
             await self._look_at_disk()
             if loop.time() >= expire_at:
@@ -67,6 +72,11 @@ class Upkeep:
                 busy = await self._compact_all()
                 compact_at = loop.time() + (
                     0.0 if busy else self._seconds("log.cleaner.backoff.ms")
+                )
+            if loop.time() >= save_at:
+                await self._partitions.save_watermarks()
+                save_at = loop.time() + self._seconds(
+                    "replica.high.watermark.checkpoint.interval.ms"
                 )
             await self._purge()
             await asyncio.sleep(TICK_SECONDS)
@@ -98,7 +108,7 @@ class Upkeep:
 
     async def _retain_all(self) -> None:
         now_ms = self._clock.now_ms()
-        for partition in tuple(self._partitions.led()):
+        for partition in tuple(self._partitions.replicas()):
             try:
                 await self._load_summaries(partition)
             except (OSError, Corrupt, Refused) as error:
@@ -129,11 +139,13 @@ class Upkeep:
 
     def retain(self, partition: Partition, now_ms: int) -> None:
         """Takes expired segments of one partition out of use; their files go later."""
-        if partition.log.offline is not None:
+        if partition.log.offline is not None or partition.is_cutting:
             return
         before = partition.log.start_offset
         try:
-            removals = partition.log.retain(now_ms, partition.high_watermark)
+            removals = partition.log.retain(
+                now_ms, partition.high_watermark, by_policy=partition.is_leader
+            )
         except (OSError, Corrupt, Refused) as error:
             self._failed("retention", partition, error)
             return
@@ -145,7 +157,7 @@ class Upkeep:
 
     def _expire_producers(self) -> None:
         now_ms = self._clock.now_ms()
-        for partition in self._partitions.led():
+        for partition in self._partitions.replicas():
             partition.log.producers.expire(now_ms)
 
     # -- compaction -------------------------------------------------------------------------
@@ -156,9 +168,11 @@ class Upkeep:
             return False
         now_ms = self._clock.now_ms()
         busy = False
-        for partition in tuple(self._partitions.led()):
+        for partition in tuple(self._partitions.replicas()):
             config = partition.log.config
             if not config.cleanup_compact or partition.log.offline is not None:
+                continue
+            if partition.is_cutting:
                 continue
             try:
                 busy |= await self.compact(partition, now_ms)
@@ -201,6 +215,8 @@ class Upkeep:
             return True
 
     def _failed(self, what: str, partition: Partition, error: Exception) -> None:
+        if partition.is_cutting:
+            return  # Segments went while they were read: the next round finds what is left.
         if isinstance(error, Corrupt):
             self._partitions.read_failed(partition, error)
         elif partition.log.offline is None:

@@ -126,7 +126,13 @@ def test_other_throttled_replicas_are_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "is_right"),
-    [("earliest", True), ("latest", True), ("by_duration:PT1H", True), ("newest", False)],
+    [
+        ("earliest", True),
+        ("latest", True),
+        ("by_duration:PT1H", True),
+        ("newest", False),
+        ("by_duration:soon", False),
+    ],
 )
 def test_an_offset_reset_is_a_place_or_a_duration(text: str, is_right: bool) -> None:
     if is_right:

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.ids import TopicId
-from penstock.cluster.partition import Partition, ProduceRules
+from penstock.base.ids import NodeId, TopicId
+from penstock.cluster.keys import PartitionRecord
+from penstock.cluster.partition import Home, Partition, ProduceRules
 from penstock.log.config import LogConfig
 from penstock.log.flusher import Flusher
 from penstock.log.log import Appended, Log
@@ -40,7 +41,10 @@ class Bench:
         workers = SimWorkers(loop.seed, delay_s=(1.0, 1.0))
         flusher = Flusher(self.disk, workers, self.failures.append)
         log = Log.open(self.disk, "data/t-0", config, 0)
-        self.partition = Partition("t", TopicId(bytes(16)), 0, log, 4, RULES, flusher)
+        home = Home(NodeId(1), flusher)
+        record = PartitionRecord((1,), 1, (1,), leader_epoch=4)
+        self.partition = Partition("t", TopicId(bytes(16)), 0, log, record, RULES, home)
+        self.partition.lead(record, 1, loop.time())
         self.waiter = Waiter()
 
     def append(self, count: int = 1, sequence: int = -1) -> Appended:

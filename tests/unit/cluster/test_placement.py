@@ -7,8 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.cluster.keys import BrokerRecord, PartitionRecord
-from penstock.cluster.placement import alternate_racks, birth, place
+from penstock.base.ports import Change
+from penstock.cluster import keys
+from penstock.cluster.image import EMPTY
+from penstock.cluster.keys import BrokerRecord, ConfigsRecord, PartitionRecord
+from penstock.cluster.placement import CORDONED, alternate_racks, birth, open_brokers, place
 
 
 def brokers(racks: list[str | None]) -> dict[int, BrokerRecord]:
@@ -74,3 +77,18 @@ def test_growing_goes_on_where_the_topic_stopped() -> None:
 def test_only_live_replicas_are_in_sync_at_birth() -> None:
     record = birth([3, 1, 2], live=[1, 2])
     assert (record.leader, record.isr, record.replicas) == (1, (1, 2), (3, 1, 2))
+
+
+def test_new_replicas_avoid_draining_and_cordoned_brokers() -> None:
+    changes = [
+        Change(keys.broker_key(1), keys.encode(BrokerRecord(1, "h", 1)), 1),
+        Change(keys.broker_key(2), keys.encode(BrokerRecord(2, "h", 2, is_draining=True)), 1),
+        Change(keys.broker_key(3), keys.encode(BrokerRecord(3, "h", 3)), 1),
+        Change(keys.broker_configs_key(3), keys.encode(ConfigsRecord({CORDONED: "*"})), 1),
+        Change(keys.broker_key(4), keys.encode(BrokerRecord(4, "h", 4)), 1),
+        Change(keys.broker_configs_key(4), keys.encode(ConfigsRecord({CORDONED: ""})), 1),
+    ]
+    image = EMPTY.apply(changes)
+    assert sorted(open_brokers(image)) == [1, 4]
+    everywhere = Change(keys.CLUSTER_CONFIGS, keys.encode(ConfigsRecord({CORDONED: "*"})), 2)
+    assert sorted(open_brokers(image.apply([everywhere]))) == [4]

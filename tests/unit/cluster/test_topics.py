@@ -277,7 +277,7 @@ def test_a_deleted_topic_leaves_its_name_and_a_note() -> None:
         assert await read(store, "t") is None
         note = await store.get(keys.deleted_key(made.id))
         assert note is not None
-        assert keys.decode(DeletedRecord, note.value) == DeletedRecord("t", 3)
+        assert keys.decode(DeletedRecord, note.value) == DeletedRecord("t", 3, (1, 2, 3))
 
     on_store(work, seeds=40, unknown=0.4)
 

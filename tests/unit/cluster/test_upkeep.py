@@ -10,9 +10,10 @@ from typing import Any, cast
 import pytest
 
 from penstock.base.errors import Corrupt
-from penstock.base.ids import TopicId
+from penstock.base.ids import NodeId, TopicId
 from penstock.cluster.configs import BrokerConfigs
-from penstock.cluster.partition import Partition, ProduceRules
+from penstock.cluster.keys import PartitionRecord
+from penstock.cluster.partition import Home, Partition, ProduceRules
 from penstock.cluster.partitions import Partitions
 from penstock.cluster.upkeep import Upkeep
 from penstock.log import compaction
@@ -60,8 +61,11 @@ class OnePartition:
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
 
-    def led(self) -> list[Partition]:
+    def replicas(self) -> list[Partition]:
         return [self.partition]
+
+    async def save_watermarks(self) -> None:
+        pass
 
 
 class House:
@@ -74,7 +78,10 @@ class House:
         self.failures: list[OSError] = []
         self.flusher = Flusher(self.disk, self.workers, self.failures.append)
         self.log = Log.open(self.disk, PATH, config, self.clock.now_ms())
-        self.partition = Partition("topic", TopicId(bytes(16)), 0, self.log, 1, RULES, self.flusher)
+        home = Home(NodeId(1), self.flusher)
+        record = PartitionRecord((1,), 1, (1,), leader_epoch=1)
+        self.partition = Partition("topic", TopicId(bytes(16)), 0, self.log, record, RULES, home)
+        self.partition.lead(record, 1, 0.0)
         self.upkeep = Upkeep(
             cast("Partitions", OnePartition(self.partition)),
             BrokerConfigs({}),

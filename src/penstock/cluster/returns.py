@@ -1,0 +1,71 @@
+"""What a node does before it registers again, when it did not stop cleanly.
+
+Without a clean-shutdown marker nobody knows what of the last moments reached the disk, so the node
+leaves the ISR and the ELR of its partitions (`elections.come_back` says of which) before it may
+lead again. It does so itself, while it is not registered: then nobody can put it back meanwhile,
+because an ISR grows only under the guard of a registration. Once registered, whatever the image
+says of it was written after its return.
+
+Leaves to others: taking the past life's registration away first, and registering afterwards
+(`membership`); electing (`controller`).
+"""
+
+import asyncio
+import functools
+import logging
+
+from penstock.base.errors import Refused
+from penstock.base.ports import Store
+from penstock.cluster import elections, keys, states
+from penstock.cluster.configs import BrokerConfigs
+from penstock.cluster.image import Image, load
+
+log = logging.getLogger("penstock.returns")
+
+RETRY_SECONDS = 0.2
+
+
+async def come_back(
+    store: Store, configs: BrokerConfigs, node_id: int, *, is_empty: bool = False
+) -> int:
+    """Returns when no record counts on what this node may have lost; answers how many did.
+
+    `is_empty` says that the data directory is new. Keeps trying while the store does not answer.
+    """
+    changed = 0
+    while True:
+        try:
+            image = load(*await store.range(keys.ALL))
+            wishes = _wishes(image, configs, node_id, is_empty)
+            outcomes = await states.change(store, wishes)
+        except states.TROUBLE as error:
+            log.warning("the metadata store does not answer: %r", error)
+            await asyncio.sleep(RETRY_SECONDS)
+            continue
+        changed += sum(isinstance(outcome, states.Changed) for outcome in outcomes)
+        if not any(isinstance(outcome, Refused) for outcome in outcomes):
+            if changed:
+                log.info("returned uncleanly: left the in-sync replicas of %d partitions", changed)
+            return changed
+        await asyncio.sleep(RETRY_SECONDS)
+
+
+def _wishes(
+    image: Image, configs: BrokerConfigs, node_id: int, is_empty: bool
+) -> list[states.Wish]:
+    wishes = []
+    for topic in image.topics.values():
+        rules = elections.rules_of(topic, configs)
+        decide = functools.partial(
+            elections.come_back,
+            node_id=node_id,
+            brokers=image.brokers,
+            rules=rules,
+            is_empty=is_empty,
+        )
+        wishes += [
+            states.Wish(topic, index, decide)
+            for index, record in enumerate(topic.partitions)
+            if node_id in record.replicas
+        ]
+    return wishes

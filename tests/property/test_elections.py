@@ -1,0 +1,241 @@
+"""Whatever dies, returns, moves or is reconfigured: a leader has everything that was committed.
+
+A model of one partition: each node's log is a list of entries, the leader commits by the rule that
+`elections` counts on, and steps are drawn at random. Logs of a durable topic survive everything but
+a lost disk; those of a page-cache topic lose an end when their node dies without a clean stop.
+"""
+
+import random
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.base.errors import Refused
+from penstock.cluster import elections, reassignment
+from penstock.cluster.duties import next_state
+from penstock.cluster.elections import Election, Rules
+from penstock.cluster.keys import NO_LEADER, BrokerRecord, PartitionRecord
+from penstock.cluster.placement import birth
+
+NODES = (1, 2, 3, 4)
+WEIGHTS = {
+    "write": 8,
+    "heal": 3,
+    "append": 3,
+    "copy": 3,
+    "commit": 3,
+    "shrink": 3,
+    "expand": 3,
+    "die": 4,
+    "control": 4,
+    "return": 6,
+    "return empty": 1,
+    "min isr": 1,
+    "prefer": 1,
+    "drain": 1,
+    "move": 2,
+    "cancel": 1,
+    "damage": 1,
+}
+
+
+@dataclass
+class World:
+    rules: Rules
+    record: PartitionRecord
+    logs: dict[int, list[int]] = field(default_factory=lambda: {node: [] for node in NODES})
+    up: dict[int, BrokerRecord] = field(
+        default_factory=lambda: {node: BrokerRecord(node, "h", node) for node in NODES}
+    )
+    is_clean: dict[int, bool] = field(default_factory=dict)
+    committed: list[int] = field(default_factory=list)
+    following: dict[int, int] = field(default_factory=dict)
+    """The leader epoch in which a node last copied: before that it may not join the ISR."""
+    entries: int = 0
+    has_lost_disks: bool = False
+
+    def leader(self) -> int | None:
+        leader = self.record.leader
+        return leader if leader in self.up else None
+
+    def become(self, after: PartitionRecord | None) -> None:
+        if after is None:
+            return
+        before, self.record = self.record, after
+        check(before, after, self.rules.min_isr)
+        kind = elections.kind_of(before, after)
+        if kind is Election.UNCLEAN:
+            assert self.rules.unclean
+        if kind is Election.LAST_KNOWN and not self.rules.unclean:
+            assert not self.rules.is_durable or self.has_lost_disks
+            assert (after.isr, after.elr) == ((after.leader,), ())
+        if kind in (Election.UNCLEAN, Election.LAST_KNOWN):
+            self.committed = common(self.committed, self.logs[after.leader])
+        elif kind is Election.CLEAN:
+            assert common(self.committed, self.logs[after.leader]) == self.committed
+
+    def act(self, action: str, node: int, amount: int) -> None:
+        record, rules = self.record, self.rules
+        leader = self.leader()
+        if action == "write":
+            self.write(amount)
+        elif action == "heal":
+            self.heal()
+        elif action == "append" and leader:
+            self.entries += 1
+            self.logs[leader].append(self.entries)
+        elif action == "copy" and leader and node in record.replicas and node in self.up:
+            shared = common(self.logs[node], self.logs[leader])
+            self.logs[node] = self.logs[leader][: len(shared) + amount]
+            self.following[node] = record.leader_epoch
+        elif action == "commit" and leader:
+            self.commit(leader)
+        elif action == "shrink" and leader:
+            isr = [member for member in record.isr if member == leader or member != node]
+            self.become(elections.with_isr(record, isr, rules.min_isr))
+        elif action == "expand" and leader and node in record.replicas and node in self.up:
+            if (
+                self.following.get(node) == record.leader_epoch
+                and self.logs[node] == self.logs[leader]
+            ):
+                self.become(elections.with_isr(record, (*record.isr, node), rules.min_isr))
+        elif action == "die" and node in self.up:
+            del self.up[node]
+            self.following.pop(node, None)
+            self.is_clean[node] = amount == 0
+        elif action == "control":
+            self.become(next_state(record, self.up, rules))
+        elif action.startswith("return") and node not in self.up:
+            self.come_back(node, action, amount)
+        elif action == "min isr":
+            self.rules = Rules(1 + amount % 3, rules.unclean, rules.is_durable)
+        elif action == "prefer":
+            self.become(elections.prefer(record, self.up))
+        elif action == "drain" and node in self.up:
+            self.up[node] = BrokerRecord(node, "h", node, is_draining=amount % 2 == 0)
+        elif action == "damage" and node in self.up and node in record.replicas:
+            self.become(elections.without(record, node, self.up, rules))
+            self.logs[node].clear()
+            self.has_lost_disks = True
+        elif action in ("move", "cancel"):
+            self.move(action, node, amount)
+
+    def write(self, amount: int) -> None:
+        """What is most of a partition's life: the ISR copies what is appended."""
+        for _ in range(amount):
+            self.act("append", 0, 0)
+        for member in self.record.isr:
+            self.act("copy", member, 10_000)
+        self.act("commit", 0, 0)
+
+    def heal(self) -> None:
+        """Whoever is up catches up, and the controller sees it."""
+        self.act("control", 0, 0)
+        for node in NODES:
+            self.act("copy", node, 10_000)
+            self.act("expand", node, 0)
+        self.act("control", 0, 0)
+
+    def commit(self, leader: int) -> None:
+        record = self.record
+        if record.elr or len(record.isr) < elections.effective_min_isr(self.rules.min_isr, record):
+            return
+        shared = self.logs[leader]
+        for member in record.isr:
+            shared = common(shared, self.logs[member])
+        if len(shared) > len(self.committed):
+            assert shared[: len(self.committed)] == self.committed
+            self.committed = list(shared)
+
+    def come_back(self, node: int, action: str, amount: int) -> None:
+        is_empty = action == "return empty"
+        if is_empty:
+            self.logs[node].clear()
+            self.has_lost_disks = True
+        elif not self.is_clean[node] and not self.rules.is_durable:
+            del self.logs[node][len(self.logs[node]) - amount :]
+        if is_empty or not self.is_clean[node]:
+            self.become(
+                elections.come_back(self.record, node, self.up, self.rules, is_empty=is_empty)
+            )
+        self.up[node] = BrokerRecord(node, "h", node)
+
+    def move(self, action: str, node: int, amount: int) -> None:
+        try:
+            if action == "cancel":
+                self.become(reassignment.cancel(self.record, self.up, self.rules))
+            else:
+                target = [(node + step) % len(NODES) + 1 for step in range(1 + amount % 3)]
+                self.become(reassignment.begin(self.record, target, self.up, self.rules))
+        except Refused:
+            return
+
+
+def common(one: list[int], other: list[int]) -> list[int]:
+    shared = []
+    for left, right in zip(one, other, strict=False):
+        if left != right:
+            break
+        shared.append(left)
+    return shared
+
+
+def check(before: PartitionRecord, after: PartitionRecord, min_isr: int) -> None:
+    replicas = set(after.replicas)
+    assert set(after.isr) <= replicas
+    assert set(after.elr) <= replicas
+    assert set(after.last_known_elr) <= replicas
+    assert not set(after.isr) & set(after.elr)
+    assert set(after.adding) <= replicas
+    assert set(after.removing) <= replicas
+    assert not set(after.adding) & set(after.removing)
+    assert len(replicas) == len(after.replicas)
+    assert after.leader == NO_LEADER or after.leader in after.isr
+    assert after.partition_epoch == before.partition_epoch + 1
+    assert after.leader_epoch == before.leader_epoch + (after.leader != before.leader)
+    if len(after.isr) >= elections.effective_min_isr(min_isr, after):
+        assert not after.elr
+
+
+def begin(seed: int) -> tuple[World, random.Random]:
+    rng = random.Random(seed)
+    rules = Rules(rng.randint(1, 3), rng.random() < 0.2, rng.random() < 0.5)
+    return World(rules, birth(NODES[: rng.randint(1, 3)])), rng
+
+
+def step(world: World, rng: random.Random, without: tuple[str, ...] = ()) -> None:
+    (action,) = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))
+    if action not in without:
+        world.act(action, rng.choice(NODES), rng.randrange(5))
+
+
+@settings(max_examples=800, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_a_leader_has_everything_that_was_committed(seed: int) -> None:
+    world, rng = begin(seed)
+    for _ in range(60):
+        step(world, rng)
+        leader = world.leader()
+        if leader is not None:
+            assert common(world.committed, world.logs[leader]) == world.committed
+
+
+@settings(max_examples=300, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_when_all_are_back_somebody_leads_and_a_move_ends(seed: int) -> None:
+    world, rng = begin(seed)
+    for _ in range(40):
+        step(world, rng, without=("damage", "return empty"))
+    for node in NODES:
+        world.act("return", node, 0)
+        world.act("drain", node, 1)
+    for _ in range(3):
+        world.heal()
+    assert world.leader() is not None
+    assert sorted(world.record.isr) == sorted(world.record.replicas)
+    assert not reassignment.is_moving(world.record)
+    world.act("control", 0, 0)
+    settled = world.record
+    world.act("control", 0, 0)
+    assert world.record is settled

@@ -1,0 +1,84 @@
+"""A node that returns uncleanly leaves ISR and ELR before it registers."""
+
+import asyncio
+
+import pytest
+
+from penstock.base.ids import TopicId, show_topic_id
+from penstock.base.ports import Put
+from penstock.cluster import keys, returns
+from penstock.cluster.configs import BrokerConfigs
+from penstock.cluster.image import load
+from penstock.cluster.keys import BrokerRecord, PartitionRecord, TopicRecord
+from penstock.cluster.placement import birth
+from penstock.sim.loop import SimLoop, run
+from penstock.sim.store import SimEtcd, SimStore
+
+
+async def create(store: SimStore, name: str, *born: PartitionRecord, **configs: str) -> None:
+    topic_id = TopicId(name[:1].encode() * 16)
+    dotted = {key.replace("_", "."): value for key, value in configs.items()}
+    record = TopicRecord(show_topic_id(topic_id), born, dotted)
+    await store.commit([], [Put(keys.topic_key(name), keys.encode(record))])
+
+
+async def register(store: SimStore, *nodes: int) -> None:
+    for node in nodes:
+        broker = keys.encode(BrokerRecord(node, "h", node))
+        await store.commit([], [Put(keys.broker_key(node), broker)])
+
+
+async def states(store: SimStore, name: str) -> list[PartitionRecord]:
+    return list(load(*await store.range(keys.ALL)).topics[name].partitions)
+
+
+def test_it_leaves_what_others_can_lead_and_keeps_what_only_it_has() -> None:
+    async def main(loop: SimLoop) -> None:
+        store = SimStore(SimEtcd(loop.seed))
+        await register(store, 2, 3)
+        await create(store, "shared", *[birth((1, 2, 3))] * 300)
+        await create(store, "own", birth((1,)))
+        await create(store, "cached", birth((1,)), flush_policy="page-cache")
+        await create(store, "foreign", birth((2, 3)))
+        assert await returns.come_back(store, BrokerConfigs(), 1) == 301
+        for record in await states(store, "shared"):
+            assert (record.leader, record.isr, record.leader_epoch) == (2, (2, 3), 1)
+        assert await states(store, "own") == [birth((1,))]
+        [cached] = await states(store, "cached")
+        assert (cached.leader, cached.isr, cached.last_known_elr) == (-1, (), (1,))
+        assert await states(store, "foreign") == [birth((2, 3))]
+        # Once is enough.
+        assert await returns.come_back(store, BrokerConfigs(), 1) == 0
+
+    run(main)
+
+
+def test_a_new_directory_keeps_nothing() -> None:
+    async def main(loop: SimLoop) -> None:
+        store = SimStore(SimEtcd(loop.seed))
+        await create(store, "own", birth((1,)))
+        assert await returns.come_back(store, BrokerConfigs(), 1, is_empty=True) == 1
+        [record] = await states(store, "own")
+        assert (record.leader, record.isr, record.elr, record.last_known_elr) == (-1, (), (), ())
+
+    run(main)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_it_goes_on_until_the_store_has_taken_everything(seed: int) -> None:
+    async def main(loop: SimLoop) -> None:
+        etcd = SimEtcd(loop.seed)
+        store = SimStore(etcd)
+        await register(store, 2, 3)
+        await create(store, "shared", *[birth((1, 2, 3))] * 150)
+        etcd.unknown_ratio, etcd.timeout_s = 0.5, 0.5
+        etcd.down = True
+        loop.call_later(20, setattr, etcd, "down", False)
+        await returns.come_back(store, BrokerConfigs(), 1)
+        assert loop.time() >= 20
+        etcd.unknown_ratio = 0.0
+        assert all(1 not in record.isr for record in await states(store, "shared"))
+        await asyncio.sleep(20)
+        assert all(1 not in record.isr for record in await states(store, "shared"))
+
+    run(main, seed)

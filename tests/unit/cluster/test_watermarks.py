@@ -1,0 +1,33 @@
+"""`penstock.cluster.watermarks`: a lower bound that survives, or nothing."""
+
+import random
+
+from penstock.cluster.watermarks import FILE, Watermarks
+from penstock.sim.disk import SimDisk
+
+
+def new_disk() -> SimDisk:
+    disk = SimDisk(0)
+    disk.mkdir("data")
+    disk.sync_dir("")
+    return disk
+
+
+def test_what_is_written_is_read_even_after_a_power_cut() -> None:
+    disk = new_disk()
+    Watermarks(disk, "data").write({"t.id/0": 7, "t.id/1": 0})
+    disk.crash(random.Random(1))
+    assert Watermarks(disk, "data").read() == {"t.id/0": 7, "t.id/1": 0}
+
+
+def test_a_missing_file_says_nothing() -> None:
+    assert Watermarks(new_disk(), "data").read() == {}
+
+
+def test_a_damaged_file_says_nothing() -> None:
+    disk = new_disk()
+    Watermarks(disk, "data").write({"t.id/0": 7})
+    file = disk.open(f"data/{FILE}")
+    file.truncate(file.size() - 2)
+    file.append([b"9}"])
+    assert Watermarks(disk, "data").read() == {}
