@@ -160,7 +160,7 @@ def _let_heartbeats_ignore_new_epochs(patch: pytest.MonkeyPatch) -> None:
         if current is None or request.member_epoch != current.epoch:
             return None
         group.extend_session(request.member_id, now_ms)
-        return heartbeat.beat_response(group.config, request.member_id, current, False)
+        return heartbeat.beat_response(group.settings, request.member_id, current, False)
 
     patch.setattr(heartbeat, "beat", beat)
 

@@ -1,0 +1,119 @@
+"""What records say about their own delivery, by plain headers that any Kafka client can set.
+
+    penstock-delay-ms     not before so many milliseconds after the record's timestamp
+    penstock-deliver-at   not before this time, in milliseconds since the epoch
+    penstock-priority     0 (the default) to 9, which goes first
+    penstock-expires-at   not after this time
+    penstock-ttl-ms       not after so many milliseconds after the record's timestamp
+    penstock-dedup-id     the same id again within the window is not delivered
+
+Values are decimal digits in ASCII. A value that is none is ignored, and counted: a record is
+never lost for a header. Most batches have no headers at all; they arrive as one run. In dead
+letters they are not heeded again.
+"""
+
+from collections.abc import Iterator
+from hashlib import blake2b
+
+from penstock.queues.backlog import Arrival
+from penstock.queues.dedup import DedupWindow
+from penstock.queues.letters import TOPIC
+from penstock.queues.policy import PRIORITY_MAX, Order
+from penstock.wire.columns import Columns
+
+DELAY_MS = "penstock-delay-ms"
+DELIVER_AT = "penstock-deliver-at"
+PRIORITY = "penstock-priority"
+EXPIRES_AT = "penstock-expires-at"
+TTL_MS = "penstock-ttl-ms"
+DEDUP_ID = "penstock-dedup-id"
+PREFIX = "penstock-"
+TIME_MS_MAX = 1 << 53
+DIGITS_MAX = 16
+
+
+def key_hash(key: bytes | None, offset: int) -> int:
+    """A record without a key is a line of its own."""
+    if key is None:
+        return ~offset
+    return int.from_bytes(blake2b(key, digest_size=8).digest(), "big", signed=True)
+
+
+class Intake:
+    """Turns batches into arrivals."""
+
+    def __init__(self, order: Order, dedup: DedupWindow | None = None) -> None:
+        self._order = order
+        self._dedup = dedup
+        self.ignored = 0
+        """Headers whose value was none."""
+        self.has_ids = False
+        """Whether some record had an id to be told apart by."""
+
+    def is_plain(self, columns: Columns) -> bool:
+        """True if the whole batch may arrive as one run: dense, and nothing to heed."""
+        header = columns.header
+        return (
+            self._order is Order.NONE
+            and header.count == header.last_offset_delta + 1
+            and not any(columns.header_counts)
+        )
+
+    def arrivals(self, columns: Columns) -> Iterator[Arrival | int]:
+        """One for each record, in order; a bare offset is a duplicate, for nobody."""
+        by_key = self._order is Order.KEY
+        for at, offset in enumerate(columns.offsets):
+            key = key_hash(columns.key(at), offset) if by_key else 0
+            if columns.header_counts[at]:
+                yield self._heed(columns, at, offset, key)
+            else:
+                yield Arrival(offset, key=key)
+
+    def remember(self, columns: Columns) -> None:
+        """Notes the ids of records that need not be delivered: later ones may repeat them."""
+        for at in range(len(columns)):
+            if columns.header_counts[at]:
+                self._heed(columns, at, 0, 0)
+
+    def _heed(self, columns: Columns, at: int, offset: int, key: int) -> Arrival | int:
+        sent_ms = columns.timestamps[at]
+        priority = due_ms = expires_ms = 0
+        for name, value in columns.headers(at):
+            if not name.startswith(PREFIX):
+                continue
+            if name == TOPIC:
+                # It is a copy of what another queue gave up: its headers have had their say.
+                return Arrival(offset, key=key)
+            if name == DEDUP_ID:
+                self.has_ids = self.has_ids or (bool(value) and self._dedup is not None)
+                if value and self._dedup is not None and self._dedup.is_repeated(value, sent_ms):
+                    return offset
+                continue
+            number = self._number(name, value)
+            if number is None:
+                continue
+            if name == PRIORITY:
+                priority = number
+            elif name == DELAY_MS:
+                due_ms = max(due_ms, sent_ms + number)
+            elif name == DELIVER_AT:
+                due_ms = max(due_ms, number)
+            elif name in (EXPIRES_AT, TTL_MS):
+                expires_ms = _earlier(expires_ms, number + (sent_ms if name == TTL_MS else 0))
+        return Arrival(offset, priority, due_ms, expires_ms, key)
+
+    def _number(self, name: str, value: bytes | None) -> int | None:
+        if value is None or not value.isdigit() or len(value) > DIGITS_MAX:
+            if name in (PRIORITY, DELAY_MS, DELIVER_AT, EXPIRES_AT, TTL_MS):
+                self.ignored += 1
+            return None
+        number = int(value)
+        if number > (PRIORITY_MAX if name == PRIORITY else TIME_MS_MAX):
+            self.ignored += 1
+            return None
+        return number
+
+
+def _earlier(one: int, other: int) -> int:
+    """The earlier of two times, where 0 is none."""
+    return min(one, other) if one else other

@@ -1,0 +1,250 @@
+"""A queue partition driven at random beside a model that knows everything about every record.
+
+One seed is one history: records arrive, members take, answer, vanish and are too late, time
+passes, the machine crashes and is built again from what it kept. After every step the model says
+what must hold; at the end everything must come to an end.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from penstock.base.errors import Refused
+from penstock.queues.delivery import Arrival, Delivery, Outcome
+from penstock.queues.policy import Order, QueuePolicy
+from penstock.queues.state import (
+    Burial,
+    Kept,
+    Op,
+    Snapshot,
+    decode_ops,
+    decode_snapshot,
+    encode_ops,
+    encode_snapshot,
+)
+
+LOCK_MS = 100
+DELIVERIES_MAX = 3
+MEMBERS = "abc"
+WAITING, HELD, ARCHIVED, FINISHED = "waiting", "held", "archived", "finished"
+STEPS = 250
+
+
+class Anomaly(AssertionError):
+    """What no queue may do; the message names it."""
+
+
+def require(holds: bool, anomaly: str, *details: object) -> None:
+    if not holds:
+        raise Anomaly(f"{anomaly}: {details}")
+
+
+@dataclass
+class World:
+    seed: int
+    order: Order
+    make: Callable[[QueuePolicy, Kept], Delivery] = Delivery
+    now: int = 1_000
+    end: int = 0
+    infos: dict[int, Arrival] = field(default_factory=dict)
+    states: dict[int, str] = field(default_factory=dict)
+    counts: dict[int, int] = field(default_factory=dict)
+    holders: dict[int, tuple[str, int]] = field(default_factory=dict)
+    letters: set[int] = field(default_factory=set)
+    buried: set[int] = field(default_factory=set)
+    ops: list[Op] = field(default_factory=list)
+    base: bytes = field(default_factory=lambda: encode_snapshot(Snapshot(0)))
+    crashes: int = 0
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+        self.policy = QueuePolicy(
+            order=self.order,
+            lock_ms=LOCK_MS,
+            deliveries_max=DELIVERIES_MAX,
+            backoff_base_ms=self.rng.choice([0, 10]),
+            backoff_cap_ms=40,
+        )
+        self.machine = self.make(self.policy, Kept())
+
+    # -- one history ------------------------------------------------------------------------
+
+    def run(self) -> None:
+        steps = [self.arrive, self.take, self.take, self.answer, self.answer, self.answer]
+        steps += [self.vanish, self.bury, self.crash, self.wait, self.drift]
+        for _ in range(STEPS):
+            self.rng.choice(steps)()
+            self.check_start()
+        self.come_to_an_end()
+
+    def arrive(self) -> None:
+        rng, first = self.rng, self.end
+        self.end += rng.randint(1, 6)
+        offsets = range(first, self.end)
+        if self.order is Order.NONE and rng.random() < 0.5:
+            self.machine.arrive_run(first, self.end - 1)
+            self.infos.update((offset, Arrival(offset)) for offset in offsets)
+        else:
+            arrivals = [self._arrival(offset) for offset in offsets]
+            self.machine.arrive(arrivals)
+            self.infos.update((arrival.offset, arrival) for arrival in arrivals)
+        self.states.update((offset, WAITING) for offset in offsets)
+
+    def _arrival(self, offset: int) -> Arrival:
+        rng = self.rng
+        due_ms = rng.choice([0, 0, self.now + rng.randint(1, 50)])
+        expires_ms = rng.choice([0, 0, 0, self.now + rng.randint(1, 300)])
+        return Arrival(offset, rng.choice([0, 0, 9, 3]), due_ms, expires_ms, rng.randint(1, 3))
+
+    def take(self) -> None:
+        member = self.rng.choice(MEMBERS)
+        self.note_leases(member, self.machine.acquire(member, self.rng.randint(1, 5), self.now))
+
+    def answer(self) -> None:
+        if not self.holders:
+            return
+        rng = self.rng
+        first = last = rng.choice(sorted(self.holders))
+        member = self.holders[first][0]
+        while self.holders.get(last + 1, ("", 0))[0] == member and rng.random() < 0.7:
+            last += 1
+        verdicts = ["accept", "accept", "release", "reject", "renew", "give_back", "stranger"]
+        verdict = rng.choice(verdicts)
+        run = range(first, last + 1)
+        is_late = any(self.holders[offset][1] <= self.now for offset in run)
+        try:
+            if verdict == "stranger":
+                self.machine.accept("stranger", first, last, self.now)
+                require(False, "a stranger's answer counted", first, last)
+            outcome: Outcome = getattr(self.machine, verdict)(member, first, last, self.now)
+        except Refused:
+            require(verdict == "stranger" or is_late, "a holder was refused", first, last)
+            return
+        require(not is_late, "an answer after the lease counted", first, last)
+        for offset in run:
+            if verdict == "renew":
+                self.holders[offset] = (member, self.now + LOCK_MS)
+            else:
+                del self.holders[offset]
+                self.states[offset] = FINISHED if verdict == "accept" else WAITING
+            if verdict == "give_back":
+                self.counts[offset] -= 1
+        self.note(outcome)
+
+    def vanish(self) -> None:
+        member = self.rng.choice(MEMBERS)
+        outcome = self.machine.release_member(member, self.now)
+        self.let_go(lambda holder: holder[0] == member)
+        self.note(outcome)
+
+    def bury(self) -> None:
+        """Plans a batch of letters, or ends the one that was planned, perhaps before a crash."""
+        burial = self.machine.kept.burial
+        if burial is not None and burial.offsets:
+            self.ops += self.machine.end_burial()
+            for offset in burial.offsets:
+                self.states[offset] = FINISHED
+            return
+        archived = [offset for offset in sorted(self.letters) if self.states[offset] == ARCHIVED]
+        if archived:
+            chosen = sorted(self.rng.sample(archived, self.rng.randint(1, len(archived))))
+            sequence = burial.sequence if burial is not None else 0
+            require(sequence == len(self.buried), "a gap between batches of letters", sequence)
+            require(not self.buried & set(chosen), "buried twice", chosen)
+            self.buried |= set(chosen)
+            plan = Burial(1, b"t" * 16, 0, sequence, tuple(chosen), self.now)
+            self.ops += self.machine.plan_burial(plan)
+
+    def wait(self) -> None:
+        self.now += self.rng.randint(1, 60)
+        outcome = self.machine.tick(self.now)
+        self.let_go(lambda holder: holder[1] <= self.now)
+        self.note(outcome)
+
+    def drift(self) -> None:
+        """Time passes, and the machine is not told."""
+        self.now += self.rng.randint(1, 60)
+
+    def crash(self) -> None:
+        """Builds the machine again from a snapshot and the operations after it."""
+        self.crashes += 1
+        kept = Kept(decode_snapshot(self.base))
+        for op in decode_ops(encode_ops(self.ops)):
+            kept.apply(op)
+        live = self.machine.kept.snapshot()
+        require(kept.snapshot() == live, "replay differs from live", kept.snapshot(), live)
+        if self.rng.random() < 0.5:
+            self.base, self.ops = encode_snapshot(live), []
+        self.machine = self.make(self.policy, kept)
+        self.machine.arrive([self.infos[offset] for offset in range(kept.start, self.end)])
+        archived = {offset for offset, state in self.states.items() if state == ARCHIVED}
+        found = {letter.offset for letter in self.machine.letters()}
+        require(found == archived, "letters lost in a crash", archived ^ found)
+
+    # -- what must hold ---------------------------------------------------------------------
+
+    def note_leases(self, member: str, outcome: Outcome) -> None:
+        self.ops += outcome.ops
+        for lease in outcome.leases:
+            for offset in range(lease.first, lease.last + 1):
+                state = self.states[offset]
+                require(state == WAITING, "delivered though " + state, offset)
+                require(self.infos[offset].due_ms <= self.now, "delivered early", offset)
+                self.counts[offset] = self.counts.get(offset, 0) + 1
+                count = self.counts[offset]
+                require(count == lease.delivery_count, "wrong delivery count", offset, count)
+                require(count <= DELIVERIES_MAX, "delivered too often", offset, count)
+                if self.order is not Order.NONE:
+                    self.check_order(offset)
+                self.states[offset] = HELD
+                self.holders[offset] = (member, lease.deadline_ms)
+
+    def check_order(self, offset: int) -> None:
+        info = self.infos[offset]
+        for other in range(self.end):
+            before = self.infos[other]
+            if other == offset or (self.order is Order.KEY and before.key != info.key):
+                continue
+            require(other not in self.holders, "two of a key in flight", other, offset)
+            if other < offset and not before.due_ms and not info.due_ms:
+                settled = self.states[other] in (ARCHIVED, FINISHED)
+                require(settled, "delivered out of order", other, offset)
+
+    def note(self, outcome: Outcome) -> None:
+        self.ops += outcome.ops
+        for letter in outcome.letters:
+            require(letter.offset not in self.letters, "two letters for one", letter.offset)
+            state = self.states[letter.offset]
+            require(state != FINISHED, "acknowledged and dead-lettered", letter.offset)
+            self.letters.add(letter.offset)
+            self.states[letter.offset] = ARCHIVED
+            self.holders.pop(letter.offset, None)
+
+    def let_go(self, condition: Callable[[tuple[str, int]], bool]) -> None:
+        for offset in [o for o, holder in self.holders.items() if condition(holder)]:
+            del self.holders[offset]
+            self.states[offset] = WAITING
+
+    def check_start(self) -> None:
+        start = 0
+        while start < self.end and self.states[start] == FINISHED:
+            start += 1
+        require(self.machine.kept.start == start, "wrong start", self.machine.kept.start, start)
+
+    def come_to_an_end(self) -> None:
+        for _ in range(500):
+            self.now += 50
+            outcome = self.machine.tick(self.now)
+            self.let_go(lambda holder: holder[1] <= self.now)
+            self.note(outcome)
+            self.note_leases("z", self.machine.acquire("z", 100, self.now))
+            for offset in sorted(self.holders):
+                if self.holders[offset][0] == "z":
+                    self.note(self.machine.accept("z", offset, offset, self.now))
+                    self.states[offset] = FINISHED
+                    del self.holders[offset]
+            self.bury()
+            if self.machine.kept.start == self.end:
+                return
+        left = [offset for offset in range(self.end) if self.states[offset] != FINISHED]
+        require(False, "lost or stuck", left[:10])

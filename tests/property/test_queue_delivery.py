@@ -1,0 +1,18 @@
+"""The delivery machine against a model that watches every record, with crashes in between."""
+
+import pytest
+
+from penstock.queues.policy import Order
+from tests.property.queue_world import World
+
+SEEDS = 60
+
+
+@pytest.mark.parametrize("order", list(Order), ids=lambda order: order.value)
+def test_no_record_is_lost_held_twice_delivered_too_often_or_out_of_order(order: Order) -> None:
+    crashes = 0
+    for seed in range(SEEDS):
+        world = World(seed, order)
+        world.run()
+        crashes += world.crashes
+    assert crashes > SEEDS

@@ -1,0 +1,164 @@
+"""Bugs put into the delivery machine on purpose: the model must find each within 200 seeds."""
+
+from collections.abc import Callable
+
+import pytest
+
+from penstock.queues import delivery, lines, state
+from penstock.queues.delivery import Arrival, Delivery, Outcome
+from penstock.queues.policy import Order, QueuePolicy
+from penstock.queues.state import Failure, Kept, Lease, Op
+from tests.property.queue_world import Anomaly, World
+
+SEEDS = 200
+Patch = pytest.MonkeyPatch
+Make = Callable[[QueuePolicy, Kept], Delivery]
+
+
+def find(make: Make = Delivery, orders: tuple[Order, ...] = tuple(Order)) -> None:
+    for seed in range(SEEDS):
+        for order in orders:
+            try:
+                World(seed, order, make).run()
+            except (Anomaly, AssertionError, IndexError, KeyError):
+                return
+    pytest.fail(f"not found in {SEEDS} seeds")
+
+
+def test_an_expired_lease_that_still_answers_is_found() -> None:
+    class Late(Delivery):
+        def _require_held(self, member: str, first: int, last: int, now_ms: int) -> list[Lease]:
+            return super()._require_held(member, first, last, -1)
+
+    find(Late)
+
+
+def test_a_foreign_members_answer_is_found() -> None:
+    class Trusting(Delivery):
+        def _require_held(self, member: str, first: int, last: int, now_ms: int) -> list[Lease]:
+            for lease in self.kept.leases_within(first, first):
+                member = lease.member
+            return super()._require_held(member, first, last, now_ms)
+
+    find(Trusting)
+
+
+def test_a_lease_that_never_runs_out_is_found() -> None:
+    class Patient(Delivery):
+        def _run_out(self, outcome: Outcome, lease: Lease, now_ms: int) -> None:
+            pass
+
+    find(Patient)
+
+
+def test_the_rest_of_a_cut_lease_that_is_forgotten_is_found() -> None:
+    class Forgetful(Delivery):
+        def _watch_rest(self, last: int) -> None:
+            pass
+
+    find(Forgetful)
+
+
+def test_a_delivery_count_that_starts_again_is_found(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(delivery, "_next_count", lambda failures, offset: 1)
+    find()
+
+
+def test_a_limit_that_is_off_by_one_is_found() -> None:
+    class Generous(Delivery):
+        def __init__(self, policy: QueuePolicy, kept: Kept) -> None:
+            more = policy.deliveries_max + 1
+            super().__init__(
+                QueuePolicy(
+                    order=policy.order,
+                    lock_ms=policy.lock_ms,
+                    deliveries_max=more,
+                    backoff_base_ms=policy.backoff_base_ms,
+                    backoff_cap_ms=policy.backoff_cap_ms,
+                ),
+                kept,
+            )
+
+    find(Generous)
+
+
+def test_a_delay_that_is_ignored_is_found() -> None:
+    class Hasty(Delivery):
+        def _admit(self, arrival: Arrival) -> None:
+            super()._admit(arrival._replace(due_ms=0))
+
+    find(Hasty)
+
+
+def test_a_second_record_of_a_busy_key_is_found(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(lines.Lines, "join", lambda self, key, offset: True)
+    find(orders=(Order.KEY,))
+
+
+def test_a_key_that_moves_on_before_its_retry_is_found() -> None:
+    class Restless(Delivery):
+        def _fail(
+            self,
+            outcome: Outcome,
+            lease: Lease,
+            now_ms: int,
+            delay_ms: int | None,
+            error_class: str,
+            error_message: str,
+        ) -> None:
+            super()._fail(outcome, lease, now_ms, delay_ms, error_class, error_message)
+            self._gone(lease.first, lease.last)
+
+    find(Restless, (Order.KEY,))
+
+
+def test_a_letter_that_does_not_outlive_a_crash_is_found() -> None:
+    class Careless(Delivery):
+        def letters(self) -> list[delivery.DeadLetter]:
+            return []
+
+    find(Careless)
+
+
+def test_an_archived_record_that_is_delivered_again_is_found() -> None:
+    class Undead(Delivery):
+        def _archive(self, outcome: Outcome, offset: int, failure: Failure) -> None:
+            super()._archive(outcome, offset, failure)
+            self._make_ready(offset, 0)
+
+    find(Undead)
+
+
+def test_an_operation_that_is_not_kept_is_found() -> None:
+    class Silent(Delivery):
+        def _keep(self, ops: list[Op], op: Op) -> None:
+            self.kept.apply(op)
+            if not isinstance(op, state.Released):
+                ops.append(op)
+
+    find(Silent)
+
+
+def test_a_lease_given_back_that_counts_is_found() -> None:
+    class Counting(Delivery):
+        def give_back(self, member: str, first: int, last: int, now_ms: int) -> Outcome:
+            return self.release(member, first, last, now_ms, delay_ms=0)
+
+    find(Counting)
+
+
+def test_a_batch_of_letters_that_is_forgotten_before_it_is_written_is_found() -> None:
+    class Hasty(Delivery):
+        def plan_burial(self, burial: state.Burial) -> list[Op]:
+            self.kept.burial = burial
+            return []
+
+    find(Hasty)
+
+
+def test_a_retry_that_is_lost_in_a_crash_is_found() -> None:
+    class Dropping(Delivery):
+        def _await_retry(self, offset: int, priority: int) -> None:
+            pass
+
+    find(Dropping)
