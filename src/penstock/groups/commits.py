@@ -18,6 +18,7 @@ from penstock.groups.records import (
     ProducerValue,
     encode,
     offset_key,
+    offset_key_start,
     pending_key,
     producer_key,
 )
@@ -49,30 +50,31 @@ def commit(
     offsets: Offsets, request: OffsetCommitRequest, metadata_bytes_max: int, now_ms: int
 ) -> tuple[list[Record], OffsetCommitResponse]:
     """Records for every position, and the rows that say which were kept."""
+    group_id, sequence = request.group_id, offsets.sequence + 1
     retention_ms = request.retention_time_ms
     expires_ms = -1 if retention_ms == _DEFAULT_RETENTION else now_ms + retention_ms
     records: list[Record] = []
     topics = []
     for topic in request.topics:
+        key_start = offset_key_start(group_id, topic.name)
         rows = []
         for partition in topic.partitions:
             metadata = partition.committed_metadata or ""
             index = partition.partition_index
-            if _is_long(metadata, metadata_bytes_max):
-                rows.append(
-                    OffsetCommitResponsePartition(partition_index=index, error_code=_TOO_LARGE)
+            code = _NONE
+            if metadata and _is_long(metadata, metadata_bytes_max):
+                code = _TOO_LARGE
+            else:
+                value = OffsetValue(
+                    partition.committed_offset,
+                    partition.committed_leader_epoch,
+                    metadata,
+                    now_ms,
+                    sequence,
+                    expires_ms,
                 )
-                continue
-            value = OffsetValue(
-                partition.committed_offset,
-                partition.committed_leader_epoch,
-                metadata,
-                now_ms,
-                offsets.sequence + 1,
-                expires_ms,
-            )
-            records.append((offset_key(request.group_id, topic.name, index), encode(value)))
-            rows.append(OffsetCommitResponsePartition(partition_index=index, error_code=_NONE))
+                records.append((key_start + encode(index), encode(value)))
+            rows.append(OffsetCommitResponsePartition(index, code))
         topics.append(
             OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=rows)
         )

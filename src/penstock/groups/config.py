@@ -4,11 +4,39 @@ Everything here is immutable. The host builds a `GroupConfig` once, a `Caller` p
 `Topics` per change of the cluster's topics.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.base.ids import NO_TOPIC_ID, TopicId
+
+
+class ConsumerConfig(NamedTuple):
+    """What a consumer group's own configs say, or the broker's in their stead."""
+
+    session_timeout_ms: int = 45_000
+    """consumer.session.timeout.ms."""
+    heartbeat_interval_ms: int = 5_000
+    """consumer.heartbeat.interval.ms."""
+    assignment_interval_ms: int = 0
+    """consumer.assignment.interval.ms (KIP-1263)."""
+
+
+def default_consumer_config(group_id: str) -> ConsumerConfig:
+    return ConsumerConfig()
+
+
+class ShareConfig(NamedTuple):
+    """What a share group's own configs say, or the broker's in their stead."""
+
+    session_timeout_ms: int = 45_000
+    """share.session.timeout.ms."""
+    heartbeat_interval_ms: int = 5_000
+    """share.heartbeat.interval.ms."""
+
+
+def default_share_config(group_id: str) -> ShareConfig:
+    return ShareConfig()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +59,8 @@ class GroupConfig:
     """Topic names that one member may subscribe to."""
     groups_max: int = 1_000_000
     """Groups in one shard, those that only have offsets included."""
-    consumer_session_timeout_ms: int = 45_000
-    """group.consumer.session.timeout.ms."""
-    consumer_heartbeat_interval_ms: int = 5_000
-    """group.consumer.heartbeat.interval.ms."""
+    consumer_config_of: Callable[[str], ConsumerConfig] = default_consumer_config
+    """By group: its configs may change at any time."""
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     """group.consumer.assignors; the first is the default."""
     can_upgrade: bool = True
@@ -49,6 +75,10 @@ class GroupConfig:
     """offsets.retention.check.interval.ms."""
     producer_expiration_ms: int = 24 * 3_600_000
     """producer.id.expiration.ms: how long a producer's last epoch is remembered."""
+    share_group_size_max: int = 200
+    """group.share.max.size: members of one share group."""
+    share_config_of: Callable[[str], ShareConfig] = default_share_config
+    """By group: its configs may change at any time."""
 
 
 class Caller(NamedTuple):

@@ -13,6 +13,7 @@ from penstock.groups.consumer.reconcile import JOINING
 from penstock.groups.fencing import Group
 from penstock.groups.protocol import CONSUMER
 from penstock.groups.regex import Patterns
+from penstock.groups.share.group import ASSIGNOR, ShareGroup
 from penstock.wire.messages.consumer_groups import (
     ConsumerGroupDescribeAssignment,
     ConsumerGroupDescribeMember,
@@ -20,21 +21,31 @@ from penstock.wire.messages.consumer_groups import (
     DescribedConsumerGroup,
 )
 from penstock.wire.messages.groups import DescribedGroup, DescribedGroupMember, ListedGroup
+from penstock.wire.messages.share import (
+    DescribedShareGroup,
+    ShareGroupDescribeAssignment,
+    ShareGroupDescribeMember,
+    ShareGroupDescribeTopicPartitions,
+)
 
 NOT_FOUND_SINCE = 6
 """From this version of DescribeGroups on, a missing group is an error and not just dead."""
 
+SHARE = "share"
 _CLASSIC_MEMBER = 0
 _CONSUMER_MEMBER = 1
 
 
 def listed(group: Group) -> ListedGroup:
-    is_consumer = isinstance(group, ConsumerGroup)
+    if isinstance(group, ClassicGroup):
+        protocol_type = group.protocol_type or ""
+    else:
+        protocol_type = SHARE if isinstance(group, ShareGroup) else CONSUMER
     return ListedGroup(
         group_id=group.group_id,
-        protocol_type=CONSUMER if isinstance(group, ConsumerGroup) else group.protocol_type or "",
+        protocol_type=protocol_type,
         group_state=group.state,
-        group_type="Consumer" if is_consumer else "Classic",
+        group_type=group.type_name,
     )
 
 
@@ -132,6 +143,53 @@ def _assignment(
 
 def missing_consumer(group_id: str, message: str) -> DescribedConsumerGroup:
     return DescribedConsumerGroup(
+        error_code=int(ErrorCode.GROUP_ID_NOT_FOUND),
+        error_message=message,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=(),
+    )
+
+
+def described_share(group: ShareGroup, topics: Topics) -> DescribedShareGroup:
+    epoch = group.value.epoch
+    return DescribedShareGroup(
+        error_code=int(ErrorCode.NONE),
+        group_id=group.group_id,
+        group_state=group.state,
+        group_epoch=epoch,
+        assignment_epoch=epoch,
+        assignor_name=ASSIGNOR,
+        members=[_share_member(group, member_id, topics) for member_id in sorted(group.members)],
+    )
+
+
+def _share_member(group: ShareGroup, member_id: str, topics: Topics) -> ShareGroupDescribeMember:
+    member = group.members[member_id]
+    return ShareGroupDescribeMember(
+        member_id=member_id,
+        rack_id=member.rack_id,
+        member_epoch=group.told.get(member_id, group.value.epoch),
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=member.topics,
+        assignment=ShareGroupDescribeAssignment(
+            topic_partitions=[
+                ShareGroupDescribeTopicPartitions(
+                    topic_id=topic_id, topic_name=topics.names[topic_id], partitions=rows
+                )
+                for topic_id, rows in group.assignment(member_id, topics)
+                if topic_id in topics.names
+            ]
+        ),
+    )
+
+
+def missing_share(group_id: str, message: str) -> DescribedShareGroup:
+    return DescribedShareGroup(
         error_code=int(ErrorCode.GROUP_ID_NOT_FOUND),
         error_message=message,
         group_id=group_id,

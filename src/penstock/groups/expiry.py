@@ -12,9 +12,9 @@ heartbeats.
 from typing import Final
 
 from penstock.base.machine import Record
+from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.classic.states import EMPTY, STABLE
 from penstock.groups.commits import forget
-from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.fencing import Group, is_subscribed
 from penstock.groups.offsets import Offsets
 from penstock.groups.protocol import CONSUMER
@@ -84,7 +84,7 @@ def expired(
 
 def _base(group: Group) -> int | None:
     """From when retention counts: a time, -1 for each commit's own, None for never."""
-    if isinstance(group, ConsumerGroup) or group.protocol_type is None:
+    if not isinstance(group, ClassicGroup) or group.protocol_type is None:
         return -1
     if group.state == EMPTY:
         return group.since_ms

@@ -12,10 +12,11 @@ from penstock.groups.classic.states import COMPLETING, EMPTY
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.consumer.reconcile import JOINING
 from penstock.groups.protocol import CONSUMER
+from penstock.groups.share.group import ShareGroup
 
 CONSUMER_COMMIT_SINCE = 9
 
-Group = ClassicGroup | ConsumerGroup
+Group = ClassicGroup | ConsumerGroup | ShareGroup
 
 
 def check_commit(
@@ -27,6 +28,7 @@ def check_commit(
     is_transactional: bool,
 ) -> None:
     """Raises Refused where this caller's positions must not count."""
+    group = with_positions(group)
     if isinstance(group, ConsumerGroup):
         _check_consumer_commit(group, member_id, instance_id, epoch, api_version, is_transactional)
         return
@@ -81,13 +83,22 @@ def check_epoch(group: ConsumerGroup, member_id: str, epoch: int) -> None:
 
 def check_fetch(group: Group, member_id: str | None, epoch: int) -> None:
     """Only members of the consumer protocol say who they are when they read positions."""
+    group = with_positions(group)
     if isinstance(group, ClassicGroup) or (not member_id and epoch < 0):
         return
     group.check_member(member_id or "", None)
     check_epoch(group, member_id or "", epoch)
 
 
+def with_positions(group: Group) -> ClassicGroup | ConsumerGroup:
+    """A share group's positions are kept elsewhere, and nobody commits them."""
+    if isinstance(group, ShareGroup):
+        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group.group_id} is a share group.")
+    return group
+
+
 def check_offset_delete(group: Group) -> None:
+    group = with_positions(group)
     if isinstance(group, ConsumerGroup):
         return
     if group.state != EMPTY and group.protocol_type != CONSUMER:
@@ -101,6 +112,6 @@ def check_group_delete(group: Group) -> None:
 
 def is_subscribed(group: Group, topic: str, subscribed: frozenset[str]) -> bool:
     """`subscribed` is what a consumer group reads."""
-    if isinstance(group, ConsumerGroup):
+    if not isinstance(group, ClassicGroup):
         return topic in subscribed
     return group.is_subscribed(topic)

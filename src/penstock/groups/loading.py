@@ -19,10 +19,13 @@ from penstock.groups.records import (
     read_current,
     read_group_key,
     read_member_key,
+    read_share_group,
+    read_share_member,
     read_target,
 )
+from penstock.groups.share.group import ShareGroup
 
-G = TypeVar("G", ClassicGroup, ConsumerGroup)
+G = TypeVar("G", ClassicGroup, ConsumerGroup, ShareGroup)
 
 
 def apply_to(
@@ -49,6 +52,24 @@ def apply_to(
             _drop_if_void(groups, consumer, value)
     elif kind in (Kind.CONSUMER_MEMBER, Kind.CONSUMER_TARGET, Kind.CONSUMER_CURRENT):
         _apply_consumer_member(groups, config, kind, key, value)
+    elif kind in (Kind.SHARE_GROUP, Kind.SHARE_MEMBER):
+        _apply_share(groups, config, kind, key, value)
+
+
+def _apply_share(
+    groups: dict[str, Group], config: GroupConfig, kind: int, key: bytes, value: bytes | None
+) -> None:
+    is_group = kind == Kind.SHARE_GROUP
+    group_id = read_group_key(key)[2] if is_group else read_member_key(key)[2]
+    group = _entry(groups, config, group_id, ShareGroup, value)
+    if group is None:
+        return
+    if is_group:
+        group.apply_group(None if value is None else read_share_group(value))
+    else:
+        member_id = read_member_key(key)[3]
+        group.apply_member(member_id, None if value is None else read_share_member(value))
+    _drop_if_void(groups, group, value)
 
 
 def _apply_consumer_member(
@@ -88,5 +109,5 @@ def _drop_if_void(groups: dict[str, Group], group: Group, value: bytes | None) -
     """The last tombstone ends a group, unless members are about to join it anew."""
     if value is not None or not group.is_void:
         return
-    if isinstance(group, ConsumerGroup) or not (group.members or group.pending):
+    if not isinstance(group, ClassicGroup) or not (group.members or group.pending):
         del groups[group.group_id]

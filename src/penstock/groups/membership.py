@@ -1,8 +1,9 @@
-"""Requests of members: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, ConsumerGroupHeartbeat.
+"""Requests of members: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, ConsumerGroupHeartbeat,
+ShareGroupHeartbeat.
 
 Finds the group, makes it or turns it into the other type where the request calls for it, and hands
 on. An empty group of either type turns into the other at once; its number, generation or epoch,
-is carried over, so that it never goes back.
+is carried over, so that it never goes back. Share groups stay what they are.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from penstock.groups.migration import check_upgrade, downgraded, finish_upgrade,
 from penstock.groups.outcome import Outcome
 from penstock.groups.protocol import CONSUMER
 from penstock.groups.reading import check_groups_max
+from penstock.groups.share import heartbeat as share
+from penstock.groups.share.group import ShareGroup
 from penstock.wire.messages.consumer_groups import ConsumerGroupHeartbeatRequest
 from penstock.wire.messages.groups import (
     HeartbeatRequest,
@@ -34,6 +37,7 @@ from penstock.wire.messages.groups import (
     MemberIdentity,
     SyncGroupRequest,
 )
+from penstock.wire.messages.share import ShareGroupHeartbeatRequest
 
 if TYPE_CHECKING:
     from penstock.groups.shard import GroupShard
@@ -57,6 +61,8 @@ def join(
 ) -> None:
     joining.check_join(request, shard.config)
     group = shard.groups.get(request.group_id)
+    if isinstance(group, ShareGroup):
+        raise Refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"{group.group_id} is a share group")
     if isinstance(group, ConsumerGroup) and group.members:
         _join_consumer_group(shard, group, request, token, caller, outcome, now_ms)
         return
@@ -88,7 +94,7 @@ def _join_consumer_group(
     now_ms: int,
 ) -> None:
     draft = Draft(group, shard.topics, shard.patterns)
-    response = embedded.join(draft, request, caller)
+    response = embedded.join(draft, request, caller, now_ms)
     if response.error_code == ErrorCode.NONE:
         replaced = [m for m in group.members if m not in draft.members]
         if leaving.must_downgrade(draft):
@@ -145,9 +151,9 @@ def beat(
     outcome.reply(token, answer(group, request, now_ms))  # type: ignore[arg-type]
 
 
-def _known(shard: GroupShard, group_id: str) -> Group:
+def _known(shard: GroupShard, group_id: str) -> ClassicGroup | ConsumerGroup:
     group = shard.groups.get(group_id)
-    if group is None:
+    if group is None or isinstance(group, ShareGroup):
         raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"no group {group_id}")
     return group
 
@@ -167,7 +173,7 @@ def leave(
     ids = list(request.members) if is_batch else [MemberIdentity(member_id=request.member_id)]
     group = shard.groups.get(request.group_id)
     rows: list[LeaveGroupMemberResponse]
-    if group is None:
+    if group is None or isinstance(group, ShareGroup):
         rows = [_unknown(identity) for identity in ids]
     elif isinstance(group, ClassicGroup):
         rows = staying.leave(group, ids, outcome, now_ms)
@@ -207,6 +213,9 @@ def consumer_beat(
 ) -> None:
     heartbeat.check_heartbeat(request, caller, shard.config, shard.patterns)
     group = shard.groups.get(request.group_id)
+    if isinstance(group, ShareGroup):
+        message = f"Group {request.group_id} is not a consumer group."
+        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, message)
     if request.member_epoch in (heartbeat.LEAVE, LEFT_FOR_NOW):
         draft = Draft(_consumer(group, request), shard.topics, shard.patterns)
         response = leaving.leave(draft, request)
@@ -254,9 +263,35 @@ def _made(shard: GroupShard, group: Group | None, group_id: str) -> Draft:
     return draft
 
 
+def share_beat(
+    shard: GroupShard,
+    request: ShareGroupHeartbeatRequest,
+    token: Token,
+    caller: Caller,
+    outcome: Outcome,
+    now_ms: int,
+) -> None:
+    share.check_heartbeat(request, shard.config)
+    group = shard.groups.get(request.group_id)
+    if group is None and request.member_epoch == share.JOIN:
+        check_groups_max(shard, request.group_id)
+        group = ShareGroup(request.group_id, shard.config)
+    if not isinstance(group, ShareGroup):
+        what = "not found" if group is None else "is not a share group"
+        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} {what}.")
+    if request.member_epoch == share.LEAVE:
+        outcome.reply(token, share.leave(group, request, shard.topics, outcome))
+        return
+    outcome.reply(token, share.beat(group, request, shard.topics, caller, outcome, now_ms))
+    shard.groups[request.group_id] = group
+
+
 def tick(shard: GroupShard, group: Group, outcome: Outcome, now_ms: int) -> None:
     if isinstance(group, ClassicGroup):
         staying.tick(group, outcome, now_ms)
+        return
+    if isinstance(group, ShareGroup):
+        share.tick(group, shard.topics, outcome, now_ms)
         return
     late = leaving.due_members(group, now_ms)
     if late:
@@ -273,4 +308,5 @@ HANDLERS: Final[dict[str, Answer]] = {
     "Heartbeat": beat,
     "LeaveGroup": leave,
     "ConsumerGroupHeartbeat": consumer_beat,
+    "ShareGroupHeartbeat": share_beat,
 }

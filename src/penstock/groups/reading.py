@@ -33,6 +33,7 @@ from penstock.groups.fencing import (
     is_subscribed,
 )
 from penstock.groups.outcome import Outcome
+from penstock.groups.records import ConsumerMemberValue
 from penstock.wire.messages.committed import (
     OffsetCommitRequest,
     OffsetDeleteRequest,
@@ -83,7 +84,9 @@ def subscribed_topics(shard: GroupShard, group: Group) -> frozenset[str]:
         return frozenset()
     names: set[str] = set()
     for member in group.members.values():
-        names.update(member.topics, shard.patterns.matching(member.regex))
+        names.update(member.topics)
+        if isinstance(member, ConsumerMemberValue):
+            names |= shard.patterns.matching(member.regex)
     return frozenset(names)
 
 

@@ -37,9 +37,17 @@ class Kind(IntEnum):
     """Ids: group, member."""
     CONSUMER_CURRENT = 9
     """Ids: group, member."""
+    SHARE_GROUP = 10
+    """Ids: group."""
+    SHARE_MEMBER = 11
+    """Ids: group, member."""
 
 
 VERSION: Final = 0
+# Plain numbers: an enumeration's members take longer to look up and to encode, and of positions
+# there are many.
+OFFSET: Final = int(Kind.OFFSET)
+_PENDING_OFFSET: Final = int(Kind.PENDING_OFFSET)
 
 
 class OffsetValue(msgspec.Struct, array_like=True, tag="o", frozen=True, gc=False):
@@ -154,6 +162,26 @@ class CurrentValue(msgspec.Struct, array_like=True, tag="C", frozen=True):
     revoking: tuple[tuple[bytes, tuple[int, ...]], ...]
 
 
+class ShareGroupValue(msgspec.Struct, array_like=True, tag="S", frozen=True):
+    """A share group's epoch, and the topics it has positions in."""
+
+    epoch: int
+    topics_hash: int
+    """What the subscribed topics looked like at this epoch."""
+    topics: tuple[bytes, ...]
+    """Ids of all topics that members have read since they were last taken off it; sorted."""
+
+
+class ShareMemberValue(msgspec.Struct, array_like=True, tag="s", frozen=True):
+    """A member of a share group: who it is and what it wants."""
+
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    topics: tuple[str, ...]
+    """Sorted, without duplicates."""
+
+
 _encoder: Final = msgspec.msgpack.Encoder()
 encode: Final = _encoder.encode
 
@@ -172,6 +200,8 @@ read_consumer_group: Final = msgspec.msgpack.Decoder(ConsumerGroupValue).decode
 read_consumer_member: Final = msgspec.msgpack.Decoder(ConsumerMemberValue).decode
 read_target: Final = msgspec.msgpack.Decoder(TargetValue).decode
 read_current: Final = msgspec.msgpack.Decoder(CurrentValue).decode
+read_share_group: Final = msgspec.msgpack.Decoder(ShareGroupValue).decode
+read_share_member: Final = msgspec.msgpack.Decoder(ShareMemberValue).decode
 
 
 def kind_of(key: bytes) -> int:
@@ -185,11 +215,16 @@ def kind_of(key: bytes) -> int:
 
 
 def offset_key(group: str, topic: str, partition: int) -> bytes:
-    return encode((Kind.OFFSET, VERSION, group, topic, partition))
+    return encode((OFFSET, VERSION, group, topic, partition))
+
+
+def offset_key_start(group: str, topic: str) -> bytes:
+    """What the keys of a topic's positions begin with; the partition follows, encoded."""
+    return offset_key(group, topic, 0)[:-1]
 
 
 def pending_key(producer_id: int, group: str, topic: str, partition: int) -> bytes:
-    return encode((Kind.PENDING_OFFSET, VERSION, producer_id, group, topic, partition))
+    return encode((_PENDING_OFFSET, VERSION, producer_id, group, topic, partition))
 
 
 def producer_key(producer_id: int) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.groups.classic.member import for_version, join_error, sync_error
-from penstock.groups.describing import missing_classic, missing_consumer
+from penstock.groups.describing import missing_classic, missing_consumer, missing_share
 from penstock.wire.messages.committed import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -31,6 +31,10 @@ from penstock.wire.messages.groups import (
     HeartbeatResponse,
     LeaveGroupResponse,
     ListGroupsResponse,
+)
+from penstock.wire.messages.share import (
+    ShareGroupDescribeResponse,
+    ShareGroupHeartbeatResponse,
 )
 from penstock.wire.messages.txns import (
     TxnOffsetCommitResponse,
@@ -66,6 +70,15 @@ def _consumer_heartbeat(request: Any, refused: Refused, api_version: int) -> Any
         error_code=int(refused.code),
         error_message=refused.message,
         member_id=None,
+        member_epoch=0,
+        heartbeat_interval_ms=0,
+    )
+
+
+def _share_heartbeat(request: Any, refused: Refused, api_version: int) -> Any:
+    return ShareGroupHeartbeatResponse(
+        error_code=int(refused.code),
+        error_message=refused.message,
         member_epoch=0,
         heartbeat_interval_ms=0,
     )
@@ -155,6 +168,13 @@ def _consumer_describe(request: Any, refused: Refused, api_version: int) -> Any:
     return ConsumerGroupDescribeResponse(groups=rows)
 
 
+def _share_describe(request: Any, refused: Refused, api_version: int) -> Any:
+    rows = [missing_share(group_id, str(refused)) for group_id in request.group_ids]
+    for row in rows:
+        row.error_code = int(refused.code)
+    return ShareGroupDescribeResponse(groups=rows)
+
+
 def _delete(request: Any, refused: Refused, api_version: int) -> Any:
     code = int(refused.code)
     rows = [DeletableGroupResult(group_id=name, error_code=code) for name in request.groups_names]
@@ -175,4 +195,6 @@ _ANSWERS: Final[dict[str, Callable[[Any, Refused, int], Any]]] = {
     "DescribeGroups": _describe,
     "ConsumerGroupDescribe": _consumer_describe,
     "DeleteGroups": _delete,
+    "ShareGroupHeartbeat": _share_heartbeat,
+    "ShareGroupDescribe": _share_describe,
 }

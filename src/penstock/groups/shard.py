@@ -5,9 +5,10 @@ its group, turns groups from one type to the other, and forgets those that are o
 requests are in `membership`, positions and listings in `reading`; both work on this object.
 
 Contract with the host: `handle` (or `tick`, `topics_changed`, `complete_transaction`) gives a
-Decision; the host appends its records as one batch, calls `apply` for each, and hands out the
-replies once they are committed. If the append fails, the shard is thrown away and loaded anew:
-soft state may be ahead of what is kept. `Refused` means that nothing has changed.
+Decision; the host calls `apply` for each of its records, appends them in one batch (with those of
+other decisions, perhaps), and hands out the replies once they are committed. If the append fails,
+the shard is thrown away and loaded anew: soft state may be ahead of what is kept. `Refused` means
+that nothing has changed.
 """
 
 import heapq
@@ -20,14 +21,18 @@ from penstock.groups import membership, reading
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.commits import complete, forget
 from penstock.groups.config import Caller, GroupConfig, Topics
-from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.expiry import Sweep, expired, expired_producers
 from penstock.groups.fencing import Group
 from penstock.groups.loading import apply_to
 from penstock.groups.offsets import Offsets
 from penstock.groups.outcome import Outcome
-from penstock.groups.records import Kind, kind_of
+from penstock.groups.records import OFFSET, Kind, kind_of
 from penstock.groups.regex import CompilePattern, Patterns, refuse_patterns
+from penstock.groups.share import administering
+from penstock.groups.share.group import ShareGroup
+from penstock.groups.share.heartbeat import without_topics
+
+READING = reading.HANDLERS | administering.HANDLERS
 
 
 class GroupShard:
@@ -56,17 +61,20 @@ class GroupShard:
         outcome = Outcome()
         answer = membership.HANDLERS.get(name)
         if answer is None:
-            outcome.reply(token, reading.HANDLERS[name](self, request, caller, outcome, now_ms))
+            outcome.reply(token, READING[name](self, request, caller, outcome, now_ms))
             return outcome.decision()
         group_id: str = request.group_id
         try:
             answer(self, request, token, caller, outcome, now_ms)
         finally:
             self.settle(group_id)
-        answered = {waiting for waiting, _ in outcome.replies}
-        for waiting in answered:
-            self.parked.pop(waiting, None)
-        if token not in answered:
+        is_answered = False
+        for waiting, _ in outcome.replies:
+            if waiting == token:
+                is_answered = True
+            else:
+                self.parked.pop(waiting, None)
+        if not is_answered:
             self.parked[token] = group_id
         return outcome.decision()
 
@@ -82,7 +90,7 @@ class GroupShard:
         before, self.topics = self.topics, Topics.of(view)
         self.patterns.topics_changed(self.topics)
         for group in self.groups.values():
-            if isinstance(group, ConsumerGroup):
+            if not isinstance(group, ClassicGroup):
                 group.is_stale = True
         gone = {
             name for topic_id, name in before.names.items() if self.topics.id_of(name) != topic_id
@@ -94,6 +102,9 @@ class GroupShard:
             )
             for place in sorted(place for place in places if place[0] in gone):
                 outcome.records += forget(self.offsets, group_id, place)
+        for _, group in sorted(self.groups.items()) if gone else ():
+            if isinstance(group, ShareGroup):
+                outcome.records += without_topics(group, before.names.keys() - self.topics.names)
         return outcome.decision()
 
     def dropped(self, token: Token) -> None:
@@ -107,7 +118,7 @@ class GroupShard:
     def apply(self, key: bytes, value: bytes | None) -> None:
         """Makes one record part of the state; kinds that are not known are left alone."""
         kind = kind_of(key)
-        if kind == Kind.OFFSET:
+        if kind == OFFSET:
             self.offsets.apply_offset(key, value)
         elif kind == Kind.PENDING_OFFSET:
             self.offsets.apply_pending(key, value)
@@ -134,12 +145,13 @@ class GroupShard:
     # Time
 
     def deadline(self) -> int | None:
-        while self._due and self._due_at.get(self._due[0][1]) != self._due[0][0]:
-            heapq.heappop(self._due)
-        ahead = [self._due[0][0]] if self._due else []
-        if self._sweep.at_ms is not None:
-            ahead.append(self._sweep.at_ms)
-        return min(ahead, default=None)
+        due, sweep_ms = self._due, self._sweep.at_ms
+        while due:
+            at_ms, group_id = due[0]
+            if self._due_at.get(group_id) == at_ms:
+                return at_ms if sweep_ms is None or at_ms < sweep_ms else sweep_ms
+            heapq.heappop(due)
+        return sweep_ms
 
     def tick(self, now_ms: int) -> Decision:
         outcome = Outcome()
@@ -178,8 +190,8 @@ class GroupShard:
         touched = {key for key, _ in outcome.records}
         for group_id in self._sweep.next_groups(known, self.offsets, now_ms):
             group = reading.find(self, group_id)
-            if group is None:
-                continue
+            if group is None or isinstance(group, ShareGroup):
+                continue  # A share group stays until it is deleted.
             subscribed = reading.subscribed_topics(self, group)
             retention_ms = self.config.offsets_retention_ms
             records, is_all = expired(

@@ -8,6 +8,7 @@ from penstock.groups.records import (
     kind_of,
     member_key,
     offset_key,
+    offset_key_start,
     pending_key,
     producer_key,
     read_member_key,
@@ -38,6 +39,12 @@ def test_keys_and_values_come_back() -> None:
     assert read_member_key(member_key(Kind.CONSUMER_TARGET, "g", "m")) == (8, 0, "g", "m")
     value = OffsetValue(2**50, 3, "note", 5, 6, 7)
     assert read_offset(encode(value)) == value
+
+
+def test_a_topics_keys_all_begin_alike() -> None:
+    start = offset_key_start("g", "t")
+    for partition in (0, 1, 127, 128, 255, 256, 65_535, 65_536, 2**31 - 1):
+        assert start + encode(partition) == offset_key("g", "t", partition)
 
 
 def test_a_value_with_fields_of_a_newer_broker_is_still_read() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from penstock.base.errors import ErrorCode
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.classic.states import COMPLETING, STABLE
-from penstock.groups.config import GroupConfig
+from penstock.groups.config import ConsumerConfig, GroupConfig
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.consumer.ownership import flat
 from penstock.groups.shard import GroupShard
@@ -41,7 +41,10 @@ class World:
     """One group under fire."""
 
     def __init__(self, shard_type: type[GroupShard] = GroupShard, *, replays: bool = True) -> None:
-        config = GroupConfig(initial_rebalance_delay_ms=500, consumer_session_timeout_ms=20_000)
+        settings = ConsumerConfig(session_timeout_ms=20_000)
+        config = GroupConfig(
+            initial_rebalance_delay_ms=500, consumer_config_of=lambda group_id: settings
+        )
         self.driver = Driver(config, replays=replays, shard_type=shard_type)
         self.driver.set_topics(t=3)
         self.clients: list[Client] = []

@@ -100,9 +100,11 @@ def _join_known(
     is_leader = member.member_id == group.leader
     if group.state == COMPLETING and is_same:
         members = group.roster() if is_leader else []
+        group.extend_session(member, now_ms)
         response = group.joined_response(member, members)
         outcome.reply(wait.token, for_version(response, wait.api_version))
     elif group.state == STABLE and is_same and not is_leader:
+        group.extend_session(member, now_ms)
         response = group.joined_response(member, [])
         outcome.reply(wait.token, for_version(response, wait.api_version))
     else:

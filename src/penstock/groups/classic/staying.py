@@ -3,6 +3,8 @@
 A member that waits in a join or a sync needs no heartbeat, unless it has never finished a join.
 """
 
+from typing import Final
+
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.machine import Token
 from penstock.groups.classic.group import ClassicGroup
@@ -25,6 +27,9 @@ from penstock.wire.messages.groups import (
     MemberIdentity,
     SyncGroupRequest,
 )
+
+_NONE: Final = int(ErrorCode.NONE)
+_REBALANCING: Final = int(ErrorCode.REBALANCE_IN_PROGRESS)
 
 
 def sync(
@@ -49,6 +54,7 @@ def sync(
         raise Refused(ErrorCode.REBALANCE_IN_PROGRESS)
     group.synced(member.member_id)
     if group.state == STABLE:
+        group.extend_session(member, now_ms)
         outcome.reply(token, group.assigned_response(member))
         return
     assert group.state == COMPLETING
@@ -87,8 +93,8 @@ def heartbeat(group: ClassicGroup, request: HeartbeatRequest, now_ms: int) -> He
     if request.generation_id != group.generation:
         raise Refused(ErrorCode.ILLEGAL_GENERATION)
     group.extend_session(member, now_ms)
-    code = ErrorCode.REBALANCE_IN_PROGRESS if group.state == PREPARING else ErrorCode.NONE
-    return HeartbeatResponse(error_code=int(code))
+    code = _REBALANCING if group.state == PREPARING else _NONE
+    return HeartbeatResponse(error_code=code)
 
 
 def leave(
@@ -140,6 +146,8 @@ def after_removal(group: ClassicGroup, outcome: Outcome, now_ms: int) -> None:
 def tick(group: ClassicGroup, outcome: Outcome, now_ms: int) -> None:
     """Sessions end, joins and syncs have waited long enough."""
     for kind, member_id in group.timers.take_due(now_ms):
+        if (kind, member_id) in group.timers.at:
+            continue  # Set anew by what an earlier one led to: a rebalance renews sessions.
         if (kind, member_id) == JOIN_TIMER:
             if group.state == PREPARING:
                 group.join_timer_fired(outcome, now_ms)

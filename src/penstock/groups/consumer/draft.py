@@ -107,10 +107,26 @@ class Draft:
         known = self.group.config.consumer_assignors
         return max(sorted(votes), key=lambda name: votes[name], default=known[0])
 
-    def retarget(self) -> None:
-        """Computes the target of the newest epoch, where it has none yet."""
-        if self.assignment_epoch == self.epoch:
+    def wait_ms(self, now_ms: int) -> int:
+        """How long it is until the next target may be computed (KIP-1263); 0: it may be now.
+
+        Classic members are asked to join again until they have their target, so nobody waits in a
+        group that has some.
+        """
+        assigned_ms = self.group.assigned_ms
+        if assigned_ms is None or any(m.embedded is not None for m in self.members.values()):
+            return 0
+        return max(0, assigned_ms + self.group.settings.assignment_interval_ms - now_ms)
+
+    def retarget(self, now_ms: int) -> None:
+        """Computes the target of the newest epoch, where it has none yet.
+
+        Not sooner after the last one than the group's assignment interval says: many who join at
+        once are then assigned at once, by a later heartbeat.
+        """
+        if self.assignment_epoch == self.epoch or self.wait_ms(now_ms):
             return
+        self.group.assigned_ms = now_ms
         by_name = self.topics.by_name
         names = {member_id: self.topics_of(m) for member_id, m in self.members.items()}
         wanted = sorted(frozenset[str]().union(*names.values()))

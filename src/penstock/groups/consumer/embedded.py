@@ -43,7 +43,7 @@ from penstock.wire.messages.groups import (
 )
 
 
-def join(draft: Draft, request: JoinGroupRequest, caller: Caller) -> JoinGroupResponse:
+def join(draft: Draft, request: JoinGroupRequest, caller: Caller, now_ms: int) -> JoinGroupResponse:
     """The draft holds the member's next step; the caller keeps it and arms the timers."""
     instance_id = request.group_instance_id
     member_id = request.member_id
@@ -73,7 +73,7 @@ def join(draft: Draft, request: JoinGroupRequest, caller: Caller) -> JoinGroupRe
     draft.put(member_id, updated)
     if is_new or is_changed or draft.group.is_stale:
         draft.refresh(must_bump=is_new or is_changed)
-    draft.retarget()
+    draft.retarget(now_ms)
     current = draft.advance(member_id, from_names(subscription.owned_partitions, draft.topics))
     return joined(member_id, current.epoch, CONSUMER, request.protocols[0].name, None, [])
 

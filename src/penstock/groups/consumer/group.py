@@ -2,8 +2,8 @@
 
 Kept: the group's epochs, and per member its subscription, its target and its current place
 (`reconcile`). Only `apply_*` changes them. Derived from them: the owner of every partition, the
-static members. Soft: session, rebalance, join and sync deadlines, and `is_stale`, which asks the
-next heartbeat to look at the topics again.
+static members. Soft: session, rebalance, join and sync deadlines, when the last target was computed
+(unknown after loading), and `is_stale`, which asks the next heartbeat to look at the topics again.
 
 Decisions are drafted in `draft` and made in `heartbeat`, `embedded` and `leaving`.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.groups.config import GroupConfig
+from penstock.groups.config import ConsumerConfig, GroupConfig
 from penstock.groups.consumer.ownership import Slot, flat
 from penstock.groups.consumer.reconcile import JOINING, MEMBER_STABLE, UNREVOKED
 from penstock.groups.records import (
@@ -50,6 +50,7 @@ class ConsumerGroup:
         # Soft from here on.
         self.timers: Timers[tuple[str, str]] = Timers()
         self.is_stale = False
+        self.assigned_ms: int | None = None
 
     # What is kept
 
@@ -123,6 +124,10 @@ class ConsumerGroup:
         return self.kept or NEW
 
     @property
+    def settings(self) -> ConsumerConfig:
+        return self.config.consumer_config_of(self.group_id)
+
+    @property
     def state(self) -> str:
         if not self.members:
             return "Empty"
@@ -150,7 +155,7 @@ class ConsumerGroup:
     def session_timeout_of(self, member: ConsumerMemberValue) -> int:
         if member.embedded is not None:
             return member.embedded.session_timeout_ms
-        return self.config.consumer_session_timeout_ms
+        return self.settings.session_timeout_ms
 
     def extend_session(self, member_id: str, now_ms: int) -> None:
         timeout_ms = self.session_timeout_of(self.members[member_id])

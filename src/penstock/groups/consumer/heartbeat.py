@@ -6,13 +6,15 @@ means "as before". v1 has regular expressions, and requires the client to bring 
 The assignment is told when it changed, and when the member sent everything there is to say.
 """
 
+from typing import Final
+
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId
-from penstock.groups.config import Caller, GroupConfig
+from penstock.groups.config import Caller, ConsumerConfig, GroupConfig
 from penstock.groups.consumer.draft import Draft
 from penstock.groups.consumer.group import LEFT_FOR_NOW, ConsumerGroup
 from penstock.groups.consumer.ownership import Slot, flat
-from penstock.groups.consumer.reconcile import MEMBER_STABLE, UNREVOKED
+from penstock.groups.consumer.reconcile import MEMBER_STABLE, UNRELEASED, UNREVOKED
 from penstock.groups.outcome import Outcome
 from penstock.groups.records import ConsumerMemberValue, CurrentValue
 from penstock.groups.regex import Patterns
@@ -26,6 +28,10 @@ from penstock.wire.messages.consumer_groups import (
 JOIN = 0
 LEAVE = -1
 CLIENT_MADE_IDS_SINCE = 1
+UNRELEASED_MS: Final = 500
+"""How soon a member calls again that waits for partitions which others are about to give up."""
+
+_NONE: Final = int(ErrorCode.NONE)
 
 UNKNOWN = ConsumerMemberValue(None, None, "", "", -1, (), "", None, None)
 
@@ -35,8 +41,10 @@ def check_heartbeat(
 ) -> None:
     """What can be said without looking at the group."""
     _require(request.group_id.strip(), "GroupId can't be empty.")
-    for value, what in ((request.instance_id, "InstanceId"), (request.rack_id, "RackId")):
-        _require(value is None or value.strip(), f"{what} can't be empty.")
+    _require(
+        request.instance_id is None or request.instance_id.strip(), "InstanceId can't be empty."
+    )
+    _require(request.rack_id is None or request.rack_id.strip(), "RackId can't be empty.")
     epoch = request.member_epoch
     if epoch != JOIN or caller.api_version >= CLIENT_MADE_IDS_SINCE:
         _require(request.member_id.strip(), "MemberId can't be empty.")
@@ -60,10 +68,11 @@ def check_heartbeat(
         _require(epoch > 0 or epoch == LEAVE, "MemberEpoch is invalid.")
     names = request.subscribed_topic_names
     _require(len(names or ()) <= config.subscribed_topics_max, "Too many topics.")
-    if request.server_assignor not in (None, *config.consumer_assignors):
+    assignor = request.server_assignor
+    if assignor is not None and assignor not in config.consumer_assignors:
         raise Refused(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
-            f"{request.server_assignor} is not one of {', '.join(config.consumer_assignors)}",
+            f"{assignor} is not one of {', '.join(config.consumer_assignors)}",
         )
     if request.subscribed_topic_regex is not None:
         patterns.check(request.subscribed_topic_regex)
@@ -94,7 +103,7 @@ def heartbeat(
     draft.put(member_id, updated)
     if is_new or is_changed or group.is_stale:
         draft.refresh(must_bump=is_new or is_changed)
-    draft.retarget()
+    draft.retarget(now_ms)
     current = draft.advance(member_id, reported)
     outcome.records += draft.records()
     group.is_stale = False
@@ -105,7 +114,12 @@ def heartbeat(
         and request.topic_partitions is not None
     )
     is_told = is_full or current.assigned != before.assigned
-    return beat_response(group.config, member_id, current, is_told)
+    response = beat_response(group.settings, member_id, current, is_told)
+    if draft.assignment_epoch != draft.epoch:
+        # Who joined meanwhile is to hear of its partitions as soon as there is a target.
+        wait_ms = max(draft.wait_ms(now_ms), 1)
+        response.heartbeat_interval_ms = min(response.heartbeat_interval_ms, wait_ms)
+    return response
 
 
 def beat(
@@ -130,7 +144,7 @@ def beat(
         return None
     group.check_member(member_id, request.instance_id)
     group.extend_session(member_id, now_ms)
-    return beat_response(group.config, member_id, current, False)
+    return beat_response(group.settings, member_id, current, False)
 
 
 def check_room(draft: Draft, member_id: str) -> None:
@@ -238,16 +252,23 @@ def _arm(
 
 
 def beat_response(
-    config: GroupConfig, member_id: str, current: CurrentValue, is_told: bool
+    settings: ConsumerConfig, member_id: str, current: CurrentValue, is_told: bool
 ) -> ConsumerGroupHeartbeatResponse:
+    interval_ms = settings.heartbeat_interval_ms
+    if current.state == UNRELEASED and interval_ms > UNRELEASED_MS:
+        interval_ms = UNRELEASED_MS
+    return ConsumerGroupHeartbeatResponse(
+        error_code=_NONE,
+        member_id=member_id,
+        member_epoch=current.epoch,
+        heartbeat_interval_ms=interval_ms,
+        assignment=_assignment(current) if is_told else None,
+    )
+
+
+def _assignment(current: CurrentValue) -> ConsumerGroupHeartbeatAssignment:
     rows = [
         ConsumerGroupHeartbeatResponseTopicPartitions(topic_id=TopicId(topic_id), partitions=rows)
         for topic_id, rows in current.assigned
     ]
-    return ConsumerGroupHeartbeatResponse(
-        error_code=int(ErrorCode.NONE),
-        member_id=member_id,
-        member_epoch=current.epoch,
-        heartbeat_interval_ms=config.consumer_heartbeat_interval_ms,
-        assignment=ConsumerGroupHeartbeatAssignment(topic_partitions=rows) if is_told else None,
-    )
+    return ConsumerGroupHeartbeatAssignment(topic_partitions=rows)

@@ -71,6 +71,16 @@ def test_a_partition_moves_only_after_its_owner_has_given_it_up() -> None:
     assert describe(driver).group_state == "Stable"
 
 
+def test_a_member_that_waits_for_partitions_is_asked_to_call_sooner() -> None:
+    driver = make()
+    driver.beat(member="a", topics=T)
+    assert driver.beat(member="b", topics=T).heartbeat_interval_ms == 500
+    assert driver.beat(member="a", epoch=1).heartbeat_interval_ms == 5_000
+    assert driver.beat(member="b", epoch=2).heartbeat_interval_ms == 500
+    driver.beat(member="a", epoch=1, owned={"t": [0, 1]})
+    assert driver.beat(member="b", epoch=2).heartbeat_interval_ms == 5_000
+
+
 def test_a_member_that_still_reports_a_revoked_partition_keeps_it() -> None:
     driver = make()
     driver.beat(member="a", topics=T)
