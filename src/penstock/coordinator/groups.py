@@ -5,17 +5,24 @@ does with a request is in `penstock.groups`.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.base.ids import TopicId
 from penstock.base.machine import Decision, Token
-from penstock.cluster.configs import BrokerConfigs
+from penstock.cluster.configs import BrokerConfigs, describe_group
 from penstock.cluster.image import Image
 from penstock.coordinator.host import Host, Surroundings
 from penstock.coordinator.internal_topics import OFFSETS, InternalTopics
 from penstock.coordinator.patterns import compile_pattern
 from penstock.coordinator.seat import Seat
-from penstock.groups.config import Caller, GroupConfig
+from penstock.groups.config import (
+    Caller,
+    ConsumerConfig,
+    GroupConfig,
+    ShareConfig,
+    default_consumer_config,
+    default_share_config,
+)
 from penstock.groups.shard import GroupShard
 
 View = Mapping[str, tuple[TopicId, int]]
@@ -23,11 +30,24 @@ View = Mapping[str, tuple[TopicId, int]]
 MINUTE_MS = 60_000
 GROUP_SIZE_MAX = 10_000
 """Kafka's own limit is none; ours keeps one group's records within one batch."""
+SETTINGS_MAX = 100_000
+"""Groups whose settings are remembered."""
 UPGRADES = ("bidirectional", "upgrade")
 DOWNGRADES = ("bidirectional", "downgrade")
 
 
-def group_config(configs: BrokerConfigs) -> GroupConfig:
+class GroupSettings(NamedTuple):
+    """What the configs of one group come to, for either type that it may be of."""
+
+    consumer: ConsumerConfig
+    share: ShareConfig
+
+
+def group_config(
+    configs: BrokerConfigs,
+    consumer_config_of: Callable[[str], ConsumerConfig] = default_consumer_config,
+    share_config_of: Callable[[str], ShareConfig] = default_share_config,
+) -> GroupConfig:
     """The machines' settings, by Kafka's config names."""
     policy = (configs.text("group.consumer.migration.policy") or "").lower()
     size_max = min(configs.integer("group.max.size"), configs.integer("group.consumer.max.size"))
@@ -36,8 +56,7 @@ def group_config(configs: BrokerConfigs) -> GroupConfig:
         session_timeout_ms_max=configs.integer("group.max.session.timeout.ms"),
         initial_rebalance_delay_ms=configs.integer("group.initial.rebalance.delay.ms"),
         group_size_max=min(size_max, GROUP_SIZE_MAX),
-        consumer_session_timeout_ms=configs.integer("group.consumer.session.timeout.ms"),
-        consumer_heartbeat_interval_ms=configs.integer("group.consumer.heartbeat.interval.ms"),
+        consumer_config_of=consumer_config_of,
         consumer_assignors=configs.items("group.consumer.assignors"),
         can_upgrade=policy in UPGRADES,
         can_downgrade=policy in DOWNGRADES,
@@ -45,6 +64,8 @@ def group_config(configs: BrokerConfigs) -> GroupConfig:
         offsets_retention_ms=configs.integer("offsets.retention.minutes") * MINUTE_MS,
         offsets_check_interval_ms=configs.integer("offsets.retention.check.interval.ms"),
         producer_expiration_ms=configs.integer("producer.id.expiration.ms"),
+        share_group_size_max=configs.integer("group.share.max.size"),
+        share_config_of=share_config_of,
     )
 
 
@@ -62,6 +83,8 @@ class GroupCoordinator:
         self._configs = configs
         self._topics = topics
         self._view = topics_of(around.follower.image)
+        self._settings: dict[str, GroupSettings] = {}
+        self._settings_are_of: tuple[object, int] | None = None
         self.host: Host[GroupShard] = Host(
             OFFSETS.name,
             around,
@@ -94,9 +117,48 @@ class GroupCoordinator:
     # -- following the cluster --------------------------------------------------------------
 
     def _make(self) -> GroupShard:
-        shard = GroupShard(group_config(self._configs), compile_pattern)
+        shard = GroupShard(
+            group_config(self._configs, self._consumer_config, self._share_config), compile_pattern
+        )
         shard.topics_changed(self._view, self._around.time.now_ms())
         return shard
+
+    def _consumer_config(self, group_id: str) -> ConsumerConfig:
+        return self._settings_of(group_id).consumer
+
+    def _share_config(self, group_id: str) -> ShareConfig:
+        return self._settings_of(group_id).share
+
+    def _settings_of(self, group_id: str) -> GroupSettings:
+        """Asked at every heartbeat, so it is worked out once for each change of configs."""
+        configs = self._around.follower.image.group_configs
+        generation = self._configs.generation
+        of = self._settings_are_of
+        if of is None or of[0] is not configs or of[1] != generation:
+            self._settings, self._settings_are_of = {}, (configs, generation)
+        known = self._settings.get(group_id)
+        if known is None:
+            if len(self._settings) >= SETTINGS_MAX:
+                self._settings.clear()
+            known = self._read_settings(configs.get(group_id, {}))
+            self._settings[group_id] = known
+        return known
+
+    def _read_settings(self, overrides: Mapping[str, str]) -> GroupSettings:
+        def read(*names: str) -> list[int]:
+            texts = [describe_group(name, overrides, self._configs).text for name in names]
+            return [int(text) for text in texts if text is not None]
+
+        return GroupSettings(
+            ConsumerConfig(
+                *read(
+                    "consumer.session.timeout.ms",
+                    "consumer.heartbeat.interval.ms",
+                    "consumer.assignment.interval.ms",
+                )
+            ),
+            ShareConfig(*read("share.session.timeout.ms", "share.heartbeat.interval.ms")),
+        )
 
     def _tell_topics(self, seat: Seat[GroupShard]) -> None:
         # Topics may have changed while the log was read.

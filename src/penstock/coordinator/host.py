@@ -4,6 +4,10 @@ Owns which seats there are, which machine sits where, and loading: one partition
 in the background, while callers are told COORDINATOR_LOAD_IN_PROGRESS. A partition that cannot be
 read leaves its seat empty (COORDINATOR_NOT_AVAILABLE). What a machine decides, and what is done
 with it, is `seat`'s and the machine's own.
+
+A seat belongs to one partition in one leader epoch: with either, it is given up. A machine takes
+its seat when everything it was loaded from is committed: what a new leader found in its log may
+yet be lost, and must not be told to anybody before.
 """
 
 import asyncio
@@ -11,7 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Any, Generic, cast
 
 from msgspec import MsgspecError
 
@@ -20,6 +24,7 @@ from penstock.base.machine import Decision, Token
 from penstock.base.ports import Workers
 from penstock.cluster.follower import Follower
 from penstock.cluster.partitions import Partitions
+from penstock.cluster.peers import Peers
 from penstock.coordinator.loader import replay
 from penstock.coordinator.seat import Answer, Effect, S, Seat
 from penstock.coordinator.shards import shard_of
@@ -39,6 +44,7 @@ class Surroundings:
     follower: Follower
     workers: Workers
     time: SteadyTime
+    peers: Peers
 
 
 def no_effects(seat: Seat[Any]) -> Effect | None:
@@ -120,7 +126,8 @@ class Host(Generic[S]):
         topic = self._around.follower.image.topics.get(self.topic)
         count = len(topic.partitions) if topic is not None else 0
         for index, seat in list(self.seats.items()):
-            if partitions.get(self.topic, index) is not seat.partition:
+            partition = partitions.get(self.topic, index)
+            if partition is not seat.partition or partition.leader_epoch != seat.leader_epoch:
                 del self.seats[index]
                 seat.retire()
         for index in range(count):
@@ -130,7 +137,7 @@ class Host(Generic[S]):
             seat = Seat(partition, self._around.time, self._codec, self._load_later, self._effects)
             self.seats[index] = seat
             if partition.log.offline is None and not partition.log.size_bytes:
-                self._take_seat(seat, self._make())
+                self._await_commit(seat, self._make(), partition.log.end_offset)
             else:
                 self._load(seat)
 
@@ -156,9 +163,27 @@ class Host(Generic[S]):
             self._news.clear()
             await self._news.wait()
 
-    def _take_seat(self, seat: Seat[S], shard: S) -> None:
-        seat.seated(shard)
-        self._seated(seat)
+    def _await_commit(self, seat: Seat[S], shard: S, until_offset: int) -> None:
+        """Seats a machine that was loaded up to there, once that is committed."""
+        row = (seat, shard, until_offset)
+        if seat.partition.when_committed(until_offset, self, row):
+            self.committed(row, ErrorCode.NONE)
+
+    def committed(self, row: object, code: ErrorCode) -> None:
+        """The partition says that what a machine was loaded from is committed, or is not."""
+        loaded = cast("tuple[Seat[S], S, int]", row)
+        seat, shard, until_offset = loaded
+        partition = seat.partition
+        if self.seats.get(partition.index) is not seat or seat.shard is not None:
+            return
+        if code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND:
+            loop = asyncio.get_running_loop()
+            loop.call_later(RELOAD_SECONDS, self._await_commit, seat, shard, until_offset)
+        elif code is not ErrorCode.NONE or partition.log.end_offset != until_offset:
+            self._load_later(seat)
+        else:
+            seat.seated(shard)
+            self._seated(seat)
 
     async def _fill(self, seat: Seat[S]) -> None:
         partition = seat.partition
@@ -180,9 +205,9 @@ class Host(Generic[S]):
             return
         if self.seats.get(partition.index) is not seat:
             return
-        self._take_seat(seat, shard)
         seconds = asyncio.get_running_loop().time() - started
         log.info("%s-%d loaded: %d records in %.3f s", self.topic, partition.index, count, seconds)
+        self._await_commit(seat, shard, until_offset)
 
 
 def ask(seat: Seat[S], decide: Callable[[S, Token, int], Decision]) -> "asyncio.Future[Any]":

@@ -1,8 +1,10 @@
 """The topics that coordinators keep their state in, created when first needed.
 
-Compacted, so that they hold the last record of each key; replicated as their configs say, capped
-at the number of brokers there are. The number of partitions is fixed at creation: it decides who
-coordinates what.
+Compacted, so that they hold the last record of each key; replicated as their configs say. In a
+cluster they are not created before there are brokers enough for that, because nobody would add the
+missing replicas later; on a single node there is no need to wait for others, so the number of
+replicas is capped at the brokers there are. The number of partitions is fixed at creation: it
+decides who coordinates what.
 """
 
 import asyncio
@@ -63,7 +65,11 @@ class InternalTopics:
         partitions: Partitions,
         configs: BrokerConfigs,
         random: Random,
+        *,
+        is_alone: bool = True,
     ) -> None:
+        """`is_alone`: this node has no others beside it, now or later."""
+        self._is_alone = is_alone
         self._store = store
         self._follower = follower
         self._partitions = partitions
@@ -86,7 +92,15 @@ class InternalTopics:
     async def _create(self, topic: InternalTopic) -> None:
         image = self._follower.image
         configs = self._configs
-        factor = max(1, min(configs.integer(topic.replication_factor), len(image.brokers)))
+        factor = configs.integer(topic.replication_factor)
+        if self._is_alone:
+            factor = max(1, min(factor, len(image.brokers)))
+        elif len(image.brokers) < factor:
+            raise Refused(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"{topic.name} is created when there are {factor} brokers "
+                f"({topic.replication_factor}); there are {len(image.brokers)}",
+            )
         own = {**topic.configs, "segment.bytes": str(configs.integer(topic.segment_bytes))}
         if topic.min_isr is not None:
             own["min.insync.replicas"] = str(min(factor, configs.integer(topic.min_isr)))

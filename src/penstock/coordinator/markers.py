@@ -1,10 +1,12 @@
 """Writes the markers that end transactions, and reports them to the transaction's shard.
 
 A marker goes to a partition's log as a control batch, or to a group's shard, where it decides what
-becomes of offsets that wait for the transaction. It counts once it is committed there. Whatever
-cannot be written yet (a partition offline, a shard loading) is tried again until it can, or until
-the transaction is no longer coordinated here: another coordinator then writes all of them again,
-which changes nothing where they are written already.
+becomes of offsets that wait for the transaction. Where another node leads the partition, that node
+is asked to write it (`WriteTxnMarkers`, through `remote_markers`). A marker counts once it is
+committed there. Whatever cannot be written yet (a partition offline, a leader away, a shard
+loading) is tried again until it can, or until the transaction is no longer coordinated here:
+another coordinator then writes all of them again, which changes nothing where they are written
+already.
 
 A partition that is gone needs no marker. One that has already seen a newer epoch has moved on
 without this one; that is reported as written too, and logged.
@@ -12,8 +14,6 @@ without this one; that is reported as written too, and logged.
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.machine import Decision, Token
@@ -22,6 +22,7 @@ from penstock.coordinator.groups import GroupCoordinator
 from penstock.coordinator.guards import Guards
 from penstock.coordinator.host import Surroundings
 from penstock.coordinator.internal_topics import OFFSETS
+from penstock.coordinator.remote_markers import Marker, RemoteMarkers, Told
 from penstock.coordinator.seat import Seat
 from penstock.groups.shard import GroupShard
 from penstock.txns.markers import WriteMarkers
@@ -35,31 +36,37 @@ RETRY_SECONDS_MIN = 0.05
 RETRY_SECONDS_MAX = 5.0
 MOVED_ON = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
-Told: TypeAlias = Callable[[ErrorCode], None]
-
-
-class Marker(NamedTuple):
-    """The end of one transaction, as one partition is told of it."""
-
-    producer_id: int
-    producer_epoch: int
-    committed: bool
-    coordinator_epoch: int
-    transaction_version: int
+__all__ = ["Marker", "MarkerWriter", "Told"]
 
 
 class MarkerWriter:
-    """Ends transactions on this node's partitions and groups."""
+    """Ends transactions on this node's partitions and groups, and has others end theirs."""
 
     def __init__(self, around: Surroundings, groups: GroupCoordinator, guards: Guards) -> None:
         self._around = around
         self._groups = groups
         self._guards = guards
+        self._remote = RemoteMarkers(around)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self._remote.run()
 
     # -- one marker -------------------------------------------------------------------------
 
+    def write_anywhere(self, marker: Marker, topic: str, index: int, told: Told) -> None:
+        """As `write`, or by whichever other node leads the partition."""
+        around = self._around
+        record = around.follower.image.partition(topic, index)
+        if record is None or record.leader == around.peers.node_id:
+            self.write(marker, topic, index, told)
+        elif record.leader not in around.follower.image.brokers:
+            told(ErrorCode.LEADER_NOT_AVAILABLE)
+        else:
+            self._remote.send(record.leader, marker, topic, index, told)
+
     def write(self, marker: Marker, topic: str, index: int, told: Told) -> None:
-        """Writes one marker; `told` hears once it is committed, or why it cannot be written."""
+        """Writes one marker here; `told` hears once it is committed, or why it cannot be."""
         self._guards.marked((topic, index, marker.producer_id))
         if topic == OFFSETS.name:
             self._write_to_group(marker, index, told)
@@ -137,15 +144,19 @@ class _Ending:
         self._shard = seat.shard
         self._write = write
         self._left = dict.fromkeys(write.partitions)
+        self._asked: dict[tuple[str, int], None] = {}
+        """Those that an answer is awaited for."""
         self._pause_seconds = RETRY_SECONDS_MIN
         self._retrying = False
 
     def start(self) -> None:
         for topic, index in tuple(self._left):
-            self._send(topic, index)
+            if (topic, index) not in self._asked:
+                self._send(topic, index)
 
     def _send(self, topic: str, index: int) -> None:
         write = self._write
+        self._asked[topic, index] = None
         marker = Marker(
             write.producer_id,
             write.producer_epoch,
@@ -153,9 +164,12 @@ class _Ending:
             self._seat.partition.leader_epoch,
             write.transaction_version,
         )
-        self._writer.write(marker, topic, index, lambda code: self._told(topic, index, code))
+        self._writer.write_anywhere(
+            marker, topic, index, lambda code: self._told(topic, index, code)
+        )
 
     def _told(self, topic: str, index: int, code: ErrorCode) -> None:
+        self._asked.pop((topic, index), None)
         if code in MOVED_ON:
             log.warning(
                 "%s-%d has moved on from producer %d, epoch %d: %s",

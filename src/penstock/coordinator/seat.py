@@ -1,21 +1,23 @@
 """One shard at work: a machine, the internal partition it writes to, and who waits for replies.
 
-A call asks the machine for a decision, appends its records as one batch, applies them at once,
-and hands out the replies when the batch is committed, in order. A decision without records is
-answered when everything appended before it is committed, so nobody is told of what may yet be
-lost. Effects (transaction markers) wait for the same moment.
+A call asks the machine for a decision and applies its records at once. What was decided in one
+turn of the loop is appended together at its end, as one batch: a busy shard pays for one append
+and not for one per call. Replies are handed out when that batch is committed, in order. A decision
+without records is answered when everything decided before it is committed, so nobody is told of
+what may yet be lost. Effects (transaction markers) wait for the same moment.
 
 If an append fails, or the machine breaks, what is in memory and what is in the log no longer
 agree: the machine is thrown away, everybody who waits is told COORDINATOR_NOT_AVAILABLE, and the
 host builds a new one by replay.
 
-Bounds: `WAITING_MAX` calls wait at a time. Everything here runs on the loop, and nothing waits.
+Bounds: `WAITING_MAX` calls wait at a time; a batch has `BATCH_BYTES`, or what one decision needs.
+Everything here runs on the loop, and nothing waits.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.machine import Decision, Machine, Record
@@ -27,6 +29,8 @@ from penstock.wire import records as wire
 log = logging.getLogger("penstock.coordinator")
 
 WAITING_MAX = 50_000
+BATCH_BYTES = 256 * 1024
+"""With so much to append, the end of the turn is not waited for."""
 TIMER_MS_MIN = 1
 
 S = TypeVar("S", bound=Machine)
@@ -35,7 +39,11 @@ Answer: TypeAlias = Callable[[Any], None]
 Effect: TypeAlias = Callable[[], None]
 """To be run once the records that led to it are committed."""
 
-_Row: TypeAlias = tuple[int, tuple[tuple[Token, Any], ...], Effect | None]
+# A named tuple's own constructor is a Python function, and there is a record for every position.
+_new_record: Final = tuple.__new__
+
+_Row: TypeAlias = tuple[tuple[tuple[Token, Any], ...], Effect | None]
+"""What one decision leads to, once it is committed."""
 
 
 class Seat(Generic[S]):
@@ -50,6 +58,7 @@ class Seat(Generic[S]):
         effects: Callable[["Seat[S]"], Effect | None],
     ) -> None:
         self.partition = partition
+        self.leader_epoch = partition.leader_epoch
         self.shard: S | None = None
         self.refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         """What callers are told while there is no machine."""
@@ -60,6 +69,12 @@ class Seat(Generic[S]):
         self._incarnation = 0
         self._token = 0
         self._waiting: dict[Token, Answer] = {}
+        # What was decided and applied in this turn, but is not appended yet.
+        self._records: list[Record] = []
+        self._bytes = 0
+        self._rows: list[_Row] = []
+        self._is_due = False
+        # The end of what was appended.
         self._written = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -73,16 +88,18 @@ class Seat(Generic[S]):
     def call(self, decide: Callable[[S, Token, int], Decision], answer: Answer) -> Token:
         """Asks the machine, and has `answer` called with the reply, perhaps before this returns.
 
-        Raises Refused when the machine refuses, or when there is none.
+        Raises Refused when the machine refuses, or when there is none, or when this node cannot be
+        sure any longer that it is the one to ask.
         """
         shard = self.require()
+        if not self.partition.is_valid():
+            raise Refused(ErrorCode.NOT_COORDINATOR)
         if len(self._waiting) >= WAITING_MAX:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too many calls wait already")
-        self._token += 1
-        token = self._token
+        token = self._token = self._token + 1
         self._waiting[token] = answer
         try:
-            self._run(lambda now_ms: decide(shard, token, now_ms))
+            self._run(shard, decide, token)
         except Refused:
             del self._waiting[token]
             raise
@@ -90,8 +107,7 @@ class Seat(Generic[S]):
 
     def tell(self, decide: Callable[[S, int], Decision]) -> None:
         """As `call`, where nobody waits for a reply."""
-        shard = self.require()
-        self._run(lambda now_ms: decide(shard, now_ms))
+        self._run(self.require(), decide)
 
     def dropped(self, token: Token) -> None:
         """The caller is gone."""
@@ -103,10 +119,14 @@ class Seat(Generic[S]):
             raise Refused(self.refusal)
         return self.shard
 
-    def _run(self, step: Callable[[int], Decision]) -> None:
+    def _run(self, shard: S, decide: Callable[..., Decision], *token: Token) -> None:
         is_sound = False
         try:
-            self._carry_out(step(self.time.now_ms()))
+            records, replies = decide(shard, *token, self.time.now_ms())
+            if records:
+                self._keep(shard, records, replies)
+            elif replies:
+                self._promise(replies, None)
             is_sound = True
         except Refused:
             is_sound = True
@@ -116,56 +136,92 @@ class Seat(Generic[S]):
                 self.discard("the machine broke")
         self._arm()
 
-    def _carry_out(self, decision: Decision) -> None:
-        effect = None
-        if decision.records:
-            if not self._append(decision.records):
-                return
-            effect = self._effects(self)
-        if decision.replies or effect is not None:
-            self._when_committed((self._incarnation, decision.replies, effect))
+    # -- records ----------------------------------------------------------------------------
 
-    def _append(self, records: tuple[Record, ...]) -> bool:
+    def _keep(
+        self, shard: S, records: tuple[Record, ...], replies: tuple[tuple[Token, Any], ...]
+    ) -> None:
+        """Applies what was decided, and has it appended with the rest of this turn."""
+        size = 0
+        for key, value in records:
+            shard.apply(key, value)
+            size += len(key) + (len(value) if value is not None else 0)
+        self._records += records
+        self._bytes += size
+        effect = self._effects(self)
+        if replies or effect is not None:
+            self._promise(replies, effect)
+        if self._bytes >= BATCH_BYTES:
+            self._append()
+        elif not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._is_due = False
+        self._append()
+
+    def _append(self) -> None:
+        records = self._records
+        if not records:
+            return  # There was too much to wait for the end of the turn, or the machine is gone.
+        rows, self._rows = self._rows, []
+        self._records, self._bytes = [], 0
+        if self.partition.leader_epoch != self.leader_epoch:
+            # What was decided for one epoch is not written in the next.
+            self.discard("another leader epoch has begun", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
         now_ms = self.time.now_ms()
         batch = wire.encode(
-            [wire.Record(0, now_ms, key, value) for key, value in records], codec=self._codec
+            [_new_record(wire.Record, (0, now_ms, key, value, ())) for key, value in records],
+            codec=self._codec,
         )
         view = memoryview(batch)
         try:
             appended = self.partition.append(view, wire.read_header(view), now_ms)
         except (OSError, Refused) as error:
-            self.discard(f"the append failed: {error}")
-            return False
+            code = error.code if isinstance(error, Refused) else ErrorCode.KAFKA_STORAGE_ERROR
+            self.discard(f"the append failed: {error}", code)
+            return
         self._written = appended.last_offset + 1
-        shard = self.require()
-        for key, value in records:
-            shard.apply(key, value)
-        return True
+        if rows:
+            self._when_committed(rows)
 
     # -- replies ----------------------------------------------------------------------------
 
-    def _when_committed(self, row: _Row) -> None:
-        if self.partition.when_committed(self._written, self, row):
-            self._hand_out(row)
+    def _promise(self, replies: tuple[tuple[Token, Any], ...], effect: Effect | None) -> None:
+        """To be kept once everything decided so far is committed."""
+        if self._records:
+            self._rows.append((replies, effect))
+        else:
+            self._when_committed([(replies, effect)])
+
+    def _when_committed(self, rows: list[_Row]) -> None:
+        if self.partition.when_committed(self._written, self, (self._incarnation, rows)):
+            self._hand_out(rows)
 
     def committed(self, row: object, code: ErrorCode) -> None:
         """The partition says that what `row` waits for is committed, or never will be."""
         assert isinstance(row, tuple)
-        if row[0] != self._incarnation:
+        incarnation, rows = row
+        if incarnation != self._incarnation:
             return
         if code is not ErrorCode.NONE:
-            self.discard(f"what was appended cannot be committed: {code.name}")
+            self.discard(f"what was appended cannot be committed: {code.name}", code)
             return
-        self._hand_out(row)
+        self._hand_out(rows)
 
-    def _hand_out(self, row: _Row) -> None:
-        _, replies, effect = row
-        for token, reply in replies:
-            answer = self._waiting.pop(token, None)
-            if answer is not None:
-                answer(reply)
-        if effect is not None:
-            effect()
+    def _hand_out(self, rows: list[_Row]) -> None:
+        incarnation = self._incarnation
+        for replies, effect in rows:
+            for token, reply in replies:
+                answer = self._waiting.pop(token, None)
+                if answer is not None:
+                    answer(reply)
+            if effect is not None:
+                effect()
+            if incarnation != self._incarnation:
+                return  # The machine broke meanwhile, and everybody was told.
 
     # -- time -------------------------------------------------------------------------------
 
@@ -189,7 +245,7 @@ class Seat(Generic[S]):
         if due_ms is None or due_ms > self.time.now_ms():
             self._arm()
             return
-        self._run(shard.tick)
+        self._run(shard, _tick)
 
     # -- coming and going -------------------------------------------------------------------
 
@@ -200,15 +256,18 @@ class Seat(Generic[S]):
         self._written = self.partition.log.end_offset
         effect = self._effects(self)
         if effect is not None:
-            self._when_committed((self._incarnation, (), effect))
+            self._promise((), effect)
         self._arm()
 
-    def discard(self, why: str) -> None:
+    def discard(self, why: str, code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR) -> None:
         """Throws the machine away; the host is told, to build a new one."""
         if self.shard is None:
             return
-        log.error("%s-%d is loaded again: %s", self.partition.topic, self.partition.index, why)
-        self._vacate(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        level, told = logging.ERROR, ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            level, told = logging.INFO, ErrorCode.NOT_COORDINATOR  # Callers look elsewhere.
+        log.log(level, "%s-%d is given up: %s", self.partition.topic, self.partition.index, why)
+        self._vacate(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, told)
         self._broken(self)
 
     def offline(self) -> None:
@@ -224,9 +283,14 @@ class Seat(Generic[S]):
         self.shard = None
         self.refusal = refusal
         self._incarnation += 1
+        self._records, self._bytes, self._rows = [], 0, []
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         waiting, self._waiting = self._waiting, {}
         for answer in waiting.values():
             answer(Refused(code))
+
+
+def _tick(shard: Machine, now_ms: int) -> Decision:
+    return shard.tick(now_ms)

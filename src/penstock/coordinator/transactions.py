@@ -1,5 +1,8 @@
 """Transactions on this node: the shards of `__transaction_state`, and what they need done.
 
+A producer's coordinator may be on another node than the partition it writes to: `enter` asks
+wherever that is.
+
 Gives the machines their settings and producer ids, and has markers written once the record that
 decided on them is committed; after a restart, all that are still owed. What a transaction does
 with a request is in `penstock.txns`.
@@ -19,6 +22,7 @@ from penstock.coordinator.guards import Guards
 from penstock.coordinator.host import Host, Surroundings
 from penstock.coordinator.internal_topics import TRANSACTIONS, InternalTopics
 from penstock.coordinator.markers import MarkerWriter
+from penstock.coordinator.remote_txns import RemoteTxns
 from penstock.coordinator.seat import Effect, Seat
 from penstock.txns.config import Caller, TxnConfig
 from penstock.txns.records import Partition, Producer
@@ -50,6 +54,7 @@ class TxnCoordinator:
         producer_ids: ProducerIds,
         groups: GroupCoordinator,
     ) -> None:
+        self._around = around
         self._configs = configs
         self._topics = topics
         self._producer_ids = producer_ids
@@ -57,6 +62,7 @@ class TxnCoordinator:
         self._out_of_ids = asyncio.Event()
         self.guards = Guards()
         self.markers = MarkerWriter(around, groups, self.guards)
+        self._remote = RemoteTxns(around)
         self.host: Host[TxnShard] = Host(
             TRANSACTIONS.name,
             around,
@@ -108,8 +114,14 @@ class TxnCoordinator:
         """Makes sure that what is about to be written belongs to the producer's transaction.
 
         `adds`: the partitions are entered (KIP-890), else only looked for. Answers what must not
-        be written.
+        be written. The coordinator may be on another node.
         """
+        try:
+            node_id = self._coordinator_of(transactional_id)
+        except Refused as refusal:
+            return dict.fromkeys(places, refusal)
+        if node_id != self._around.peers.node_id:
+            return await self._remote.enter(node_id, transactional_id, producer, places, adds)
 
         def add(shard: TxnShard, token: Token, now_ms: int) -> Decision:
             return shard.add_partitions_from_produce(
@@ -134,10 +146,44 @@ class TxnCoordinator:
             return dict.fromkeys(places, refusal)
         return found
 
+    def vouches(
+        self, transactional_id: str, producer: Producer, places: Sequence[Partition]
+    ) -> bool:
+        """Whether the shard is here and says at once that all of these are in the transaction.
+
+        If not, `enter` must be asked, which takes time: the shard may be elsewhere, or have
+        something to commit before it may tell.
+        """
+        said: list[object] = []
+
+        def verify(shard: TxnShard, token: Token, now_ms: int) -> Decision:
+            for topic, index in places:
+                shard.verify(transactional_id, *producer, topic, index)
+            return Decision(replies=((token, True),))
+
+        try:
+            seat = self.host.seat_of(transactional_id)
+            token = seat.call(verify, said.append)
+        except Refused:
+            return False
+        if not said:
+            seat.dropped(token)
+        return said == [True]
+
+    def _coordinator_of(self, transactional_id: str) -> int:
+        """The node that leads the transactional id's shard."""
+        image = self._around.follower.image
+        record = image.partition(self.host.topic, self.host.index_of(transactional_id))
+        if record is None or record.leader not in image.brokers:
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return record.leader
+
     async def run(self) -> None:
-        """Loads shards and keeps producer ids in stock, until cancelled."""
+        """Loads shards, talks to other nodes and keeps producer ids in stock, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.host.run())
+            tasks.create_task(self.markers.run())
+            tasks.create_task(self._remote.run())
             tasks.create_task(self._keep_stock())
 
     # -- what the machines need -------------------------------------------------------------

@@ -2,8 +2,12 @@
 
 import asyncio
 
+import pytest
+
+from penstock.base.errors import ErrorCode, Refused
 from penstock.cluster import keys, topics
 from penstock.cluster.topics import NewTopic
+from penstock.coordinator.internal_topics import OFFSETS, InternalTopics
 from tests.unit.api.harness import Node, on_node
 
 CONFIGS = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.partitions": "2"}
@@ -59,5 +63,24 @@ def test_a_topic_that_another_node_created_is_found() -> None:
         assert "__consumer_offsets" not in ctx.image.topics, "known to the store only"
         await ctx.groups.ensure()
         assert len(node.ctx.image.topics["__consumer_offsets"].partitions) == 2
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_in_a_cluster_topics_wait_for_as_many_brokers_as_they_have_replicas() -> None:
+    async def test(node: Node) -> None:
+        ctx = node.ctx
+        internal = InternalTopics(
+            ctx.store, ctx.follower, ctx.partitions, ctx.configs, ctx.random, is_alone=False
+        )
+        for number in (2, 3):
+            with pytest.raises(Refused, match="when there are 3 brokers") as refused:
+                await internal.ensure(OFFSETS)
+            assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert OFFSETS.name not in ctx.image.topics
+            await node.put(keys.broker_key(number), keys.BrokerRecord(number, "other", 9092))
+        await internal.ensure(OFFSETS)
+        (first, *_) = ctx.image.topics[OFFSETS.name].partitions
+        assert len(first.replicas) == 3
 
     on_node(test, configs=CONFIGS)

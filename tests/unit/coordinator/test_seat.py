@@ -7,11 +7,14 @@ import pytest
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.coordinator import seat as seats
+from penstock.coordinator.seat import Effect, Seat
 from penstock.sim.disk import Fault
+from penstock.wire.records import batches
 from tests.unit.api.harness import Node, on_node
 from tests.unit.coordinator.tally import Replies, Tally, codes, count, host_on, look
 
 A_WHILE_S = 0.1
+A_MOMENT_S = 0.001
 FEW = {"offsets.topic.num.partitions": "2"}
 
 
@@ -68,6 +71,99 @@ def test_what_was_decided_is_applied_before_the_next_call() -> None:
     on_node(test, configs=FEW)
 
 
+def batches_of(seat: Seat[Tally]) -> list[int]:
+    """The number of records in each batch of the seat's partition."""
+    log = seat.partition.log
+    span = log.locate(0, 1_000_000, log.end_offset)
+    return [header.count for _, header in batches(memoryview(span.read()))] if span else []
+
+
+def test_what_is_decided_in_one_turn_is_appended_as_one_batch() -> None:
+    async def test(node: Node) -> None:
+        seat = (await host_on(node)).seat(0)
+        replies: Replies = []
+        for name in (b"a", b"b", b"a"):
+            count(seat, name, replies)
+        await asyncio.sleep(A_WHILE_S)
+        count(seat, b"b", replies)
+        await asyncio.sleep(A_WHILE_S)
+        assert batches_of(seat) == [3, 1]
+        assert replies == [1, 1, 2, 2]
+
+    on_node(test, configs=FEW)
+
+
+def test_a_turn_that_decides_much_is_appended_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seats, "BATCH_BYTES", 4)
+
+    async def test(node: Node) -> None:
+        seat = (await host_on(node)).seat(0)
+        replies: Replies = []
+        for _ in range(5):
+            count(seat, b"a", replies)
+        await asyncio.sleep(A_WHILE_S)
+        assert batches_of(seat) == [2, 2, 1]
+        assert replies == [1, 2, 3, 4, 5]
+
+    on_node(test, configs=FEW)
+
+
+def test_what_a_retired_seat_had_not_appended_is_never_written() -> None:
+    async def test(node: Node) -> None:
+        seat = (await host_on(node)).seat(0)
+        replies: Replies = []
+        count(seat, b"a", replies)
+        seat.retire()
+        await asyncio.sleep(A_WHILE_S)
+        assert seat.partition.log.end_offset == 0
+        assert codes(replies) == [ErrorCode.NOT_COORDINATOR]
+
+    on_node(test, configs=FEW)
+
+
+def test_what_was_decided_in_one_leader_epoch_is_not_written_in_the_next() -> None:
+    async def test(node: Node) -> None:
+        seat = (await host_on(node)).seat(0)
+        replies: Replies = []
+        count(seat, b"a", replies)
+        seat.leader_epoch -= 1
+        await asyncio.sleep(A_WHILE_S)
+        assert codes(replies) == [ErrorCode.NOT_COORDINATOR]
+        assert seat.partition.log.end_offset == 0
+
+    on_node(test, configs=FEW)
+
+
+def test_a_machine_that_breaks_takes_the_rest_of_its_turn_with_it() -> None:
+    async def test(node: Node) -> None:
+        seat = (await host_on(node)).seat(0)
+        replies: Replies = []
+        count(seat, b"a", replies)
+        with pytest.raises(AssertionError):
+            seat.call(lambda shard, token, now_ms: shard.wreck(token), replies.append)
+        assert codes(replies) == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+        await asyncio.sleep(A_WHILE_S)
+        assert seat.partition.log.end_offset == 0
+
+    on_node(test, configs=FEW)
+
+
+def test_an_effect_that_breaks_the_machine_leaves_the_rest_of_the_batch_alone() -> None:
+    async def test(node: Node) -> None:
+        def effects(seat: Seat[Tally]) -> Effect | None:
+            return (lambda: seat.discard("it went wrong")) if seat.require().counts else None
+
+        seat = (await host_on(node, effects=effects)).seat(0)
+        replies: Replies = []
+        count(seat, b"a", replies)
+        count(seat, b"a", replies)
+        await asyncio.sleep(A_WHILE_S)
+        assert replies[0] == 1
+        assert codes(replies) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+
+    on_node(test, configs=FEW)
+
+
 def test_a_refusal_is_raised_and_nobody_waits() -> None:
     async def test(node: Node) -> None:
         seat = (await host_on(node)).seat(0)
@@ -92,6 +188,7 @@ def test_a_failed_append_throws_the_machine_away_and_builds_another() -> None:
         seat.call(lambda shard, token, now_ms: shard.park(token, now_ms + 60_000), parked.append)
         node.disk.inject(Fault("append", errno.ENOSPC, path="__consumer_offsets"))
         count(seat, b"a", replies)
+        await asyncio.sleep(A_MOMENT_S)
         assert codes(replies) == codes(parked) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
         with pytest.raises(Refused) as refused:
             count(seat, b"a", replies)

@@ -1,0 +1,102 @@
+"""How a share group treats a topic's records, read from the configs of both.
+
+The group says how long a lease is, how often a record is tried and where it goes after that; the
+topic in which order its records are delivered. Values that are not set are the broker's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.cluster.config_types import Value, parse, reset_duration_ms
+from penstock.cluster.configs import BrokerConfigs, describe_group, topic_value
+from penstock.cluster.image import Image, Topic
+from penstock.queues.policy import Order, QueuePolicy
+
+DEAD_LETTER_SUFFIX = ".dlq"
+READ_COMMITTED = "read_committed"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """Everything that configs say about one queue."""
+
+    policy: QueuePolicy
+    committed_only: bool
+    reset: str
+    """Where a group begins that has no state: earliest, latest or by_duration:..."""
+    dead_letter_topic: str
+    dedup_window_ms: int
+
+    @property
+    def reset_back_ms(self) -> int | None:
+        """How far back it begins, where that is said by a duration."""
+        return reset_duration_ms(self.reset)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseSettings:
+    """What a group's members are told about leases, whatever the topic."""
+
+    lock_ms: int
+    can_renew: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    group: Mapping[str, str]
+    topic: Mapping[str, str]
+    broker: BrokerConfigs
+
+    def of_group(self, name: str) -> Value:
+        described = describe_group(name, self.group, self.broker)
+        return parse(described.config, described.text)
+
+    def of_topic(self, name: str) -> Value:
+        return topic_value(name, self.topic, self.broker)
+
+    def integer(self, name: str) -> int:
+        value = self.of_group(name)
+        assert isinstance(value, int), name
+        return value
+
+    def text(self, name: str) -> str:
+        value = self.of_group(name)
+        assert isinstance(value, str), name
+        return value
+
+
+def settings_of(image: Image, broker: BrokerConfigs, group: str, topic: Topic) -> QueueSettings:
+    read = _Reader(image.group_configs.get(group, {}), topic.configs, broker)
+    is_dead_letter_topic = topic.name.endswith(DEAD_LETTER_SUFFIX)
+    window_ms = read.of_topic("queue.dedup.window.ms")
+    assert isinstance(window_ms, int)
+    letters_to = read.text("errors.deadletterqueue.topic.name")
+    if letters_to in ("", topic.name):
+        letters_to = topic.name + DEAD_LETTER_SUFFIX
+    policy = QueuePolicy(
+        order=Order(read.of_topic("queue.order")),
+        lock_ms=read.integer("share.record.lock.duration.ms"),
+        deliveries_max=read.integer("share.delivery.count.limit"),
+        backoff_base_ms=read.integer("share.retry.backoff.ms"),
+        backoff_cap_ms=read.integer("share.retry.backoff.max.ms"),
+        locks_max=read.integer("share.partition.max.record.locks"),
+        # What comes back from the dead letters has nowhere else to go.
+        dead_letters=bool(read.of_group("errors.deadletterqueue.enable"))
+        and not is_dead_letter_topic,
+        bury_expired=bool(read.of_topic("queue.expired.dead.letter")),
+    )
+    return QueueSettings(
+        policy=policy,
+        committed_only=read.text("share.isolation.level") == READ_COMMITTED,
+        reset=read.text("share.auto.offset.reset"),
+        dead_letter_topic=letters_to,
+        dedup_window_ms=window_ms,
+    )
+
+
+def lease_settings_of(image: Image, broker: BrokerConfigs, group: str) -> LeaseSettings:
+    read = _Reader(image.group_configs.get(group, {}), {}, broker)
+    return LeaseSettings(
+        lock_ms=read.integer("share.record.lock.duration.ms"),
+        can_renew=bool(read.of_group("share.renew.acknowledge.enable")),
+    )

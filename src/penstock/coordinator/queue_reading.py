@@ -1,0 +1,169 @@
+"""Gets the records behind leases out of the log: as whole batches to send, or one by one.
+
+A batch is sent whole, even if only one of its records is leased; the reader takes what it was given
+and skips the rest. Batches that hold nothing leased are left out.
+
+Bounds: `bytes_max`, though never less than one batch. What did not fit is answered too, so that it
+can be given back.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from penstock.base.ports import Workers
+from penstock.cluster.partition import Partition
+from penstock.queues.state import Lease
+from penstock.wire.records import ALL, BatchHeader, Record, batches, decode, is_control
+
+CHUNK_BYTES_MIN = 16 * 1024
+CHUNK_BYTES_MAX = 4 << 20
+RECORD_BYTES = 256
+"""What a record may take, for a first guess at how much to read."""
+
+
+@dataclass(slots=True)
+class Leased:
+    """The batches of leases, and how far they reach."""
+
+    parts: list[memoryview] = field(default_factory=list)
+    size: int = 0
+    leases: list[Lease] = field(default_factory=list)
+    """Those that are in `parts`, by offset."""
+    left: list[Lease] = field(default_factory=list)
+    """Those that did not fit, or are no longer there."""
+
+
+async def read_leased(
+    partition: Partition, workers: Workers, leases: Iterable[Lease], bytes_max: int
+) -> Leased:
+    """Raises Corrupt, Refused or OSError where the log cannot be read."""
+    wanted = _Wanted(sorted(leases, key=lambda lease: lease.first))
+    found = Leased()
+    files, limit = partition.log, partition.high_watermark
+    while wanted.is_open and (not found.parts or found.size < bytes_max):
+        offset = max(wanted.first, files.start_offset)
+        room = max(bytes_max - found.size, 1)
+        guess = min(max(wanted.count * RECORD_BYTES, CHUNK_BYTES_MIN), CHUNK_BYTES_MAX, room)
+        span = files.locate(offset, guess, limit)
+        if span is None:
+            break
+        data = span.read_cached()
+        if data is None:
+            data = await workers.run(span.read)
+        if not _gather(memoryview(data), wanted, found, bytes_max):
+            break
+    found.leases, found.left = wanted.divided()
+    return found
+
+
+def _gather(view: memoryview, wanted: "_Wanted", found: Leased, bytes_max: int) -> bool:
+    """Adds the batches in `view` that are wanted; False if there is no point in reading on."""
+    has_moved = False
+    for position, header in batches(view):
+        wanted.reach(header.base_offset)
+        if not wanted.is_open:
+            return False
+        if wanted.first > header.last_offset:
+            if has_moved and wanted.first - header.last_offset > header.last_offset_delta + 1:
+                return True  # Far ahead: not through everything in between.
+            has_moved = True
+            continue
+        size = header.size_bytes
+        if found.parts and found.size + size > bytes_max:
+            return False
+        if not is_control(header.attributes):
+            found.parts.append(view[position : position + size])
+            found.size += size
+        wanted.cover(header)
+        has_moved = True
+    return has_moved
+
+
+class _Wanted:
+    """Leases by offset, and how far they are covered."""
+
+    def __init__(self, leases: list[Lease]) -> None:
+        self._leases = leases
+        self._at = 0
+        self._from = leases[0].first if leases else 0
+        self._covered: list[Lease] = []
+        self._missing: list[Lease] = []
+
+    @property
+    def is_open(self) -> bool:
+        return self._at < len(self._leases)
+
+    @property
+    def first(self) -> int:
+        """The next offset that is wanted."""
+        return self._from
+
+    @property
+    def count(self) -> int:
+        """How many records are wanted in a row from there on."""
+        return self._leases[self._at].last - self._from + 1
+
+    def reach(self, offset: int) -> None:
+        """Nothing below `offset` is there any more."""
+        self._advance(offset - 1, self._missing)
+
+    def cover(self, header: BatchHeader) -> None:
+        self._advance(header.last_offset, self._covered)
+
+    def _advance(self, last: int, into: list[Lease]) -> None:
+        while self.is_open and self._from <= last:
+            lease = self._leases[self._at]
+            until = min(lease.last, last)
+            into.append(_part(lease, self._from, until))
+            if until < lease.last:
+                self._from = until + 1
+                return
+            self._at += 1
+            if self.is_open:
+                self._from = self._leases[self._at].first
+
+    def divided(self) -> tuple[list[Lease], list[Lease]]:
+        """What is covered, and what is not."""
+        left = self._missing
+        if self.is_open:
+            left.append(_part(self._leases[self._at], self._from, self._leases[self._at].last))
+            left += self._leases[self._at + 1 :]
+        return _merged(self._covered), left
+
+
+def _part(lease: Lease, first: int, last: int) -> Lease:
+    if first == lease.first and last == lease.last:
+        return lease
+    return Lease(first, last, lease.member, lease.deadline_ms, lease.delivery_count)
+
+
+def _merged(leases: list[Lease]) -> list[Lease]:
+    """Neighbours that were cut by the ends of batches are one again."""
+    merged: list[Lease] = []
+    for lease in leases:
+        last = merged[-1] if merged else None
+        if (
+            last is not None
+            and last.last + 1 == lease.first
+            and last.delivery_count == lease.delivery_count
+        ):
+            merged[-1] = Lease(
+                last.first, lease.last, last.member, last.deadline_ms, last.delivery_count
+            )
+        else:
+            merged.append(lease)
+    return merged
+
+
+def records_of(leased: Leased) -> Iterator[tuple[Record, int]]:
+    """The leased records themselves, each with its delivery count, by offset."""
+    leases = iter(leased.leases)
+    lease = next(leases, None)
+    for part in leased.parts:
+        for record in decode(part, columns=ALL):
+            while lease is not None and lease.last < record.offset:
+                lease = next(leases, None)
+            if lease is None:
+                return
+            if record.offset >= lease.first:
+                yield record, lease.delivery_count

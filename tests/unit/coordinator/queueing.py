@@ -1,0 +1,115 @@
+"""Queues on one node: their partition filled, somebody who takes, and what is kept of them."""
+
+import asyncio
+from collections.abc import Callable
+
+from penstock.base.errors import Refused
+from penstock.base.ports import Delete, Put
+from penstock.cluster import keys
+from penstock.coordinator.queue import Queue
+from penstock.coordinator.queue_reading import read_leased, records_of
+from penstock.queues.delivery import Delivery, Outcome
+from penstock.queues.keeping import QueueKey
+from penstock.queues.state import Lease
+from penstock.wire.records import Record, encode, read_header
+from tests.unit.api.harness import Node, on_node
+
+CONFIGS = {
+    "offsets.topic.num.partitions": "2",
+    "share.coordinator.state.topic.num.partitions": "2",
+}
+EAGER = {"share.auto.offset.reset": "earliest", "share.retry.backoff.ms": "0"}
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class Taking:
+    """Takes up to so many records, once, and remembers what came of it."""
+
+    def __init__(self, member: str = "a", count: int = 10, lock_ms: int | None = None) -> None:
+        self.member = member
+        self.lock_ms = lock_ms
+        self.count = count
+        self.given: list[Lease] = []
+        self.is_kept = False
+        self.refused: Refused | None = None
+
+    def room(self, queue: Queue) -> int:
+        return self.count
+
+    def taken(self, queue: Queue, leases: tuple[Lease, ...]) -> None:
+        self.given += leases
+
+    def kept(self, queue: Queue, leases: tuple[Lease, ...], refused: Refused | None) -> None:
+        self.is_kept = refused is None
+        self.refused = refused
+
+    def turned_away(self, queue: Queue, why: Refused) -> None:
+        self.refused = why
+
+    @property
+    def offsets(self) -> list[int]:
+        return [o for lease in self.given for o in range(lease.first, lease.last + 1)]
+
+
+async def configure(node: Node, group: str, **configs: str) -> None:
+    values = EAGER | {name.replace("_", "."): value for name, value in configs.items()}
+    await node.put(keys.group_configs_key(group), keys.ConfigsRecord(values=values))
+
+
+async def unconfigure(node: Node, group: str) -> None:
+    revision = await node.store.commit([], [Delete(keys.group_configs_key(group))])
+    assert revision is not None
+    await node.ctx.reached(revision)
+
+
+async def key_of(node: Node, group: str = "g", topic: str = "t", index: int = 0) -> QueueKey:
+    return QueueKey(group, node.ctx.image.topics[topic].id, index)
+
+
+async def opened(node: Node, count: int = 0, *, group: str = "g", **configs: str) -> Queue:
+    """The queue of a topic with so many records, each a batch of its own."""
+    if "t" not in node.ctx.image.topics:
+        await node.create("t", 1)
+        if count:
+            await node.produce("t", count)
+    await configure(node, group, **configs)
+    return await node.ctx.queues.open(await key_of(node, group))
+
+
+async def append(node: Node, *rows: Headers, topic: str = "t", key: bytes | None = None) -> None:
+    """One batch with a record for each row of headers; returns when it is committed."""
+    partition = node.ctx.partitions.get(topic, 0)
+    assert partition is not None
+    now_ms = node.ctx.clock.now_ms()
+    base = partition.log.end_offset
+    records = [Record(0, now_ms, key, b"v%d" % (base + n), row) for n, row in enumerate(rows)]
+    batch = memoryview(encode(records))
+    partition.append(batch, read_header(batch), now_ms)
+    while partition.high_watermark < partition.log.end_offset:
+        await asyncio.sleep(0.001)
+
+
+async def change(queue: Queue, decide: Callable[[Delivery, int], Outcome]) -> Refused | None:
+    """Has something changed, and returns when it is kept."""
+    done: asyncio.Future[Refused | None] = asyncio.get_running_loop().create_future()
+    queue.change(decide, done.set_result)
+    return await done
+
+
+async def take(queue: Queue, member: str = "a", count: int = 10) -> Taking:
+    """What is given to somebody who comes now, once it is kept."""
+    taking = Taking(member, count)
+    queue.take(taking)
+    for _ in range(1_000):
+        if taking.is_kept or taking.refused is not None:
+            break
+        await asyncio.sleep(0.001)
+    return taking
+
+
+async def values(node: Node, queue: Queue, taking: Taking) -> list[bytes | None]:
+    leased = await read_leased(queue.partition, node.workers, taking.given, 1 << 20)
+    return [record.value for record, _ in records_of(leased)]
+
+
+__all__ = ["CONFIGS", "Node", "Put", "Taking", "on_node"]
