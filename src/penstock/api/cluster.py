@@ -3,7 +3,7 @@ UnregisterBroker (64), 0; DescribeQuorum (55), 0-2; UpdateFeatures (57), 0-2.
 
 DescribeCluster: v1 endpoint type; v2 fenced brokers (a fenced broker has no lease, so there are
 none to list). DescribeLogDirs: v3 an error of its own, v4 bytes of the volume (the total is not
-known here: -1), v5 cordoned directories (none). A node has one log directory, so
+known here: -1), v5 whether it is cordoned. A node has one log directory, so
 AlterReplicaLogDirs can only keep a replica where it is. There is no KRaft quorum to describe:
 metadata lives in the store. Features follow the version of the software and cannot be set.
 """
@@ -11,7 +11,10 @@ metadata lives in the store. Features follow the version of the software and can
 from penstock.api.context import Call, Context
 from penstock.api.route import Operation
 from penstock.api.rows import cluster_operations, may_cluster
-from penstock.base.errors import ErrorCode
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.ports import UnknownResult
+from penstock.cluster import removals
+from penstock.cluster.image import Image
 from penstock.cluster.partition import Partition
 from penstock.wire.messages.cluster import (
     DescribeClusterBroker,
@@ -94,7 +97,10 @@ async def describe_log_dirs(
             error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=()
         )
     result = DescribeLogDirsResult(
-        error_code=ErrorCode.NONE, log_dir=ctx.data_dir, topics=_sizes(ctx, request)
+        error_code=ErrorCode.NONE,
+        log_dir=ctx.data_dir,
+        topics=_sizes(ctx, request),
+        is_cordoned=any(ctx.configs.items("cordoned.log.dirs")),
     )
     try:
         result.usable_bytes = await ctx.workers.run(ctx.disk.free_bytes, ctx.data_dir)
@@ -110,7 +116,7 @@ def _sizes(ctx: Context, request: DescribeLogDirsRequest) -> list[DescribeLogDir
         row = DescribeLogDirsPartition(
             partition_index=partition.index,
             partition_size=partition.log.size_bytes,
-            offset_lag=0,  # The log of a leader is never behind itself.
+            offset_lag=max(0, partition.high_watermark - partition.log.end_offset),
             is_future_key=False,
         )
         by_topic.setdefault(partition.topic, []).append(row)
@@ -119,11 +125,11 @@ def _sizes(ctx: Context, request: DescribeLogDirsRequest) -> list[DescribeLogDir
 
 def _asked(ctx: Context, request: DescribeLogDirsRequest) -> list[Partition]:
     if request.topics is None:
-        return list(ctx.partitions.led())
+        return list(ctx.partitions.replicas())
     wanted = dict.fromkeys(
         (topic.topic, index) for topic in request.topics for index in topic.partitions
     )
-    found = [ctx.partitions.get(name, index) for name, index in wanted]
+    found = [ctx.partitions.replica(name, index) for name, index in wanted]
     return [partition for partition in found if partition is not None]
 
 
@@ -139,7 +145,7 @@ def alter_replica_log_dirs(
                     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
                 elif directory.path != ctx.data_dir:
                     code = ErrorCode.LOG_DIR_NOT_FOUND
-                elif ctx.partitions.get(topic.name, index) is None:
+                elif ctx.partitions.replica(topic.name, index) is None:
                     code = ErrorCode.REPLICA_NOT_AVAILABLE
                 else:
                     code = ErrorCode.NONE
@@ -156,19 +162,39 @@ def alter_replica_log_dirs(
 # -- brokers, quorum, features ----------------------------------------------------------------
 
 
-def unregister_broker(
+async def unregister_broker(
     ctx: Context, call: Call, request: UnregisterBrokerRequest
 ) -> UnregisterBrokerResponse:
+    """Nobody waits for that node any longer: it will not come back."""
     node_id = request.broker_id
+    code, message = ErrorCode.NONE, None
+    deleted = ctx.image.deleted
+    is_awaited = any(
+        node_id in record.replicas and node_id not in record.confirmed
+        for record in deleted.values()
+    )
     if not may_cluster(ctx, call, Operation.ALTER):
-        code, message = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     elif node_id in ctx.image.brokers:
         # Registrations are leases: they end by themselves when the node stops.
         code, message = ErrorCode.INVALID_REQUEST, f"broker {node_id} is up: stop it instead"
-    else:
+    elif not is_awaited and not _has_replicas(ctx.image, node_id):
         code = ErrorCode.BROKER_ID_NOT_REGISTERED
         message = f"Broker ID {node_id} is not currently registered."
+    else:
+        try:
+            for topic_id in deleted:
+                await removals.confirm(ctx.store, topic_id, node_id)
+        except (UnknownResult, TimeoutError, ConnectionError, Refused):
+            code = ErrorCode.REQUEST_TIMED_OUT
+            message = "the metadata store did not confirm the change"
     return UnregisterBrokerResponse(error_code=code, error_message=message)
+
+
+def _has_replicas(image: Image, node_id: int) -> bool:
+    return any(
+        node_id in record.replicas for topic in image.topics.values() for record in topic.partitions
+    )
 
 
 def describe_quorum(

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.api.context import Call, Context
-from penstock.api.coordination import Answer, Given, caller_of, gathered, may_group, park
+from penstock.api.coordination import ask_group, caller_of, gathered, may_group
 from penstock.api.route import Operation
 from penstock.api.rows import may
 from penstock.base.errors import ErrorCode, Refused
@@ -53,34 +53,19 @@ NO_OFFSET = -1
 
 
 def offset_commit(ctx: Context, call: Call, request: OffsetCommitRequest) -> Any:
-    def refuse(refused: Refused) -> Any:
-        return refusal("OffsetCommit", request, refused, call.version)
-
     if not may_group(ctx, call, Operation.READ, request.group_id):
-        return refuse(Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        refused = Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return refusal("OffsetCommit", request, refused, call.version)
     refused_rows: list[OffsetCommitResponseTopic] = []
     kept = [t for topic in request.topics if (t := _committable(ctx, call, topic, refused_rows))]
-    if refused_rows and not kept:
+    if not refused_rows:
+        return ask_group(ctx, call, "OffsetCommit", request)
+    if not kept:
         return OffsetCommitResponse(topics=refused_rows)
     request.topics = kept
-
-    def refuse_rest(refused: Refused) -> Any:
-        return joined(refuse(refused), refused_rows)
-
-    def give(answer: Answer) -> Given:
-        if not refused_rows:
-            return ctx.groups.handle(
-                request.group_id, "OffsetCommit", request, caller_of(ctx, call), answer
-            )
-
-        def answer_joined(reply: Any) -> None:
-            answer(reply if isinstance(reply, Refused) else joined(reply, refused_rows))
-
-        return ctx.groups.handle(
-            request.group_id, "OffsetCommit", request, caller_of(ctx, call), answer_joined
-        )
-
-    return park(call, give, refuse_rest)
+    return ask_group(
+        ctx, call, "OffsetCommit", request, lambda response: joined(response, refused_rows)
+    )
 
 
 def _committable(
@@ -279,27 +264,19 @@ class _GroupFetch:
 
 
 def offset_delete(ctx: Context, call: Call, request: OffsetDeleteRequest) -> Any:
-    def refuse(refused: Refused) -> Any:
-        return refusal("OffsetDelete", request, refused, call.version)
-
     if not may_group(ctx, call, Operation.DELETE, request.group_id):
-        return refuse(Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        refused = Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return refusal("OffsetDelete", request, refused, call.version)
     refused_rows: list[OffsetDeleteResponseTopic] = []
     kept = [t for topic in request.topics if (t := _deletable(ctx, call, topic, refused_rows))]
     if refused_rows and not kept:
         return OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=refused_rows)
     request.topics = kept
 
-    def give(answer: Answer) -> Given:
-        def answer_joined(reply: Any) -> None:
-            is_whole = isinstance(reply, Refused) or reply.error_code
-            answer(reply if is_whole else joined(reply, refused_rows))
+    def whole(response: Any) -> Any:
+        return response if response.error_code else joined(response, refused_rows)
 
-        return ctx.groups.handle(
-            request.group_id, "OffsetDelete", request, caller_of(ctx, call), answer_joined
-        )
-
-    return park(call, give, refuse)
+    return ask_group(ctx, call, "OffsetDelete", request, whole)
 
 
 def _deletable(

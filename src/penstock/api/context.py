@@ -6,15 +6,22 @@ from typing import Any, Protocol
 
 from penstock.api.fetch_sessions import FetchSessions
 from penstock.api.metrics import Metrics, RouteMetrics
+from penstock.api.replica_sessions import ReplicaSessions
 from penstock.api.route import Needs, Operation, ResourceType, Route
+from penstock.api.share_sessions import ShareSessions
 from penstock.base.ids import NodeId
 from penstock.base.ports import Buffer, Disk, Random, Store, WallClock, Workers
 from penstock.cluster.configs import BrokerConfigs
 from penstock.cluster.follower import Follower
 from penstock.cluster.image import Image
+from penstock.cluster.losses import Losses
+from penstock.cluster.membership import Membership
 from penstock.cluster.partitions import Partitions
 from penstock.cluster.producer_ids import ProducerIds
+from penstock.cluster.throttle import Throttle
 from penstock.coordinator.groups import GroupCoordinator
+from penstock.coordinator.queue_admin import QueueAdmin
+from penstock.coordinator.queues import QueueCoordinator
 from penstock.coordinator.transactions import TxnCoordinator
 
 NEVER = float("inf")
@@ -45,6 +52,8 @@ class Context:
     configs: BrokerConfigs
     partitions: Partitions
     follower: Follower
+    losses: Losses
+    membership: Membership
     store: Store
     disk: Disk
     clock: WallClock
@@ -53,13 +62,21 @@ class Context:
     producer_ids: ProducerIds
     groups: GroupCoordinator
     txns: TxnCoordinator
+    queues: QueueCoordinator
+    queue_admin: QueueAdmin
     metrics: Metrics
     data_dir: str
     authorizer: Authorizer = field(default_factory=AllowAll)
     fetch_sessions: FetchSessions = field(default_factory=FetchSessions)
+    replica_sessions: ReplicaSessions = field(default_factory=ReplicaSessions)
+    share_sessions: ShareSessions = field(default_factory=ShareSessions)
+    leader_throttle: Throttle | None = None
+    """Holds back what followers that are not in sync copy from here."""
 
     fetch_bytes_max: int = 0
     """`fetch.max.bytes`, read once for each change of config instead of once for each fetch."""
+    has_replica_selector: bool = False
+    """Whether consumers are sent to replicas near them; see `read_replicas`."""
 
     @property
     def image(self) -> Image:
@@ -85,6 +102,10 @@ class Caller(Protocol):
     def settle(self, call: "Call") -> None: ...
 
     def close(self) -> None: ...
+
+    def when_closed(self, act: Callable[[], None]) -> None:
+        """`act` is called once when the connection is lost."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

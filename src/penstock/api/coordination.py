@@ -10,9 +10,8 @@ from typing import Any, TypeAlias
 from penstock.api.context import Call, Context
 from penstock.api.route import Operation, ResourceType
 from penstock.base.errors import Refused
-from penstock.base.machine import Token
-from penstock.coordinator.host import Seat
 from penstock.groups.config import Caller
+from penstock.groups.refusals import refusal
 
 GROUP_OPERATIONS = (
     Operation.READ,
@@ -23,26 +22,14 @@ GROUP_OPERATIONS = (
 )
 ID_BYTES = 16
 
-Answer: TypeAlias = Callable[[Any], None]
-"""Takes a call's reply, or the Refused that it gets instead."""
-Given: TypeAlias = tuple[Seat[Any], Token]
-"""Where a call went, and the token it has there."""
-Refuse: TypeAlias = Callable[[Refused], Any]
-"""Makes the response that says no to all of a request.
-
-These have names because functions inside handlers use them: what is written out in an annotation
-there is built again for every request.
-"""
+Shape: TypeAlias = Callable[[Any], Any]
+"""Completes a response, whether it came from the shard or says no to all of a request."""
 
 
 def caller_of(ctx: Context, call: Call, *, fresh_id: bool = False) -> Caller:
     """Who asks, in the machines' words; with an id for a new member where one may be needed."""
-    return Caller(
-        client_id=call.client_id or "",
-        client_host=f"/{call.caller.peer}",
-        api_version=call.version,
-        fresh_id=new_id(ctx) if fresh_id else "",
-    )
+    fresh = new_id(ctx) if fresh_id else ""
+    return Caller(call.client_id or "", f"/{call.caller.peer}", call.version, fresh)
 
 
 def new_id(ctx: Context) -> str:
@@ -51,17 +38,33 @@ def new_id(ctx: Context) -> str:
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
-def park(call: Call, give: Callable[[Answer], Given], refuse: Refuse) -> Any:
-    """Gives the call to a seat; the response if that refuses at once, None if it comes later."""
+def ask_group(
+    ctx: Context,
+    call: Call,
+    name: str,
+    request: Any,
+    shape: Shape | None = None,
+    *,
+    fresh_id: bool = False,
+) -> Any:
+    """Gives a request to its group's shard; the response if that refuses, None if it comes later.
+
+    It may also have been given by then: most heartbeats are answered at once.
+    """
 
     def answer(reply: Any) -> None:
-        if not call.is_done:
-            call.reply(refuse(reply) if isinstance(reply, Refused) else reply)
+        if call.is_done:
+            return
+        if isinstance(reply, Refused):
+            reply = refusal(name, request, reply, call.version)
+        call.reply(reply if shape is None else shape(reply))
 
+    caller = caller_of(ctx, call, fresh_id=fresh_id)
     try:
-        seat, token = give(answer)
+        seat, token = ctx.groups.handle(request.group_id, name, request, caller, answer)
     except Refused as refused:
-        return refuse(refused)
+        response = refusal(name, request, refused, call.version)
+        return response if shape is None else shape(response)
     if not call.is_done:
         call.when_abandoned(lambda: seat.dropped(token))
     return None

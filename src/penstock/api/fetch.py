@@ -5,9 +5,13 @@ Answers with whole stored batches, straight from the log, committed ones only. W
 The first partition that has data gives at least one batch, however large; beyond that
 `max_bytes`, `partition_max_bytes` and the broker's own `fetch.max.bytes` hold.
 
-v7 sessions (KIP-227, `fetch_sessions.py`); v12 flexible, detects diverging epochs; v13 topic ids;
-v15 moves the replica id into a tagged field; v17 and v18 add what only replicas send.
-A request that claims to be a replica is refused: this node has no followers.
+v7 sessions (KIP-227, `fetch_sessions.py`); v11 racks; v12 flexible, detects diverging epochs; v13
+topic ids; v15 moves the replica id into a tagged field; v16 says where a new leader is; v17 and v18
+add what only replicas send: those are answered by `replica_fetch`.
+
+A consumer that names its rack is sent to an in-sync follower there, if `replica.selector.class`
+says so (KIP-392, `read_replicas`); a follower serves what it knows to be committed. So that nobody
+stays with a replica that has lost its leader without noticing, it asks for a rack or an epoch.
 """
 
 import asyncio
@@ -22,6 +26,8 @@ from penstock.api.fetch_sessions import (
     FetchSession,
     Followed,
 )
+from penstock.api.read_replicas import nearest
+from penstock.api.replica_fetch import replica_fetch
 from penstock.api.rows import led_partition
 from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ids import TopicId
@@ -30,11 +36,16 @@ from penstock.log.span import Span
 from penstock.wire.messages.fetch import FetchRequest, FetchResponse
 
 TOPIC_IDS_SINCE = 13
+FOLLOWERS_SINCE = 11
 WAIT_MS_MAX = 300_000
 
 
 def fetch(ctx: Context, call: Call, request: FetchRequest) -> Any:
     """Answers now if it can; else parks the call until there is enough or time is up."""
+    state = request.replica_state
+    replica = state.replica_id if state is not None else request.replica_id
+    if replica >= 0:
+        return replica_fetch(ctx, call, request, replica)
     by_id = call.version >= TOPIC_IDS_SINCE
     wanted = _wanted(request, by_id)
     now = call.started
@@ -58,10 +69,7 @@ def fetch(ctx: Context, call: Call, request: FetchRequest) -> Any:
                 session = sessions.open(wanted, by_id, now)
     except Refused as refused:
         return FetchResponse(error_code=refused.code, responses=[])
-    state = request.replica_state
-    replica = state.replica_id if state is not None else request.replica_id
-    attempt = Attempt(ctx, call, request, session, incremental, wanted, refuse_all=replica >= 0)
-    return attempt.start()
+    return Attempt(ctx, call, request, session, incremental, wanted).start()
 
 
 def _wanted(request: FetchRequest, by_id: bool) -> list[Followed]:
@@ -86,7 +94,6 @@ class Attempt:
         "_call",
         "_ctx",
         "_is_woken",
-        "_refuse_all",
         "_reply",
         "_request",
         "_session",
@@ -103,15 +110,13 @@ class Attempt:
         session: FetchSession | None,
         incremental: bool,
         wanted: list[Followed],
-        refuse_all: bool,
     ) -> None:
         self._ctx = ctx
         self._call = call
         self._request = request
         self._session = session
-        self._reply = Reply(ctx, request, session, incremental)
+        self._reply = Reply(ctx, request, session, incremental, ctx.metrics.bytes_out)
         self._wanted = wanted
-        self._refuse_all = refuse_all
         self._timer: asyncio.TimerHandle | None = None  # Armed for as long as it is parked.
         self._is_woken = False
         self._watched: list[Partition] = []
@@ -149,7 +154,7 @@ class Attempt:
                 self._reply.fail(found, error)
                 enough = True
                 continue
-            if found.diverging is not None:
+            if found.diverging is not None or found.preferred >= 0:
                 enough = True
             if span is not None:
                 found.span = span
@@ -172,18 +177,17 @@ class Attempt:
             found.name = followed.topic
         call = self._call
         needs = call.needs
-        if self._refuse_all or not ctx.authorizer.allows(
-            call.principal, needs.operation, needs.resource, found.name
-        ):
+        if not ctx.authorizer.allows(call.principal, needs.operation, needs.resource, found.name):
             raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        partition = led_partition(ctx, found.name, followed.index)
-        found.partition = partition
+        partition = found.partition = self._readable(found.name, followed)
         partition.check_epoch(followed.leader_epoch)
         log = partition.log
         if log.offline is not None:
             log.require_online()
         if followed.last_fetched_epoch >= 0:
-            epoch, end = log.epoch_end(followed.last_fetched_epoch)
+            epoch, end = partition.epoch_end(followed.last_fetched_epoch)
+            if epoch < 0 and partition.leading is None:
+                raise Refused(ErrorCode.OFFSET_NOT_AVAILABLE)  # It may not have been copied yet.
             if epoch < 0:
                 raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE, "an epoch that is not known here")
             if epoch < followed.last_fetched_epoch or end < followed.offset:
@@ -197,7 +201,13 @@ class Attempt:
         )
         offset = followed.offset
         if offset > log.end_offset or offset < log.start_offset:
+            if offset >= log.start_offset and partition.leading is None:
+                raise Refused(ErrorCode.OFFSET_NOT_AVAILABLE)  # It may not have been copied yet.
             raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if ctx.has_replica_selector and self._request.rack_id:
+            found.preferred = nearest(ctx, partition, offset, self._request.rack_id)
+            if found.preferred >= 0:
+                return None
         if offset >= limit or (has_data and room <= 0):
             return None
         allowed = min(followed.bytes_max, room)
@@ -205,6 +215,18 @@ class Attempt:
         if span is not None and has_data and span.size > allowed:
             return None  # only the first one may exceed its limit to carry a whole batch
         return span
+
+    def _readable(self, name: str, followed: Followed) -> Partition:
+        """The partition, if this node leads it, or follows and the consumer knows what it does."""
+        if self._call.version >= FOLLOWERS_SINCE and (
+            followed.leader_epoch >= 0 or self._request.rack_id
+        ):
+            replica = self._ctx.partitions.replica(name, followed.index)
+            if replica is not None:
+                if replica.is_cutting:
+                    raise Refused(ErrorCode.REPLICA_NOT_AVAILABLE)
+                return replica
+        return led_partition(self._ctx, name, followed.index)
 
     # -- waiting ----------------------------------------------------------------------------
 

@@ -6,12 +6,14 @@ first. Whatever cannot be read takes its own partition offline and is an error i
 """
 
 from collections.abc import Awaitable
+from typing import Protocol
 
 from penstock.api.context import Context
-from penstock.api.fetch_sessions import FetchSession, Followed, TopicKey
-from penstock.api.rows import storage_failure
+from penstock.api.fetch_sessions import Followed, TopicKey
+from penstock.api.rows import leader_elsewhere, storage_failure
 from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ids import NO_TOPIC_ID
+from penstock.base.metrics import Counter
 from penstock.base.ports import Buffer, Slice
 from penstock.cluster.partition import Partition
 from penstock.log.span import Span
@@ -19,20 +21,41 @@ from penstock.wire.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
     FetchEpochEndOffset,
+    FetchLeaderIdAndEpoch,
+    FetchNodeEndpoint,
     FetchPartitionData,
     FetchRequest,
     FetchResponse,
 )
 
 READ_COMMITTED = 1
+LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+"""With these, the answer says who leads (KIP-951)."""
 SLICE_BYTES_MIN = 32 * 1024
 """From here on it is cheaper to have the kernel send a stretch of the file than to read it."""
+
+
+class Session(Protocol):
+    """What an answer needs of the session it belongs to."""
+
+    id: int
+
+    def served(self, followed: Followed) -> None: ...
 
 
 class Found:
     """What one partition has for this fetch."""
 
-    __slots__ = ("code", "diverging", "followed", "name", "partition", "span", "stable")
+    __slots__ = (
+        "code",
+        "diverging",
+        "followed",
+        "name",
+        "partition",
+        "preferred",
+        "span",
+        "stable",
+    )
 
     def __init__(self, followed: Followed) -> None:
         self.followed = followed
@@ -41,25 +64,30 @@ class Found:
         self.span: Span | None = None
         self.code = ErrorCode.NONE
         self.diverging: tuple[int, int] | None = None
+        self.preferred = -1
+        """Another node that the consumer should rather read from."""
         self.stable = -1
 
 
 class Reply:
     """The response to one fetch request, in the making."""
 
-    __slots__ = ("_ctx", "_incremental", "_request", "_session")
+    __slots__ = ("_ctx", "_endpoints", "_incremental", "_request", "_sent", "_session")
 
     def __init__(
         self,
         ctx: Context,
         request: FetchRequest,
-        session: FetchSession | None,
+        session: Session | None,
         incremental: bool,
+        sent: Counter,
     ) -> None:
         self._ctx = ctx
+        self._sent = sent
         self._request = request
         self._session = session
         self._incremental = incremental
+        self._endpoints: dict[int, FetchNodeEndpoint] | None = None
 
     def answer(self, founds: list[Found]) -> FetchResponse | Awaitable[FetchResponse]:
         """Reads what was found; straight from the page cache, or off the loop where it is cold."""
@@ -87,6 +115,7 @@ class Reply:
         try:
             data = await self._ctx.workers.run(span.read)
         except Refused:
+            found.span = None
             return b""  # Too many are waiting for the disk: nothing this time.
         except (Corrupt, OSError) as error:
             self.fail(found, error)
@@ -96,6 +125,8 @@ class Reply:
         checked = span.segment.unverified_start
         if span.position < checked < span.end:
             span.end = checked  # Not the half batch that could not be checked.
+            if span.size < SLICE_BYTES_MIN:
+                return data[: span.size]
         return span.slice() or data
 
     def fail(self, found: Found, error: Corrupt | OSError) -> None:
@@ -117,6 +148,7 @@ class Reply:
                     content
                     or row.error_code
                     or found.diverging is not None
+                    or found.preferred >= 0
                     or row.high_watermark != followed.high_watermark_sent
                     or row.log_start_offset != followed.start_offset_sent
                 )
@@ -131,8 +163,10 @@ class Reply:
             if rows is None:
                 rows = topics[followed.topic] = []
             rows.append(row)
-        self._ctx.metrics.bytes_out.value += sent
+        self._sent.value += sent
+        endpoints = self._endpoints
         return FetchResponse(
+            node_endpoints=tuple(endpoints.values()) if endpoints else (),
             session_id=session.id if session is not None else 0,
             responses=[
                 FetchableTopicResponse(key, NO_TOPIC_ID, rows)
@@ -147,7 +181,10 @@ class Reply:
         partition = found.partition
         aborted = self._aborted(found) if content else None
         if found.code is not ErrorCode.NONE or partition is None:
-            return FetchPartitionData(followed.index, found.code, -1, -1, -1, None, -1, b"")
+            row = FetchPartitionData(followed.index, found.code, -1, -1, -1, None, -1, b"")
+            if found.code in LEADER_ERRORS:
+                self._show_leader(found, row)
+            return row
         row = FetchPartitionData(
             followed.index,
             0,
@@ -155,7 +192,7 @@ class Reply:
             found.stable,
             partition.log.start_offset,
             aborted,
-            -1,
+            found.preferred,
             content,
         )
         if found.diverging is not None:
@@ -163,6 +200,19 @@ class Reply:
                 epoch=found.diverging[0], end_offset=found.diverging[1]
             )
         return row
+
+    def _show_leader(self, found: Found, row: FetchPartitionData) -> None:
+        """Names the leader of what this node does not lead, so that nobody has to ask."""
+        elsewhere = leader_elsewhere(self._ctx, found.name, found.followed.index)
+        if elsewhere is None:
+            return
+        leader, epoch = elsewhere
+        row.current_leader = FetchLeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=epoch)
+        if self._endpoints is None:
+            self._endpoints = {}
+        self._endpoints[leader.node_id] = FetchNodeEndpoint(
+            node_id=leader.node_id, host=leader.host, port=leader.port, rack=leader.rack
+        )
 
     def _aborted(self, found: Found) -> list[AbortedTransaction] | None:
         """What a read_committed consumer must skip in the segment that it gets a part of."""

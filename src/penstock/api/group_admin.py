@@ -13,6 +13,7 @@ from penstock.api.context import Call, Context
 from penstock.api.coordination import caller_of, gathered, group_operations, may_group
 from penstock.api.route import Operation
 from penstock.api.rows import may, may_cluster
+from penstock.api.share_offsets import forget_group
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.machine import Decision, Token
 from penstock.coordinator.host import ask
@@ -24,6 +25,7 @@ from penstock.wire.messages.consumer_groups import (
     DescribedConsumerGroup,
 )
 from penstock.wire.messages.groups import (
+    DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
     DescribeGroupsRequest,
@@ -41,7 +43,7 @@ async def describe_groups(
 ) -> DescribeGroupsResponse:
     names = list(dict.fromkeys(request.groups[:GROUPS_MAX]))
     asked = [DescribeGroupsRequest(groups=[name]) for name in names]
-    replies = await _each(ctx, call, names, asked, Operation.DESCRIBE)
+    replies = await ask_each(ctx, call, names, asked, Operation.DESCRIBE)
     rows = [reply.groups[0] for reply in replies]
     if request.include_authorized_operations:
         for row in rows:
@@ -58,7 +60,7 @@ async def consumer_group_describe(
         ConsumerGroupDescribeRequest(group_ids=[name], include_authorized_operations=False)
         for name in names
     ]
-    replies = await _each(ctx, call, names, asked, Operation.DESCRIBE)
+    replies = await ask_each(ctx, call, names, asked, Operation.DESCRIBE)
     rows = [_shown(ctx, call, reply.groups[0]) for reply in replies]
     if request.include_authorized_operations:
         for row in rows:
@@ -87,9 +89,26 @@ async def delete_groups(
     ctx: Context, call: Call, request: DeleteGroupsRequest
 ) -> DeleteGroupsResponse:
     names = list(dict.fromkeys(request.groups_names[:GROUPS_MAX]))
+    failed = await _forget_positions(ctx, call, names)
     asked = [DeleteGroupsRequest(groups_names=[name]) for name in names]
-    replies = await _each(ctx, call, names, asked, Operation.DELETE)
-    return DeleteGroupsResponse(results=[reply.results[0] for reply in replies])
+    replies = await ask_each(ctx, call, names, asked, Operation.DELETE)
+    rows = {reply.results[0].group_id: reply.results[0] for reply in replies}
+    return DeleteGroupsResponse(results=[*rows.values(), *failed])
+
+
+async def _forget_positions(
+    ctx: Context, call: Call, names: list[str]
+) -> list[DeletableGroupResult]:
+    """Share groups have positions that go before them; those where they cannot yet, stay."""
+    failed = []
+    for group_id in list(names):
+        try:
+            if may_group(ctx, call, Operation.DELETE, group_id):
+                await forget_group(ctx, call, group_id)
+        except Refused as refused:
+            names.remove(group_id)
+            failed.append(DeletableGroupResult(group_id=group_id, error_code=int(refused.code)))
+    return failed
 
 
 async def list_groups(ctx: Context, call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
@@ -107,7 +126,7 @@ async def list_groups(ctx: Context, call: Call, request: ListGroupsRequest) -> L
     return ListGroupsResponse(error_code=code, groups=rows)
 
 
-async def _each(
+async def ask_each(
     ctx: Context, call: Call, names: list[str], requests: Iterable[Any], operation: Operation
 ) -> list[Any]:
     """The answer of each group's shard to its own request, or the refusal in its shape."""

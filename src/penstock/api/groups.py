@@ -8,14 +8,17 @@ The others go to their group's shard as they are, once the caller's rights are c
 a sync is answered when the group has moved on; until then the connection waits, as in Kafka.
 """
 
+import functools
+from collections.abc import Awaitable, Collection
 from typing import Any
 
 from penstock.api.context import Call, Context
-from penstock.api.coordination import Answer, Given, caller_of, may_group, may_txn, park
+from penstock.api.coordination import ask_group, may_group, may_txn
 from penstock.api.metadata import live_leader
 from penstock.api.route import Operation
-from penstock.api.rows import may
+from penstock.api.rows import may, may_cluster
 from penstock.base.errors import ErrorCode, Refused
+from penstock.cluster.image import Image
 from penstock.coordinator.host import Host
 from penstock.groups.refusals import refusal
 from penstock.wire.messages.consumer_groups import (
@@ -26,7 +29,10 @@ from penstock.wire.messages.groups import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
     JoinGroupResponse,
+    SyncGroupResponse,
 )
 
 GROUP_KEY, TXN_KEY, SHARE_KEY = 0, 1, 2
@@ -39,27 +45,37 @@ NO_NODE = -1
 
 
 def member_request(ctx: Context, call: Call, request: Any) -> Any:
-    """JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
+    """JoinGroup, SyncGroup, LeaveGroup and ConsumerGroupHeartbeat."""
     name = call.route.name
+    if not may_group(ctx, call, Operation.READ, request.group_id):
+        return refusal(name, request, Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED), call.version)
 
-    def refuse(refused: Refused) -> Any:
-        return refusal(name, request, refused, call.version)
+    def counted(response: Any) -> Any:
+        _count(ctx, response)
+        return _while_loading(response)
 
-    group_id: str = request.group_id
-    if not may_group(ctx, call, Operation.READ, group_id):
-        return refuse(Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    # A member that has no id yet may be given one.
+    is_new = not getattr(request, "member_id", "-")
+    return ask_group(ctx, call, name, request, counted, fresh_id=is_new)
 
-    def give(answer: Answer) -> Given:
-        def counted(reply: Any) -> None:
-            _count(ctx, reply)
-            answer(reply)
 
-        # A member that has no id yet may be given one.
-        is_new = not getattr(request, "member_id", "-")
-        caller = caller_of(ctx, call, fresh_id=is_new)
-        return ctx.groups.handle(group_id, name, request, caller, counted)
+def heartbeat(ctx: Context, call: Call, request: HeartbeatRequest) -> Any:
+    """As the others, with nothing to count: there are more of these than of all of them."""
+    if not may_group(ctx, call, Operation.READ, request.group_id):
+        return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    return ask_group(ctx, call, "Heartbeat", request, _while_loading)
 
-    return park(call, give, refuse)
+
+def _while_loading(response: Any) -> Any:
+    """A coordinator that is still loading says what Kafka's says: to a heartbeat that all is
+    well, to a sync that its rebalance begins again. Clients of the classic protocol do not expect
+    to hear of loading here, and some of them end over it."""
+    if response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        if isinstance(response, HeartbeatResponse):
+            response.error_code = ErrorCode.NONE
+        elif isinstance(response, SyncGroupResponse):
+            response.error_code = ErrorCode.REBALANCE_IN_PROGRESS
+    return response
 
 
 def _count(ctx: Context, reply: Any) -> None:
@@ -75,9 +91,11 @@ def consumer_group_heartbeat(
     ctx: Context, call: Call, request: ConsumerGroupHeartbeatRequest
 ) -> Any:
     """As the others, but the topics it names must be the caller's to see."""
-    names = request.subscribed_topic_names or ()
-    if may_group(ctx, call, Operation.READ, request.group_id) and not all(
-        may(ctx, call, Operation.DESCRIBE, name) for name in names
+    names = request.subscribed_topic_names
+    if (
+        names
+        and may_group(ctx, call, Operation.READ, request.group_id)
+        and not all(may(ctx, call, Operation.DESCRIBE, name) for name in names)
     ):
         refused = Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         return refusal(call.route.name, request, refused, call.version)
@@ -87,9 +105,19 @@ def consumer_group_heartbeat(
 # -- FindCoordinator --------------------------------------------------------------------------
 
 
-async def find_coordinator(
+def find_coordinator(
+    ctx: Context, call: Call, request: FindCoordinatorRequest
+) -> Awaitable[FindCoordinatorResponse] | None:
+    if ctx.membership.is_misleading:
+        call.hang_up()  # As Metadata does.
+        return None
+    return _find_all(ctx, call, request)
+
+
+async def _find_all(
     ctx: Context, call: Call, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
+    await ctx.losses.look()
     if call.version >= KEYS_SINCE:
         keys = dict.fromkeys(request.coordinator_keys[:KEYS_MAX])
         rows = [await _find(ctx, call, request.key_type, key) for key in keys]
@@ -116,6 +144,7 @@ async def _find(ctx: Context, call: Call, key_type: int, key: str) -> Coordinato
     try:
         host = await _host(ctx, call, key_type, key)
         index = host.index_of(key)
+        await ctx.losses.outlast(functools.partial(_is_led_by, host.topic, index))
         record = ctx.image.partition(host.topic, index)
         leader = live_leader(ctx.image, record) if record is not None else NO_NODE
         broker = ctx.image.brokers.get(leader)
@@ -127,6 +156,11 @@ async def _find(ctx: Context, call: Call, key_type: int, key: str) -> Coordinato
         return row
     row.node_id, row.host, row.port = leader, broker.host, broker.port
     return row
+
+
+def _is_led_by(topic: str, index: int, image: Image, nodes: Collection[int]) -> bool:
+    record = image.partition(topic, index)
+    return record is not None and record.leader in nodes
 
 
 async def _host(ctx: Context, call: Call, key_type: int, key: str) -> Host[Any]:
@@ -142,7 +176,10 @@ async def _host(ctx: Context, call: Call, key_type: int, key: str) -> Host[Any]:
         await ctx.txns.ensure()
         return ctx.txns.host
     if key_type == SHARE_KEY:
-        raise Refused(
-            ErrorCode.COORDINATOR_NOT_AVAILABLE, "share groups are not available on this broker yet"
-        )
+        if not may_cluster(ctx, call, Operation.CLUSTER_ACTION):
+            raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        if key.count(":") < 2:
+            raise Refused(ErrorCode.INVALID_REQUEST, "not a group, a topic id and a partition")
+        await ctx.queues.keeping.ensure()
+        return ctx.queues.keeping.host
     raise Refused(ErrorCode.INVALID_REQUEST, f"unknown coordinator type {key_type}")

@@ -4,13 +4,16 @@ Metadata: v0 takes an empty list for all topics, v1+ a null one, and an empty li
 v4 lets the client forbid auto-creation, v8 authorized operations (the cluster's until v10), v9
 flexible, v10 topic ids in the reply, v12 asks by topic id. A missing topic is created, as
 `auto.create.topics.enable` says, before the reply leaves, so the first reply is already useful.
-Topics the caller may not describe look as Kafka lets them look.
+Topics the caller may not describe look as Kafka lets them look. A leader that was lost a moment
+ago is not named: the reply waits for its successor (`losses`). A node that was cut off, and may
+know of old leaders only, sends its clients away: the end of the connection makes them ask others.
 
 DescribeTopicPartitions pages by (topic, partition), in the order of names, at most
 `max.request.partition.size.limit` partitions a page (KIP-966).
 """
 
-from collections.abc import Awaitable, Iterable, Sequence
+import functools
+from collections.abc import Awaitable, Collection, Iterable, Sequence
 
 from penstock.api.context import Call, Context
 from penstock.api.route import Operation
@@ -46,6 +49,40 @@ AUTO_CREATE_WAIT_MS = 5_000
 
 
 def metadata(
+    ctx: Context, call: Call, request: MetadataRequest
+) -> Awaitable[MetadataResponse] | None:
+    if ctx.membership.is_misleading:
+        call.hang_up()
+        return None
+    return _answer(ctx, call, request)
+
+
+async def _answer(ctx: Context, call: Call, request: MetadataRequest) -> MetadataResponse:
+    await ctx.losses.look()
+    await ctx.losses.outlast(functools.partial(_names_any, request, call.version))
+    found = _look(ctx, call, request)
+    return found if isinstance(found, MetadataResponse) else await found
+
+
+def _names_any(
+    request: MetadataRequest, version: int, image: Image, nodes: Collection[int]
+) -> bool:
+    """Whether the answer would say that one of these nodes leads."""
+    wanted: Iterable[Topic | None] = image.topics.values()
+    if request.topics or (request.topics is not None and version > 0):
+        wanted = [
+            image.topics.get(topic.name or "") or image.topics_by_id.get(topic.topic_id)
+            for topic in request.topics
+        ]
+    return any(
+        record.leader in nodes
+        for topic in wanted
+        if topic is not None
+        for record in topic.partitions
+    )
+
+
+def _look(
     ctx: Context, call: Call, request: MetadataRequest
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
     wanted = request.topics

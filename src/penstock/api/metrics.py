@@ -5,6 +5,7 @@ events are counted here.
 """
 
 from penstock.base.metrics import Catalogue, Counter, Histogram
+from penstock.cluster.elections import Election
 
 
 class RouteMetrics:
@@ -40,6 +41,11 @@ class Metrics:
         self.bytes_out = add.add(
             "penstock_bytes_out_total", "counter", "Bytes of record batches sent to consumers."
         ).counter()
+        self.bytes_replicated = add.add(
+            "penstock_bytes_replicated_total",
+            "counter",
+            "Bytes of record batches sent to followers.",
+        ).counter()
         self.duplicates = add.add(
             "penstock_duplicate_batches_total",
             "counter",
@@ -68,11 +74,24 @@ class Metrics:
         )
         self.generations = rebalances.counter("classic")
         self.assignments = rebalances.counter("consumer")
+        chosen = add.add(
+            "penstock_elections_total",
+            "counter",
+            "Leaders elected by this node, as controller or when asked: clean ones have everything "
+            "committed; last-known and unclean ones may lack some of it.",
+            ("kind",),
+        )
+        self._elections: dict[Election, Counter] = {
+            kind: chosen.counter(kind.value) for kind in Election if kind is not Election.NONE
+        }
         self.connections_refused = add.add(
             "penstock_connections_refused_total",
             "counter",
             "Connections refused because a connection limit was reached.",
         ).counter()
+
+    def count_election(self, kind: Election) -> None:
+        self._elections[kind].value += 1
 
     def route(self, name: str) -> RouteMetrics:
         return RouteMetrics(self._requests.counter(name), self._seconds.histogram(name))

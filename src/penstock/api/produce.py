@@ -1,10 +1,15 @@
 """Produce (api 0), versions 3-13.
 
-One record batch v2 for each partition, appended at once; the reply is parked until every batch is
-committed (on disk), so a pipelined producer overlaps with the disk. acks=1 and acks=all wait
-alike, until `timeout_ms` says that the client has given up (give or take a sweep of the listener);
-acks=0 gets no reply at all, and hears of an error by the end of its connection, as in Kafka.
-v7 zstd; v9 flexible; v13 names topics by id.
+One record batch v2 for each partition, appended at once; the reply is parked, so a pipelined
+producer overlaps with the disk. acks=1 waits until every batch is on our disk, acks=all until it is
+committed (on the disk of every in-sync replica), until `timeout_ms` says that the client has given
+up (give or take a sweep of the listener); acks=0 gets no reply at all, and hears of an error by the
+end of its connection, as in Kafka. v7 zstd; v9 flexible; v10 says who leads now (KIP-951); v13
+names topics by id.
+
+acks=all needs `min.insync.replicas`: with fewer it is refused before the append
+(NOT_ENOUGH_REPLICAS), and answered NOT_ENOUGH_REPLICAS_AFTER_APPEND when they become fewer while it
+waits. A node that is not sure of its place in the cluster (`membership`) takes no writes.
 
 Batches are checked by their header and CRC and not opened, except for topics whose config asks
 for it (compacted ones need keys; `compression.type` may ask for another codec): those are looked
@@ -12,13 +17,14 @@ into by a worker while the connection waits, and appended afterwards in the same
 batches that begin a transaction on their partition, while its coordinator is asked (`txn_produce`).
 """
 
+import asyncio
 from collections.abc import Awaitable, Collection
 from typing import Any
 
 from penstock.api.context import Call, Context
 from penstock.api.coordination import may_txn
 from penstock.api.route import Operation
-from penstock.api.rows import led_partition
+from penstock.api.rows import leader_elsewhere, led_partition
 from penstock.api.txn_produce import Admission, is_open, outside
 from penstock.base.errors import ErrorCode, Refused
 from penstock.cluster.image import INTERNAL_TOPICS
@@ -27,6 +33,8 @@ from penstock.wire import records
 from penstock.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
+    ProduceLeaderIdAndEpoch,
+    ProduceNodeEndpoint,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
@@ -73,13 +81,17 @@ def produce(ctx: Context, call: Call, request: ProduceRequest) -> Awaitable[Any]
     admission = None
     if request.transactional_id is not None:
         admission = _admission(ctx, call, request, request.transactional_id)
-    if looks or (admission is not None and admission.doubts):
+    if looks or not (admission is None or admission.is_granted()):
         _keep_batches(request)
         if admission is not None:
             # The task may be cancelled before it has begun.
             call.when_abandoned(admission.close)
         return _produce_slowly(ctx, call, request, looks, admission)
-    _append_all(ctx, call, request, {})
+    admitted: Collection[int] = ()
+    if admission is not None:
+        admitted = admission.admitted()
+        admission.close()
+    _append_all(ctx, call, request, {}, call.started, admitted)
     return None
 
 
@@ -88,13 +100,16 @@ def _append_all(
     call: Call,
     request: ProduceRequest,
     prepared: dict[int, memoryview | Refused],
+    now_s: float,
     admitted: Collection[int] = (),
 ) -> None:
     """Appends every partition's batch; replies now or when the last one is committed."""
     rows: list[TopicProduceResponse] = []
     pending = PendingProduce(call, ProduceResponse(rows))
+    has_moved = False
     acks = request.acks
     now_ms = ctx.clock.now_ms()
+    is_fenced = now_s >= ctx.membership.valid_until
     in_txn = request.transactional_id is not None
     for topic in request.topic_data:
         answers: list[PartitionProduceResponse] = []
@@ -106,12 +121,17 @@ def _append_all(
                 if acks not in (-1, 0, 1):
                     raise Refused(ErrorCode.INVALID_REQUIRED_ACKS)
                 partition = _partition(ctx, call, topic, data.index)
+                if is_fenced:
+                    raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                if acks < 0 and partition.leading is not None and partition.leading.is_under_min:
+                    raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS)
                 if in_txn:
                     _check_transaction(ctx, call, request, partition, data, prepared, admitted)
                 end = _append(ctx, call, partition, data, prepared, row, now_ms, in_txn)
             except Refused as refused:
                 row.error_code = refused.code
                 row.error_message = refused.message
+                has_moved |= refused.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
                 continue
             except OSError as error:
                 # The log has undone or fenced off what was half written.
@@ -119,10 +139,13 @@ def _append_all(
                 row.error_message = f"the broker could not write: {error.strerror}"
                 row.base_offset = -1
                 continue
-            if acks and not partition.when_committed(end, pending, row):
+            wait = partition.when_written if acks > 0 else partition.when_committed
+            if acks and not wait(end, pending, row):
                 row.error_code = NOT_YET
                 pending.waiting += 1
     pending.waiting -= 1
+    if has_moved:
+        _show_leaders(ctx, pending.response)
     if acks == 0:
         if any(row.error_code for topic_row in rows for row in topic_row.partition_responses):
             call.hang_up()
@@ -132,6 +155,27 @@ def _append_all(
         call.reply(pending.response)
     else:
         call.when_overdue(request.timeout_ms / 1000, pending.time_out)
+
+
+def _show_leaders(ctx: Context, response: ProduceResponse) -> None:
+    """Names the leaders of what this node does not lead, so that nobody has to ask (KIP-951)."""
+    endpoints: dict[int, ProduceNodeEndpoint] = {}
+    for topic in response.responses:
+        known = ctx.image.topics_by_id.get(topic.topic_id)
+        name = topic.name or (known.name if known is not None else "")
+        for row in topic.partition_responses:
+            if row.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                continue
+            found = leader_elsewhere(ctx, name, row.index)
+            if found is not None:
+                leader, epoch = found
+                row.current_leader = ProduceLeaderIdAndEpoch(
+                    leader_id=leader.node_id, leader_epoch=epoch
+                )
+                endpoints[leader.node_id] = ProduceNodeEndpoint(
+                    node_id=leader.node_id, host=leader.host, port=leader.port, rack=leader.rack
+                )
+    response.node_endpoints = list(endpoints.values())
 
 
 def _partition(ctx: Context, call: Call, topic: TopicProduceData, index: int) -> Partition:
@@ -306,7 +350,8 @@ async def _produce_slowly(
             prepared.update(admission.refused)
         if not call.is_done:
             admitted = admission.admitted() if admission is not None else ()
-            _append_all(ctx, call, request, prepared, admitted)
+            now_s = asyncio.get_running_loop().time()
+            _append_all(ctx, call, request, prepared, now_s, admitted)
     finally:
         if admission is not None:
             admission.close()

@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -58,13 +58,13 @@ class Route:
     stage: Stage = Stage.ORDERED
     advertised: tuple[int, int] | None = None
     """What ApiVersions says, where that differs from what we speak."""
+    name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        declared: str = self.request.WIRE.name
+        object.__setattr__(self, "name", declared.removesuffix("Request"))
 
     @property
     def key(self) -> int:
         key: int = self.request.WIRE.key
         return key
-
-    @property
-    def name(self) -> str:
-        name: str = self.request.WIRE.name
-        return name.removesuffix("Request")

@@ -17,15 +17,19 @@ from penstock.api import (
     metadata,
     offsets,
     producers,
+    share_groups,
+    share_offsets,
     topics,
     txn_offsets,
     txns,
     versions,
 )
 from penstock.api.fetch import fetch
-from penstock.api.not_yet import not_yet
 from penstock.api.produce import produce
+from penstock.api.queue_peers import keep_queue_state, tell_queue
 from penstock.api.route import Needs, Operation, ResourceType, Route, Stage
+from penstock.api.share import share_fetch
+from penstock.api.share_acknowledge import share_acknowledge
 from penstock.wire.messages import REQUESTS, RESPONSES
 
 TOPIC, GROUP, CLUSTER, TXN = (
@@ -54,11 +58,11 @@ ROUTES: tuple[Route, ...] = (
     _row(1, fetch, TOPIC, Operation.READ),
     _row(2, offsets.list_offsets, TOPIC, Operation.DESCRIBE),
     _row(3, metadata.metadata, TOPIC, Operation.DESCRIBE),
-    _row(8, committed.offset_commit, GROUP, Operation.READ),
+    _row(8, committed.offset_commit, GROUP, Operation.READ, Stage.PIPELINED),
     _row(9, committed.offset_fetch, GROUP, Operation.DESCRIBE),
     _row(10, groups.find_coordinator, GROUP, Operation.DESCRIBE),
     _row(11, groups.member_request, GROUP, Operation.READ),
-    _row(12, groups.member_request, GROUP, Operation.READ),
+    _row(12, groups.heartbeat, GROUP, Operation.READ, Stage.PIPELINED),
     _row(13, groups.member_request, GROUP, Operation.READ),
     _row(14, groups.member_request, GROUP, Operation.READ),
     _row(15, group_admin.describe_groups, GROUP, Operation.DESCRIBE),
@@ -92,15 +96,17 @@ ROUTES: tuple[Route, ...] = (
     _row(64, cluster.unregister_broker, CLUSTER, Operation.ALTER),
     _row(65, txns.describe_transactions, TXN, Operation.DESCRIBE),
     _row(66, txns.list_transactions, TXN, Operation.DESCRIBE),
-    _row(68, groups.consumer_group_heartbeat, GROUP, Operation.READ),
+    _row(68, groups.consumer_group_heartbeat, GROUP, Operation.READ, Stage.PIPELINED),
     _row(69, group_admin.consumer_group_describe, GROUP, Operation.DESCRIBE),
     _row(74, configs.list_config_resources, CLUSTER, Operation.DESCRIBE_CONFIGS),
     _row(75, metadata.describe_topic_partitions, TOPIC, Operation.DESCRIBE),
-    _row(76, not_yet, GROUP, Operation.READ),
-    _row(77, not_yet, GROUP, Operation.DESCRIBE),
-    _row(78, not_yet, GROUP, Operation.READ),
-    _row(79, not_yet, GROUP, Operation.READ),
-    _row(90, not_yet, GROUP, Operation.DESCRIBE),
-    _row(91, not_yet, GROUP, Operation.READ),
-    _row(92, not_yet, GROUP, Operation.DELETE),
+    _row(76, share_groups.share_group_heartbeat, GROUP, Operation.READ, Stage.PIPELINED),
+    _row(77, share_groups.share_group_describe, GROUP, Operation.DESCRIBE),
+    _row(78, share_fetch, GROUP, Operation.READ),
+    _row(79, share_acknowledge, GROUP, Operation.READ),
+    _row(90, share_offsets.describe_share_group_offsets, GROUP, Operation.DESCRIBE),
+    _row(91, share_offsets.alter_share_group_offsets, GROUP, Operation.READ),
+    _row(92, share_offsets.delete_share_group_offsets, GROUP, Operation.DELETE),
+    _row(30001, keep_queue_state, CLUSTER, Operation.CLUSTER_ACTION, Stage.PIPELINED),
+    _row(30002, tell_queue, CLUSTER, Operation.CLUSTER_ACTION),
 )

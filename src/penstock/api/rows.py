@@ -11,6 +11,7 @@ from typing import TypeVar
 from penstock.api.context import Call, Context
 from penstock.api.route import Operation, ResourceType
 from penstock.base.errors import Corrupt, ErrorCode, Refused
+from penstock.cluster.keys import BrokerRecord
 from penstock.cluster.partition import Partition
 
 CLUSTER_NAME = "kafka-cluster"
@@ -69,6 +70,15 @@ def led_partition(ctx: Context, topic: str, index: int) -> Partition:
         # Known but not here, or not open yet: the client asks for metadata and tries again.
         raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def leader_elsewhere(ctx: Context, topic: str, index: int) -> tuple[BrokerRecord, int] | None:
+    """Who leads a partition that this node does not, and in which epoch (KIP-951)."""
+    record = ctx.image.partition(topic, index)
+    if record is None or record.leader == ctx.node_id:
+        return None
+    broker = ctx.image.brokers.get(record.leader)
+    return (broker, record.leader_epoch) if broker is not None else None
 
 
 def storage_failure(ctx: Context, partition: Partition, error: Corrupt | OSError) -> ErrorCode:

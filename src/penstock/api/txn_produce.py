@@ -4,7 +4,7 @@ The first batch of a transaction to a partition is taken to the transaction's co
 Produce v12 on it enters the partition, before that it looks whether AddPartitionsToTxn did. Later
 batches find the transaction open in the partition's own log and are not asked about.
 
-The question takes time, in which the transaction may end. A guard on each such write sees that.
+The question may take time, in which the transaction may end. A guard on each such write sees that.
 """
 
 from dataclasses import dataclass, field
@@ -62,17 +62,42 @@ class Admission:
         guard = self.ctx.txns.guards.set(place)
         self.doubts.append(Doubt(data, partition, producer, guard))
 
+    def is_granted(self) -> bool:
+        """Whether all of them may be written without anything to wait for.
+
+        So it is with clients that say beforehand what they will write to (Produce before v12),
+        if their coordinator is on this node. Most batches are large, and need no copy then.
+        """
+        if not self.doubts:
+            return True
+        if self.call.version >= PRODUCE_ADDS_SINCE:
+            return False
+        if not self._is_verifying:
+            return True
+        vouches = self.ctx.txns.vouches
+        return all(
+            vouches(self.transactional_id, producer, _places(doubts))
+            for producer, doubts in self._by_producer().items()
+        )
+
+    @property
+    def _is_verifying(self) -> bool:
+        return self.ctx.configs.flag("transaction.partition.verification.enable")
+
+    def _by_producer(self) -> dict[Producer, list[Doubt]]:
+        found: dict[Producer, list[Doubt]] = {}
+        for doubt in self.doubts:
+            found.setdefault(doubt.producer, []).append(doubt)
+        return found
+
     async def ask(self) -> None:
         """Hears the coordinator about all of them."""
         version = self.call.version
         adds = version >= PRODUCE_ADDS_SINCE
-        if not adds and not self.ctx.configs.flag("transaction.partition.verification.enable"):
+        if not adds and not self._is_verifying:
             return
-        by_producer: dict[Producer, list[Doubt]] = {}
-        for doubt in self.doubts:
-            by_producer.setdefault(doubt.producer, []).append(doubt)
-        for producer, doubts in by_producer.items():
-            places = list(dict.fromkeys((d.partition.topic, d.partition.index) for d in doubts))
+        for producer, doubts in self._by_producer().items():
+            places = _places(doubts)
             found = await self.ctx.txns.enter(self.transactional_id, producer, places, adds)
             for doubt in doubts:
                 refusal = found.get((doubt.partition.topic, doubt.partition.index))
@@ -91,6 +116,10 @@ class Admission:
     def close(self) -> None:
         for doubt in self.doubts:
             self.ctx.txns.guards.lift(doubt.guard)
+
+
+def _places(doubts: list[Doubt]) -> list[tuple[str, int]]:
+    return list(dict.fromkeys((d.partition.topic, d.partition.index) for d in doubts))
 
 
 def outside() -> Refused:

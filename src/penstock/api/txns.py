@@ -47,6 +47,8 @@ from penstock.wire.messages.txns import (
 
 ROWS_MAX = 10_000
 """Transactional ids one request may name."""
+MARKERS_SECONDS_MAX = 5.0
+"""How long markers are waited for: others that the same broker sends wait behind them."""
 
 
 # -- AddPartitionsToTxn -----------------------------------------------------------------------
@@ -99,6 +101,7 @@ async def add_offsets_to_txn(
             raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if not may_group(ctx, call, Operation.READ, request.group_id):
             raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        await ctx.groups.ensure()  # Else nobody could say which of its partitions is entered.
         response = await ctx.txns.handle(
             request.transactional_id, "AddOffsetsToTxn", request, caller_of(ctx, call)
         )
@@ -151,8 +154,11 @@ async def write_txn_markers(
                     pending.append((cell, _write(ctx, marker, topic.name, index)))
             topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=cells))
         results.append(WritableTxnMarkerResult(producer_id=sent.producer_id, topics=topics))
+    if pending:
+        await asyncio.wait([future for _, future in pending], timeout=MARKERS_SECONDS_MAX)
     for cell, future in pending:
-        cell.error_code = await future
+        # Whoever asked tries again: a marker that is written twice changes nothing.
+        cell.error_code = future.result() if future.done() else ErrorCode.REQUEST_TIMED_OUT
     return WriteTxnMarkersResponse(markers=results)
 
 

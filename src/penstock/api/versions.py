@@ -11,6 +11,7 @@ from functools import cache
 
 from penstock.api.context import Call, Context
 from penstock.base.errors import ErrorCode
+from penstock.wire.messages import OWN_KEYS
 from penstock.wire.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -24,8 +25,9 @@ SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 SOFTWARE_SINCE = 3
 LEVEL_ZERO_SINCE = 4
 
-FEATURES = {"group.version": 1, "transaction.version": 2}
-"""The levels this broker runs: consumer groups (KIP-848), transactions v2 (KIP-890)."""
+FEATURES = {"group.version": 1, "share.version": 1, "transaction.version": 2}
+"""The levels this broker runs: consumer groups (KIP-848), share groups (KIP-932), transactions v2
+(KIP-890)."""
 FEATURES_EPOCH = 1
 """Features follow the version of the software, so there is only one set of them."""
 
@@ -53,6 +55,7 @@ def _table(code: ErrorCode, version: int) -> ApiVersionsResponse:
         api_keys=[
             ApiVersion(api_key=route.key, min_version=low, max_version=high)
             for route in ROUTES
+            if route.key < OWN_KEYS
             for low, high in [route.advertised or route.versions]
         ],
         supported_features=[

@@ -20,7 +20,7 @@ deadlines).
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from penstock.api.context import Call, Context
@@ -47,6 +47,7 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_budget",
         "_buffer",
+        "_closers",
         "_ctx",
         "_dispatcher",
         "_draining",
@@ -112,6 +113,7 @@ class Connection(asyncio.BufferedProtocol):
         self._ready_bytes = 0
         self._is_processing = False
         self._is_woken = False
+        self._closers: list[Callable[[], None]] = []
         self.closed = False
         self.transport: asyncio.Transport | None = None
         self.peer = ""
@@ -142,7 +144,14 @@ class Connection(asyncio.BufferedProtocol):
         self._ready.clear()
         self._outbox.clear()
         self._release_buffer()
+        closers, self._closers = self._closers, []
+        for act in closers:
+            act()
         self._listener.lost(self)
+
+    def when_closed(self, act: Callable[[], None]) -> None:
+        """To be called once when the connection is lost, whoever ended it."""
+        self._closers.append(act)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         start, end, view = self._start, self._end, self._view

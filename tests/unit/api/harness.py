@@ -19,12 +19,18 @@ from penstock.cluster import keys, topics
 from penstock.cluster.configs import BrokerConfigs
 from penstock.cluster.follower import Follower
 from penstock.cluster.image import Image
+from penstock.cluster.losses import Losses
+from penstock.cluster.membership import Membership
 from penstock.cluster.partitions import Partitions
+from penstock.cluster.peers import Peers
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.topics import NewTopic
+from penstock.coordinator.burial import Burials
 from penstock.coordinator.groups import GroupCoordinator
 from penstock.coordinator.host import Surroundings
 from penstock.coordinator.internal_topics import InternalTopics
+from penstock.coordinator.queue_admin import QueueAdmin
+from penstock.coordinator.queues import QueueCoordinator
 from penstock.coordinator.time import SteadyTime
 from penstock.coordinator.transactions import TxnCoordinator
 from penstock.log.flusher import Flusher
@@ -36,6 +42,7 @@ from penstock.sim.random import SimRandom
 from penstock.sim.store import SimEtcd, SimStore
 from penstock.sim.workers import SimWorkers
 from penstock.wire.codec import reader, writer
+from penstock.wire.frame import PART_BYTES_JOINED
 from penstock.wire.messages import RESPONSES
 from penstock.wire.records import Record, encode, read_header
 
@@ -67,6 +74,7 @@ class Client:
     def __init__(self) -> None:
         self.reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.is_closed = False
+        self.closers: list[Callable[[], None]] = []
 
     def encode(self, call: Call, response: Any) -> list[Buffer]:
         self.reply.set_result(response)
@@ -78,6 +86,20 @@ class Client:
     def close(self) -> None:
         self.is_closed = True
 
+    def again(self) -> "Client":
+        """The same connection, for its next call."""
+        if self.reply.done():
+            self.reply = asyncio.get_running_loop().create_future()
+        return self
+
+    def lose(self) -> None:
+        """The connection is gone."""
+        for act in self.closers:
+            act()
+
+    def when_closed(self, act: Callable[[], None]) -> None:
+        self.closers.append(act)
+
 
 class Pending:
     """A call that waits for its reply."""
@@ -85,11 +107,12 @@ class Pending:
     def __init__(self, call: Call, client: Client, version: int) -> None:
         self.call = call
         self._client = client
+        self._reply = client.reply
         self._version = version
 
     @property
     def is_answered(self) -> bool:
-        return self._client.reply.done()
+        return self._reply.done()
 
     @property
     def is_hung_up(self) -> bool:
@@ -97,7 +120,7 @@ class Pending:
         return self._client.is_closed
 
     async def reply(self) -> Any:
-        return through_wire(await self._client.reply, self._version)
+        return through_wire(await self._reply, self._version)
 
 
 class Node:
@@ -114,13 +137,14 @@ class Node:
             [],
             [
                 Put(keys.CLUSTER_ID, keys.encode(keys.ClusterRecord("the-cluster"))),
-                Put(keys.broker_key(NODE), keys.encode(broker)),
             ],
         )
         self.disk, self.workers = SimDisk(loop.seed), SimWorkers(loop.seed)
         self.disk.mkdir("data")
         self.disk.sync_dir("")
         self.configs = BrokerConfigs(configs)
+        membership = Membership(NODE, self.store, self.configs, is_leased=False)
+        await membership.register(broker)
         self.failures: list[OSError] = []
         clock = SimClock(loop)
         flusher = Flusher(self.disk, self.workers, self.failures.append)
@@ -133,14 +157,21 @@ class Node:
         follower.on_change(partitions.follow)
         producer_ids = ProducerIds(self.store)
         random = SimRandom(loop.seed)
-        self.around = around = Surroundings(partitions, follower, self.workers, SteadyTime(clock))
+        peers = Peers(NODE, follower)
+        self.around = around = Surroundings(
+            partitions, follower, self.workers, SteadyTime(clock), peers
+        )
         internal = InternalTopics(self.store, follower, partitions, self.configs, random)
         groups = GroupCoordinator(around, self.configs, internal)
         txns = TxnCoordinator(around, self.configs, internal, producer_ids, groups)
+        burials = Burials(around, self.configs, self.store, random, producer_ids)
+        queues = QueueCoordinator(around, self.configs, internal, burials)
         follower.on_change(groups.follow)
+        follower.on_change(queues.follow)
         partitions.on_change(groups.host.follow)
         partitions.on_change(txns.host.follow)
-        work = (follower.run(), partitions.run(), groups.host.run(), txns.run())
+        partitions.on_change(queues.keeping.host.follow)
+        work = (follower.run(), partitions.run(), groups.host.run(), txns.run(), queues.run())
         self._tasks = [asyncio.ensure_future(each) for each in work]
         self.rights = Rights()
         self.ctx = Context(
@@ -148,6 +179,8 @@ class Node:
             configs=self.configs,
             partitions=partitions,
             follower=follower,
+            losses=Losses(follower),
+            membership=membership,
             store=self.store,
             disk=self.disk,
             clock=clock,
@@ -156,6 +189,8 @@ class Node:
             producer_ids=producer_ids,
             groups=groups,
             txns=txns,
+            queues=queues,
+            queue_admin=QueueAdmin(around, queues),
             metrics=Metrics(),
             data_dir="data",
             authorizer=self.rights,
@@ -181,13 +216,25 @@ class Node:
         assert revision is not None
         await self.ctx.reached(revision)
 
-    async def ask(self, handler: Callable[..., Any], version: int, request: Any) -> Any:
+    async def ask(
+        self,
+        handler: Callable[..., Any],
+        version: int,
+        request: Any,
+        client: Client | None = None,
+    ) -> Any:
         """The handler's answer to `request`, both as the wire would carry them."""
-        return await (await self.send(handler, version, request)).reply()
+        return await (await self.send(handler, version, request, client)).reply()
 
-    async def send(self, handler: Callable[..., Any], version: int, request: Any) -> Pending:
+    async def send(
+        self,
+        handler: Callable[..., Any],
+        version: int,
+        request: Any,
+        client: Client | None = None,
+    ) -> Pending:
         """Hands `request` over; the reply may come later."""
-        pending, answer = self.begin(handler, version, through_wire(request, version))
+        pending, answer = self.begin(handler, version, through_wire(request, version), client)
         if inspect.isawaitable(answer):
             answer = await answer
         if answer is not None:
@@ -195,14 +242,23 @@ class Node:
             pending.call.reply(answer)
         return pending
 
-    def begin(self, handler: Callable[..., Any], version: int, request: Any) -> tuple[Pending, Any]:
-        """The call, and what the handler returned: an answer, a coroutine, or None for later."""
+    def begin(
+        self,
+        handler: Callable[..., Any],
+        version: int,
+        request: Any,
+        client: Client | None = None,
+    ) -> tuple[Pending, Any]:
+        """The call, and what the handler returned: an answer, a coroutine, or None for later.
+
+        `client` is the connection that it comes on, where several calls share one.
+        """
         kind = type(request)
         response_kind = RESPONSES[kind.WIRE.key]
         needs = Needs(ResourceType.TOPIC, Operation.DESCRIBE)
         route = Route(kind, response_kind, kind.WIRE.versions, handler, needs)
         loop = asyncio.get_running_loop()
-        client = Client()
+        client = Client() if client is None else client.again()
         prepared = Prepared(
             route,
             version,
@@ -249,6 +305,8 @@ def through_wire(message: T, version: int) -> T:
     kind: Any = type(message)
     parts: list[Any] = []
     writer(kind, version)(message, parts)
+    # The server joins small parts, and can join only what is in memory.
+    assert all(is_buffer(part) or len(part) >= PART_BYTES_JOINED for part in parts)
     view = memoryview(bytearray().join(_whole(part) for part in parts))
     read, position = reader(kind, version)(view, 0, len(view))
     assert position == len(view)

@@ -16,6 +16,9 @@ from penstock.api.cluster import (
 from penstock.api.route import Operation, ResourceType
 from penstock.api.rows import CLUSTER_NAME
 from penstock.base.errors import ErrorCode
+from penstock.base.ids import TopicId
+from penstock.cluster import keys
+from penstock.cluster.keys import DeletedRecord, PartitionRecord
 from penstock.cluster.topics import NewTopic, create_topic, plan_topic
 from penstock.wire.messages.cluster import (
     DescribeClusterRequest,
@@ -187,6 +190,25 @@ def test_a_broker_that_is_up_cannot_be_unregistered() -> None:
         deny_cluster(node, Operation.ALTER)
         answer = await node.ask(unregister_broker, 0, UnregisterBrokerRequest(broker_id=9))
         assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+    on_node(test)
+
+
+def test_nobody_waits_for_a_broker_that_will_not_return() -> None:
+    async def test(node: Node) -> None:
+        gone = TopicId(bytes([9]) * 16)
+        await node.put(keys.deleted_key(gone), DeletedRecord("old", 1, (1, 9), (1,)))
+        answer = await node.ask(unregister_broker, 0, UnregisterBrokerRequest(broker_id=9))
+        assert answer.error_code == ErrorCode.NONE
+        assert await node.store.get(keys.deleted_key(gone)) is None
+        # One that has replicas may be given up as well; they stay until they are reassigned.
+        await make(node, "t", 1)
+        await node.put(
+            keys.partition_key(node.ctx.image.topics["t"].id, 0),
+            PartitionRecord(replicas=(1, 8), leader=1, isr=(1,)),
+        )
+        answer = await node.ask(unregister_broker, 0, UnregisterBrokerRequest(broker_id=8))
+        assert answer.error_code == ErrorCode.NONE
 
     on_node(test)
 

@@ -1,6 +1,7 @@
 """From a frame to a handler and back, for every API in the table."""
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -31,6 +32,9 @@ class Connection:
 
     def close(self) -> None:
         raise AssertionError("nothing here closes the connection")
+
+    def when_closed(self, act: Callable[[], None]) -> None:
+        raise AssertionError("nothing here waits for the end of the connection")
 
 
 def frame(key: int, version: int, body: bytes = b"", correlation_id: int = 7) -> memoryview:

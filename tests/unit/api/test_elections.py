@@ -1,4 +1,4 @@
-"""Elections and reassignments, as one node answers them."""
+"""Elections and reassignments, as any node answers them."""
 
 import pytest
 
@@ -90,6 +90,36 @@ def test_a_partition_whose_leader_is_gone_says_so(kind: int, code: ErrorCode) ->
     on_node(test)
 
 
+def test_the_preferred_replica_is_elected() -> None:
+    async def test(node: Node) -> None:
+        await make(node)
+        await node.put(keys.broker_key(2), BrokerRecord(2, "h", 1))
+        await move(node, PartitionRecord(replicas=(1, 2), leader=2, isr=(1, 2), leader_epoch=3))
+        answer = await node.ask(elect_leaders, 2, election(("t", [0])))
+        assert answer.replica_election_results[0].partition_result[0].error_code == ErrorCode.NONE
+        record = node.ctx.image.topics["t"].partitions[0]
+        assert (record.leader, record.leader_epoch) == (1, 4)
+
+    on_node(test)
+
+
+def test_an_unclean_election_is_held_when_asked_for_and_counted() -> None:
+    async def test(node: Node) -> None:
+        await make(node)
+        await move(node, PartitionRecord(replicas=(9, 1), leader=9, isr=(9,)))
+        asked = ElectLeadersRequest(election_type=UNCLEAN, topic_partitions=None)
+        answer = await node.ask(elect_leaders, 2, asked)
+        [topic] = answer.replica_election_results
+        rows = [(row.partition_id, row.error_code) for row in topic.partition_result]
+        assert rows == [(0, ErrorCode.NONE)]
+        record = node.ctx.image.topics["t"].partitions[0]
+        assert (record.leader, record.isr, record.leader_epoch) == (1, (1,), 1)
+        family = node.ctx.metrics.catalogue.families["penstock_elections_total"]
+        assert family.counter("unclean").value == 1
+
+    on_node(test)
+
+
 @pytest.mark.parametrize("version", range(3))
 def test_elections_need_the_right(version: int) -> None:
     async def test(node: Node) -> None:
@@ -147,13 +177,61 @@ def test_a_replica_can_be_reassigned_to_where_it_is() -> None:
     on_node(test)
 
 
-def test_a_replica_is_not_moved_to_another_broker() -> None:
+def state(node: Node, index: int = 0) -> PartitionRecord:
+    return node.ctx.image.topics["t"].partitions[index]
+
+
+def test_a_move_begins_at_once_and_can_be_cancelled() -> None:
     async def test(node: Node) -> None:
         await make(node)
         await node.put(keys.broker_key(2), BrokerRecord(2, "h", 1))
-        assert await reassign(node, [2]) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        assert await reassign(node, [2]) == ErrorCode.NONE
+        moving = state(node)
+        assert (moving.replicas, moving.adding, moving.removing) == ((2, 1), (2,), (1,))
+        assert (moving.leader, moving.isr, moving.partition_epoch) == (1, (1,), 1)
+        # The same again changes nothing.
+        assert await reassign(node, [2]) == ErrorCode.NONE
+        assert state(node) == moving
+        assert await reassign(node, None) == ErrorCode.NONE
+        assert (state(node).replicas, state(node).adding) == ((1,), ())
+        assert state(node, 1).partition_epoch == 0
+
+    on_node(test)
+
+
+def test_the_replication_factor_changes_only_when_it_may() -> None:
+    async def test(node: Node) -> None:
+        await make(node)
+        await node.put(keys.broker_key(2), BrokerRecord(2, "h", 1))
         code = await reassign(node, [1, 2], keep_factor=True)
         assert code == ErrorCode.INVALID_REPLICATION_FACTOR
+        assert await reassign(node, [1, 2]) == ErrorCode.NONE
+        assert (state(node).replicas, state(node).adding) == ((1, 2), (2,))
+
+    on_node(test)
+
+
+def test_every_partition_of_a_large_request_is_answered() -> None:
+    async def test(node: Node) -> None:
+        ctx = node.ctx
+        plan = plan_topic(NewTopic("t", 300), ctx.image, ctx.configs, ctx.random)
+        await ctx.reached(await create_topic(ctx.store, plan))
+        await node.put(keys.broker_key(2), BrokerRecord(2, "h", 1))
+        request = AlterPartitionReassignmentsRequest(
+            topics=[
+                ReassignableTopic(
+                    name="t",
+                    partitions=[
+                        ReassignablePartition(partition_index=index, replicas=[1, 2])
+                        for index in range(302)
+                    ],
+                )
+            ]
+        )
+        answer = await node.ask(alter_partition_reassignments, 1, request)
+        codes = [row.error_code for row in answer.responses[0].partitions]
+        assert codes == [ErrorCode.NONE] * 300 + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+        assert all(record.adding == (2,) for record in ctx.image.topics["t"].partitions)
 
     on_node(test)
 

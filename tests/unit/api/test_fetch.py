@@ -5,6 +5,7 @@ import pytest
 from penstock.api.fetch import fetch
 from penstock.api.fetch_reply import SLICE_BYTES_MIN
 from penstock.api.route import Operation, ResourceType
+from penstock.api.rows import CLUSTER_NAME
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicId
 from penstock.wire.markers import encode_marker
@@ -178,8 +179,10 @@ def test_a_stranger_who_claims_to_be_a_replica_is_refused(version: int) -> None:
         topics[0].topic_id = node.ctx.image.topics["t"].id
         state = FetchReplicaState(replica_id=2, replica_epoch=1) if version >= 15 else None
         options = {"replica_state": state} if state else {"replica_id": 2}
-        (row,) = rows(await node.ask(fetch, version, request(topics, **options)))
-        assert row.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        node.rights.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+        response = await node.ask(fetch, version, request(topics, **options))
+        assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        assert not rows(response)
 
     on_node(check)
 

@@ -172,6 +172,21 @@ def test_what_is_not_in_memory_is_read_by_a_worker(size: int) -> None:
     on_node(check)
 
 
+def test_a_half_batch_that_cannot_be_checked_leaves_a_small_answer() -> None:
+    """What an earlier process wrote is checked when it is read, and half a batch cannot be."""
+
+    async def check(node: Node) -> None:
+        await node.create("t", 1)
+        await fill(node, [100, 2 * SLICE_BYTES_MIN])
+        segment = partition_of(node).log.segments.active
+        segment.unverified_end = segment.size
+        (row,) = rows(await ask(node, ("t", 0, 0), bytes_max=SLICE_BYTES_MIN))
+        assert offsets(row) == [0]
+        assert len(row.records or b"") == segment.unverified_start < SLICE_BYTES_MIN
+
+    on_node(check)
+
+
 @pytest.mark.parametrize("size", [100, SLICE_BYTES_MIN])
 def test_bytes_that_cannot_be_read_take_the_partition_offline(size: int) -> None:
     async def check(node: Node) -> None:

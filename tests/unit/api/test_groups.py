@@ -25,6 +25,7 @@ from tests.unit.api.harness import Node, Pending, on_node
 CONFIGS = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.num.partitions": "4",
     "group.initial.rebalance.delay.ms": "0",
 }
 SUBSCRIPTION = write_subscription(Subscription(topics=["t"]))
@@ -79,20 +80,24 @@ def test_the_first_question_brings_the_coordinator_into_being(version: int) -> N
 
 def test_every_kind_of_key_has_its_answer() -> None:
     async def test(node: Node) -> None:
-        async def ask(key_type: int) -> int:
-            request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["x"])
+        async def ask(key_type: int, key: str = "x") -> int:
+            request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
             (row,) = (await node.ask(find_coordinator, 6, request)).coordinators
             code: int = row.error_code
             return code
 
         assert await ask(1) == ErrorCode.NONE
         assert "__transaction_state" in node.ctx.image.topics
-        assert await ask(2) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await ask(2) == ErrorCode.INVALID_REQUEST
+        assert await ask(2, "group:AAAAAAAAAAAAAAAAAAAAAA:0") == ErrorCode.NONE
+        assert "__share_group_state" in node.ctx.image.topics
         assert await ask(3) == ErrorCode.INVALID_REQUEST
         node.rights.deny(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "x")
         node.rights.deny(Operation.DESCRIBE, ResourceType.GROUP, "x")
         assert await ask(0) == ErrorCode.GROUP_AUTHORIZATION_FAILED
         assert await ask(1) == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        node.rights.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
+        assert await ask(2) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
     on_node(test, configs=CONFIGS)
 

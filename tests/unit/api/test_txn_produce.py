@@ -52,6 +52,24 @@ def test_only_the_first_write_to_a_partition_is_asked_about() -> None:
     on_node(test, configs=CONFIGS)
 
 
+def test_a_write_that_the_coordinator_can_vouch_for_at_once_is_not_held_up() -> None:
+    async def test(node: Node) -> None:
+        await ready(node, t=2)
+        producer = await Transacting(node, OLD).begin()
+        await producer.add("t", 0)
+        pending, answer = node.begin(produce, OLD["produce"], producer.request("t", 0))
+        assert answer is None, "nothing to wait for but the disk"
+        assert open_at(node, "t", 0) == 0
+        assert len(node.ctx.txns.guards) == 0
+        assert (await pending.reply()).responses[0].partition_responses[0].error_code == 0
+        producer.sequence = 0
+        _, answer = node.begin(produce, OLD["produce"], producer.request("t", 1))
+        assert answer is not None, "nobody vouches for this one, so all are asked properly"
+        answer.close()
+
+    on_node(test, configs=CONFIGS)
+
+
 @VERSIONS
 def test_a_write_that_the_end_of_its_transaction_overtakes_is_refused(
     versions: dict[str, int],

@@ -5,8 +5,11 @@ import pytest
 from penstock.api.routes import ROUTES
 from penstock.api.versions import FEATURES, api_versions, unsupported
 from penstock.base.errors import ErrorCode
+from penstock.wire.messages import OWN_KEYS
 from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tests.unit.api.harness import Node, on_node, through_wire
+
+TOLD = [route for route in ROUTES if route.key < OWN_KEYS]
 
 
 def request(name: str = "client", version: str = "1.0") -> ApiVersionsRequest:
@@ -19,7 +22,7 @@ def test_the_answer_is_the_route_table(version: int) -> None:
         response: ApiVersionsResponse = await node.ask(api_versions, version, request())
         assert response.error_code == 0
         found = {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
-        assert found == {route.key: route.advertised or route.versions for route in ROUTES}
+        assert found == {route.key: route.advertised or route.versions for route in TOLD}
         assert len(found) == len(response.api_keys)
 
     on_node(check)
@@ -70,4 +73,8 @@ def test_names_that_would_spoil_a_metric_are_refused(name: str, version: str, go
 def test_an_unknown_version_is_answered_in_version_0_with_the_table() -> None:
     response = through_wire(unsupported(), 0)
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert {row.api_key for row in response.api_keys} == {route.key for route in ROUTES}
+    assert {row.api_key for row in response.api_keys} == {route.key for route in TOLD}
+
+
+def test_what_nodes_say_among_themselves_is_not_told_to_clients() -> None:
+    assert {route.name for route in ROUTES if route not in TOLD} == {"KeepQueueState", "TellQueue"}

@@ -1,0 +1,51 @@
+"""What other nodes ask about queues: KeepQueueState (api 30001) and TellQueue (30002), version 0.
+
+Penstock's own, between its nodes; ApiVersions does not name them, and a caller must have the right
+to act for the cluster. Answers come in the order of the calls.
+"""
+
+from functools import partial
+
+from penstock.api.context import Call, Context
+from penstock.api.route import Operation
+from penstock.api.rows import may_cluster
+from penstock.base.errors import ErrorCode
+from penstock.wire.messages.queues import (
+    KeepQueueStateRequest,
+    KeepQueueStateResponse,
+    QueueAnswer,
+    QueueStateAnswer,
+    TellQueueRequest,
+    TellQueueResponse,
+)
+
+DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def keep_queue_state(
+    ctx: Context, call: Call, request: KeepQueueStateRequest
+) -> KeepQueueStateResponse | None:
+    """Makes all calls at once, in their order; replies when the last one is kept."""
+    calls = request.calls
+    answers = [QueueStateAnswer(error_code=DENIED) for _ in calls]
+    if not calls or not may_cluster(ctx, call, Operation.CLUSTER_ACTION):
+        return KeepQueueStateResponse(answers=answers)
+    left = len(calls)
+
+    def answered(at: int, answer: QueueStateAnswer) -> None:
+        nonlocal left
+        answers[at] = answer
+        left -= 1
+        if not left and not call.is_done:
+            call.reply(KeepQueueStateResponse(answers=answers))
+
+    for at, one in enumerate(calls):
+        ctx.queues.keeping.answer_here(one, partial(answered, at))
+    return None
+
+
+async def tell_queue(ctx: Context, call: Call, request: TellQueueRequest) -> TellQueueResponse:
+    if not may_cluster(ctx, call, Operation.CLUSTER_ACTION):
+        answers = [QueueAnswer(error_code=DENIED) for _ in request.calls]
+        return TellQueueResponse(answers=answers)
+    return TellQueueResponse(answers=await ctx.queue_admin.answer_all(request.calls))

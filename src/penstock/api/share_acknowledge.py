@@ -1,0 +1,258 @@
+"""ShareAcknowledge (api 79), versions 1-2; and the acknowledgements that come with a ShareFetch.
+
+What became of records that a member holds: accepted (1), released for another try (2), rejected
+(3), or, from v2 on and where the request says so, held for longer (4); 0 is for offsets that have
+no record. The acknowledgements of one partition count together or not at all: with one record that
+the member does not hold any more, all are refused (INVALID_RECORD_STATE). They are answered when
+they are kept.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Protocol
+
+from penstock.api.context import Call, Context
+from penstock.api.coordination import may_group
+from penstock.api.route import Operation
+from penstock.api.rows import leader_elsewhere, may
+from penstock.api.share_sessions import FINAL, INITIAL, Place, ShareSession
+from penstock.base.errors import Corrupt, ErrorCode, Refused
+from penstock.base.ids import TopicId
+from penstock.coordinator.queue import Queue
+from penstock.queues.delivery import Delivery, Outcome
+from penstock.queues.keeping import QueueKey
+from penstock.wire.messages.share import (
+    ShareAcknowledgeLeaderIdAndEpoch,
+    ShareAcknowledgeNodeEndpoint,
+    ShareAcknowledgePartitionData,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareAcknowledgeTopicResponse,
+)
+
+GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
+NO_LEADER = -1
+MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+"""With these, the answer says who leads (KIP-951)."""
+
+
+class Batch(Protocol):
+    """A range of offsets and what became of each, or of all, of them."""
+
+    @property
+    def first_offset(self) -> int: ...
+
+    @property
+    def last_offset(self) -> int: ...
+
+    @property
+    def acknowledge_types(self) -> Sequence[int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    first: int
+    last: int
+    kind: int
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledging:
+    """Who acknowledges, and whether it may hold on to records."""
+
+    ctx: Context
+    call: Call
+    group: str
+    member: str
+    can_renew: bool
+
+    def start(self, place: Place, batches: Sequence[Batch]) -> "asyncio.Future[Refused | None]":
+        """Done when the acknowledgements of one partition are kept, or with why they are not."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Refused | None] = loop.create_future()
+        key = QueueKey(self.group, place[0], place[1])
+        try:
+            check_rights(self.ctx, self.call, place[0])
+            verdicts = list(verdicts_of(batches, self.can_renew))
+            queue = self.ctx.queues.find(key)
+            if queue is None:
+                return loop.create_task(self._open_first(key, verdicts))
+            self._answer(queue, verdicts, future)
+        except Refused as refused:
+            future.set_result(refused)
+        return future
+
+    async def _open_first(self, key: QueueKey, verdicts: list[Verdict]) -> Refused | None:
+        future: asyncio.Future[Refused | None] = asyncio.get_running_loop().create_future()
+        try:
+            self._answer(await self.ctx.queues.open(key), verdicts, future)
+        except Refused as refused:
+            return refused
+        except (Corrupt, OSError) as error:
+            return Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        return await future
+
+    def _answer(
+        self, queue: Queue, verdicts: list[Verdict], future: "asyncio.Future[Refused | None]"
+    ) -> None:
+        def told(refused: Refused | None) -> None:
+            if not future.done():
+                future.set_result(refused)
+
+        queue.change(lambda machine, now_ms: judge(machine, self.member, verdicts, now_ms), told)
+
+
+def judge(machine: Delivery, member: str, verdicts: list[Verdict], now_ms: int) -> Outcome:
+    """Has all verdicts count, or none."""
+    machine.check_held(member, [(one.first, one.last) for one in verdicts], now_ms)
+    outcome = Outcome()
+    for verdict in verdicts:
+        first, last = verdict.first, verdict.last
+        if verdict.kind in (GAP, ACCEPT):
+            part = machine.accept(member, first, last, now_ms)
+        elif verdict.kind == RELEASE:
+            part = machine.release(member, first, last, now_ms)
+        elif verdict.kind == REJECT:
+            part = machine.reject(member, first, last, now_ms)
+        else:
+            part = machine.renew(member, first, last, now_ms)
+        outcome.ops += part.ops
+        outcome.letters += part.letters
+    return outcome
+
+
+def verdicts_of(batches: Iterable[Batch], can_renew: bool) -> Iterator[Verdict]:
+    """Runs of records with the same verdict; refuses what makes no sense."""
+    following = -1
+    for batch in batches:
+        first, last = batch.first_offset, batch.last_offset
+        kinds = batch.acknowledge_types
+        if first <= following or last < first:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"offsets {first} to {last} are out of order")
+        following = last
+        if len(kinds) not in (1, last - first + 1):
+            raise Refused(
+                ErrorCode.INVALID_REQUEST, f"{len(kinds)} types for {last - first + 1} records"
+            )
+        kind_max = RENEW if can_renew else REJECT
+        if any(not GAP <= kind <= kind_max for kind in kinds):
+            raise Refused(ErrorCode.INVALID_REQUEST, f"types {sorted(set(kinds))}")
+        if len(kinds) == 1:
+            yield Verdict(first, last, kinds[0])
+            continue
+        offset = first
+        for kind, run in groupby(kinds):
+            count = len(list(run))
+            yield Verdict(offset, offset + count - 1, kind)
+            offset += count
+
+
+def check_rights(ctx: Context, call: Call, topic_id: TopicId) -> None:
+    topic = ctx.image.topics_by_id.get(topic_id)
+    if topic is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
+    if not may(ctx, call, Operation.READ, topic.name):
+        raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def check_caller(
+    ctx: Context, call: Call, group_id: str | None, member_id: str | None
+) -> tuple[str, str]:
+    """The group and the member that a request speaks for."""
+    if not group_id or not may_group(ctx, call, Operation.READ, group_id):
+        raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if not member_id:
+        raise Refused(ErrorCode.INVALID_REQUEST, "a member id is required")
+    return group_id, member_id
+
+
+def end_session(ctx: Context, session: ShareSession) -> None:
+    """Lets go of everything that a member holds, for its session is over."""
+    for topic_id, index in session.partitions:
+        queue = ctx.queues.find(QueueKey(session.group, topic_id, index))
+        if queue is not None and not queue.is_closed:
+            queue.change(
+                lambda machine, now_ms: machine.release_member(session.member, now_ms),
+                lambda refused: None,
+            )
+
+
+# -- ShareAcknowledge -------------------------------------------------------------------------
+
+
+async def share_acknowledge(
+    ctx: Context, call: Call, request: ShareAcknowledgeRequest
+) -> ShareAcknowledgeResponse:
+    try:
+        group, member = check_caller(ctx, call, request.group_id, request.member_id)
+        session = _session(ctx, call, request, group, member)
+    except Refused as refused:
+        return ShareAcknowledgeResponse(
+            error_code=refused.code,
+            error_message=refused.message,
+            responses=(),
+            node_endpoints=(),
+        )
+    can_renew = request.is_renew_ack and ctx.queues.lease_settings(group).can_renew
+    acknowledging = Acknowledging(ctx, call, group, member, can_renew)
+    started = [
+        ((topic.topic_id, row.partition_index), row.acknowledgement_batches)
+        for topic in request.topics
+        for row in topic.partitions
+    ]
+    futures = [(place, acknowledging.start(place, batches)) for place, batches in started]
+    results = [(place, await future) for place, future in futures]
+    if request.share_session_epoch == FINAL:
+        ctx.share_sessions.close(session)
+        end_session(ctx, session)
+    return _response(ctx, group, results)
+
+
+def _session(
+    ctx: Context, call: Call, request: ShareAcknowledgeRequest, group: str, member: str
+) -> ShareSession:
+    epoch = request.share_session_epoch
+    if epoch == INITIAL:
+        raise Refused(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+    if epoch == FINAL:
+        return ctx.share_sessions.find(group, member, call.caller)
+    return ctx.share_sessions.resume(group, member, call.caller, epoch)
+
+
+def _response(
+    ctx: Context, group: str, results: Sequence[tuple[Place, Refused | None]]
+) -> ShareAcknowledgeResponse:
+    topics: dict[TopicId, list[ShareAcknowledgePartitionData]] = {}
+    endpoints: dict[int, ShareAcknowledgeNodeEndpoint] = {}
+    for (topic_id, index), refused in results:
+        leader = ShareAcknowledgeLeaderIdAndEpoch(leader_id=NO_LEADER, leader_epoch=NO_LEADER)
+        topic = ctx.image.topics_by_id.get(topic_id)
+        if refused is not None and refused.code in MOVED and topic is not None:
+            elsewhere = leader_elsewhere(ctx, topic.name, index)
+            if elsewhere is not None:
+                broker, epoch = elsewhere
+                leader = ShareAcknowledgeLeaderIdAndEpoch(
+                    leader_id=broker.node_id, leader_epoch=epoch
+                )
+                endpoints[broker.node_id] = ShareAcknowledgeNodeEndpoint(
+                    node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
+                )
+        topics.setdefault(topic_id, []).append(
+            ShareAcknowledgePartitionData(
+                partition_index=index,
+                error_code=ErrorCode.NONE if refused is None else refused.code,
+                error_message=None if refused is None else refused.message,
+                current_leader=leader,
+            )
+        )
+    return ShareAcknowledgeResponse(
+        error_code=ErrorCode.NONE,
+        acquisition_lock_timeout_ms=ctx.queues.lease_settings(group).lock_ms,
+        responses=[
+            ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=rows)
+            for topic_id, rows in topics.items()
+        ],
+        node_endpoints=list(endpoints.values()),
+    )

@@ -1,0 +1,123 @@
+"""Share sessions (KIP-932): what a member of a share group reads here, remembered.
+
+A session belongs to one member of one group, and to the connection it was opened on. The first
+fetch (epoch 0) opens it, later ones name what changes and count its epoch up, so that a lost or
+repeated request is noticed; epoch -1 ends it. When it ends, or its connection does, what the member
+holds is let go at once: it will not come back for it.
+
+Bounds: `group.share.max.share.sessions` sessions, `PARTITIONS_MAX` partitions in each.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.ids import TopicId
+
+INITIAL = 0
+FINAL = -1
+EPOCH_MAX = 2**31 - 1
+PARTITIONS_MAX = 20_000
+
+Place: TypeAlias = tuple[TopicId, int]
+Name: TypeAlias = tuple[str, str]
+"""Group and member."""
+
+
+class Peer(Protocol):
+    """The connection that a session belongs to."""
+
+    def when_closed(self, act: Callable[[], None]) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class ShareSession:
+    group: str
+    member: str
+    peer: Peer
+    ended: "Callable[[ShareSession], None]"
+    """Told if the connection is lost before the member says that it goes."""
+    epoch: int = 1
+    """What the next request must name."""
+    partitions: dict[Place, None] = field(default_factory=dict)
+    """In the order in which they get their turn."""
+
+    def update(self, wanted: Iterable[Place], forgotten: Iterable[Place]) -> None:
+        for place in wanted:
+            self.partitions[place] = None
+        for place in forgotten:
+            self.partitions.pop(place, None)
+        if len(self.partitions) > PARTITIONS_MAX:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"more than {PARTITIONS_MAX} partitions")
+
+    def served(self, place: Place) -> None:
+        """It gave something this time: others go first next time."""
+        if place in self.partitions:
+            del self.partitions[place]
+            self.partitions[place] = None
+
+
+class ShareSessions:
+    """All share sessions of a node."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[Name, ShareSession] = {}
+        self._peers: dict[int, list[ShareSession]] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(
+        self,
+        group: str,
+        member: str,
+        peer: Peer,
+        sessions_max: int,
+        ended: Callable[[ShareSession], None],
+    ) -> ShareSession:
+        """A new session; an earlier one of the same member is over."""
+        name = (group, member)
+        if name not in self._sessions and len(self._sessions) >= sessions_max:
+            raise Refused(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
+        session = self._sessions[name] = ShareSession(group, member, peer, ended)
+        self._belong(session)
+        return session
+
+    def find(self, group: str, member: str, peer: Peer) -> ShareSession:
+        session = self._sessions.get((group, member))
+        if session is None or session.peer is not peer:
+            raise Refused(ErrorCode.SHARE_SESSION_NOT_FOUND)
+        return session
+
+    def resume(self, group: str, member: str, peer: Peer, epoch: int) -> ShareSession:
+        """The session for its next request; refuses a stranger or a request out of turn."""
+        session = self.find(group, member, peer)
+        if epoch != session.epoch:
+            raise Refused(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+        session.epoch = session.epoch % EPOCH_MAX + 1
+        return session
+
+    def close(self, session: ShareSession) -> None:
+        """Ends a session because its member says so."""
+        name = (session.group, session.member)
+        if self._sessions.get(name) is session:
+            del self._sessions[name]
+
+    def _belong(self, session: ShareSession) -> None:
+        peer_id = id(session.peer)
+        of_peer = self._peers.get(peer_id)
+        if of_peer is None:
+            of_peer = self._peers[peer_id] = []
+            session.peer.when_closed(lambda: self._lost(peer_id))
+        of_peer[:] = [one for one in of_peer if self._is_open(one)]
+        of_peer.append(session)
+
+    def _is_open(self, session: ShareSession) -> bool:
+        return self._sessions.get((session.group, session.member)) is session
+
+    def _lost(self, peer_id: int) -> None:
+        for session in self._peers.pop(peer_id, []):
+            if self._is_open(session):
+                self.close(session)
+                session.ended(session)
