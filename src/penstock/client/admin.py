@@ -295,6 +295,8 @@ class Admin:
         )
 
         async def ask(node_id: int | None) -> None:
+            # A broker takes its own configs only from those who ask it.
+            node_id = int(name) if kind == BROKER and name else node_id
             reply = await self._cluster.call(
                 request, IncrementalAlterConfigsResponse, node_id=node_id
             )

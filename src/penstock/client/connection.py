@@ -48,6 +48,8 @@ class ConnectionConfig:
     request_timeout_ms: int = 30_000
     frame_bytes_max: int = 256 << 20
     """The largest reply believed; a fetch may be as large as its max_bytes and one batch more."""
+    reused_bytes_max: int = 0
+    """Up to which size the memory of a reply is used again once nobody looks at it any more."""
     in_flight_max: int = 256
     """Requests without reply after which `call` waits."""
     tls: ssl.SSLContext | None = None
@@ -70,7 +72,7 @@ class Connection(asyncio.BufferedProtocol):
         self.versions: dict[int, tuple[int, int]] = {}
         """What the broker speaks: api key to its lowest and highest version."""
         self._loop = asyncio.get_running_loop()
-        self._cutter = FrameCutter(config.frame_bytes_max)
+        self._cutter = FrameCutter(config.frame_bytes_max, config.reused_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._error: Exception | None = None
         self._in_flight: dict[int, _InFlight] = {}

@@ -3,6 +3,9 @@
 Small frames are collected in one scratch buffer and copied out. A frame that does not fit there
 gets a buffer of its own size, which the kernel fills directly: records of a large fetch are
 memoryviews into it. The length is checked against a maximum before anything is allocated.
+
+Fresh memory is paid for page by page, so a reader that is done with one large frame before the next
+may have its buffer used again (`reused_bytes_max`); as long as a view of it is held, it is not.
 """
 
 import struct
@@ -17,10 +20,22 @@ _SCRATCH_BYTES = 64 * 1024
 class FrameCutter:
     """The receiving side of one connection: give it space with `space`, bytes with `received`."""
 
-    __slots__ = ("_body", "_filled", "_frame_bytes_max", "_scratch", "_view")
+    __slots__ = (
+        "_body",
+        "_filled",
+        "_frame_bytes_max",
+        "_reused_bytes_max",
+        "_scratch",
+        "_size",
+        "_spare",
+        "_view",
+    )
 
-    def __init__(self, frame_bytes_max: int) -> None:
+    def __init__(self, frame_bytes_max: int, reused_bytes_max: int = 0) -> None:
         self._frame_bytes_max = frame_bytes_max
+        self._reused_bytes_max = reused_bytes_max
+        self._spare: bytearray | None = None
+        self._size = 0
         self._scratch = bytearray(_SCRATCH_BYTES)
         self._view = memoryview(self._scratch)
         self._body: bytearray | None = None
@@ -29,7 +44,7 @@ class FrameCutter:
     def space(self) -> memoryview:
         """Where the next bytes go; never empty."""
         if self._body is not None:
-            return memoryview(self._body)[self._filled :]
+            return memoryview(self._body)[self._filled : self._size]
         return self._view[self._filled :]
 
     def received(self, count: int) -> Iterator[memoryview]:
@@ -40,9 +55,11 @@ class FrameCutter:
         """
         self._filled += count
         if self._body is not None:
-            if self._filled == len(self._body):
+            if self._filled == self._size:
                 body, self._body, self._filled = self._body, None, 0
-                yield memoryview(body)
+                if len(body) <= self._reused_bytes_max:
+                    self._spare = body
+                yield memoryview(body)[: self._size]
             return
         position = 0
         while self._filled - position >= 4:
@@ -64,10 +81,15 @@ class FrameCutter:
         self._filled = rest
 
     def _start_body(self, size: int, body_at: int) -> None:
-        body = bytearray(size)
+        spare, self._spare = self._spare, None
+        if spare is not None and len(spare) >= size and _is_free(spare):
+            body = spare
+        else:
+            body = bytearray(size)
         have = self._filled - body_at
         body[:have] = self._view[body_at : self._filled]
         self._body = body
+        self._size = size
         self._filled = have
 
     def _bad_length(self, position: int, size: int) -> str:
@@ -76,3 +98,13 @@ class FrameCutter:
             protocol = "HTTP" if start.startswith(b"HTTP") else "SSH"
             return f"it speaks {protocol}, not Kafka's protocol; is this the Kafka port?"
         return f"a frame of {size} bytes (at most {self._frame_bytes_max} are accepted)"
+
+
+def _is_free(buffer: bytearray) -> bool:
+    """Whether nobody holds a view of it: then, and only then, it may change its length."""
+    try:
+        buffer.append(0)
+    except BufferError:
+        return False
+    buffer.pop()
+    return True

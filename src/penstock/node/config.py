@@ -1,12 +1,19 @@
 """What one node is told at start: flags over file over defaults; read once, passed down.
 
-The file is TOML. Beside the few names of our own (`data`, `host`, `kafka-port`, `http-port`,
-`node-id`) it takes Kafka's broker config names, quoted or as dotted keys:
+The file is TOML. Beside the few names of our own (`OWN_NAMES`) it takes Kafka's broker config
+names, quoted or as dotted keys. A node of a cluster is told where etcd is, which holds what the
+nodes must agree on:
 
     data = "/var/lib/penstock"
+    node-id = 2
     kafka-port = 9092
+    rack = "east"
     num.partitions = 6
     "log.retention.hours" = 72
+
+    [etcd]
+    endpoints = ["https://10.0.0.1:2379", "https://10.0.0.2:2379", "https://10.0.0.3:2379"]
+    ca-file = "/etc/penstock/etcd-ca.pem"
 
 An unknown name is refused with the nearest right one.
 """
@@ -19,6 +26,7 @@ from typing import Any
 
 from penstock.cluster.config_types import parse
 from penstock.cluster.configs import InvalidConfig, Scope, find
+from penstock.runtime.etcd_config import EtcdConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,24 +36,45 @@ class NodeConfig:
     data_dir: str = "./penstock-data"
     """Where logs and metadata live; created when missing."""
     host: str = "127.0.0.1"
-    """The address to listen on and to advertise. Loopback unless told otherwise."""
+    """The address to listen on. Loopback unless told otherwise."""
+    advertised_host: str | None = None
+    """The address that clients and other nodes are told to use; `host` unless told otherwise."""
     kafka_port: int = 9092
     """0 lets the system choose; the ready line says which."""
     http_port: int = 8080
     node_id: int = 1
     overrides: Mapping[str, str] = field(default_factory=dict)
     """Kafka broker configs by name, as text."""
+    etcd: EtcdConfig | None = None
+    """Where the cluster's metadata is; None: in this node's own directory, and it is alone."""
 
 
 OWN_NAMES = {
     "data": "data_dir",
     "host": "host",
+    "advertised-host": "advertised_host",
     "kafka-port": "kafka_port",
     "http-port": "http_port",
     "node-id": "node_id",
 }
 
+INTEGERS = ("kafka_port", "http_port", "node_id")
+ETCD_NAMES = {
+    "etcd.endpoints": "endpoints",
+    "etcd.prefix": "prefix",
+    "etcd.ca-file": "ca_file",
+    "etcd.cert-file": "cert_file",
+    "etcd.key-file": "key_file",
+    "etcd.user": "user",
+    "etcd.password": "password",
+    "etcd.timeout-ms": "timeout_ms",
+}
+RACK = "rack"
+"""A short name for Kafka's `broker.rack`."""
+NAMES = (*OWN_NAMES, *ETCD_NAMES, RACK)
+
 OWN_NAME_LIKENESS = 0.8
+EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104
 
 
 def load(path: str | None, flags: Mapping[str, Any], sets: Mapping[str, str]) -> NodeConfig:
@@ -71,6 +100,10 @@ def load(path: str | None, flags: Mapping[str, Any], sets: Mapping[str, str]) ->
             raise InvalidConfig(f"port {port} is not between 0 and 65535")
     if config.kafka_port == config.http_port != 0:
         raise InvalidConfig(f"kafka-port and http-port are both {config.kafka_port}; change one")
+    if config.etcd is not None and (config.advertised_host or config.host) in EVERYWHERE:
+        raise InvalidConfig(
+            f"other nodes cannot reach this one at '{config.host}'; set advertised-host"
+        )
     return replace(config, overrides=overrides)
 
 
@@ -84,20 +117,38 @@ def read_file(path: str) -> tuple[dict[str, Any], dict[str, str]]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidConfig(f"{path} is not valid TOML: {error}") from error
     own: dict[str, Any] = {}
+    etcd: dict[str, Any] = {}
     overrides: dict[str, str] = {}
     for name, value in _flatten("", content):
         if name in OWN_NAMES:
             target = OWN_NAMES[name]
-            own[target] = _integer(name, value) if "port" in name or "id" in name else str(value)
+            own[target] = _integer(name, value) if target in INTEGERS else str(value)
             continue
+        if name in ETCD_NAMES:
+            etcd[ETCD_NAMES[name]] = _etcd_value(name, value)
+            continue
+        name = "broker.rack" if name == RACK else name
         overrides[name] = _as_text(value)
         try:
             parse(find(Scope.BROKER, name), overrides[name])
         except InvalidConfig as error:
-            meant = difflib.get_close_matches(name, OWN_NAMES, n=1, cutoff=OWN_NAME_LIKENESS)
+            meant = difflib.get_close_matches(name, NAMES, n=1, cutoff=OWN_NAME_LIKENESS)
             hint = f"unknown name '{name}', did you mean '{meant[0]}'?" if meant else error
             raise InvalidConfig(f"{path}: {hint}") from error
+    if etcd or "etcd" in content:
+        try:
+            own["etcd"] = EtcdConfig(**{"endpoints": (), **etcd})
+        except ValueError as error:
+            raise InvalidConfig(f"{path}: {error}") from error
     return own, overrides
+
+
+def _etcd_value(name: str, value: Any) -> Any:
+    if name == "etcd.timeout-ms":
+        return _integer(name, value)
+    if name == "etcd.endpoints":
+        return tuple(str(item) for item in (value if isinstance(value, list) else [value]))
+    return str(value)
 
 
 def _flatten(prefix: str, table: Mapping[str, Any]) -> list[tuple[str, Any]]:

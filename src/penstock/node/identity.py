@@ -1,11 +1,14 @@
 """Who this data directory belongs to, and whether its last user left in good order.
 
-`meta.json` names the cluster and the node, and is written once. `clean-shutdown` is written as the
-last thing of a clean stop and holds what is needed to open every log without looking into it; it
-is removed before anything is changed again. A directory without it was left by a crash.
+`meta.json` names the cluster, the node, where the metadata is kept, and the directory itself, so
+that one which was wiped is known to be another. It is written once, by `claim`. `clean-shutdown`
+is written as the last thing of a clean stop and holds what is needed to open every log without
+looking into it; it is removed before anything is changed again. A directory without it was left by
+a crash.
 """
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.base.ports import Disk
 from penstock.cluster.configs import InvalidConfig
@@ -26,10 +29,24 @@ class Meta(msgspec.Struct, frozen=True):
     format: int
     cluster_id: str
     node_id: int
+    directory_id: str = ""
+    """Tells the same directory in another life from another directory under the same node id."""
+    is_shared: bool = False
+    """Whether the metadata is in a store that other nodes use, too, or in this directory."""
 
 
-def claim(disk: Disk, data_dir: str, node_id: int, new_cluster_id: str) -> Meta:
-    """Reads who owns the directory, or takes it; refuses another node's."""
+def claim(disk: Disk, data_dir: str, owner: Meta) -> Meta:
+    """Reads who owns the directory, or gives it to `owner`; refuses another's."""
+    meta = read(disk, data_dir, owner.node_id, is_shared=owner.is_shared)
+    if meta is not None and meta.directory_id:
+        return meta
+    meta = owner if meta is None else replace(meta, directory_id=owner.directory_id)
+    write_durably(disk, f"{data_dir}/{META}", msgspec.json.encode(meta))
+    return meta
+
+
+def read(disk: Disk, data_dir: str, node_id: int, *, is_shared: bool) -> Meta | None:
+    """Who owns the directory, None if nobody does; refuses another's. Changes nothing."""
     path = f"{data_dir}/{META}"
     body = read_sealed(disk, path)
     if body is None:
@@ -40,9 +57,7 @@ def claim(disk: Disk, data_dir: str, node_id: int, new_cluster_id: str) -> Meta:
                 f"{data_dir} holds files but no {META}: it is not a Penstock data directory; "
                 "choose another --data directory"
             )
-        meta = Meta(FORMAT, new_cluster_id, node_id)
-        write_durably(disk, path, msgspec.json.encode(meta))
-        return meta
+        return None
     try:
         meta = msgspec.json.decode(body, type=Meta)
     except msgspec.MsgspecError as error:
@@ -55,6 +70,16 @@ def claim(disk: Disk, data_dir: str, node_id: int, new_cluster_id: str) -> Meta:
         raise InvalidConfig(
             f"{data_dir} belongs to node {meta.node_id}, this is node {node_id}; "
             f"start with --node-id {meta.node_id} or choose another --data directory"
+        )
+    if meta.is_shared and not is_shared:
+        raise InvalidConfig(
+            f"{data_dir} belongs to a node whose metadata is in etcd; start it with "
+            "`penstock node` and its etcd section, or choose another --data directory"
+        )
+    if is_shared and not meta.is_shared:
+        raise InvalidConfig(
+            f"{data_dir} keeps its metadata in itself and cannot join a cluster on etcd; start it "
+            "with `penstock up`, or choose another --data directory"
         )
     return meta
 

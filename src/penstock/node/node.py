@@ -2,7 +2,7 @@
 
 Reads top to bottom in the order in which things start; what is started says at once how it is
 stopped, so a start that fails half way is undone as far as it went. They stop in the reverse order:
-no new requests, acknowledgements in flight, background tasks, logs synced and closed,
+registration, new requests, acknowledgements in flight, background tasks, logs synced and closed,
 clean-shutdown marker, store, lock.
 
 A background task that dies, or a disk that fails, stops the node rather than leaving it half
@@ -10,53 +10,59 @@ alive; then no clean-shutdown marker is written, and the next start recovers.
 """
 
 import asyncio
-import base64
 import errno
-import gc
 import logging
-import signal
-import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
-
-import uvloop
 
 from penstock import __version__
 from penstock.api.context import Context
 from penstock.api.fetch_sessions import FetchSessions
 from penstock.api.metrics import Metrics
+from penstock.api.read_replicas import selects
+from penstock.api.replica_sessions import ReplicaSessions
 from penstock.base.ids import NodeId
-from penstock.base.ports import Expect, Put, Store
+from penstock.base.ports import Disk, Store
 from penstock.cluster import keys
 from penstock.cluster.configs import BrokerConfigs
+from penstock.cluster.controller import Controller
+from penstock.cluster.fetchers import Fetchers
 from penstock.cluster.follower import Follower
 from penstock.cluster.image import Image
+from penstock.cluster.isr import InSyncReplicas
+from penstock.cluster.links import Links
+from penstock.cluster.losses import Losses
+from penstock.cluster.membership import Membership, NodeIdTaken, leads_what_others_could
 from penstock.cluster.partitions import Partitions
+from penstock.cluster.peers import Peers
 from penstock.cluster.producer_ids import ProducerIds
+from penstock.cluster.returns import come_back
+from penstock.cluster.throttle import Throttle
 from penstock.cluster.upkeep import Upkeep
+from penstock.coordinator.burial import Burials
 from penstock.coordinator.groups import GroupCoordinator
 from penstock.coordinator.host import Surroundings
 from penstock.coordinator.internal_topics import InternalTopics
+from penstock.coordinator.queue_admin import QueueAdmin
+from penstock.coordinator.queue_waking import QueueWaking
+from penstock.coordinator.queues import QueueCoordinator
 from penstock.coordinator.time import SteadyTime
 from penstock.coordinator.transactions import TxnCoordinator
 from penstock.http.app import HttpState
 from penstock.http.server import HttpServer, start_http
 from penstock.log.flusher import Flusher
-from penstock.node import identity
+from penstock.node import identity, joining
 from penstock.node.config import NodeConfig
+from penstock.node.ports import Ports, real_ports
 from penstock.node.telemetry import observe
-from penstock.runtime.clock import SystemClock
-from penstock.runtime.disk import LocalDisk
-from penstock.runtime.lock import DirectoryLock
-from penstock.runtime.random import SystemRandom
-from penstock.runtime.store import SqliteStore
-from penstock.runtime.workers import ThreadWorkers
 from penstock.server.listener import Limits, Listener
 
 log = logging.getLogger("penstock.node")
 
 DRAIN_SECONDS = 5.0
-Ready = Callable[[str, str], None]
+HAND_OVER_SECONDS = 30.0
+"""How long a node that is asked to stop waits for others to lead in its place."""
+HAND_OVER_LOOK_SECONDS = 0.02
 
 
 class NodeFailed(Exception):
@@ -67,29 +73,45 @@ class Node:
     """One node: made, started, stopped."""
 
     config: NodeConfig
-    disk: LocalDisk
+    disk: Disk
     # What exists once it has started.
     ctx: Context
     flusher: Flusher
     partitions: Partitions
+    membership: Membership
+    controller: Controller
+    links: Links
+    isr: InSyncReplicas
+    peers: Peers
+    fetchers: Fetchers
     groups: GroupCoordinator
     txns: TxnCoordinator
+    queues: QueueCoordinator
     listener: Listener
 
-    def __init__(self, config: NodeConfig) -> None:
+    def __init__(self, config: NodeConfig, ports: Ports | None = None) -> None:
         self.config = config
-        self.clock = SystemClock()
-        self.random = SystemRandom()
-        self.disk = LocalDisk()
-        self.workers = ThreadWorkers()
-        self.sync_workers = ThreadWorkers(1, name="sync")
-        self.configs = BrokerConfigs({**config.overrides, "node.id": str(config.node_id)})
+        self.ports = ports if ports is not None else real_ports(config.etcd)
+        self.clock = self.ports.clock
+        self.random = self.ports.random
+        self.disk = self.ports.disk
+        self.workers = self.ports.workers
+        self.sync_workers = self.ports.sync_workers
+        self.configs = BrokerConfigs(
+            {
+                **config.overrides,
+                "node.id": str(config.node_id),
+                "process.id": str(self.ports.process_id),
+            }
+        )
         self.metrics = Metrics()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Why the node cannot go on; never done while it can."""
         self.failed.add_done_callback(lambda failed: failed.exception())
         self._tasks: list[asyncio.Task[None]] = []
         self._is_ready = False
+        self._is_leaving = False
+        self._is_hurried = asyncio.Event()
         self._to_stop = AsyncExitStack()
 
     # -- starting ---------------------------------------------------------------------------
@@ -104,17 +126,51 @@ class Node:
 
     async def _start(self) -> tuple[str, str]:
         config = self.config
-        data_dir = config.data_dir
-        self._to_stop.callback(DirectoryLock(data_dir).release)
-        new_id = base64.urlsafe_b64encode(self.random.random_bytes(16)).rstrip(b"=").decode()
-        meta = identity.claim(self.disk, data_dir, config.node_id, new_id)
-        clean = identity.take_clean_states(self.disk, data_dir)
-        self.store: Store = await SqliteStore.open(f"{data_dir}/metadata.db")
-        self._to_stop.push_async_callback(self.store.close)
-        await self._agree_on_cluster(meta.cluster_id)
+        self._to_stop.callback(self.ports.lock(config.data_dir).release)
+        meta, is_new = await self._join()
+        await self._open_logs(meta, is_new)
+        self._to_stop.push_async_callback(self._close_logs)
+        self.peers = Peers(config.node_id, self.follower)
+        self._to_stop.push_async_callback(self.peers.close)
+        self._coordinate()
+        self.ctx = self._context()
+        self._follow()
+        self._replicate()
+        self._to_stop.push_async_callback(self._cancel_tasks)
+        self._watch("follower", self.follower.run())
+        self._watch("partitions", self.partitions.run())
+        self._watch("upkeep", self.upkeep.run())
+        self._watch("groups", self.groups.host.run())
+        self._watch("transactions", self.txns.run())
+        self._watch("queues", self.queues.run())
+        self._watch("queue waking", self.queue_waking.run())
+        port = await self._listen(meta.cluster_id)
+        # Before the port closes: others are told, instead of having to find out.
+        self._to_stop.push_async_callback(self.membership.leave)
+        observe(self)
+        await self._register(port, meta.directory_id)
+        self._watch("membership", self.membership.run())
+        self._watch("controller", self.controller.run())
+        self._watch("links", self.links.run())
+        self._watch("isr", self.isr.run())
+        self._watch("fetchers", self.fetchers.run())
+        self.fetchers.follow()
+        self._is_ready = True
+        return _address(config.host, port), self.http.url
+
+    async def _open_logs(self, meta: identity.Meta, is_new: bool) -> None:
+        """Opens what is on disk, once nobody counts on what a crash may have taken from it."""
+        config, data_dir = self.config, self.config.data_dir
         self.follower = Follower(self.store)
+        self.membership.reached = self.follower.reached
         image = await self.follower.start()
         self._follow_configs(image)
+        clean = identity.take_clean_states(self.disk, data_dir)
+        if clean is None:
+            await self.membership.vacate(meta.directory_id)
+            is_empty = is_new or not self.disk.exists(f"{data_dir}/logs")
+            await come_back(self.store, self.configs, config.node_id, is_empty=is_empty)
+            image = await self.follower.start()
         self.flusher = Flusher(self.disk, self.sync_workers, self._disk_failed)
         self.partitions = Partitions(
             NodeId(config.node_id),
@@ -125,15 +181,20 @@ class Node:
             self.flusher,
             self.configs,
             f"{data_dir}/logs",
+            validity=self.membership,
         )
         await self.partitions.start(image, clean)
-        self._to_stop.push_async_callback(self._close_logs)
-        self._coordinate()
-        self.ctx = Context(
+
+    def _context(self) -> Context:
+        """The node, as far as requests may touch it."""
+        config = self.config
+        return Context(
             node_id=NodeId(config.node_id),
             configs=self.configs,
             partitions=self.partitions,
             follower=self.follower,
+            losses=Losses(self.follower),
+            membership=self.membership,
             store=self.store,
             disk=self.disk,
             clock=self.clock,
@@ -142,31 +203,31 @@ class Node:
             producer_ids=self.producer_ids,
             groups=self.groups,
             txns=self.txns,
+            queues=self.queues,
+            queue_admin=self.queue_admin,
             metrics=self.metrics,
-            data_dir=data_dir,
+            data_dir=config.data_dir,
             fetch_sessions=FetchSessions(first_id=self._first_session_id()),
+            replica_sessions=ReplicaSessions(first_id=self._first_session_id()),
+            leader_throttle=Throttle("leader", config.node_id, self.configs, self.follower),
             fetch_bytes_max=self.configs.integer("fetch.max.bytes"),
+            has_replica_selector=selects(self.configs.text("replica.selector.class")),
         )
+
+    def _follow(self) -> None:
+        """Tells every part of the changes that concern it."""
         self.follower.on_change(self._configure)
+        self.follower.on_change(self.membership.follow)
         self.follower.on_change(self.partitions.follow)
         self.follower.on_change(self.groups.follow)
-        for host in (self.groups.host, self.txns.host):
+        self.follower.on_change(self.queues.follow)
+        self.follower.on_change(self.queue_waking.follow)
+        for host in (self.groups.host, self.txns.host, self.queues.keeping.host):
             self.partitions.on_change(host.follow)
             host.follow()
         self.upkeep = Upkeep(
-            self.partitions, self.configs, self.disk, self.workers, self.clock, data_dir
+            self.partitions, self.configs, self.disk, self.workers, self.clock, self.config.data_dir
         )
-        self._to_stop.push_async_callback(self._cancel_tasks)
-        self._watch("follower", self.follower.run())
-        self._watch("partitions", self.partitions.run())
-        self._watch("upkeep", self.upkeep.run())
-        self._watch("groups", self.groups.host.run())
-        self._watch("transactions", self.txns.run())
-        port = await self._listen(meta.cluster_id)
-        observe(self)
-        await self._register(port)
-        self._is_ready = True
-        return _address(config.host, port), self.http.url
 
     async def _listen(self, cluster_id: str) -> int:
         """Opens both ports; answers with Kafka's."""
@@ -187,35 +248,85 @@ class Node:
         self._to_stop.push_async_callback(self.http.stop)
         return port
 
+    def _replicate(self) -> None:
+        """Makes what deals with the other nodes."""
+        node_id = self.config.node_id
+        self.controller = Controller(
+            node_id,
+            self.store,
+            self.follower,
+            self.configs,
+            self.membership,
+            self.metrics.count_election,
+        )
+        self.links = Links(node_id, self.controller.evidence, self.ctx.losses)
+        self.isr = InSyncReplicas(node_id, self.store, self.follower, self.partitions, self.configs)
+        self.fetchers = Fetchers(
+            node_id,
+            lambda: self.membership.epoch,
+            self.partitions,
+            self.peers,
+            self.follower,
+            self.configs,
+            self.workers,
+            self.clock,
+            self.random,
+        )
+        self.membership.on_fenced(self.partitions.fence)
+        self.follower.on_change(self.links.follow)
+        self.follower.on_change(self.peers.follow)
+        self.partitions.on_change(self.fetchers.follow)
+
     def _coordinate(self) -> None:
-        """Makes the coordinators of groups and transactions."""
-        around = Surroundings(self.partitions, self.follower, self.workers, SteadyTime(self.clock))
+        """Makes the coordinators of groups, transactions and queues."""
+        around = Surroundings(
+            self.partitions, self.follower, self.workers, SteadyTime(self.clock), self.peers
+        )
         topics = InternalTopics(
             self.store, self.follower, self.partitions, self.configs, self.random
         )
         self.producer_ids = ProducerIds(self.store)
         self.groups = GroupCoordinator(around, self.configs, topics)
         self.txns = TxnCoordinator(around, self.configs, topics, self.producer_ids, self.groups)
+        burials = Burials(around, self.configs, self.store, self.random, self.producer_ids)
+        self.queues = QueueCoordinator(around, self.configs, topics, burials)
+        self.queue_admin = QueueAdmin(around, self.queues)
+        self.queue_waking = QueueWaking(around, self.queues.keeping, self.queue_admin)
 
-    async def _agree_on_cluster(self, cluster_id: str) -> None:
-        record = keys.encode(keys.ClusterRecord(cluster_id))
-        await self.store.commit([Expect(keys.CLUSTER_ID, 0)], [Put(keys.CLUSTER_ID, record)])
-        entry = await self.store.get(keys.CLUSTER_ID)
-        assert entry is not None
-        stored = keys.decode(keys.ClusterRecord, entry.value).cluster_id
-        if stored != cluster_id:
-            raise NodeFailed(
-                f"{self.config.data_dir} holds logs of cluster {cluster_id} but metadata of "
-                f"cluster {stored}; restore the one that belongs to the other"
-            )
+    async def _join(self) -> tuple[identity.Meta, bool]:
+        """Opens the metadata, and makes sure that this directory and node id belong to it.
 
-    async def _register(self, port: int) -> None:
+        Answers who this node is, and whether its directory is a new one.
+        """
         config = self.config
-        record = keys.BrokerRecord(config.node_id, config.host, port, http=self.http.url)
-        revision = await self.store.commit(
-            [], [Put(keys.broker_key(config.node_id), keys.encode(record))]
+        try:
+            known = joining.look(self.ports, config)
+            self.store: Store = await joining.open_store(self.ports, config, log.warning)
+            self._to_stop.push_async_callback(self.store.close)
+            meta = await joining.agree(self.ports, config, self.store, known)
+            self.membership = Membership(
+                config.node_id, self.store, self.configs, is_leased=self.ports.is_store_shared
+            )
+            await self.membership.await_vacancy(meta.directory_id, log.warning)
+        except (joining.CannotJoin, NodeIdTaken) as error:
+            raise NodeFailed(str(error)) from error
+        return meta, known is None
+
+    async def _register(self, port: int, directory_id: str) -> None:
+        config = self.config
+        record = keys.BrokerRecord(
+            config.node_id,
+            config.advertised_host or config.host,
+            port,
+            rack=self.configs.text("broker.rack"),
+            http=self.http.url,
+            directory_id=directory_id,
+            pid=self.ports.process_id,
         )
-        assert revision is not None
+        try:
+            revision = await self.membership.register(record)
+        except NodeIdTaken as error:
+            raise NodeFailed(str(error)) from error
         await self.ctx.reached(revision)
 
     def _configure(self, before: Image, after: Image) -> None:
@@ -247,10 +358,15 @@ class Node:
             kafka_address=_address(self.config.host, port),
             catalogue=self.metrics.catalogue,
             health_problem=lambda: "the node has failed" if self.failed.done() else None,
-            readiness_problem=lambda: (
-                None if self._is_ready else "the node is starting or stopping"
-            ),
+            readiness_problem=self._readiness_problem,
         )
+
+    def _readiness_problem(self) -> str | None:
+        if not self._is_ready or self._is_leaving:
+            return "the node is starting or stopping"
+        if self.membership.is_fenced:
+            return "the node could not renew its lease and takes no writes until it can"
+        return None
 
     # -- failing ----------------------------------------------------------------------------
 
@@ -263,9 +379,12 @@ class Node:
         if task.cancelled() or self.failed.done():
             return
         error = task.exception()
-        failure = NodeFailed(f"the {task.get_name()} task ended: {error!r}")
-        failure.__cause__ = error
-        log.error("stopping", exc_info=failure)
+        if isinstance(error, NodeIdTaken):
+            failure = NodeFailed(str(error))
+        else:
+            failure = NodeFailed(f"the {task.get_name()} task ended: {error!r}")
+            failure.__cause__ = error
+            log.error("stopping", exc_info=failure)
         self.failed.set_exception(failure)
 
     def _disk_failed(self, error: OSError) -> None:
@@ -283,8 +402,29 @@ class Node:
     async def stop(self) -> None:
         """Stops what was started, once. Clean unless the node failed, before or meanwhile: then
         everything appended is on disk, and the next start need not look."""
+        self._is_leaving = True
+        if self._is_ready and self.ports.is_store_shared and not self.failed.done():
+            await self._hand_over()
         self._is_ready = False
         await self._to_stop.aclose()
+
+    def hurry(self) -> None:
+        """Stop now, whatever this node still leads."""
+        self._is_hurried.set()
+
+    async def _hand_over(self) -> None:
+        """Controlled shutdown: serves on until others lead what they can, for a bounded time."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + HAND_OVER_SECONDS
+        is_possible = await self.membership.drain()
+        while leads_what_others_could(self.follower.image, self.config.node_id):
+            is_possible = is_possible and not self.membership.is_fenced
+            if not is_possible or self._is_hurried.is_set() or self.failed.done():
+                break
+            if loop.time() >= deadline_s:
+                log.warning("stopping although this node still leads what others could")
+                break
+            await asyncio.sleep(HAND_OVER_LOOK_SECONDS)
 
     async def _stop_listener(self) -> None:
         await self.listener.stop(0.0 if self.failed.done() else DRAIN_SECONDS)
@@ -320,37 +460,3 @@ def _cannot_listen(error: OSError, host: str, port: int, flag: str) -> NodeFaile
             f"no permission to listen on {where}; choose a port above 1023 with {flag}"
         )
     return NodeFailed(f"cannot listen on {where}: {error.strerror or error}; see --host and {flag}")
-
-
-async def serve(config: NodeConfig, ready: Ready) -> None:
-    """Runs a node until SIGTERM or SIGINT; raises NodeFailed if it cannot go on."""
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    node = Node(config)
-    kafka, http = await node.start()
-    try:
-        # What was made at start lives as long as the node: the collector need not look at it.
-        gc.collect()
-        gc.freeze()
-        ready(kafka, http)
-        await _either(stop, node.failed)
-    finally:
-        await node.stop()
-    if node.failed.done():
-        await node.failed
-
-
-async def _either(stop: asyncio.Event, failed: "asyncio.Future[None]") -> None:
-    """Returns when asked to stop, or when the node has failed."""
-    stopping = asyncio.ensure_future(stop.wait())
-    await asyncio.wait((stopping, failed), return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-
-
-def run(config: NodeConfig, ready: Ready) -> None:
-    """`serve` on a loop of its own. Assertions are part of the design, so -O is refused."""
-    if sys.flags.optimize:
-        raise NodeFailed("Penstock does not run under python -O: its assertions must stay on")
-    uvloop.run(serve(config, ready))

@@ -8,6 +8,9 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.cluster.following import Condition
+from penstock.cluster.image import Image
+
 if TYPE_CHECKING:
     from penstock.node.node import Node
 
@@ -49,6 +52,14 @@ def shards_loading(node: "Node") -> Iterable[Sample]:
     ]
 
 
+def leaderless(image: Image) -> int:
+    return sum(
+        record.leader not in image.brokers
+        for topic in image.topics.values()
+        for record in topic.partitions
+    )
+
+
 READINGS = (
     Reading(
         "penstock_connections",
@@ -69,16 +80,110 @@ READINGS = (
         lambda node: len(node.partitions),
     ),
     Reading(
+        "penstock_partitions_led",
+        "gauge",
+        "Partitions that this node leads.",
+        lambda node: sum(1 for _ in node.partitions.led()),
+    ),
+    Reading(
+        "penstock_partitions_under_replicated",
+        "gauge",
+        "Partitions led by this node that lack an in-sync replica.",
+        lambda node: sum(len(p.record.isr) < len(p.record.replicas) for p in node.partitions.led()),
+    ),
+    Reading(
+        "penstock_partitions_under_min_isr",
+        "gauge",
+        "Partitions led by this node with fewer in-sync replicas than min.insync.replicas.",
+        lambda node: sum(
+            p.leading is not None and p.leading.is_under_min for p in node.partitions.led()
+        ),
+    ),
+    Reading(
+        "penstock_isr_shrinks_total",
+        "counter",
+        "Times that a leader here took replicas out of the ISR because they lagged.",
+        lambda node: node.isr.shrinks,
+    ),
+    Reading(
+        "penstock_isr_expands_total",
+        "counter",
+        "Times that a leader here took replicas into the ISR because they had caught up.",
+        lambda node: node.isr.expands,
+    ),
+    Reading(
+        "penstock_replicas",
+        "gauge",
+        "Replicas here that follow, by condition: ready, syncing, busy, paused or broken.",
+        lambda node: [
+            ((condition.value,), node.fetchers.count(condition)) for condition in Condition
+        ],
+        labels=("condition",),
+    ),
+    Reading(
+        "penstock_replica_bytes_total",
+        "counter",
+        "Bytes copied from leaders.",
+        lambda node: node.fetchers.copied.bytes,
+    ),
+    Reading(
+        "penstock_replica_fetches_total",
+        "counter",
+        "Fetch requests sent to leaders.",
+        lambda node: node.fetchers.copied.fetches,
+    ),
+    Reading(
+        "penstock_replica_batches_refused_total",
+        "counter",
+        "Times that a leader sent a batch that was damaged or out of place.",
+        lambda node: node.fetchers.copied.batches_refused,
+    ),
+    Reading(
+        "penstock_replica_mends_total",
+        "counter",
+        "Times that a replica's log was cut, started over, or replaced because it was damaged.",
+        lambda node: [
+            (("cut",), node.fetchers.copied.cuts),
+            (("start over",), node.fetchers.copied.restarts),
+            (("restore",), node.fetchers.copied.restored),
+        ],
+        labels=("how",),
+    ),
+    Reading(
+        "penstock_controller",
+        "gauge",
+        "1 while this node is the controller.",
+        lambda node: float(node.controller.is_active),
+    ),
+    Reading(
+        "penstock_fenced",
+        "gauge",
+        "1 while this node is not sure of its place in the cluster and takes no writes.",
+        lambda node: float(node.membership.is_fenced),
+    ),
+    Reading(
+        "penstock_partitions_leaderless",
+        "gauge",
+        "Partitions of the whole cluster that nobody leads: neither written nor read.",
+        lambda node: leaderless(node.ctx.image),
+    ),
+    Reading(
+        "penstock_links",
+        "gauge",
+        "Other nodes to which a connection is up.",
+        lambda node: len(node.links.connected),
+    ),
+    Reading(
         "penstock_partitions_offline",
         "gauge",
         "Partitions taken out of service because of damage or a failed disk.",
-        lambda node: sum(p.log.offline is not None for p in node.partitions.led()),
+        lambda node: sum(p.log.offline is not None for p in node.partitions.replicas()),
     ),
     Reading(
         "penstock_log_bytes",
         "gauge",
         "Bytes in the logs of all partitions.",
-        lambda node: sum(p.log.size_bytes for p in node.partitions.led()),
+        lambda node: sum(p.log.size_bytes for p in node.partitions.replicas()),
     ),
     Reading(
         "penstock_disk_free_bytes",

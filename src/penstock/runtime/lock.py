@@ -15,7 +15,7 @@ class DirectoryLock:
     """An exclusive lock on a directory, held until `release` or the end of the process."""
 
     def __init__(self, directory: str) -> None:
-        os.makedirs(directory, exist_ok=True)
+        _make_durably(directory)
         self._fd = os.open(f"{directory}/lock", os.O_CREAT | os.O_RDWR, 0o644)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -31,3 +31,18 @@ class DirectoryLock:
 
     def release(self) -> None:
         os.close(self._fd)
+
+
+def _make_durably(directory: str) -> None:
+    """Makes the directory and its parents; a power cut may not take them away again."""
+    path, made = os.path.abspath(directory), []
+    while not os.path.isdir(path):
+        made.append(path)
+        path = os.path.dirname(path)
+    os.makedirs(directory, exist_ok=True)
+    for path in reversed(made):
+        fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

@@ -58,3 +58,42 @@ def test_a_large_frame_is_not_copied_again() -> None:
     own[:] = data[10_000:]
     (got,) = cutter.received(len(own))
     assert got.obj is own.obj
+
+
+def large(cutter: FrameCutter, size: int, fill: int) -> memoryview:
+    """One large frame, as a view that the caller holds."""
+    data = frame(size, fill)
+    found: list[memoryview] = []
+    while data:
+        space = cutter.space()
+        count = min(len(space), len(data))
+        space[:count] = data[:count]
+        del space
+        found += cutter.received(count)
+        data = data[count:]
+    (view,) = found
+    return view
+
+
+def test_memory_is_used_again_when_nobody_looks_at_it_any_more() -> None:
+    cutter = FrameCutter(1 << 22, reused_bytes_max=1 << 20)
+    view = large(cutter, 900_000, 1)
+    first = id(view.obj)
+    del view
+    view = large(cutter, 500_000, 2)
+    assert id(view.obj) == first
+    assert bytes(view) == b"\2" * 500_000
+    held = view[10:20]
+    del view
+    other = large(cutter, 500_000, 3)
+    assert id(other.obj) != first, "somebody still looks at it"
+    assert bytes(held) == b"\2" * 10
+    assert bytes(other) == b"\3" * 500_000
+
+
+def test_memory_is_not_kept_beyond_the_limit() -> None:
+    for limit in (0, 800_000):
+        cutter = FrameCutter(1 << 22, reused_bytes_max=limit)
+        body = large(cutter, 900_000, 1).obj
+        view = large(cutter, 900_000, 2)
+        assert view.obj is not body

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.cluster.configs import InvalidConfig
 from penstock.node.config import NodeConfig, load, read_file
+from penstock.runtime.etcd_config import EtcdConfig
 
 
 def write(path: Path, text: str) -> str:
@@ -110,3 +111,63 @@ def test_lists_and_flags_become_kafkas_text(tmp_path: Path) -> None:
         "log.cleanup.policy": "compact,delete",
         "log.cleaner.enable": "true",
     }
+
+
+# -- nodes of a cluster -----------------------------------------------------------------------
+
+CLUSTERED = """
+node-id = 2
+host = "0.0.0.0"
+advertised-host = "two.example"
+rack = "east"
+[etcd]
+endpoints = ["http://one:2379", "https://two:2379"]
+prefix = "/somewhere"
+user = "penstock"
+password = "secret"
+timeout-ms = 2500
+"""
+
+
+def test_a_node_of_a_cluster_is_told_where_etcd_is(tmp_path: Path) -> None:
+    config = load(write(tmp_path, CLUSTERED), {}, {})
+    assert config.etcd == EtcdConfig(
+        ("http://one:2379", "https://two:2379"),
+        prefix="/somewhere",
+        user="penstock",
+        password="secret",
+        timeout_ms=2500,
+    )
+    assert config.advertised_host == "two.example"
+    assert config.overrides == {"broker.rack": "east"}
+
+
+def test_one_endpoint_needs_no_list(tmp_path: Path) -> None:
+    config = load(write(tmp_path, '[etcd]\nendpoints = "http://one:2379"\n'), {}, {})
+    assert config.etcd == EtcdConfig(("http://one:2379",))
+
+
+def test_without_the_section_there_is_no_etcd(tmp_path: Path) -> None:
+    assert load(write(tmp_path, "node-id = 1\n"), {}, {}).etcd is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[etcd]\n", "no etcd endpoint is given"),
+        ('[etcd]\nendpoints = ["ftp://one"]\n', "is not like http://host:2379"),
+        ('[etcd]\nendpoint = ["http://one:2379"]\n', "did you mean 'etcd.endpoints'"),
+        ('[etcd]\nendpoints = ["http://a:1"]\ntimeout-ms = "soon"\n', "must be a whole number"),
+        ('[etcd]\nendpoints = ["http://a:1"]\nprefix = "x"\n', "must begin"),
+        ('host = "0.0.0.0"\n[etcd]\nendpoints = ["http://a:1"]\n', "set advertised-host"),
+    ],
+)
+def test_a_mistake_about_etcd_is_said_in_one_line(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(InvalidConfig) as wrong:
+        load(write(tmp_path, text), {}, {})
+    assert said in str(wrong.value)
+    assert "\n" not in str(wrong.value)
+
+
+def test_a_password_is_never_shown(tmp_path: Path) -> None:
+    assert "secret" not in repr(load(write(tmp_path, CLUSTERED), {}, {}))

@@ -15,7 +15,8 @@ from penstock.cluster import alterations, topics
 from penstock.cluster.configs import InvalidConfig, Scope
 from penstock.node import identity
 from penstock.node.config import NodeConfig
-from penstock.node.node import Node, NodeFailed, serve
+from penstock.node.node import Node, NodeFailed
+from penstock.node.serving import serve
 from penstock.runtime.lock import InUse
 from penstock.wire.records import Record, encode, read_header
 from tests.unit.server.world import correlation_of, fetch_frame, produce_frame, produced
@@ -238,7 +239,7 @@ def test_metadata_of_another_cluster_is_refused(tmp_path: Path) -> None:
         await running(config_of(tmp_path / "other"), _nothing)
         for file in (tmp_path / "other" / "data").glob("metadata.db*"):
             file.replace(tmp_path / "data" / file.name)
-        with pytest.raises(NodeFailed, match="metadata of cluster"):
+        with pytest.raises(NodeFailed, match="its metadata is of cluster"):
             await Node(config_of(tmp_path)).start()
 
     asyncio.run(check())

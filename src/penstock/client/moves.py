@@ -1,0 +1,125 @@
+"""Moving replicas and leaders, as an administrator asks for it (KIP-455, KIP-460).
+
+Every request here may be sent again: to begin a move that has begun, or to elect who leads already,
+changes nothing. Each partition has its own answer; one that is refused does not stop the others.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock.base.errors import Refused
+from penstock.client.cluster import Cluster
+from penstock.client.errors import check, refusal
+from penstock.client.metadata import TopicPartition
+from penstock.wire.messages.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ElectLeadersTopicPartitions,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+
+PREFERRED = 0
+UNCLEAN = 1
+
+Answers = dict[TopicPartition, Refused | None]
+"""Why a partition was refused; None: it was not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A move under way."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+class Moves:
+    def __init__(self, cluster: Cluster, timeout_ms: int = 30_000) -> None:
+        self._cluster = cluster
+        self._timeout_ms = timeout_ms
+
+    async def elect(self, places: Iterable[TopicPartition], *, unclean: bool = False) -> Answers:
+        """Elects the preferred leaders, or any replica that is up, at the cost of records."""
+        by_topic: dict[str, list[int]] = {}
+        for place in places:
+            by_topic.setdefault(place.topic, []).append(place.partition)
+        request = ElectLeadersRequest(
+            election_type=UNCLEAN if unclean else PREFERRED,
+            topic_partitions=[
+                ElectLeadersTopicPartitions(topic=name, partitions=indexes)
+                for name, indexes in by_topic.items()
+            ],
+            timeout_ms=self._timeout_ms,
+        )
+
+        async def ask() -> Answers:
+            reply = await self._cluster.call(request, ElectLeadersResponse)
+            check(reply.error_code)
+            return {
+                TopicPartition(topic.topic, row.partition_id): _answer(
+                    row.error_code, row.error_message
+                )
+                for topic in reply.replica_election_results
+                for row in topic.partition_result
+            }
+
+        return await self._cluster.retrying(ask)
+
+    async def reassign(
+        self,
+        targets: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        keep_factor: bool = False,
+    ) -> Answers:
+        """Begins moves to these replicas; None cancels the move under way."""
+        by_topic: dict[str, list[ReassignablePartition]] = {}
+        for place, replicas in targets.items():
+            row = ReassignablePartition(partition_index=place.partition, replicas=replicas)
+            by_topic.setdefault(place.topic, []).append(row)
+        request = AlterPartitionReassignmentsRequest(
+            topics=[
+                ReassignableTopic(name=name, partitions=rows) for name, rows in by_topic.items()
+            ],
+            allow_replication_factor_change=not keep_factor,
+            timeout_ms=self._timeout_ms,
+        )
+
+        async def ask() -> Answers:
+            reply = await self._cluster.call(request, AlterPartitionReassignmentsResponse)
+            check(reply.error_code, reply.error_message)
+            return {
+                TopicPartition(topic.name, row.partition_index): _answer(
+                    row.error_code, row.error_message
+                )
+                for topic in reply.responses
+                for row in topic.partitions
+            }
+
+        return await self._cluster.retrying(ask)
+
+    async def under_way(self) -> dict[TopicPartition, Move]:
+        """Every move that is not finished yet."""
+        request = ListPartitionReassignmentsRequest(topics=None, timeout_ms=self._timeout_ms)
+
+        async def ask() -> dict[TopicPartition, Move]:
+            reply = await self._cluster.call(request, ListPartitionReassignmentsResponse)
+            check(reply.error_code, reply.error_message)
+            return {
+                TopicPartition(topic.name, row.partition_index): Move(
+                    tuple(row.replicas), tuple(row.adding_replicas), tuple(row.removing_replicas)
+                )
+                for topic in reply.topics
+                for row in topic.partitions
+            }
+
+        return await self._cluster.retrying(ask)
+
+
+def _answer(code: int, message: str | None) -> Refused | None:
+    return refusal(code, message) if code else None

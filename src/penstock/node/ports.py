@@ -1,0 +1,67 @@
+"""The doors to the outside world that one node is given, and the real ones.
+
+A node uses nothing but these and its event loop, so the simulator runs the same node on doors of
+its own (`penstock.sim.process`).
+"""
+
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.base.ports import Disk, Random, Store, WallClock, Workers
+from penstock.runtime.clock import SystemClock
+from penstock.runtime.disk import LocalDisk
+from penstock.runtime.etcd_config import EtcdConfig
+from penstock.runtime.lock import DirectoryLock
+from penstock.runtime.random import SystemRandom
+from penstock.runtime.store import SqliteStore
+from penstock.runtime.workers import ThreadWorkers
+
+
+class Lock(Protocol):
+    """Keeps a second process away from a data directory."""
+
+    def release(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Everything outside of a node that is not its loop."""
+
+    clock: WallClock
+    random: Random
+    disk: Disk
+    workers: Workers
+    sync_workers: Workers
+    """One thread, so that syncs follow each other."""
+    lock: Callable[[str], Lock]
+    """Takes the data directory for this process, or raises."""
+    open_store: Callable[[str], Awaitable[Store]]
+    """Opens the metadata, for which the path is where an embedded store keeps it. Raises
+    ConnectionError or TimeoutError when it is elsewhere and does not answer."""
+    is_store_shared: bool = False
+    """Whether other nodes use the same metadata: then what tells of this node is under a lease."""
+    process_id: int = 0
+
+
+def real_ports(etcd: EtcdConfig | None = None) -> Ports:
+    """This machine's. Without etcd the metadata is embedded."""
+
+    async def open_etcd(path: str) -> Store:
+        from penstock.runtime.etcd import EtcdStore
+
+        assert etcd is not None
+        return await EtcdStore.open(etcd)
+
+    return Ports(
+        clock=SystemClock(),
+        random=SystemRandom(),
+        disk=LocalDisk(),
+        workers=ThreadWorkers(),
+        sync_workers=ThreadWorkers(1, name="sync"),
+        lock=DirectoryLock,
+        open_store=SqliteStore.open if etcd is None else open_etcd,
+        is_store_shared=etcd is not None,
+        process_id=os.getpid(),
+    )
