@@ -6,7 +6,9 @@ and the ways to hurt it:
 - `crashed(rng)` answers the disk as a power cut at this moment would leave it, and leaves this
   one running: a test can try a cut at every operation of one run (`on_operation` is called at
   each). `crash(rng)` does it in place; files opened before are dead.
-- `crash_after(n)` raises `PowerCut` out of the n-th operation from now and out of all after it.
+- `crash_after(n)` raises `PowerCut` out of the n-th operation from now and out of all after it;
+  `on_cut` is called at that moment. `cut()` does it at once, and `abandon()` is only the end of a
+  process: unsynced bytes are still there.
 - `inject(Fault(...))` makes an operation fail with an errno. A failed sync loses the dirty pages
   and reports success the next time, as Linux does. A failed append leaves half of it to a crash.
 - `flip_bit` and `damage` are decay: wrong bytes, and sectors that cannot be read.
@@ -169,6 +171,7 @@ class SimDisk:
         self.boots = 0
         self.dead = False
         self.on_operation: Callable[[], None] | None = None
+        self.on_cut: Callable[[], None] | None = None
         self._cut_at: int | None = None
         self._faults: list[Fault] = []
         self._root = DirectoryNode()
@@ -293,6 +296,22 @@ class SimDisk:
         assert operations > 0
         self._cut_at = self.operations + operations
 
+    def spare(self) -> None:
+        """Takes back what `crash_after` was to do."""
+        self._cut_at = None
+
+    def cut(self) -> None:
+        """The power is gone: nothing works until `crash`, which says what is left."""
+        if not self.dead:
+            self.dead = True
+            if self.on_cut is not None:
+                self.on_cut()
+
+    def abandon(self) -> None:
+        """The process died and the machine did not: its files are closed, the page cache stays."""
+        self._cut_at = None
+        self.boots += 1
+
     def inject(self, fault: Fault) -> None:
         self._faults.append(fault)
 
@@ -337,7 +356,7 @@ class SimDisk:
         if self.on_operation is not None:
             self.on_operation()
         if self._cut_at is not None and self.operations >= self._cut_at:
-            self.dead = True
+            self.cut()
             raise PowerCut
 
     def _link(self, link: Link) -> None:

@@ -9,6 +9,7 @@ first in, first out, as asyncio promises; randomness belongs in delays (network,
 - `trace` is a hash over every step and every delivered byte: equal seeds give equal hashes.
 - Tasks and futures hash by a counter, so sets of them iterate the same way in every run.
 - The network is `loop.net` (see `network.py`); `create_server` and `create_connection` use it.
+- `process(host)` begins a process that can be killed (see `process.py`).
 - Threads do not exist: `run_in_executor` raises; take `Workers`.
 """
 
@@ -22,6 +23,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn, TypeVar
 
 from penstock.sim.network import SimNet, SimServer
+from penstock.sim.process import PROCESS, SimProcess
 from penstock.sim.transport import SimTransport
 
 T = TypeVar("T")
@@ -72,6 +74,10 @@ class SimLoop(asyncio.BaseEventLoop):
         self.rng = random.Random(seed)
         self.net = SimNet(self, self.rng)
         self.callbacks = 0
+        self.has_dead = False
+        self.after_callback: Callable[[], None] | None = None
+        """Called after each one, for whoever watches from outside."""
+        self._unheard: list[Any] = []
         self._trace = hashlib.blake2b(digest_size=16)
         self._now = 0.0
         self._shuffle = shuffle
@@ -97,6 +103,9 @@ class SimLoop(asyncio.BaseEventLoop):
             self._cancel_rest()
             self.close()
 
+    def process(self, host: str) -> SimProcess:
+        return SimProcess(self, host)
+
     # What asyncio asks of a loop.
 
     def time(self) -> float:
@@ -121,7 +130,12 @@ class SimLoop(asyncio.BaseEventLoop):
     def _make_task(
         self, loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, T], **options: Any
     ) -> SimTask[T]:
-        return SimTask(next(self._numbers), coro, loop=loop, **options)
+        context = options.get("context")
+        owner = PROCESS.get() if context is None else context.get(PROCESS, None)
+        task = SimTask(next(self._numbers), coro, loop=loop, **options)
+        if owner is not None:
+            owner.tasks[task._number] = task
+        return task
 
     def _process_events(self, event_list: object) -> None:
         pass
@@ -143,8 +157,15 @@ class SimLoop(asyncio.BaseEventLoop):
         self._trace.update(struct.pack("<dq", self._now, count))
         for _ in range(count):
             handle = ready.popleft()
-            if not handle._cancelled:
-                handle._run()
+            if handle._cancelled:
+                continue
+            if self.has_dead and _is_dead(handle):
+                if not isinstance(handle, asyncio.TimerHandle):
+                    self._unheard.append(handle)  # Without it a task could not even be cancelled.
+                continue
+            handle._run()
+            if self.after_callback is not None:
+                self.after_callback()
         self.callbacks += count
         if self.callbacks > self._callbacks_max or self._now > self._time_max:
             raise SimOverrun(f"{self.callbacks} callbacks, {self._now} s\n{self._waiting()}")
@@ -205,7 +226,10 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _cancel_rest(self) -> None:
         """A task that does not end when cancelled is left to the garbage."""
-        self._callbacks_max, self._time_max = self.callbacks + 1_000_000, float("inf")
+        self._callbacks_max, self._time_max = self.callbacks + 100_000, float("inf")
+        self.has_dead = False  # So that killed tasks end, too.
+        self._ready.extend(self._unheard)
+        self._unheard.clear()
         tasks = self._tasks()
         for task in tasks:
             task.cancel()
@@ -216,6 +240,11 @@ class SimLoop(asyncio.BaseEventLoop):
         except (SimDeadlock, SimOverrun):
             for task in tasks:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+def _is_dead(handle: Any) -> bool:
+    process = handle._context.get(PROCESS, None)
+    return process is not None and process.is_dead
 
 
 def run(

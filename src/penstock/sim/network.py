@@ -98,6 +98,8 @@ class SimNet:
         self._stalled: dict[int, SimTransport] = {}
         self._numbers = itertools.count(1)
         self._ports = itertools.count(_FIRST_PORT)
+        # Of no process, so that what is on its way arrives whoever dies meanwhile.
+        self._context = contextvars.Context()
 
     # What the loop offers.
 
@@ -163,11 +165,14 @@ class SimNet:
         """Every route works again; what was lost is sent again."""
         self._cut.clear()
         self._slow.clear()
-        stalled, self._stalled = self._stalled, {}
-        for transport in stalled.values():
-            count, transport.stalled = transport.stalled, 0
-            for _ in range(count):
-                self._schedule(transport)
+        self._send_again()
+
+    def mend(self, source: str, target: str) -> None:
+        """This route works again, both ways."""
+        for route in ((source, target), (target, source)):
+            self._cut.pop(route, None)
+            self._slow.pop(route, None)
+        self._send_again()
 
     def slow(self, source: str, target: str, latency_s: tuple[float, float]) -> None:
         self._slow[source, target] = latency_s
@@ -191,6 +196,15 @@ class SimNet:
                 self.send(end, None)
             end.kill()
 
+    def _send_again(self) -> None:
+        """What was due over a cut that is no more."""
+        for number, transport in list(self._stalled.items()):
+            if (transport.host, transport.peer.host) not in self._cut:
+                del self._stalled[number]
+                count, transport.stalled = transport.stalled, 0
+                for _ in range(count):
+                    self._schedule(transport)
+
     # What the transports ask for.
 
     def segment_bytes(self, available: int) -> int:
@@ -212,14 +226,15 @@ class SimNet:
         target = source.peer
         latency_s = self._latency_s(source.host, target.host)
         source.due = max(source.due, self.loop.time() + latency_s)
-        self.loop.call_at(source.due, self._arrive, source, context=target.context)
+        self.loop.call_at(source.due, self._arrive, source, context=self._context)
 
     def _arrive(self, source: SimTransport) -> None:
         if (source.host, source.peer.host) in self._cut:
             source.stalled += 1
             self._stalled[source.number] = source
         elif source.flight:
-            source.peer.deliver(source.flight.popleft())
+            target = source.peer
+            target.context.run(target.deliver, source.flight.popleft())
 
     def _latency_s(self, source: str, target: str) -> float:
         return self.rng.uniform(*self._slow.get((source, target), self.latency_s))

@@ -250,3 +250,32 @@ def test_the_same_seed_leaves_the_same_disk() -> None:
 
     assert once(5) == once(5)
     assert len({str(once(seed)) for seed in range(20)}) > 10
+
+
+def test_a_cut_is_told_once_and_nothing_works_until_the_crash() -> None:
+    disk, told = SimDisk(), []
+    disk.on_cut = lambda: told.append(True)
+    file = disk.open("f", create=True)
+    disk.crash_after(1)
+    with pytest.raises(PowerCut):
+        file.append([b"x"])
+    disk.cut()
+    assert told == [True]
+    with pytest.raises(PowerCut):
+        disk.exists("f")
+    disk.crash(random.Random(1))
+    disk.open("f", create=True).append([b"y"])
+
+
+def test_the_end_of_a_process_keeps_what_is_not_synced() -> None:
+    disk = SimDisk()
+    file = disk.open("f", create=True)
+    file.append([b"x"])
+    disk.crash_after(1)
+    disk.abandon()
+    with pytest.raises(PowerCut):
+        file.append([b"late"])
+    assert disk.open("f").read(0, 9) == b"x"
+    disk.crash_after(1)
+    disk.spare()
+    disk.open("f").append([b"y"])

@@ -282,3 +282,23 @@ def test_streams_run_on_it_and_equal_seeds_give_equal_traces() -> None:
         await server.wait_closed()
 
     assert run(main, 4)[1].trace == run(main, 4)[1].trace != run(main, 5)[1].trace
+
+
+def test_one_route_can_be_mended_while_others_stay_cut() -> None:
+    async def main(loop: SimLoop) -> list[str]:
+        net = loop.net
+        net.isolate("a", ["b", "c"])
+        net.mend("a", "b")
+        reached = []
+        for host in ("b", "c"):
+            server = net.listen(asyncio.Protocol, host, 80)
+            try:
+                async with asyncio.timeout(1):
+                    await net.connect(asyncio.Protocol, host, 80, local_addr=("a", 0))
+                reached.append(host)
+            except TimeoutError:
+                pass
+            server.close()
+        return reached
+
+    assert run(main)[0] == ["b"]

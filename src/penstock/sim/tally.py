@@ -1,0 +1,64 @@
+"""What simulated runs came to: a broken promise by its name, and counts of what happened.
+
+Figures without the number of faults are no evidence, so a `Tally` counts seeds, simulated time,
+requests by name, faults by kind, and points: rare situations that a run was meant to reach. A
+point that many seeds never reach is a hole in the workload.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+
+class Violation(AssertionError):
+    """A promise was broken; the first word of the message says which."""
+
+    journal: tuple[str, ...] = ()
+    """What happened last."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of one run, or of many added up."""
+
+    seeds: int = 0
+    simulated_s: float = 0.0
+    callbacks: int = 0
+    disk_operations: int = 0
+    operations: Counter[str] = field(default_factory=Counter)
+    """Requests that clients sent, by name."""
+    faults: Counter[str] = field(default_factory=Counter)
+    """By kind."""
+    points: Counter[str] = field(default_factory=Counter)
+    """Situations reached, among them every answer: `Heartbeat ILLEGAL_GENERATION`."""
+
+    def add(self, other: "Tally") -> None:
+        self.seeds += other.seeds
+        self.simulated_s += other.simulated_s
+        self.callbacks += other.callbacks
+        self.disk_operations += other.disk_operations
+        self.operations.update(other.operations)
+        self.faults.update(other.faults)
+        self.points.update(other.points)
+
+    def missing(self, points: Iterable[str]) -> list[str]:
+        """Those of `points` that were never reached."""
+        return [point for point in points if not self.points[point]]
+
+    def report(self, points: Iterable[str] = ()) -> str:
+        """Lines for people."""
+        operations, faults = self.operations.total(), self.faults.total()
+        lines = [
+            f"{self.seeds} seeds, {self.simulated_s / 3600:.2f} simulated hours, "
+            f"{operations} operations, {faults} faults, {self.disk_operations} disk operations, "
+            f"{self.callbacks} callbacks",
+            "faults: " + _list(self.faults),
+            "operations: " + _list(self.operations),
+        ]
+        never = self.missing(points)
+        lines.append("never reached: " + (", ".join(never) if never else "nothing"))
+        return "\n".join(lines)
+
+
+def _list(counts: Counter[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items())) or "none"

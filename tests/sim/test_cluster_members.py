@@ -1,0 +1,234 @@
+"""Nodes that come, go, die and are mistaken for each other: real ones on simulated machines."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from penstock.cluster import topics
+from penstock.cluster.image import Image
+from penstock.cluster.membership import leads_what_others_could
+from penstock.node.node import Node, NodeFailed
+from penstock.sim.cluster import SimCluster
+from penstock.sim.disk import SimDisk
+from penstock.sim.host import SimHost
+from penstock.sim.loop import SimLoop, run
+from penstock.sim.store import SimStore
+
+SESSION_S = 6.0
+PATIENCE_S = 60.0
+Scene = Callable[[SimCluster], Awaitable[None]]
+
+
+def play(scene: Scene, seed: int = 0) -> None:
+    async def main(loop: SimLoop) -> None:
+        cluster = SimCluster(loop, seed, (1, 2, 3), {"min.insync.replicas": "2"})
+        await cluster.start()
+        try:
+            await scene(cluster)
+        finally:
+            cluster.close()
+
+    run(main, seed)
+
+
+async def until(cluster: SimCluster, condition: Callable[[], bool], within_s: float) -> float:
+    """How long it took."""
+    began_s = cluster.loop.time()
+    while not condition():
+        assert cluster.loop.time() - began_s < within_s, "it did not come to that in time"
+        await asyncio.sleep(0.02)
+    return cluster.loop.time() - began_s
+
+
+def node_of(cluster: SimCluster, node_id: int) -> Node:
+    node = cluster.hosts[node_id].node
+    assert node is not None
+    return node
+
+
+async def create(cluster: SimCluster, partitions: int = 6) -> None:
+    node = node_of(cluster, 1)
+    new = topics.NewTopic("t", partitions, 3)
+    plan = topics.plan_topic(new, node.ctx.image, node.configs, node.random)
+    revision = await topics.create_topic(node.store, plan)
+    for each in cluster.nodes():
+        await each.ctx.reached(revision)
+
+
+def leaders(image: Image) -> list[int]:
+    return [state.leader for state in image.topics["t"].partitions]
+
+
+def is_whole(image: Image) -> bool:
+    return all(len(state.isr) == 3 for state in image.topics["t"].partitions)
+
+
+def test_three_nodes_know_each_other_and_one_is_the_controller() -> None:
+    async def scene(cluster: SimCluster) -> None:
+        nodes = cluster.nodes()
+        await until(
+            cluster,
+            lambda: all(node.links.connected == _others(node) for node in nodes),
+            within_s=5,
+        )
+        await until(
+            cluster, lambda: sum(node.controller.is_active for node in nodes) == 1, within_s=5
+        )
+        assert not any(node.membership.is_fenced for node in nodes)
+        assert len({node.ctx.image.cluster_id for node in nodes}) == 1
+
+    play(scene)
+
+
+def _others(node: Node) -> list[int]:
+    return [node_id for node_id in (1, 2, 3) if node_id != node.config.node_id]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_clean_stop_hands_over_before_the_node_is_gone(seed: int) -> None:
+    async def scene(cluster: SimCluster) -> None:
+        await create(cluster)
+        images: list[Image] = []
+        witness = node_of(cluster, 2)
+        witness.follower.on_change(lambda before, after: images.append(after))
+        assert 1 in leaders(witness.ctx.image)
+        await cluster.hosts[1].stop()
+        await until(cluster, lambda: 1 not in witness.ctx.image.brokers, within_s=5)
+        for image in images:
+            if 1 not in image.brokers:
+                assert 1 not in leaders(image), "it was gone before it had handed over"
+            assert -1 not in leaders(image)
+        # It left in good order, so it comes back as it went, and is soon in sync again.
+        assert await cluster.hosts[1].start()
+        await until(cluster, lambda: is_whole(witness.ctx.image), within_s=PATIENCE_S)
+
+    play(scene, seed)
+
+
+def test_a_node_in_a_hurry_does_not_wait_for_others() -> None:
+    async def scene(cluster: SimCluster) -> None:
+        await create(cluster)
+        await until(cluster, lambda: len(node_of(cluster, 1).links.connected) == 2, within_s=5)
+        for node_id in (2, 3):  # Nobody acts as a controller, so nothing can be handed over.
+            for task in node_of(cluster, node_id)._tasks:
+                if task.get_name() == "controller":
+                    task.remove_done_callback(node_of(cluster, node_id)._task_ended)
+                    task.cancel()
+        node = node_of(cluster, 1)
+        for task in node._tasks:
+            if task.get_name() == "controller":
+                task.remove_done_callback(node._task_ended)
+                task.cancel()
+        stopping = asyncio.ensure_future(cluster.hosts[1].stop())
+        await asyncio.sleep(10)
+        assert not stopping.done()
+        assert leads_what_others_could(node.ctx.image, 1)
+        node.hurry()
+        began_s = cluster.loop.time()
+        await stopping
+        assert cluster.loop.time() - began_s < 8
+
+    play(scene)
+
+
+@pytest.mark.parametrize("victim", [1, 2, 3])
+def test_a_killed_process_is_replaced_within_a_second(victim: int) -> None:
+    async def scene(cluster: SimCluster) -> None:
+        await create(cluster)
+        await asyncio.sleep(2)
+        cluster.hosts[victim].kill()
+        witness = cluster.nodes()[0]
+        took_s = await until(
+            cluster,
+            lambda: (
+                victim not in witness.ctx.image.brokers
+                and victim not in leaders(witness.ctx.image)
+                and all(victim not in s.isr for s in witness.ctx.image.topics["t"].partitions)
+            ),
+            within_s=5,
+        )
+        assert took_s < 1
+
+    play(scene)
+
+
+def test_a_machine_that_falls_silent_is_replaced_when_its_lease_ends() -> None:
+    async def scene(cluster: SimCluster) -> None:
+        await create(cluster)
+        await asyncio.sleep(2)
+        cluster.hosts[2].cut_power()
+        witness = node_of(cluster, 1)
+        took_s = await until(cluster, lambda: 2 not in leaders(witness.ctx.image), within_s=20)
+        assert SESSION_S - 3 < took_s < SESSION_S + 2
+
+    play(scene)
+
+
+def test_nodes_outlive_a_store_that_is_away_and_go_on_under_new_epochs() -> None:
+    async def scene(cluster: SimCluster) -> None:
+        await create(cluster)
+        nodes = cluster.nodes()
+        epochs = [node.membership.epoch for node in nodes]
+        cluster.etcd.down = True
+        await asyncio.sleep(SESSION_S / 2)
+        assert not any(node.membership.is_fenced for node in nodes)
+        await asyncio.sleep(SESSION_S)
+        assert all(node.membership.is_fenced for node in nodes)
+        cluster.etcd.down = False
+        await until(
+            cluster, lambda: not any(node.membership.is_fenced for node in nodes), PATIENCE_S
+        )
+        assert all(
+            node.membership.epoch > before for node, before in zip(nodes, epochs, strict=True)
+        )
+        await until(
+            cluster,
+            lambda: (
+                all(-1 not in leaders(node.ctx.image) for node in nodes)
+                and is_whole(nodes[0].ctx.image)
+            ),
+            within_s=PATIENCE_S,
+        )
+        assert not any(node.failed.done() for node in nodes)
+
+    play(scene)
+
+
+def test_a_second_node_under_the_same_id_is_refused_and_the_first_goes_on() -> None:
+    async def scene(cluster: SimCluster) -> None:
+        first = node_of(cluster, 1)
+        epoch = first.membership.epoch
+        disk = SimDisk(77)
+        double = SimHost(
+            cluster.loop, 77, 1, {}, lambda: SimStore(cluster.etcd), disk, is_store_shared=True
+        )
+        assert not await double.start()
+        assert isinstance(double.failed, NodeFailed)
+        assert "node id 1 is taken" in str(double.failed)
+        assert "clean-shutdown" not in disk.listdir("data")
+        assert "logs" not in disk.listdir("data")
+        assert not first.failed.done()
+        assert (first.membership.epoch, first.membership.is_fenced) == (epoch, False)
+
+    play(scene)
+
+
+def test_a_new_disk_under_a_dead_nodes_id_is_filled_from_the_others() -> None:
+    async def scene(cluster: SimCluster) -> None:
+        await create(cluster)
+        host = cluster.hosts[2]
+        host.cut_power()
+        disk = SimDisk(78)
+        again = SimHost(
+            cluster.loop, 78, 2, {}, lambda: SimStore(cluster.etcd), disk, is_store_shared=True
+        )
+        assert await again.start(), again.failed
+        witness = node_of(cluster, 1)
+        for image in (witness.ctx.image,):
+            assert all(2 not in s.isr for s in image.topics["t"].partitions)
+        await until(cluster, lambda: is_whole(witness.ctx.image), within_s=PATIENCE_S)
+        disk.on_cut = None
+        disk.dead = True
+
+    play(scene)

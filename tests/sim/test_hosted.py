@@ -1,0 +1,97 @@
+"""Groups and transactions on a real node keep their promises, whatever happens to it.
+
+See `penstock.sim.hosted` for what happens and `penstock.sim.checkers` for what is checked. The
+planted bugs of `test_hosted_planted_bugs` show that these checks find what they are for, and
+`soak` runs as many seeds as there is time for.
+"""
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.sim.hosted import Options, run_seed
+from penstock.sim.tally import Tally, Violation
+from tests.sim.seeds import replayable, seeds
+
+SEEDS = 16
+CUT_EVERYWHERE = Options(chaos_s=12.0, records=15, cut_ratio=1.0)
+COMMON = (
+    "node started again",
+    "replay compared",
+    "unreplicated compared",
+    "compaction",
+    "member expired",
+    "old commit tried",
+    "zombie fenced",
+    "transaction timed out",
+    "OffsetCommit ILLEGAL_GENERATION",
+    "OffsetCommit STALE_MEMBER_EPOCH",
+    "OffsetFetch UNSTABLE_OFFSET_COMMIT",
+    "Produce INVALID_PRODUCER_EPOCH",
+    "TxnOffsetCommit ILLEGAL_GENERATION",
+)
+"""What even a few seeds must get into; `penstock.sim.hosted.POINTS` is the long list."""
+
+SCRIPT = "from penstock.sim.hosted import run_seed; print(run_seed(3).trace)"
+
+_total = Tally()
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """A node that is cut off in the middle of a sentence has much to complain about."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def _run(seed: int, request: pytest.FixtureRequest, options: Options | None = None) -> Tally:
+    with replayable(seed, request):
+        try:
+            outcome = run_seed(seed, options)
+        except Violation as violation:
+            violation.add_note("\n".join(violation.journal))
+            raise
+    print(f"seed {seed}: trace {outcome.trace}\n{outcome.tally.report()}")
+    return outcome.tally
+
+
+@pytest.mark.parametrize("seed", seeds(SEEDS))
+def test_every_promise_is_kept(seed: int, request: pytest.FixtureRequest) -> None:
+    tally = _run(seed, request)
+    assert tally.operations.total() > 200
+    assert tally.faults.total() > 10
+    _total.add(tally)
+
+
+@pytest.mark.parametrize("seed", seeds(2))
+def test_a_power_cut_at_any_disk_operation_leaves_what_was_committed(
+    seed: int, request: pytest.FixtureRequest
+) -> None:
+    tally = _run(seed, request, CUT_EVERYWHERE)
+    assert tally.faults["power cut on a copy"] > 200
+
+
+def test_the_seeds_get_into_what_they_are_meant_to() -> None:
+    if _total.seeds < SEEDS:
+        pytest.skip("only some seeds were run")
+    assert _total.missing(COMMON) == []
+
+
+def test_a_seed_is_the_same_run_in_every_process() -> None:
+    traces = {run_seed(3).trace}
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", SCRIPT],
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        traces.add(done.stdout.strip())
+    assert len(traces) == 1, traces

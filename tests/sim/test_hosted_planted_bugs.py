@@ -1,0 +1,349 @@
+"""The hosted simulation can fail: each of these bugs, put in on purpose, is found by a seed.
+
+Every one is a small change of the real code, undone at the end. `first` is a seed that is known to
+find it, tried before the others, so that the suite stays quick; if it no longer does, all seeds up
+to `SEEDS_MAX` are tried. A bug that none of them finds means that the workloads or the checkers
+went blind, not that the bug is harmless.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from penstock.api import fetch_reply
+from penstock.base.errors import ErrorCode
+from penstock.base.machine import Decision
+from penstock.cluster.partition import Partition
+from penstock.coordinator import host, loader
+from penstock.coordinator.guards import Guards
+from penstock.coordinator.markers import MarkerWriter, _Ending
+from penstock.coordinator.seat import Seat
+from penstock.groups import fencing, reading
+from penstock.groups.classic import staying
+from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.classic.roster import Roster
+from penstock.groups.consumer import leaving, reconcile
+from penstock.groups.consumer.draft import Draft
+from penstock.groups.consumer.group import ConsumerGroup
+from penstock.groups.offsets import Offsets
+from penstock.groups.timers import Timers
+from penstock.log.producers import Producers
+from penstock.sim.hosted import Options, run_seed
+from penstock.sim.tally import Violation
+from penstock.txns import machine
+from penstock.txns.machine import Txn
+from penstock.txns.records import TRANSACTIONS_V0, TxnRecord, TxnState
+from penstock.txns.shard import TxnShard
+
+SEEDS_MAX = 200
+OPTIONS = Options(cut_ratio=0.05)
+
+Patch = pytest.MonkeyPatch
+
+
+class Bug(NamedTuple):
+    """A change of the code, and a seed that finds it."""
+
+    plant: Callable[[Patch], None]
+    first: int
+
+
+# -- the host: seats, loading, markers ---------------------------------------------------------
+
+
+def replies_go_out_before_the_commit(patch: Patch) -> None:
+    def planted(self: Seat[Any], replies: Any, effect: Any) -> None:
+        self._hand_out([(replies, None)])
+        if effect is not None:
+            promise(self, (), effect)
+
+    promise = Seat._promise
+    patch.setattr(Seat, "_promise", planted)
+
+
+def markers_go_out_before_the_commit(patch: Patch) -> None:
+    promise = Seat._promise
+
+    def planted(self: Seat[Any], replies: Any, effect: Any) -> None:
+        promise(self, replies, None)
+        if effect is not None:
+            effect()
+
+    patch.setattr(Seat, "_promise", planted)
+
+
+def markers_are_forgotten_by_a_crash(patch: Patch) -> None:
+    loaded = TxnShard.loaded
+
+    def planted(self: TxnShard, now_ms: int) -> None:
+        loaded(self, now_ms)
+        self._newly_prepared.clear()
+
+    patch.setattr(TxnShard, "loaded", planted)
+
+
+def a_marker_that_could_not_be_written_counts(patch: Patch) -> None:
+    told = _Ending._told
+
+    def planted(self: _Ending, topic: str, index: int, code: ErrorCode) -> None:
+        told(self, topic, index, ErrorCode.NONE)
+
+    patch.setattr(_Ending, "_told", planted)
+
+
+def groups_are_not_told_of_the_end(patch: Patch) -> None:
+    def planted(self: MarkerWriter, marker: Any, index: int, told: Any) -> None:
+        told(ErrorCode.NONE)
+
+    patch.setattr(MarkerWriter, "_write_to_group", planted)
+
+
+def loading_stops_short(patch: Patch) -> None:
+    real = loader.replay
+
+    async def planted(log: Any, workers: Any, size: int, until: int, apply: Any) -> int:
+        return await real(log, workers, size, max(until - 1, 0), apply)
+
+    patch.setattr(host, "replay", planted)
+
+
+def no_timer_runs_after_loading(patch: Patch) -> None:
+    seated = Seat.seated
+
+    def planted(self: Seat[Any], shard: Any) -> None:
+        seated(self, shard)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    patch.setattr(Seat, "seated", planted)
+
+
+def a_failed_append_is_taken_for_done(patch: Patch) -> None:
+    append = Partition.append
+
+    def planted(self: Partition, *args: Any, **options: Any) -> Any:
+        if not self.topic.startswith("__"):
+            return append(self, *args, **options)
+        try:
+            return append(self, *args, **options)
+        except OSError:
+            return type("Appended", (), {"last_offset": self.log.end_offset - 1})()
+
+    patch.setattr(Partition, "append", planted)
+
+
+# -- groups -----------------------------------------------------------------------------------
+
+
+def an_expired_member_is_kept(patch: Patch) -> None:
+    def planted(group: ConsumerGroup, now_ms: int) -> list[str]:
+        group.timers.take_due(now_ms)
+        return []
+
+    patch.setattr(leaving, "due_members", planted)
+
+
+def an_expired_classic_member_is_kept(patch: Patch) -> None:
+    patch.setattr(staying, "_end_session", lambda *arguments: None)
+
+
+def a_dead_leader_takes_others_with_it(patch: Patch) -> None:
+    """As it was: of timers that are due at once, those count that the first one renewed."""
+    take_due = Timers.take_due
+
+    def planted(self: Timers[Any], now_ms: int) -> list[Any]:
+        taken = take_due(self, now_ms)
+        self.at = _Forgetful(self.at)
+        return taken
+
+    patch.setattr(Timers, "take_due", planted)
+
+
+class _Forgetful(dict[Any, int]):
+    """Deadlines that do not know which of them are set."""
+
+    def __contains__(self, name: object) -> bool:
+        return False
+
+
+def an_old_generation_may_commit(patch: Patch) -> None:
+    def planted(group: Any, member_id: str, *rest: Any) -> None:
+        if isinstance(group, ClassicGroup) and group.members:
+            return
+        fencing.check_commit(group, member_id, *rest)
+
+    patch.setattr(reading, "check_commit", planted)
+
+
+def an_old_epoch_may_commit(patch: Patch) -> None:
+    patch.setattr(fencing, "check_epoch", lambda group, member_id, epoch: None)
+
+
+def the_generation_is_not_counted(patch: Patch) -> None:
+    real = ClassicGroup.begin_generation
+
+    def planted(self: ClassicGroup, outcome: Any, now_ms: int) -> None:
+        self.generation -= 1
+        real(self, outcome, now_ms)
+
+    patch.setattr(ClassicGroup, "begin_generation", planted)
+
+
+def the_generation_is_kept_only_when_synced(patch: Patch) -> None:
+    real = ClassicGroup.keep
+
+    def planted(self: ClassicGroup, outcome: Any) -> None:
+        if self.state != "CompletingRebalance":
+            real(self, outcome)
+
+    patch.setattr(ClassicGroup, "keep", planted)
+
+
+def what_others_own_is_given_away(patch: Patch) -> None:
+    patch.setattr(Draft, "is_free", lambda self, slot, for_member: True)
+
+
+def revocation_is_believed_at_once(patch: Patch) -> None:
+    patch.setattr(reconcile, "_owns_any", lambda reported, slots: False)
+
+
+def a_member_that_left_is_not_struck_out(patch: Patch) -> None:
+    real = Draft.records
+
+    def planted(self: Draft) -> list[Any]:
+        return [record for record in real(self) if record[1] is not None]
+
+    patch.setattr(Draft, "records", planted)
+
+
+def sessions_are_short_after_loading(patch: Patch) -> None:
+    add = Roster.add
+
+    def planted(self: Roster, member: Any, now_ms: int, timeout_ms: int) -> None:
+        add(self, member, now_ms, timeout_ms if member.is_new else 500)
+
+    patch.setattr(Roster, "add", planted)
+
+
+def unstable_positions_are_told(patch: Patch) -> None:
+    patch.setattr(Offsets, "is_unstable", lambda self, *place: False)
+
+
+# -- transactions -----------------------------------------------------------------------------
+
+
+def end_txn_does_not_bump_the_epoch(patch: Patch) -> None:
+    prepare = Txn._prepare
+
+    def planted(self: Txn, outcome: TxnState, version: int, *rest: Any) -> TxnRecord:
+        record = prepare(self, outcome, TRANSACTIONS_V0, *rest)
+        return type(record)(**{**_fields(record), "version": version})
+
+    patch.setattr(Txn, "_prepare", planted)
+
+
+def _fields(record: TxnRecord) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in record.__struct_fields__}
+
+
+def init_does_not_bump_the_epoch(patch: Patch) -> None:
+    patch.setattr(machine, "_bumped", lambda producer, take_id: producer)
+
+
+def init_forgets_the_open_transaction(patch: Patch) -> None:
+    def planted(self: Txn, now_ms: int, take_id: Any, previous: Any) -> TxnRecord:
+        fields = _fields(self.record)
+        fields.update(
+            state=TxnState.EMPTY, producer_epoch=fields["producer_epoch"] + 1, partitions=()
+        )
+        return TxnRecord(**fields)
+
+    patch.setattr(Txn, "fence", planted)
+
+
+def a_transaction_never_times_out(patch: Patch) -> None:
+    patch.setattr(TxnShard, "tick", lambda self, now_ms: Decision())
+    patch.setattr(TxnShard, "deadline", lambda self: None)
+
+
+def the_first_marker_completes_it(patch: Patch) -> None:
+    def planted(self: _Ending, topic: str, index: int, code: ErrorCode) -> None:
+        self._left.clear()
+        self._report()
+
+    patch.setattr(_Ending, "_told", planted)
+
+
+def guards_do_not_see_markers(patch: Patch) -> None:
+    patch.setattr(Guards, "marked", lambda self, place: None)
+
+
+def readers_see_what_is_not_committed(patch: Patch) -> None:
+    stable = property(lambda self: self.high_watermark)
+    patch.setattr(Partition, "last_stable_offset", stable)
+
+
+def readers_are_not_told_what_was_aborted(patch: Patch) -> None:
+    patch.setattr(fetch_reply.Reply, "_aborted", lambda self, found: None)
+
+
+def repetitions_are_written_again(patch: Patch) -> None:
+    def planted(self: Producers, header: Any) -> None:
+        return None
+
+    patch.setattr(Producers, "check", planted)
+
+
+BUGS = [
+    Bug(replies_go_out_before_the_commit, 0),
+    Bug(markers_go_out_before_the_commit, 0),
+    Bug(markers_are_forgotten_by_a_crash, 0),
+    Bug(a_marker_that_could_not_be_written_counts, 0),
+    Bug(groups_are_not_told_of_the_end, 0),
+    Bug(loading_stops_short, 0),
+    Bug(no_timer_runs_after_loading, 0),
+    Bug(a_failed_append_is_taken_for_done, 0),
+    Bug(an_expired_member_is_kept, 0),
+    Bug(an_expired_classic_member_is_kept, 0),
+    Bug(a_dead_leader_takes_others_with_it, 0),
+    Bug(an_old_generation_may_commit, 0),
+    Bug(an_old_epoch_may_commit, 0),
+    Bug(the_generation_is_not_counted, 0),
+    Bug(the_generation_is_kept_only_when_synced, 0),
+    Bug(what_others_own_is_given_away, 0),
+    Bug(revocation_is_believed_at_once, 0),
+    Bug(a_member_that_left_is_not_struck_out, 0),
+    Bug(sessions_are_short_after_loading, 0),
+    Bug(unstable_positions_are_told, 0),
+    Bug(end_txn_does_not_bump_the_epoch, 0),
+    Bug(init_does_not_bump_the_epoch, 0),
+    Bug(init_forgets_the_open_transaction, 0),
+    Bug(a_transaction_never_times_out, 0),
+    Bug(the_first_marker_completes_it, 0),
+    Bug(guards_do_not_see_markers, 0),
+    Bug(readers_see_what_is_not_committed, 0),
+    Bug(readers_are_not_told_what_was_aborted, 0),
+    Bug(repetitions_are_written_again, 0),
+]
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.plant.__name__)
+def test_a_planted_bug_is_found(bug: Bug, monkeypatch: Patch) -> None:
+    bug.plant(monkeypatch)
+    for seed in dict.fromkeys((bug.first, *range(SEEDS_MAX))):
+        try:
+            run_seed(seed, OPTIONS)
+        except Violation as found:
+            print(f"seed {seed}: {str(found)[:200]}")
+            return
+    raise AssertionError(f"not found in {SEEDS_MAX} seeds")

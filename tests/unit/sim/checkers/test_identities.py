@@ -1,0 +1,29 @@
+"""`IdentityChecker`: who was given what, and who may no longer write."""
+
+from penstock.sim.checkers.identities import IdentityChecker
+from tests.unit.sim.checkers.stage import Stage
+
+
+def test_an_identity_is_given_once_and_epochs_grow() -> None:
+    stage = Stage()
+    checker = IdentityChecker(stage)
+    checker.initialised("t", 1, 7, 0, is_new=True)
+    checker.initialised("t", 2, 7, 1, is_new=True)
+    assert stage.found == []
+    checker.initialised("u", 1, 7, 1, is_new=True)
+    assert stage.found == ["identity"]
+    checker.initialised("t", 3, 7, 0, is_new=False)
+    assert stage.found == ["identity", "identity"]
+
+
+def test_the_older_instance_must_fail_once_the_later_one_knows() -> None:
+    stage = Stage()
+    checker = IdentityChecker(stage)
+    checker.initialised("t", 1, 7, 0, is_new=True)
+    stage.at(2)
+    checker.initialised("t", 2, 7, 1, is_new=True)
+    checker.succeeded("t", 1, 7, 0, 1.0, "Produce")
+    checker.succeeded("t", 2, 7, 1, 3.0, "Produce")
+    assert stage.found == []
+    checker.succeeded("t", 1, 7, 0, 3.0, "Produce")
+    assert stage.found == ["fencing"]
