@@ -11,7 +11,21 @@ from collections.abc import Sequence
 import click
 
 from penstock import __version__
-from penstock.cli import bench, configs, consume, groups, produce, topics, txns, up, wire
+from penstock.cli import (
+    bench,
+    cluster,
+    cluster_moves,
+    configs,
+    consume,
+    groups,
+    node,
+    plan,
+    produce,
+    topics,
+    txns,
+    up,
+    wire,
+)
 from penstock.cli.errors import PipeClosed, UserError, explain
 
 
@@ -38,6 +52,11 @@ def app() -> None:
 
 
 app.add_command(up.up)
+app.add_command(node.node)
+app.add_command(cluster.cluster)
+for command in cluster_moves.COMMANDS:
+    cluster.cluster.add_command(command)
+app.add_command(plan.plan_command)
 app.add_command(topics.topic)
 app.add_command(produce.produce)
 app.add_command(consume.consume)

@@ -1,18 +1,37 @@
-"""`penstock up`: one node in this process, until SIGTERM or Ctrl-C.
+"""`penstock up`: one node in this process, or a cluster as children, until SIGTERM or Ctrl-C.
 
 Says one line on standard output when it serves, so that scripts can wait for it:
-`penstock ready kafka=HOST:PORT http=URL`. What a node is told and how it runs is `penstock.node`'s
-business.
+`penstock ready kafka=HOST:PORT,... http=URL,...`. What a node is told and how it runs is
+`penstock.node`'s business; the children are `local_cluster`'s.
 """
 
-from collections.abc import Sequence
+import contextlib
+import gc
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import click
 
 from penstock.cli.errors import UserError
 
+set_option = click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A broker config by Kafka's name, e.g. num.partitions=6; repeatable.",
+)
+
 
 @click.command("up")
+@click.option(
+    "--nodes",
+    type=int,
+    default=1,
+    metavar="N",
+    help="How many nodes; with more than one, etcd is started for them, too [1].",
+)
 @click.option("--data", metavar="DIR", help="Where logs and metadata live [./penstock-data].")
 @click.option(
     "--kafka-port",
@@ -25,15 +44,10 @@ from penstock.cli.errors import UserError
 )
 @click.option("--host", help="The address to listen on and to advertise [127.0.0.1].")
 @click.option("--node-id", type=int, metavar="N", help="This node's id in the cluster [1].")
-@click.option(
-    "--set",
-    "sets",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A broker config by Kafka's name, e.g. num.partitions=6; repeatable.",
-)
+@set_option
 @click.option("--config", metavar="FILE", help="A TOML file with the same settings; flags win.")
 def up(
+    nodes: int,
     data: str | None,
     kafka_port: int | None,
     http_port: int | None,
@@ -41,14 +55,21 @@ def up(
     node_id: int | None,
     sets: tuple[str, ...],
     config: str | None,
-) -> None:
-    """Start a broker on this machine.
+) -> int:
+    """Start a broker on this machine, or a cluster of them (--nodes 3).
 
     Prints `penstock ready kafka=HOST:PORT http=URL` when it serves; stops cleanly on SIGTERM and
-    Ctrl-C.
+    Ctrl-C. The nodes of a cluster take the next ports; their data and logs are below --data.
     """
-    from penstock.node.config import load
-    from penstock.node.node import run
+    pairs = parse_pairs(sets, "--set")
+    if nodes != 1:
+        for given, option in ((node_id, "--node-id"), (config, "--config")):
+            if given is not None:
+                raise UserError(f"{option} is for one node; leave it out with --nodes {nodes}")
+        return _up_cluster(nodes, data, kafka_port, http_port, host, pairs)
+    with quick_imports():
+        from penstock.node.config import load
+        from penstock.node.serving import run
 
     flags = {
         "data_dir": data,
@@ -57,7 +78,53 @@ def up(
         "http_port": http_port,
         "node_id": node_id,
     }
-    run(load(config, flags, parse_pairs(sets, "--set")), announce)
+    run(load(config, flags, pairs), announce)
+    return 0
+
+
+def _up_cluster(
+    nodes: int,
+    data: str | None,
+    kafka_port: int | None,
+    http_port: int | None,
+    host: str | None,
+    sets: dict[str, str],
+) -> int:
+    import asyncio
+
+    from penstock.cli.local_cluster import LocalCluster, Plan
+    from penstock.node.config import load
+
+    flags = {"host": host, "kafka_port": kafka_port, "http_port": http_port}
+    checked = load(None, flags, sets)  # So that a mistake is said once, and here.
+    plan = Plan(
+        Path(data or "./penstock-cluster"),
+        nodes,
+        checked.host,
+        checked.kafka_port,
+        checked.http_port,
+        sets,
+    )
+
+    async def supervise() -> int:
+        return await LocalCluster(plan, _say).run(announce)
+
+    return asyncio.run(supervise())
+
+
+def _say(text: str) -> None:
+    print(f"penstock: {text}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def quick_imports() -> Iterator[None]:
+    """What is imported stays, so the collector need not look at it again and again meanwhile."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def announce(kafka: str, http: str) -> None:

@@ -1,0 +1,136 @@
+"""`penstock cluster reassign`, `elect` and `drain` on real nodes, as an operator uses them."""
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.brokers import COMMAND
+from tests.clusters import ClusterProcess
+from tests.etcd import require_etcd
+
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
+    require_etcd()
+    started = ClusterProcess(tmp_path_factory.mktemp("moves") / "cluster", nodes=4)
+    yield started
+    if started.running:
+        started.stop()
+
+
+def penstock(cluster: ClusterProcess, *arguments: str, stdin: str = "") -> str:
+    done = run(cluster, *arguments, stdin=stdin)
+    assert done.returncode == 0, f"{done.stderr}\n{cluster.all_logs()}"
+    return done.stdout
+
+
+def run(
+    cluster: ClusterProcess, *arguments: str, stdin: str = ""
+) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [COMMAND, *arguments, "-b", cluster.bootstrap],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def partitions(cluster: ClusterProcess, topic: str) -> list[dict[str, Any]]:
+    [document] = json.loads(penstock(cluster, "topic", "describe", topic, "--format", "json"))
+    found: list[dict[str, Any]] = document["partitions"]
+    return found
+
+
+def until(cluster: ClusterProcess, condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, cluster.all_logs()
+        time.sleep(0.1)
+
+
+def files_of(cluster: ClusterProcess, node_id: int, topic: str) -> list[str]:
+    logs = cluster.data_dir / f"node-{node_id}" / "logs"
+    return [path.name for found in logs.glob(f"{topic}.*") for path in found.iterdir()]
+
+
+def test_a_drained_node_is_empty_and_stays_so_until_undone(
+    cluster: ClusterProcess, tmp_path: Path
+) -> None:
+    penstock(cluster, "topic", "create", "drained", "-p", "8", "-r", "3")
+    lines = "".join(f"{number}\n" for number in range(5_000))
+    penstock(cluster, "produce", "drained", stdin=lines)
+    before = [p["replicas"] for p in partitions(cluster, "drained")]
+    preview = json.loads(
+        penstock(cluster, "cluster", "drain", "4", "--dry-run", "--format", "json")
+    )
+    assert len(preview["partitions"]) == sum(4 in replicas for replicas in before) > 0
+    assert [p["replicas"] for p in partitions(cluster, "drained")] == before
+    said = penstock(cluster, "cluster", "drain", "4", "-y", "--throttle", "50000000")
+    assert "moved" in said
+    assert all(4 not in p["replicas"] for p in partitions(cluster, "drained"))
+    until(cluster, lambda: files_of(cluster, 4, "drained") == [])
+    # No throttle is left behind, and nothing new comes to it.
+    config = penstock(cluster, "topic", "describe", "drained", "--format", "json")
+    assert "throttled" not in config
+    penstock(cluster, "topic", "create", "later", "-p", "4", "-r", "3")
+    assert all(4 not in p["replicas"] for p in partitions(cluster, "later"))
+    penstock(cluster, "cluster", "drain", "4", "--undo")
+    penstock(cluster, "cluster", "reassign", "drained", "later", "--balance", "-y")
+    assert any(4 in p["replicas"] for p in partitions(cluster, "drained"))
+    read = penstock(cluster, "consume", "drained", "-o", "start", "-e")
+    assert sorted(map(int, read.split())) == list(range(5_000))
+
+
+def test_a_plan_that_was_shown_can_be_given_back(cluster: ClusterProcess, tmp_path: Path) -> None:
+    penstock(cluster, "topic", "create", "planned", "-p", "3", "-r", "2")
+    plan = penstock(
+        cluster, "cluster", "reassign", "planned", "--factor", "3", "--dry-run", "--format", "json"
+    )
+    assert json.loads(plan)["copies"] == 3
+    file = tmp_path / "plan.json"
+    file.write_text(plan)
+    done = penstock(cluster, "cluster", "reassign", "--plan", str(file), "-y", "--format", "json")
+    assert json.loads(done)["done"]
+    assert all(len(p["isr"]) == 3 for p in partitions(cluster, "planned"))
+    assert penstock(cluster, "cluster", "reassign", "--status").strip() == "no moves under way"
+    again = penstock(cluster, "cluster", "reassign", "--plan", str(file), "-y")
+    assert again.strip() == "nothing to move"
+
+
+def test_wrong_goals_are_refused_with_a_clear_word(cluster: ClusterProcess) -> None:
+    for arguments, words in [
+        (["reassign"], "say what to do with one of"),
+        (["reassign", "--balance", "--factor", "2"], "say what to do with one of"),
+        (["reassign", "--to", "77"], "node 77 is not up"),
+        (["reassign", "--factor", "9", "--dry-run"], "9 replica(s)"),
+        (["reassign", "nosuch", "--balance"], "does not exist"),
+        (["drain", "99"], "there is no node 99"),
+    ]:
+        done = run(cluster, "cluster", *arguments)
+        assert done.returncode == 1, arguments
+        assert words in done.stderr, done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_leadership_goes_back_to_a_node_that_returned(cluster: ClusterProcess) -> None:
+    penstock(cluster, "topic", "create", "led", "-p", "8", "-r", "3")
+    victim = partitions(cluster, "led")[0]["leader"]
+    cluster.signal_node(victim, signal.SIGKILL)
+    until(cluster, lambda: all(p["leader"] != victim for p in partitions(cluster, "led")))
+    cluster.start_node(victim)
+    until(cluster, lambda: all(len(p["isr"]) == 3 for p in partitions(cluster, "led")))
+    shown = penstock(cluster, "cluster", "elect", "led", "--dry-run")
+    assert "would elect a leader of led[0]" in shown
+    assert "elected" in penstock(cluster, "cluster", "elect", "led")
+    assert all(p["leader"] == p["replicas"][0] for p in partitions(cluster, "led"))
+    assert penstock(cluster, "cluster", "elect", "led").strip() == "no election is needed"
