@@ -67,7 +67,7 @@ up: $(VENV)/.runtime ## a broker on this machine: Kafka on 9092, HTTP on 8080 (A
 
 # ---- check
 
-.PHONY: test lint fmt clients chaos sim fuzz
+.PHONY: test lint fmt clients chaos sim sim-soak fuzz
 test: setup-test lint ## every check, in one go
 	$(PYTEST) $(PARALLEL) $(ARGS)
 
@@ -85,11 +85,16 @@ fmt: setup ## format the code and fix what can be fixed by a machine
 clients: setup-test ## only the tests with real Kafka clients
 	$(PYTEST) -m "clients or java" $(ARGS)
 
-chaos: setup ## kill -9 under load, for longer than `make test` does (ROUNDS=200)
-	PENSTOCK_CHAOS_ROUNDS=$(or $(ROUNDS),200) $(PYTEST) tests/chaos --timeout 0 $(ARGS)
+chaos: setup ## kill -9 under load, for longer than `make test` does (KILLS=200 COPIES=200000)
+	PENSTOCK_KILLS=$(or $(KILLS),200) PENSTOCK_COPIES=$(or $(COPIES),200000) \
+	    PENSTOCK_INTERVALS_MS="1000 5000" $(PYTEST) tests/chaos --timeout 0 $(ARGS)
 
-sim: setup ## the simulated disk and loop; SEED=8123 replays one failing run
-	$(if $(SEED),PENSTOCK_SEED=$(SEED)) $(PYTEST) tests/sim $(ARGS)
+sim: setup ## nodes, disks and networks in simulation; SEED=8123 replays one failing run
+	$(if $(SEED),PENSTOCK_SIM_SEED=$(SEED)) $(PYTEST) tests/sim \
+	    $(if $(SEED),-s --ignore-glob='*planted*') $(ARGS)
+
+sim-soak: setup ## new seeds of the hosted simulation for MINUTES=10, and what they came to
+	$(BIN)/python -m tests.sim.soak --minutes $(or $(MINUTES),10) $(ARGS)
 
 fuzz: setup ## many more examples of every property and fuzz test
 	HYPOTHESIS_PROFILE=long $(PYTEST) $(PARALLEL) tests/property tests/fuzz --timeout 0 $(ARGS)

@@ -75,10 +75,12 @@ class Writer:
         assert left == 0, f"{self.name}: {left} records were never acknowledged"
 
 
-def create_topic(bootstrap: str, topic: str, partitions: int, **config: str) -> None:
+def create_topic(
+    bootstrap: str, topic: str, partitions: int, factor: int = 1, **config: str
+) -> None:
     configs = {name.replace("_", "."): value for name, value in config.items()}
     admin = AdminClient({"bootstrap.servers": bootstrap, **PATIENT})
-    admin.create_topics([NewTopic(topic, partitions, 1, config=configs)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, partitions, factor, config=configs)])[topic].result(30)
 
 
 def high_watermarks(bootstrap: str, topic: str, partitions: int) -> list[int]:

@@ -1,0 +1,163 @@
+"""What is done to a cluster while clients use it: one function for each kind of disturbance.
+
+Every one of them undoes what it did before it returns, in a bounded time, and waits in between
+until writes go on wherever the disturbance leaves enough nodes for that. Which node it meets
+follows from the seed and from who has which role at that moment.
+"""
+
+import random
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from confluent_kafka.admin import AdminClient
+
+from tests.chaos.cluster_view import View, wait_whole
+from tests.chaos.load import Load
+from tests.chaos.writers import PATIENT
+from tests.clusters import NodeProcess, Nodes
+
+PAUSE_S = 8.0
+"""Longer than a session lasts: the others have to replace who is paused."""
+
+
+@dataclass
+class Arena:
+    """What a nemesis may touch."""
+
+    cluster: Nodes
+    topic: str
+    load: Load
+    random: random.Random
+
+    def whole(self) -> View:
+        """Before anything is done, everything is well."""
+        seen = wait_whole(self.cluster, self.topic)
+        self.load.wait_progress()
+        return seen
+
+    def node(self, node_id: int) -> NodeProcess:
+        return self.cluster.nodes[node_id]
+
+    def kill(self, node_id: int) -> None:
+        """One node dies; it is started again when writes go on without it."""
+        self.node(node_id).kill()
+        self.load.wait_progress()
+        self.node(node_id).start()
+
+
+Nemesis = Callable[[Arena], None]
+
+
+def kill_leader(arena: Arena) -> None:
+    arena.kill(arena.random.choice(arena.whole().leaders))
+
+
+def kill_follower(arena: Arena) -> None:
+    leader = arena.whole().leader
+    arena.kill(arena.random.choice([node for node in arena.cluster.nodes if node != leader]))
+
+
+def kill_controller(arena: Arena) -> None:
+    arena.kill(arena.whole().controller)
+
+
+def kill_coordinator(arena: Arena) -> None:
+    """The node that keeps the offsets and the members of the readers' group."""
+    arena.whole()
+    admin = AdminClient({"bootstrap.servers": arena.cluster.bootstrap, **PATIENT})
+    group = arena.random.choice(arena.load.readers).group
+    described = admin.describe_consumer_groups([group], request_timeout=30)[group].result(30)
+    arena.kill(described.coordinator.id)
+
+
+def kill_while_starting(arena: Arena) -> None:
+    """A node that dies again and again before it is ready."""
+    arena.whole()
+    node = arena.node(arena.random.choice(list(arena.cluster.nodes)))
+    node.kill()
+    for _ in range(2):
+        node.spawn()
+        time.sleep(arena.random.uniform(0.2, 2.0))
+        node.kill()
+    arena.load.wait_progress()
+    node.start()
+
+
+def pause_leader(arena: Arena) -> None:
+    leader = arena.node(arena.whole().leader)
+    leader.send(signal.SIGSTOP)
+    try:
+        arena.load.wait_progress()
+        time.sleep(arena.random.uniform(0.0, PAUSE_S / 4))
+    finally:
+        leader.send(signal.SIGCONT)
+
+
+def pause_briefly(arena: Arena) -> None:
+    """Shorter than a session: nobody is replaced, or just so."""
+    node = arena.node(arena.random.choice([arena.whole().leader, *arena.cluster.nodes]))
+    node.send(signal.SIGSTOP)
+    try:
+        time.sleep(arena.random.uniform(0.5, PAUSE_S))
+    finally:
+        node.send(signal.SIGCONT)
+    arena.load.wait_progress()
+
+
+def kill_all_nodes(arena: Arena) -> None:
+    """All at once: nothing is left but what is on disk."""
+    arena.whole()
+    for node in arena.cluster.nodes.values():
+        node.send(signal.SIGKILL)
+    _start_all(arena)
+
+
+def kill_everything(arena: Arena) -> None:
+    """All nodes and etcd at once."""
+    arena.whole()
+    for node in arena.cluster.nodes.values():
+        node.send(signal.SIGKILL)
+    etcd = arena.cluster.etcd
+    for member in etcd.members:
+        member.kill()
+    for member in etcd.members:
+        member.spawn()
+    for member in etcd.members:
+        member.wait_ready()
+    _start_all(arena)
+
+
+def _start_all(arena: Arena) -> None:
+    nodes = list(arena.cluster.nodes.values())
+    arena.random.shuffle(nodes)
+    for node in nodes:
+        node.wait()
+        node.spawn()
+    for node in nodes:
+        node.wait_ready()
+    arena.load.wait_progress()
+
+
+def restart_one_by_one(arena: Arena) -> None:
+    """As for a new version: each is asked to stop, and started when the cluster is whole."""
+    for node_id, node in arena.cluster.nodes.items():
+        arena.whole()
+        assert node.stop() == 0, f"node {node_id} did not stop cleanly:\n{node.log()[-3000:]}"
+        arena.load.wait_progress()
+        node.start()
+
+
+ALL: tuple[Nemesis, ...] = (
+    kill_leader,
+    kill_follower,
+    kill_controller,
+    kill_coordinator,
+    kill_while_starting,
+    pause_leader,
+    pause_briefly,
+    kill_all_nodes,
+    kill_everything,
+    restart_one_by_one,
+)

@@ -1,0 +1,128 @@
+"""Partitions of a real network: a leader that others cannot reach is replaced, and nothing is lost.
+
+Every node, and etcd, is in a network namespace of its own (`network`); clients are outside and
+reach all of them, unless a test says otherwise. Making namespaces needs root; without it the tests
+say so and skip.
+
+`PENSTOCK_FAILOVERS` says how often each partition is made (a tenth of it, at least once).
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.chaos.cluster_view import wait_whole
+from tests.chaos.conftest import QUICK
+from tests.chaos.load import Load
+from tests.chaos.network import HERE, Network, require_network
+from tests.chaos.writers import create_topic
+from tests.clusters import Nodes
+from tests.etcd import EtcdProcess
+
+ROUNDS = max(1, int(os.environ.get("PENSTOCK_FAILOVERS", "2")) // 10)
+IS_LONG = ROUNDS > 1
+GAP_S_MAX = 10.0
+HELD_S = 15.0 if IS_LONG else 7.0
+"""How long a partition lasts at least: longer than the session of who is cut off."""
+ETCD = "etcd"
+RATE = 200
+HUNG = {"socket.timeout.ms": 1_000}
+"""As in `test_failover`: for the partitions that clients notice only by their own timeout."""
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300 + 120 * ROUNDS)]
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[Network]:
+    made = require_network(["1", "2", "3", ETCD])
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def nodes(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    data_dir = tmp_path_factory.mktemp("network")
+    host = network.addresses[ETCD]
+    etcd = EtcdProcess(data_dir / "etcd", host=host, prefix=network.prefix(ETCD))
+    nodes = Nodes(
+        data_dir / "cluster",
+        sets=QUICK,
+        etcd=etcd,
+        own={n: {"host": network.addresses[str(n)]} for n in (1, 2, 3)},
+        prefixes={n: network.prefix(str(n)) for n in (1, 2, 3)},
+    )
+    try:
+        yield nodes
+    finally:
+        network.heal()
+        nodes.stop()
+
+
+Cut = Callable[[Network, str, list[str]], None]
+"""Given the leader and the other nodes."""
+
+
+def both_ways(network: Network, leader: str, others: list[str]) -> None:
+    """Clients reach it still: it must refuse what they send, or they would wait for it."""
+    network.isolate(leader, [*others, ETCD])
+
+
+def not_heard(network: Network, leader: str, others: list[str]) -> None:
+    for target in (*others, ETCD):
+        network.cut(leader, target)
+
+
+def hears_nothing(network: Network, leader: str, others: list[str]) -> None:
+    for source in (*others, ETCD):
+        network.cut(source, leader)
+
+
+def from_clients_too(network: Network, leader: str, others: list[str]) -> None:
+    network.isolate(leader, [*others, ETCD, HERE])
+
+
+def from_etcd_alone(network: Network, leader: str, others: list[str]) -> None:
+    network.isolate(leader, [ETCD])
+
+
+CUTS: tuple[Cut, ...] = (both_ways, hears_nothing)
+if IS_LONG:
+    CUTS = (*CUTS, not_heard, from_clients_too, from_etcd_alone)
+
+
+@pytest.mark.parametrize("cut", CUTS, ids=lambda cut: cut.__name__)
+def test_a_leader_that_is_cut_off_is_replaced_and_nothing_is_lost(
+    nodes: Nodes, network: Network, topic: str, cut: Cut
+) -> None:
+    create_topic(nodes.bootstrap, topic, 1, factor=3, min_insync_replicas="2")
+    gaps = []
+    with Load(
+        nodes.bootstrap, topic, rate=RATE, settings=HUNG, readers=False, explain=nodes.all_logs
+    ) as load:
+        for _ in range(ROUNDS):
+            leader = wait_whole(nodes, topic).leader
+            load.wait_progress()
+            moment = time.monotonic()
+            cut(network, str(leader), [str(n) for n in nodes.nodes if n != leader])
+            try:
+                load.wait_progress()
+                time.sleep(max(0.0, moment + HELD_S - time.monotonic()))
+                load.wait_progress()
+                gaps.append(load.gap_since(moment))
+            finally:
+                network.heal()
+        wait_whole(nodes, topic)
+        print(f"{cut.__name__}: gaps {[round(gap, 2) for gap in gaps]} s, {_load()}")
+        found = load.judge()
+        assert found == [], "\n".join(map(str, found))
+        assert load.errors == []
+    if IS_LONG:
+        assert max(gaps) <= GAP_S_MAX
+
+
+def _load() -> str:
+    return f"load average {os.getloadavg()[0]:.1f}"
