@@ -46,18 +46,21 @@ class EtcdProcess:
         tls: ssl.SSLContext | None = None,
         peer_port: int = 0,
         started: bool = True,
+        host: str = "127.0.0.1",
+        prefix: Sequence[str] = (),
     ) -> None:
-        """`options` come after the usual ones and win; `tls` is for asking it."""
+        """`options` come after the usual ones and win; `tls` is for asking it; `prefix` goes
+        before the command and says where to run it."""
         self.data_dir = data_dir
         self.log_path = data_dir.with_name(data_dir.name + ".log")
         self.port = free_port()
-        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
+        self.url = f"{'https' if tls else 'http'}://{host}:{self.port}"
         self._tls = tls
         self._process: subprocess.Popen[bytes] | None = None
         self._token = ""
         command = etcd_command(require_etcd(), str(data_dir), self.port, peer_port or free_port())
         urls = [f"--{name}-client-urls={self.url}" for name in ("listen", "advertise")]
-        self._command = [*command, *urls, *options]
+        self._command = [*prefix, *command, *urls, *options]
         if started:
             self.start()
 
@@ -86,6 +89,14 @@ class EtcdProcess:
             assert self._process.poll() is None, f"etcd ended:\n{self.log()}"
             assert time.monotonic() < deadline, f"etcd does not serve:\n{self.log()}"
             time.sleep(0.02)
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        return (self.url,)
+
+    @property
+    def members(self) -> "list[EtcdProcess]":
+        return [self]
 
     @property
     def is_running(self) -> bool:

@@ -124,6 +124,8 @@ def test_simulated_parts_are_used_by_a_test() -> None:
     for path in files("src", "tests"):
         if path.suffix == ".py":
             used |= imports(path, names)
+    # A package is used when any of its modules is.
+    used |= {name.rpartition(".")[0] for name in used}
     assert sorted(names - used) == []
 
 
