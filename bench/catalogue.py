@@ -60,10 +60,36 @@ def _traffic() -> list[Figure]:
     return rows
 
 
+def _groups() -> list[Figure]:
+    rows = []
+    for key, title in (
+        ("heartbeat", "heartbeats"),
+        ("consumer_heartbeat", "heartbeats of KIP-848"),
+        ("commit_1", "offset commits of 1 partition"),
+        ("commit_10", "offset commits of 10 partitions"),
+    ):
+        rows.append(Figure(f"{key}_rate", title, "req/s"))
+        rows.append(Figure(f"{key}_cpu", f"{title}: broker CPU", "us", "ratio_max", 1.0))
+    return rows
+
+
+def _txns() -> list[Figure]:
+    rows = []
+    for size in SIZES:
+        key, title = f"txns_{size}", f"transactions of {size_name(size)}, commit every 100 ms"
+        rows.append(Figure(f"{key}_rate", title, "msg/s", "ratio_min", 1.0))
+        rows.append(Figure(f"{key}_cpu", f"{title}: broker CPU", "s/GB", "ratio_max", 0.7))
+        rows.append(Figure(f"{key}_commits", f"{title}: commits", "1/s"))
+        rows.append(Figure(f"{key}_commit_ms", f"{title}: mean commit", "ms"))
+    return rows
+
+
 FIGURES = [
     *_traffic(),
     Figure("requests_rate", "single-record produce requests, one connection", "req/s"),
     Figure("requests_cpu", "broker CPU per single-record request", "us", "at_most", 40),
+    *_groups(),
+    *_txns(),
     Figure("latency_p50", "end to end at 1,000 msg/s, p50", "ms"),
     Figure("latency_p99", "end to end at 1,000 msg/s, p99", "ms", "peer_plus", 2.0),
     Figure("latency_p999", "end to end at 1,000 msg/s, p99.9", "ms"),

@@ -109,7 +109,7 @@ def latency(process: Process, sizes: Sizes, prefix: str = "latency") -> Figures:
         settle()
         count = 1_000 * sizes.latency_s
         took = load.run(
-            "latency", process.bootstrap, name, 1, count, 100, rate=1_000, settings=load.LATENCY
+            "latency", process.bootstrap, name, 1, count, 100, pace=1_000, settings=load.LATENCY
         )
     return {f"{prefix}_{rank}": took[f"{rank}_ms"] for rank in ("p50", "p99", "p999")}
 

@@ -40,8 +40,13 @@ class Results:
         path.write_text(json.dumps(asdict(self), indent=1) + "\n")
 
     @classmethod
-    def load(cls, path: Path) -> "Results":
-        return cls(**json.loads(path.read_text()))
+    def load(cls, *paths: Path) -> "Results":
+        """The results of a run; figures of later ones take the place of earlier ones'."""
+        first, *later = (cls(**json.loads(path.read_text())) for path in paths)
+        for other in later:
+            first.values |= other.values
+            first.machine = other.machine | first.machine
+        return first
 
 
 @dataclass(frozen=True)
@@ -127,6 +132,11 @@ Penstock syncs every record to disk before it acknowledges it, Kafka (with its d
   Broker CPU is user and system time of the broker process, per 10^9 bytes of payload.
 - Requests: one connection keeps {window} produce requests of one 100-byte record in flight, frames
   built once.
+- Heartbeats and offset commits: {connections} connections, each with a member of a group of its
+  own and {in_flight} requests in flight, from [another generator](../bench/load/pipe.c) that sends
+  frames built once. A commit is answered when it is kept: by Penstock on disk, by Kafka in memory.
+- Transactions: one transactional producer of librdkafka at full speed on 6 partitions commits
+  every 100 ms; a commit is timed from the moment when every record is delivered.
 - Latency: 1,000 messages a second of 100 bytes for {latency_s} seconds, `linger.ms=0`; the clock
   runs from the producer's call to the consumer's; the first tenth is not counted.
 - Memory: resident set after two idle seconds, and its peak while 100 partitions are written and

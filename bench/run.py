@@ -1,6 +1,6 @@
 """`make bench`: Penstock and, where Java and Maven are there, Kafka, measured in turns.
 
-    python -m bench.run [--quick] [--rounds N] [--only PART ...] [--no-peer] [--redraw FILE]
+    python -m bench.run [--quick] [--rounds N] [--only PART ...] [--no-peer] [--redraw FILE ...]
 
 Each round measures one side and then the other, so that a noisy neighbour touches both. A full run
 with both sides rewrites docs/benchmarks.md and its picture; a quick or partial one only prints and
@@ -22,7 +22,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench import load, measures, report
+from bench import coordination, load, measures, report
 from bench.catalogue import PARTITIONS, SIZES
 from bench.measures import QUICK, Sizes
 from bench.peers import kafka as kafka_peer
@@ -34,7 +34,9 @@ ROOT = Path(__file__).parents[1]
 CACHE = ROOT / ".cache" / "bench"
 DOCS = ROOT / "docs"
 BUSY_LOAD = 0.7
-PARTS = ("start", "many", "memory", "traffic", "requests", "latency")
+STARTED = ("start", "many", "memory")
+RUNNING = ("traffic", "requests", "groups", "txns", "latency")
+PARTS = (*STARTED, *RUNNING)
 FAILURES = (load.LoadFailed, ProbeFailed, BrokerFailed, OSError, subprocess.SubprocessError)
 
 Measure = Callable[[], measures.Figures]
@@ -55,7 +57,7 @@ class Run:
         self._bar = progress.add_task("", total=self._steps())
 
     def _steps(self) -> int:
-        each = {"traffic": len(SIZES) * len(PARTITIONS), "latency": 1}
+        each = {"traffic": len(SIZES) * len(PARTITIONS), "txns": len(SIZES)}
         steps = sum(each.get(part, 1) for part in self.parts) * len(self.sides)
         own = any(side.name == report.OWN for side in self.sides)
         extra = (own and "latency" in self.parts) + ("traffic" in self.parts)
@@ -78,7 +80,7 @@ class Run:
 
     def measure_all(self) -> None:
         self.measure_starts()
-        if {"traffic", "requests", "latency"} & set(self.parts):
+        if set(RUNNING) & set(self.parts):
             self.measure_running()
 
     def measure_starts(self) -> None:
@@ -102,6 +104,10 @@ class Run:
                 self.measure_traffic(up)
             if "requests" in self.parts:
                 self.in_turns(up, "requests", lambda p: measures.requests(p, self.sizes))
+            if "groups" in self.parts:
+                self.in_turns(up, "groups", lambda p: coordination.groups(p, self.sizes))
+            if "txns" in self.parts:
+                self.measure_txns(up)
             if "latency" in self.parts:
                 self.measure_latency(up)
 
@@ -117,6 +123,14 @@ class Run:
                     return measures.traffic(process, size, partitions, self.sizes)
 
                 self.in_turns(up, f"traffic {size} B, {partitions} partition(s)", measure)
+
+    def measure_txns(self, up: dict[str, Process]) -> None:
+        for size in SIZES:
+
+            def measure(process: Process, size: int = size) -> measures.Figures:
+                return coordination.txns(process, size, self.sizes)
+
+            self.in_turns(up, f"transactions {size} B", measure)
 
     def in_turns(
         self, up: dict[str, Process], what: str, measure: Callable[[Process], measures.Figures]
@@ -170,6 +184,8 @@ def describe(sizes: Sizes) -> dict[str, str]:
         "kafka": kafka_peer.KAFKA_VERSION,
         "volume": f"{sizes.payload_bytes / 1e6:,.0f} MB of payload each",
         "window": str(measures.WINDOW),
+        "connections": str(coordination.CONNECTIONS),
+        "in_flight": str(coordination.IN_FLIGHT),
         "latency_s": str(sizes.latency_s),
         "load_before": f"{os.getloadavg()[0]:.2f}",
     }
@@ -204,7 +220,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=PARTS, help="only these parts")
     parser.add_argument("--no-peer", action="store_true", help="measure Penstock alone")
     parser.add_argument("--no-penstock", action="store_true", help="measure Kafka alone")
-    parser.add_argument("--redraw", type=Path, help="write the documentation from this JSON")
+    parser.add_argument(
+        "--redraw",
+        type=Path,
+        nargs="+",
+        help="write the documentation from this JSON; later files add and replace figures",
+    )
     options = parser.parse_args()
     options.rounds = options.rounds or (1 if options.quick else 3)
     return options
@@ -223,9 +244,10 @@ def main() -> int:
     # A log file gets room for whole titles; a terminal says for itself how wide it is.
     console = Console(width=None if sys.stdout.isatty() else 130)
     if options.redraw:
-        write_docs(report.Results.load(options.redraw))
+        write_docs(report.Results.load(*options.redraw))
         return 0
-    load.binary()
+    for generator in ("load", "pipe"):
+        load.binary(generator)
     if os.getloadavg()[0] > BUSY_LOAD:
         busy = f"the machine is busy (load {os.getloadavg()[0]:.1f})"
         console.print(f"[yellow]{busy}: latencies will say more about it than about us[/yellow]")

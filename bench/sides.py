@@ -24,6 +24,8 @@ Say = Callable[[str], None]
 # Deleted topics give their pages back at once. With the default minute, each measurement would
 # run on memory nobody has touched yet, which a virtual machine has to ask its host for.
 TIDY = {"log.segment.delete.delay.ms": 500}
+# A group's first generation begins without waiting for more members.
+SETTINGS = {**TIDY, "group.initial.rebalance.delay.ms": 0}
 
 
 class Process(Protocol):
@@ -64,7 +66,7 @@ def penstock(sets: Mapping[str, object] | None = None, name: str = "penstock") -
 
     def prepare(data_dir: Path) -> Process:
         port = free_port()
-        settings = {**TIDY, **(sets or {})}
+        settings = {**SETTINGS, **(sets or {})}
         process = PenstockProcess(data_dir, settings, kafka_port=port, started=False)
         process.bootstrap = f"127.0.0.1:{port}"
         return process
@@ -74,7 +76,7 @@ def penstock(sets: Mapping[str, object] | None = None, name: str = "penstock") -
 
 def kafka(say: Say) -> Side:
     """Apache Kafka from Maven Central, formatted in advance as an operator would."""
-    return Side("kafka", lambda data_dir: KafkaProcess(data_dir, TIDY, say=say, started=False))
+    return Side("kafka", lambda data_dir: KafkaProcess(data_dir, SETTINGS, say=say, started=False))
 
 
 @contextmanager

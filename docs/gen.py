@@ -27,8 +27,9 @@ ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 MAP_START, MAP_END = "<!-- code map: `make reference` -->\n", "<!-- end of code map -->\n"
 LAYERS = (
     "base", "wire", "wire/messages", "log", "groups", "groups/classic", "groups/consumer",
-    "groups/assign", "txns", "runtime", "client", "cluster", "coordinator", "api", "server",
-    "http", "node", "sim", "cli",
+    "groups/share", "groups/assign", "txns", "queues", "runtime", "client", "cluster",
+    "coordinator", "api", "server",
+    "http", "node", "sim", "sim/checkers", "sim/workloads", "cli",
 )  # fmt: skip
 NOTE = "<!-- Written by docs/gen.py: change the code it reads, then run `make reference`. -->\n"
 

@@ -1,7 +1,7 @@
-"""The load generator: built from load.c when first needed, run as a process of its own.
+"""The load generators: built from their C sources when first needed, run as processes of their own.
 
-Kept outside Python so that the client is not the bottleneck. The binary lives in the project's
-.cache and is rebuilt when its source changes.
+Kept outside Python so that the client is not the bottleneck. The binaries live in the project's
+.cache and are rebuilt when their source changes.
 """
 
 import hashlib
@@ -10,9 +10,10 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
-SOURCE = Path(__file__).parent / "load.c"
+HERE = Path(__file__).parent
 CACHE = Path(__file__).parents[2] / ".cache" / "bench"
 
 # Defaults of librdkafka except for a queue that holds a second of the fastest workload.
@@ -21,6 +22,9 @@ PRODUCER = {
     "queue.buffering.max.messages": 500_000,
     "queue.buffering.max.kbytes": 512 * 1024,
 }
+# A transaction ends when all of its records are delivered, so a commit every 100 ms takes a queue
+# that is emptied in much less.
+TXNS = {"queue.buffering.max.messages": 100_000, "queue.buffering.max.kbytes": 16 * 1024}
 LATENCY = {"acks": "all", "linger.ms": 0, "socket.nagle.disable": "true"}
 
 
@@ -28,10 +32,11 @@ class LoadFailed(Exception):
     """The load generator could not be built, or did not get through."""
 
 
-def binary() -> Path:
-    """The path of the compiled load generator."""
-    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]
-    path = CACHE / f"load-{digest}"
+def binary(name: str = "load") -> Path:
+    """The path of a compiled load generator: `load` (librdkafka) or `pipe` (prepared frames)."""
+    source = HERE / f"{name}.c"
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
+    path = CACHE / f"{name}-{digest}"
     if path.exists():
         return path
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
@@ -39,7 +44,7 @@ def binary() -> Path:
         raise LoadFailed("the load generator needs a C compiler (apt-get install gcc libc6-dev)")
     CACHE.mkdir(parents=True, exist_ok=True)
     building = path.with_suffix(f".{os.getpid()}")
-    command = [compiler, "-O2", "-Wall", "-o", str(building), str(SOURCE), "-ldl", "-lpthread"]
+    command = [compiler, "-O2", "-Wall", "-o", str(building), str(source), "-ldl", "-lpthread"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise LoadFailed(f"the load generator does not compile:\n{done.stderr}")
@@ -66,16 +71,35 @@ def run(
     partitions: int,
     count: int,
     size: int,
-    rate: int | None = None,
+    pace: int | None = None,
     settings: dict[str, object] | None = None,
 ) -> dict[str, float]:
-    """Run one workload to its end and return what it measured."""
+    """Run one workload to its end and return what it measured.
+
+    `pace`: messages a second for `latency`, milliseconds between commits for `txns`.
+    """
     command = [str(binary()), str(library()), mode, bootstrap, topic]
     command += [str(number) for number in (partitions, count, size)]
-    command += [] if rate is None else [str(rate)]
+    command += [] if pace is None else [str(pace)]
     command += [f"{name}={value}" for name, value in (settings or {}).items()]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise LoadFailed(f"{mode} against {bootstrap}: {done.stderr.strip()[-2000:]}")
     measured: dict[str, float] = json.loads(done.stdout)
     return measured
+
+
+def pipe(bootstrap: str, prepared: Sequence[tuple[bytes, bytes]], count: int, window: int) -> float:
+    """Seconds for `count` repetitions of prepared requests, one of them for each connection."""
+    host, _, port = bootstrap.rpartition(":")
+    numbers = [str(number) for number in (len(prepared), count, window)]
+    done = subprocess.run(
+        [str(binary("pipe")), host, port, *numbers],
+        input=b"".join(frame for pair in prepared for frame in pair),
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise LoadFailed(f"pipe against {bootstrap}: {done.stderr.decode().strip()[-2000:]}")
+    seconds: float = json.loads(done.stdout)["seconds"]
+    return seconds

@@ -7,9 +7,11 @@
  *   load LIBRARY produce BOOTSTRAP TOPIC PARTITIONS COUNT SIZE [name=value ...]
  *   load LIBRARY consume BOOTSTRAP TOPIC PARTITIONS COUNT SIZE [name=value ...]
  *   load LIBRARY latency BOOTSTRAP TOPIC PARTITIONS COUNT SIZE RATE [name=value ...]
+ *   load LIBRARY txns    BOOTSTRAP TOPIC PARTITIONS COUNT SIZE INTERVAL_MS [name=value ...]
  *
  * Prints one line of JSON; exits with 1 and a sentence on stderr when anything went wrong.
  * In latency mode name=value goes to the producer; every payload starts with its send time.
+ * In txns mode the producer is transactional and commits every INTERVAL_MS.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -49,6 +51,12 @@ static void (*message_destroy)(message *);
 static int (*client_metadata)(rk *, int, void *, const void **, int);
 static int (*query_watermark_offsets)(rk *, const char *, int32_t, int64_t *, int64_t *, int);
 static const char *(*err2str)(int);
+/* Each returns NULL, or an error that says why not. */
+static void *(*init_transactions)(rk *, int);
+static void *(*begin_transaction)(rk *);
+static void *(*commit_transaction)(rk *, int);
+static const char *(*error_string)(const void *);
+static int (*client_flush)(rk *, int);
 
 static void die(const char *what, const char *why) {
   fprintf(stderr, "%s: %s\n", what, why);
@@ -78,6 +86,11 @@ static void open_library(const char *path) {
   client_metadata = symbol(l, "rd_kafka_metadata");
   query_watermark_offsets = symbol(l, "rd_kafka_query_watermark_offsets");
   err2str = symbol(l, "rd_kafka_err2str");
+  init_transactions = symbol(l, "rd_kafka_init_transactions");
+  begin_transaction = symbol(l, "rd_kafka_begin_transaction");
+  commit_transaction = symbol(l, "rd_kafka_commit_transaction");
+  error_string = symbol(l, "rd_kafka_error_string");
+  client_flush = symbol(l, "rd_kafka_flush");
 }
 
 static int64_t now_ns(void) {
@@ -124,36 +137,84 @@ static void *ready_topic(rk *client, const char *name) {
   return topic;
 }
 
+/* What is to be produced: messages that go round the partitions. */
+typedef struct {
+  void *topic;
+  int partitions;
+  int64_t count, queued;
+  size_t size;
+  char *payload;
+  message batch[BATCH];
+  int filled; /* messages of the batch that the full queue refused come first in the next */
+} source;
+
+static source *open_source(void *topic, int partitions, int64_t count, size_t size) {
+  source *s = calloc(1, sizeof *s);
+  *s = (source){.topic = topic, .partitions = partitions, .count = count, .size = size};
+  s->payload = malloc(size);
+  for (size_t i = 0; i < size; i++) s->payload[i] = (char)(rand() & 0xff);
+  return s;
+}
+
+/* Offers the next batch to the queue; 0 if that was full or nothing is left to offer. */
+static int offer(source *s) {
+  int64_t left = s->count - s->queued - s->filled;
+  for (; s->filled < BATCH && left > 0; s->filled++, left--)
+    s->batch[s->filled] = (message){
+        .payload = s->payload,
+        .len = s->size,
+        .partition = (int32_t)((s->queued + s->filled) % s->partitions),
+    };
+  if (!s->filled) return 0;
+  for (int i = 0; i < s->filled; i++) s->batch[i].err = 0;
+  produce_batch(s->topic, 0, F_PARTITION, s->batch, s->filled);
+  int kept = 0;
+  for (int i = 0; i < s->filled; i++)
+    if (s->batch[i].err == QUEUE_FULL) s->batch[kept++] = s->batch[i];
+    else if (s->batch[i].err) die("produce", err2str(s->batch[i].err));
+  s->queued += s->filled - kept;
+  s->filled = kept;
+  return !kept;
+}
+
 static void produce(rk *client, void *topic, int partitions, int64_t count, size_t size) {
-  char *payload = malloc(size);
-  for (size_t i = 0; i < size; i++) payload[i] = (char)(rand() & 0xff);
-  message *batch = calloc(BATCH, sizeof *batch);
-  int64_t queued = 0, start = now_ns(), progress = start, seen = 0;
-  int filled = 0;
+  source *s = open_source(topic, partitions, count, size);
+  int64_t start = now_ns(), progress = start, seen = 0;
   while (delivered + failed < count) {
-    /* Messages go round the partitions; what the full queue refused is offered again. */
-    int kept = 0;
-    for (int i = 0; i < filled; i++)
-      if (batch[i].err == QUEUE_FULL) batch[kept++] = batch[i];
-      else if (batch[i].err) die("produce", err2str(batch[i].err));
-    queued += filled - kept;
-    int64_t left = count - queued - kept;
-    filled = kept;
-    for (; filled < BATCH && left > 0; filled++, left--) {
-      memset(&batch[filled], 0, sizeof *batch);
-      batch[filled].payload = payload;
-      batch[filled].len = size;
-      batch[filled].partition = (int32_t)((queued + filled) % partitions);
-    }
-    for (int i = 0; i < filled; i++) batch[i].err = 0;
-    if (filled) produce_batch(topic, 0, F_PARTITION, batch, filled);
-    client_poll(client, kept || !filled ? 10 : 0);
+    client_poll(client, offer(s) ? 0 : 10);
     if (delivered + failed != seen) seen = delivered + failed, progress = now_ns();
     if (now_ns() - progress > (int64_t)STALL_S * 1000000000) die("produce", "no delivery for 60 s");
   }
   if (failed) die("delivery failed", err2str(last_error));
   double seconds = (now_ns() - start) / 1e9;
   printf("{\"messages\": %ld, \"seconds\": %.6f}\n", (long)delivered, seconds);
+}
+
+static void require_done(const char *what, const void *error) {
+  if (error) die(what, error_string(error));
+}
+
+/* Full speed, and a commit whenever the interval is over. A commit is timed from the moment when
+ * every record is delivered, so that it is the coordinator's work and not the queue's. */
+static void commit_often(rk *client, void *topic, int partitions, int64_t count, size_t size,
+                         int64_t interval_ms) {
+  source *s = open_source(topic, partitions, count, size);
+  require_done("init_transactions", init_transactions(client, STALL_S * 1000));
+  int64_t start = now_ns(), commits = 0, committing = 0;
+  while (s->queued < count) {
+    int64_t due = now_ns() + interval_ms * 1000000;
+    require_done("begin_transaction", begin_transaction(client));
+    while (now_ns() < due && s->queued < count) client_poll(client, offer(s) ? 0 : 1);
+    if (client_flush(client, STALL_S * 1000)) die("flush", "no delivery for 60 s");
+    int64_t began = now_ns();
+    require_done("commit_transaction", commit_transaction(client, STALL_S * 1000));
+    committing += now_ns() - began;
+    commits++;
+  }
+  if (failed) die("delivery failed", err2str(last_error));
+  double seconds = (now_ns() - start) / 1e9;
+  printf("{\"messages\": %ld, \"seconds\": %.6f, \"commits\": %ld, \"commit_ms\": %.4f}\n",
+         (long)delivered, seconds, (long)commits, committing / 1e6 / commits);
 }
 
 static void *start_reading(rk *client, void *topic, int partitions, int64_t offset) {
@@ -248,12 +309,13 @@ int main(int argc, char **argv) {
   int partitions = atoi(argv[5]);
   int64_t count = atoll(argv[6]);
   size_t size = (size_t)atoll(argv[7]);
-  int settings_at = 8 + !strcmp(mode, "latency");
+  int settings_at = 8 + (!strcmp(mode, "latency") || !strcmp(mode, "txns"));
   int kind = strcmp(mode, "consume") ? PRODUCER : CONSUMER;
   rk *client = connect_client(kind, bootstrap, argc - settings_at, argv + settings_at);
   void *topic = ready_topic(client, name);
   if (!strcmp(mode, "produce")) produce(client, topic, partitions, count, size);
   else if (!strcmp(mode, "consume")) consume(client, topic, partitions, count, size);
+  else if (!strcmp(mode, "txns")) commit_often(client, topic, partitions, count, size, atoll(argv[8]));
   else {
     char *nagle[] = {"socket.nagle.disable=true"};
     rk *reader = connect_client(CONSUMER, bootstrap, 1, nagle);
