@@ -116,7 +116,7 @@ def test_nobody_takes_more_than_an_equal_share_while_others_wait() -> None:
         await append(node, *[()] * 10)
         await asyncio.sleep(0.01)
         assert [len(taker.offsets) for taker in takers] == [3, 3, 2, 2]
-        assert sorted(sum((taker.offsets for taker in takers), [])) == list(range(10))
+        assert sorted(one for taker in takers for one in taker.offsets) == list(range(10))
 
     on_node(test, configs=CONFIGS)
 
