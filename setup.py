@@ -1,7 +1,7 @@
-"""Builds the accelerated record decoder where a C compiler is at hand.
+"""Builds the accelerated record codecs where a C compiler is at hand.
 
-Everything else is in pyproject.toml. The extension is optional: without it the pure-Python twin
-penstock.wire._records_py does the same work, slower.
+Everything else is in pyproject.toml. The extension is optional: without it the pure-Python twins
+penstock.wire._records_py and _rows_py do the same work, slower.
 """
 
 from setuptools import Extension, setup
@@ -9,10 +9,11 @@ from setuptools import Extension, setup
 setup(
     ext_modules=[
         Extension(
-            "penstock.wire._records",
-            ["src/penstock/wire/_records.pyx"],
+            f"penstock.wire.{name}",
+            [f"src/penstock/wire/{name}.pyx"],
             extra_compile_args=["-O3"],
             optional=True,
         )
+        for name in ("_records", "_rows")
     ]
 )

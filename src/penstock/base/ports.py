@@ -146,6 +146,10 @@ class Disk(Protocol):
 
     def free_bytes(self, path: str) -> int: ...
 
+    def used_percent(self, path: str) -> float:
+        """How full the file system that holds `path` is, of what we may use of it."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:

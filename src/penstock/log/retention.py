@@ -4,8 +4,8 @@ A segment goes as a whole. By age, when its newest record is older than `retenti
 without timestamps goes by size only); by size, while the log without it still has
 `retention_bytes`; below the start offset, when DeleteRecords or a queue has moved past it. Never
 one that reaches above the bound the caller gives (the high watermark), never the active one: when
-that has expired it is rolled, and goes in the pass after the flush that made its successor
-durable, so that the end offset stays known on disk.
+all that is in it is to go it is rolled, and goes in the pass after the flush that made its
+successor durable, so that the end offset stays known on disk.
 
 Nothing here blocks but `purge`, which is for Workers. A retired segment leaves the list of the log
 at once, and its files stay as they are until the new start offset is durable: otherwise a power
@@ -59,13 +59,12 @@ def retain(log: "Log", now_ms: int, bound: int, by_policy: bool = True) -> list[
     """Retires what is to go; the removals are for `purge`."""
     active = log.segments.active
     by_policy = by_policy and log.config.cleanup_delete
-    if (
+    is_over = log.start_offset >= log.end_offset or (
         by_policy
-        and active.size
-        and log.end_offset <= bound
         and _is_expired(log, active, now_ms)
         and all(_is_expired(log, segment, now_ms) for segment in log.segments.sealed)
-    ):
+    )
+    if is_over and active.size and log.end_offset <= bound:
         log.roll()
     doomed: list[Segment] = []
     excess = log.size_bytes - log.config.retention_bytes

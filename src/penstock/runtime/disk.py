@@ -308,6 +308,11 @@ class LocalDisk:
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
 
+    def used_percent(self, path: str) -> float:
+        status = os.statvfs(path)
+        used = status.f_blocks - status.f_bfree
+        return 100 * used / max(1, used + status.f_bavail)
+
     def _file_system(self, device: int, path: str) -> Descriptor:
         """A descriptor kept for syncfs, which reports only errors since that one was opened."""
         anchor = self._file_systems.get(device)

@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Self
 
 from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.keyspace import KeySpace
@@ -77,7 +78,7 @@ class SqliteStore:
         self._closed = False
 
     @classmethod
-    async def open(cls, path: str) -> "SqliteStore":
+    async def open(cls, path: str) -> Self:
         """Opens or makes the database file `path`; its directory must exist."""
         thread = ThreadWorkers(1, name="store")
         try:

@@ -4,8 +4,8 @@ A leaner `run_in_executor`: one queue, futures of the loop itself, and one wake-
 all results that are ready (about half the cost per call, measured). Results arrive on the loop in
 the order they were finished.
 
-A lane is just another instance: the flusher has one of a single thread, so that a sync never
-queues behind reads. Threads start when first needed. One instance serves one loop at a time.
+A lane is just another instance: the flusher has one of its own, so that a sync never queues
+behind reads. Threads start when first needed. One instance serves one loop at a time.
 """
 
 import asyncio

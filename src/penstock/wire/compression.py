@@ -20,6 +20,7 @@ frames with independent blocks, snappy in xerial's framing.
 """
 
 import enum
+import mmap
 import struct
 import zlib
 from collections.abc import Callable
@@ -56,6 +57,7 @@ _INT32: Final = struct.Struct(">i")
 _GUESS_RATIO: Final = 8
 _DECLARED_RATIO_MAX: Final = 64
 _GUESS_BYTES_MIN: Final = 4 << 10
+_MAPPED_BYTES_MIN: Final = 1 << 20
 _NO_ROOM: Final = "failed to write whole buffer"
 
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
@@ -83,7 +85,7 @@ def compress(codec: int, data: Buffer) -> bytes:
             raise _unknown(codec)
 
 
-def decompress(codec: int, data: Buffer, bytes_max: int) -> bytearray | bytes:
+def decompress(codec: int, data: Buffer, bytes_max: int) -> Buffer:
     """What `data` holds, if that is at most `bytes_max` bytes."""
     match codec:
         case Codec.NONE:
@@ -168,8 +170,8 @@ def _xerial_blocks(data: memoryview) -> list[memoryview]:
 
 
 def _decompress_into(
-    into: Callable[[Buffer, bytearray], int], data: Buffer, declared: int | None, bytes_max: int
-) -> bytearray:
+    into: Callable[[Buffer, Buffer], int], data: Buffer, declared: int | None, bytes_max: int
+) -> Buffer:
     """Runs `into` on a buffer that starts at a guess and doubles until it or the budget is full."""
     if declared is not None and declared > bytes_max:
         raise _too_large(bytes_max)
@@ -179,20 +181,26 @@ def _decompress_into(
         guess = max(len(data) * _GUESS_RATIO, _GUESS_BYTES_MIN)
     room = min(guess, bytes_max)
     while True:
-        output = bytearray(room)
+        output = _room(room)
         try:
             size = into(data, output)
         except cramjam.DecompressionError as error:
+            # Let go of this buffer before the next one is made, and before an error keeps it: what
+            # is raised holds on to the frames that it came through.
+            del output
             if _NO_ROOM not in str(error):
                 raise _corrupt("the frame", error) from None
             if room == bytes_max:
                 raise _too_large(bytes_max) from None
-            # Let go of this buffer before the next one is made.
-            del output
             room = min(room * 2, bytes_max)
         else:
-            del output[size:]
-            return output
+            return output[:size]
+
+
+def _room(size: int) -> memoryview:
+    """Memory to unpack into. A large one is mapped: to make a bytearray of it would clear every
+    page at once, and nobody else could run meanwhile."""
+    return memoryview(bytearray(size) if size < _MAPPED_BYTES_MIN else mmap.mmap(-1, size))
 
 
 def _zstd_content_bytes(data: memoryview) -> int | None:

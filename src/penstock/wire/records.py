@@ -60,6 +60,7 @@ __all__ = [
     "is_control",
     "is_transactional",
     "read_header",
+    "seal",
     "stamp",
     "stamp_append_time",
 ]
@@ -275,16 +276,50 @@ def encode(
     batch: bytearray = _encode_records(
         records, BATCH_OVERHEAD, base_offset, base_timestamp, keep_offsets
     )
-    if codec and records:
-        compressed = compress(codec, memoryview(batch)[BATCH_OVERHEAD:])
-        batch = bytearray(BATCH_OVERHEAD)
-        batch += compressed
     if last_offset is not None:
         last_delta = last_offset - base_offset
     elif keep_offsets:
         last_delta = records[-1].offset - base_offset
     else:
         last_delta = len(records) - 1
+    return seal(
+        batch,
+        count=len(records),
+        last_delta=last_delta,
+        base_offset=base_offset,
+        codec=codec,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        transactional=transactional,
+        attributes=attributes,
+        leader_epoch=leader_epoch,
+        base_timestamp=base_timestamp,
+        max_timestamp=max(timestamps, default=-1) if max_timestamp is None else max_timestamp,
+    )
+
+
+def seal(
+    batch: bytearray,
+    *,
+    count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    last_delta: int | None = None,
+    base_offset: int = 0,
+    codec: int = Codec.NONE,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+    attributes: int = 0,
+    leader_epoch: int = -1,
+) -> bytearray:
+    """A whole batch of `count` encoded records that stand after room for the header."""
+    if codec and count:
+        compressed = compress(codec, memoryview(batch)[BATCH_OVERHEAD:])
+        batch = bytearray(BATCH_OVERHEAD)
+        batch += compressed
     _HEADER.pack_into(
         batch,
         0,
@@ -294,13 +329,13 @@ def encode(
         MAGIC,
         0,
         attributes | codec | (TRANSACTIONAL if transactional else 0),
-        last_delta,
+        count - 1 if last_delta is None else last_delta,
         base_timestamp,
-        max(timestamps, default=-1) if max_timestamp is None else max_timestamp,
+        max_timestamp,
         producer_id,
         producer_epoch,
         base_sequence,
-        len(records),
+        count,
     )
     crc = crc32c.crc32c(memoryview(batch)[ATTRIBUTES_AT:])
     _UINT32.pack_into(batch, _CRC_AT, crc)

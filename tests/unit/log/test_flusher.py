@@ -9,7 +9,7 @@ import pytest
 from penstock.base.errors import ErrorCode, Refused
 from penstock.log import store
 from penstock.log.config import LogConfig
-from penstock.log.flusher import SYNC_ALL_FILES, Flusher
+from penstock.log.flusher import SYNC_ALL_FILES, SYNC_JOBS, Flusher, shares_of
 from penstock.log.log import Log
 from penstock.sim.disk import Fault, SimDisk
 from penstock.sim.workers import SimWorkers
@@ -76,6 +76,36 @@ def test_what_was_told_durable_survives_a_power_cut(count: int) -> None:
         for seed in range(10):
             after = logs_on(disk.crashed(random.Random(seed)), count)
             assert [log.end_offset for log in after] == [2] * count
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("count", [1, SYNC_JOBS, SYNC_ALL_FILES, SYNC_ALL_FILES + 1])
+def test_files_are_synced_side_by_side_each_of_them_once(count: int) -> None:
+    logs = logs_on(make_disk(), count)
+    for log in logs:
+        fill(log, 1)
+    flushes = [log.begin_flush() for log in logs]
+    shares = shares_of(flushes)
+    assert len(shares) == (1 if count > SYNC_ALL_FILES else min(count, SYNC_JOBS))
+    assert sorted(flushes.index(flush) for share in shares for flush in share) == list(range(count))
+
+
+def test_a_failure_is_told_when_nothing_of_the_flush_is_under_way_any_more() -> None:
+    async def story() -> None:
+        disk = make_disk()
+        logs = logs_on(disk, SYNC_JOBS)
+        for log in logs:
+            fill(log, 1)
+        before = disk.operations
+        synced: list[int] = []
+        flusher = Flusher(disk, SimWorkers(), lambda _: synced.append(disk.operations - before))
+        disk.inject(Fault("sync", errno.EIO, path=logs[0].path))
+        for log in logs:
+            flusher.mark(log)
+        await flusher.drain()
+        assert synced == [disk.operations - before], "the other syncs are over"
+        assert [log.offline is None for log in logs] == [False] * SYNC_JOBS
 
     asyncio.run(story())
 

@@ -124,6 +124,21 @@ def test_deleting_everything_leaves_an_empty_log_that_goes_on() -> None:
     assert (again.start_offset, again.end_offset, again.size_bytes) == (40, 40, 0)
 
 
+def test_an_active_segment_below_the_start_is_rolled_first_whatever_the_policy() -> None:
+    log = aged_log(dataclasses.replace(BY_TIME, retention_ms=-1))
+    fill(log, 3)
+    flush(log)
+    log.delete_before(43)
+    log.retain(NOW_MS, 42, by_policy=False)
+    assert log.segments.active.base_offset == 40, "some of it is above the bound"
+    for _ in range(2):
+        log.retain(NOW_MS, log.end_offset, by_policy=False)
+        flush(log)
+    assert (log.start_offset, log.end_offset, log.size_bytes) == (43, 43, 0)
+    again = open_log(disk_of(log), BY_TIME)
+    assert (again.start_offset, again.end_offset) == (43, 43)
+
+
 def test_files_are_unlinked_when_they_are_due_and_can_be_read_until_then() -> None:
     log = aged_log()
     span = log.locate(0, 100, log.end_offset)

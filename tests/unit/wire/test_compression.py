@@ -247,6 +247,29 @@ def test_a_bomb_stops_at_the_budget(codec: Codec, bomb: bytes, tmp_path: Path) -
     _detonate(codec, bomb, tmp_path)
 
 
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
+def test_a_refusal_does_not_keep_what_was_unpacked(codec: Codec) -> None:
+    """Whoever keeps the error keeps the frames that it came through."""
+    packed = bytes(
+        cramjam.lz4.compress(bytes(4 << 20)) if codec is Codec.LZ4 else _undeclared(4 << 20)
+    )
+    with pytest.raises(Refused) as refusal:
+        decompress(codec, packed, 2 << 20)
+    step = refusal.value.__traceback__
+    while step is not None:
+        for value in step.tb_frame.f_locals.values():
+            if isinstance(value, memoryview | bytearray):
+                assert len(value) < 1 << 20
+        step = step.tb_next
+
+
+def _undeclared(size: int) -> bytes:
+    """A zstd frame that does not say how much it holds."""
+    press = cramjam.zstd.Compressor()
+    press.compress(bytes(size))
+    return bytes(press.finish())
+
+
 def test_the_peak_of_a_large_output_is_seen(tmp_path: Path) -> None:
     """Else the tests above would pass whatever happens."""
     frame = zstd_of_zeros(128 << 20, declared=None)

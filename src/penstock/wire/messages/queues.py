@@ -1,8 +1,8 @@
 """What Penstock's nodes tell each other about queues; clients are not told of these.
 
-KeepQueueState (30001) goes to the node that keeps a queue's state, TellQueue (30002) to the node
-that leads the queue's partition. Kafka's own messages for the first (84-87) carry its kind of
-state, and ours is another one.
+KeepQueueState (30001) goes to the node that keeps a queue's state, TellQueue (30002),
+TakeFromQueues (30003) and SettleLeases (30004) to the node that leads the queue's partition.
+Kafka's own messages for the first (84-87) carry its kind of state, and ours is another one.
 
 What holds what:
 
@@ -10,6 +10,9 @@ What holds what:
 - KeepQueueStateResponse > QueueStateAnswer
 - TellQueueRequest > QueueCall
 - TellQueueResponse > QueueAnswer
+- TakeFromQueuesResponse > TakenFromQueue > TakenLease
+- SettleLeasesRequest > LeaseRuling
+- SettleLeasesResponse > RulingAnswer
 """
 
 from collections.abc import Sequence
@@ -17,6 +20,7 @@ from collections.abc import Sequence
 from penstock.base.ids import TopicId
 from penstock.wire.schema import (
     array,
+    boolean,
     bytes_,
     int8,
     int16,
@@ -101,3 +105,89 @@ class TellQueueResponse:
     """One answer for each call, in the same order."""
 
     answers: Sequence[QueueAnswer] = array(QueueAnswer)
+
+
+@message(key=30003, versions=(0, 0), flexible=0)
+class TakeFromQueuesRequest:
+    """Takes records for a member from a group's queues in one topic; see `queue_taking.Wanted`."""
+
+    group_id: str = string()
+    topic_id: TopicId = uuid()
+    partitions: Sequence[int] = array(int32)
+    member_id: str = string()
+    records_max: int = int32()
+    bytes_max: int = int32()
+    wait_ms: int = int32()
+    lock_ms: int = int64(default=-1)
+    fills: bool = boolean(default=False)
+    reset: str | None = string(nullable=True, default=None)
+
+
+@struct()
+class TakenLease:
+    """Records that the member holds now."""
+
+    first: int = int64()
+    last: int = int64()
+    deadline_ms: int = int64()
+    delivery_count: int = int32()
+
+
+@struct()
+class TakenFromQueue:
+    """What came of one partition: whole batches and the leases in them, or why there is nothing."""
+
+    partition: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable=True, default=None)
+    records: bytes = bytes_(default=b"")
+    leases: Sequence[TakenLease] = array(TakenLease, default=())
+
+
+@message(key=30003, versions=(0, 0), flexible=0)
+class TakeFromQueuesResponse:
+    """A row for each partition that has something to say; `is_partial` if some cannot for now."""
+
+    error_code: int = int16()
+    is_partial: bool = boolean(default=False)
+    rows: Sequence[TakenFromQueue] = array(TakenFromQueue, default=())
+
+
+@struct()
+class LeaseRuling:
+    """What becomes of records that a member holds; see `queue_settling.Ruling`."""
+
+    group_id: str = string()
+    topic_id: TopicId = uuid()
+    partition: int = int32()
+    member_id: str = string()
+    first: int = int64()
+    last: int = int64()
+    verdict: int = int8()
+    delay_ms: int = int64(default=-1)
+    lock_ms: int = int64(default=-1)
+    error_class: str = string(default="")
+    error_message: str = string(default="")
+
+
+@message(key=30004, versions=(0, 0), flexible=0)
+class SettleLeasesRequest:
+    """Settles leases; and names members that no longer wait for records."""
+
+    rulings: Sequence[LeaseRuling] = array(LeaseRuling, default=())
+    ended: Sequence[str] = array(string, default=())
+
+
+@struct()
+class RulingAnswer:
+    """Whether one ruling counts."""
+
+    error_code: int = int16()
+    error_message: str | None = string(nullable=True, default=None)
+
+
+@message(key=30004, versions=(0, 0), flexible=0)
+class SettleLeasesResponse:
+    """One answer for each ruling, in the same order."""
+
+    answers: Sequence[RulingAnswer] = array(RulingAnswer, default=())

@@ -4,6 +4,11 @@ ShareGroupHeartbeat (76), ShareGroupDescribe (77), ShareFetch (78), ShareAcknowl
 Version 0 was early access and is gone. v2 of fetch and acknowledge renews leases (KIP-1222) and
 chooses how records are acquired (KIP-1206).
 
+Penstock's own clients say more about a range that they acknowledge, in tagged fields from 10000 on
+(`OWN_TAGS`). Kafka skips what it does not know, and nothing is sent where there is nothing to say:
+a pause before the next try, why a record failed, how long it is held from now on, and that it
+was never looked at, so that this delivery does not count.
+
 What holds what:
 
 - ShareGroupHeartbeatResponse > ShareGroupHeartbeatAssignment > ShareGroupHeartbeatTopicPartitions
@@ -36,6 +41,9 @@ from penstock.wire.schema import (
     struct,
     uuid,
 )
+
+OWN_TAGS = 10000
+"""Tagged fields from here on are Penstock's, and in none of Kafka's schemas."""
 
 
 @message(key=76, versions=(1, 1), flexible=1)
@@ -150,6 +158,11 @@ class ShareFetchAcknowledgementBatch:
     first_offset: int = int64()
     last_offset: int = int64()
     acknowledge_types: Sequence[int] = array(int8, default=())
+    delay_ms: int = int64(default=-1, tag=10000)
+    error_class: str | None = string(nullable=True, default=None, tag=10001)
+    error_message: str | None = string(nullable=True, default=None, tag=10002)
+    lock_ms: int = int32(default=-1, tag=10003)
+    is_unseen: bool = boolean(default=False, tag=10004)
 
 
 @struct()
@@ -264,6 +277,11 @@ class ShareAcknowledgementBatch:
     first_offset: int = int64()
     last_offset: int = int64()
     acknowledge_types: Sequence[int] = array(int8, default=())
+    delay_ms: int = int64(default=-1, tag=10000)
+    error_class: str | None = string(nullable=True, default=None, tag=10001)
+    error_message: str | None = string(nullable=True, default=None, tag=10002)
+    lock_ms: int = int32(default=-1, tag=10003)
+    is_unseen: bool = boolean(default=False, tag=10004)
 
 
 @struct()

@@ -1,0 +1,163 @@
+"""Looking into queues and putting them right: Penstock's own, for its tools and among its nodes.
+
+InspectQueues (30005) and ChangeQueues (30006) go to the leader of a queue's partition;
+ListPositions (30007) to every node, each of which knows those that are kept on it. ApiVersions
+does not name them: a broker that is not Penstock would not know them.
+
+What holds what:
+
+- InspectQueuesRequest > InspectedPartition
+- InspectQueuesResponse > QueueReport > QueueRun
+- ChangeQueuesRequest > ChangedPartition > OffsetRun
+- ChangeQueuesResponse > QueueChange
+- ListPositionsRequest
+- ListPositionsResponse > KeptPosition
+"""
+
+from collections.abc import Sequence
+
+from penstock.wire.schema import (
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    int64,
+    message,
+    string,
+    struct,
+)
+
+
+@struct()
+class InspectedPartition:
+    """Of one partition: the figures, and runs of unfinished records from an offset on."""
+
+    partition: int = int32()
+    from_offset: int = int64(default=0)
+    runs_max: int = int32(default=0)
+
+
+@message(key=30005, versions=(0, 0), flexible=0)
+class InspectQueuesRequest:
+    """Asks how a group stands in partitions of a topic, record by record."""
+
+    group_id: str = string()
+    topic: str = string()
+    partitions: Sequence[InspectedPartition] = array(InspectedPartition)
+
+
+@struct()
+class QueueRun:
+    """Neighbours in one state: waiting (0), leased (1), failed (2) or given up (3).
+
+    `until_ms` is when the lease ends, or when the next try is due.
+    """
+
+    first: int = int64()
+    last: int = int64()
+    state: int = int8()
+    delivery_count: int = int32(default=0)
+    until_ms: int = int64(default=-1)
+    member: str = string(default="")
+
+
+@struct()
+class QueueReport:
+    """One partition of a queue; a start offset of -1 says that nothing is kept of it."""
+
+    partition: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable=True, default=None)
+    log_start_offset: int = int64(default=-1)
+    high_watermark: int = int64(default=-1)
+    start_offset: int = int64(default=-1)
+    is_open: bool = boolean(default=False)
+    ready: int = int64(default=0)
+    leased: int = int64(default=0)
+    delayed: int = int64(default=0)
+    given_up: int = int64(default=0)
+    unfinished: int = int64(default=0)
+    oldest_ms: int = int64(default=-1)
+    runs: Sequence[QueueRun] = array(QueueRun, default=())
+    next_offset: int = int64(default=-1)
+
+
+@message(key=30005, versions=(0, 0), flexible=0)
+class InspectQueuesResponse:
+    """How the group stands there."""
+
+    partitions: Sequence[QueueReport] = array(QueueReport)
+
+
+@struct()
+class OffsetRun:
+    """Offsets, both ends included."""
+
+    first: int = int64()
+    last: int = int64()
+
+
+@struct()
+class ChangedPartition:
+    """Which records of one partition are meant."""
+
+    partition: int = int32()
+    runs: Sequence[OffsetRun] = array(OffsetRun)
+
+
+@message(key=30006, versions=(0, 0), flexible=0)
+class ChangeQueuesRequest:
+    """Finishes records without a lease (0), or offers finished ones again (1)."""
+
+    group_id: str = string()
+    topic: str = string()
+    kind: int = int8()
+    partitions: Sequence[ChangedPartition] = array(ChangedPartition)
+
+
+@struct()
+class QueueChange:
+    """What became of it: how many records changed, and where the group begins now."""
+
+    partition: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable=True, default=None)
+    changed: int = int64(default=0)
+    start_offset: int = int64(default=-1)
+
+
+@message(key=30006, versions=(0, 0), flexible=0)
+class ChangeQueuesResponse:
+    """One answer for each partition."""
+
+    partitions: Sequence[QueueChange] = array(QueueChange)
+
+
+@message(key=30007, versions=(0, 0), flexible=0)
+class ListPositionsRequest:
+    """Asks a node for the positions of groups that are kept on it, in some topics or in all."""
+
+    topics: Sequence[str] | None = array(string, nullable=True)
+
+
+@struct()
+class KeptPosition:
+    """A share group (0) has state there, or a consumer group (1) this position."""
+
+    kind: int = int8()
+    group_id: str = string()
+    topic: str = string()
+    partition: int = int32()
+    offset: int = int64(default=-1)
+
+
+@message(key=30007, versions=(0, 0), flexible=0)
+class ListPositionsResponse:
+    """The positions, and which shards of states and of groups they come from."""
+
+    error_code: int = int16()
+    error_message: str | None = string(nullable=True, default=None)
+    state_shards: Sequence[int] = array(int32, default=())
+    group_shards: Sequence[int] = array(int32, default=())
+    positions: Sequence[KeptPosition] = array(KeptPosition, default=())
