@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from penstock.cluster.config_types import (
     GZIP_LEVEL,
+    KEY_PAIRS,
     OFFSET_RESET,
     THROTTLED,
     UNLIMITED_OR_POSITIVE,
@@ -52,6 +53,11 @@ PAGE_CACHE = "page-cache"
 _CODECS = one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 _TIMESTAMP_TYPES = one_of("CreateTime", "LogAppendTime")
 _CLEANUP = items_of("compact", "delete")
+_STRATEGY_NAMES = ("TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy")
+_STRATEGIES = one_of(
+    *_STRATEGY_NAMES,
+    *(f"io.confluent.kafka.serializers.subject.{name}" for name in _STRATEGY_NAMES),
+)
 _FLUSH_POLICIES = one_of(GROUP_COMMIT, PAGE_CACHE)
 
 Row = tuple[str, ConfigType, str | None, Limit | None, str]
@@ -109,6 +115,23 @@ TOPIC_CONFIGS: tuple[Config, ...] = (
         "compression.zstd.level", is_inert=True,
     ),
     _topic(
+        "confluent.key.schema.validation", BOOLEAN, "false", None,
+        "Whether keys must be written with a schema that is registered for them. Confluent's name.",
+    ),
+    _topic(
+        "confluent.key.subject.name.strategy", STRING, "TopicNameStrategy", _STRATEGIES,
+        "How the subject is named that keys' schemas are registered under. Confluent's name.",
+    ),
+    _topic(
+        "confluent.value.schema.validation", BOOLEAN, "false", None,
+        "Whether values must be written with a schema that is registered for them. Confluent's "
+        "name.",
+    ),
+    _topic(
+        "confluent.value.subject.name.strategy", STRING, "TopicNameStrategy", _STRATEGIES,
+        "How the subject is named that values' schemas are registered under. Confluent's name.",
+    ),
+    _topic(
         "delete.retention.ms", LONG, "86400000", at_least(0),
         "How long a compacted topic keeps tombstones, so that readers can see the deletion.",
         "log.cleaner.delete.retention.ms",
@@ -164,6 +187,17 @@ TOPIC_CONFIGS: tuple[Config, ...] = (
         "log.local.retention.ms", is_inert=True,
     ),
     _topic(
+        "max.backlog.bytes", LONG, "-1", at_least(-1),
+        "Bytes of a partition that some group has not finished with (all of it, where no group "
+        "has a position) above which its producers are held up, see max.backlog.policy; -1 means "
+        "no limit. Penstock's own.",
+    ),
+    _topic(
+        "max.backlog.policy", STRING, "block", one_of("block", "reject"),
+        "What producers of a partition above max.backlog.bytes are told: to try again, until it "
+        "shrinks or their time is up (block), or that it failed (reject). Penstock's own.",
+    ),
+    _topic(
         "max.compaction.lag.ms", LONG, LONG_MAX, at_least(1),
         "Longest time a record may stay uncompacted.",
         "log.cleaner.max.compaction.lag.ms",
@@ -209,9 +243,19 @@ TOPIC_CONFIGS: tuple[Config, ...] = (
         "log.preallocate", is_inert=True,
     ),
     _topic(
+        "queue.dead.letter.topic", STRING, "", None,
+        "The topic that this topic's dead letters go to, whichever share group gives them up; "
+        "empty: as the group says. Penstock's own.",
+    ),
+    _topic(
         "queue.dedup.window.ms", LONG, "300000", between(0, 86_400_000),
         "How long after a record another one with the same penstock-dedup-id is not delivered to "
         "share groups; 0 turns that off. Penstock's own.",
+    ),
+    _topic(
+        "queue.delivery.count.limit", INT, "0", between(0, 32_767),
+        "Deliveries after which any share group gives a record of this topic up; 0: as the group "
+        "says. Penstock's own.",
     ),
     _topic(
         "queue.expired.dead.letter", BOOLEAN, "true", None,
@@ -236,9 +280,19 @@ TOPIC_CONFIGS: tuple[Config, ...] = (
         "Tiered storage, which this broker does not have: only false is taken.",
     ),
     _topic(
+        "retention.ack.groups", LIST, "", None,
+        "With retention.mode=ack, the groups that must have finished with a record before it may "
+        "go; empty: every group that has a position in the partition. Penstock's own.",
+    ),
+    _topic(
         "retention.bytes", LONG, "-1", None,
         "Size of a partition above which its oldest segments go; negative means no limit.",
         "log.retention.bytes",
+    ),
+    _topic(
+        "retention.mode", STRING, "limits", one_of("limits", "ack"),
+        "What else may be deleted, besides what is too old or too much: nothing, or what all "
+        "groups have finished with (ack). Penstock's own.",
     ),
     _topic(
         "retention.ms", LONG, "604800000", at_least(-1),
@@ -266,6 +320,44 @@ TOPIC_CONFIGS: tuple[Config, ...] = (
         "segment.ms", LONG, "604800000", at_least(1),
         "Age at which a new segment begins.",
         "log.roll.ms", Synonym("log.roll.hours", HOUR_MS),
+    ),
+    _topic(
+        "sqs.attributes", STRING, "", None,
+        "Attributes of an SQS queue that change nothing here and are only shown again, as a JSON "
+        "object. Penstock's own.",
+    ),
+    _topic(
+        "sqs.dedup.by.content", BOOLEAN, "false", None,
+        "Whether messages that come to this FIFO queue by SQS without a deduplication id get one "
+        "made from their body (ContentBasedDeduplication). Penstock's own.",
+    ),
+    _topic(
+        "sqs.delay.seconds", INT, "0", between(0, 900),
+        "How long messages that are sent by SQS wait for their delivery, unless they say "
+        "themselves (DelaySeconds). Penstock's own.",
+    ),
+    _topic(
+        "sqs.group", STRING, "sqs", None,
+        "The share group with which SQS clients receive the topic's records. Penstock's own.",
+    ),
+    _topic(
+        "sqs.message.bytes.max", INT, "1048576", between(1_024, 1_048_576),
+        "Largest message that SQS clients may send, body and attributes (MaximumMessageSize). "
+        "Penstock's own.",
+    ),
+    _topic(
+        "sqs.receive.wait.seconds", INT, "0", between(0, 20),
+        "How long an SQS client that receives waits for a message, unless it says itself "
+        "(ReceiveMessageWaitTimeSeconds). Penstock's own.",
+    ),
+    _topic(
+        "sqs.tags", STRING, "", None,
+        "Tags of an SQS queue, as a JSON object. Penstock's own.",
+    ),
+    _topic(
+        "sqs.visibility.timeout.seconds", INT, "30", between(0, 43_200),
+        "How long an SQS client holds a message that it received, unless it says itself "
+        "(VisibilityTimeout). Penstock's own.",
     ),
     _topic(
         "unclean.leader.election.enable", BOOLEAN, "false", None,
@@ -360,6 +452,10 @@ _CLUSTER_WIDE: tuple[Row, ...] = (
      "Log directories that get no new replicas, * for all; a node has one (KIP-1066)."),
     ("disk.reserve.bytes", LONG, "67108864", at_least(0),
      "Below this much free space producers are refused until there is room. Penstock's own."),
+    ("disk.watermark.refuse.percent", DOUBLE, "99", between(1, 100),
+     "How full the disk may be before producers are refused; 100 turns that off. Penstock's own."),
+    ("disk.watermark.slow.percent", DOUBLE, "95", between(1, 100),
+     "How full the disk may be before producers are slowed; 100 turns that off. Penstock's own."),
     ("flush.policy", STRING, GROUP_COMMIT, _FLUSH_POLICIES,
      "Default of the topic config. Penstock's own."),
     ("follower.replication.throttled.rate", LONG, LONG_MAX, at_least(0),
@@ -404,6 +500,8 @@ _CLUSTER_WIDE: tuple[Row, ...] = (
     ("log.message.timestamp.type", STRING, "CreateTime", _TIMESTAMP_TYPES,
      "Default of the topic config message.timestamp.type."),
     ("log.preallocate", BOOLEAN, "false", None, "Default of the topic config preallocate."),
+    ("log.retention.ack.interval.ms", LONG, "30000", at_least(100),
+     "How often records that all groups have finished with are deleted; Penstock's own."),
     ("log.retention.bytes", LONG, "-1", None, "Default of the topic config retention.bytes."),
     ("log.retention.ms", LONG, None, UNLIMITED_OR_POSITIVE,
      "Default of the topic config retention.ms."),
@@ -454,18 +552,37 @@ _SECURITY: tuple[Row, ...] = (
     ("listener.security.protocol.map", STRING,
      "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL", None,
      "Security protocol of each listener name."),
+    ("http.security.protocol", STRING, "PLAINTEXT", one_of("PLAINTEXT", "SSL"),
+     "Whether the HTTP port speaks TLS, with the certificates of ssl.keystore.location. "
+     "Penstock's own."),
     ("listeners", LIST, "PLAINTEXT://127.0.0.1:9092", None, "Addresses the broker listens on."),
-    ("sasl.enabled.mechanisms", LIST, "", None, "SASL mechanisms clients may use."),
+    ("sasl.enabled.mechanisms", LIST, "SCRAM-SHA-256,SCRAM-SHA-512",
+     items_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
+     "SASL mechanisms clients may use. Kafka's default is GSSAPI, which is not spoken here."),
     ("sasl.jaas.config", PASSWORD, None, None, "Login of a SASL listener."),
+    ("sasl.oauthbearer.clock.skew.seconds", INT, "30", at_least(0),
+     "How far clocks of those who issue tokens may be off."),
+    ("sasl.oauthbearer.expected.audience", LIST, None, None,
+     "Audiences a token may be meant for; unset: any."),
+    ("sasl.oauthbearer.expected.issuer", STRING, None, None,
+     "Who must have issued a token; unset: anybody whose key is known."),
+    ("sasl.oauthbearer.jwks.endpoint.url", STRING, None, None,
+     "Where the keys that sign tokens are: https://..., or file:///... ."),
+    ("sasl.oauthbearer.sub.claim.name", STRING, "sub", None, "The claim that names the user."),
     ("ssl.client.auth", STRING, "none", one_of("required", "requested", "none"),
      "Whether clients must show a certificate."),
     ("ssl.enabled.protocols", LIST, "TLSv1.2,TLSv1.3", None, "TLS versions taken."),
+    ("ssl.endpoint.identification.algorithm", STRING, "https", None,
+     "Whether nodes check each other's names in certificates; empty: they do not."),
     ("ssl.key.password", PASSWORD, None, None, "Password of the private key."),
     ("ssl.keystore.certificate.chain", PASSWORD, None, None, "Certificate chain, in PEM."),
     ("ssl.keystore.key", PASSWORD, None, None, "Private key, in PEM."),
     ("ssl.keystore.location", STRING, None, None, "File of the private key and certificate."),
     ("ssl.keystore.password", PASSWORD, None, None, "Password of the key file."),
     ("ssl.keystore.type", STRING, "PEM", None, "Format of the key file."),
+    ("ssl.principal.mapping.rules", STRING, "DEFAULT", None,
+     "How the name in a client's certificate becomes a principal: RULE:pattern/replacement/[LU], "
+     "separated by commas, or DEFAULT."),
     ("ssl.truststore.certificates", PASSWORD, None, None, "Trusted certificates, in PEM."),
     ("ssl.truststore.location", STRING, None, None, "File of trusted certificates."),
     ("ssl.truststore.password", PASSWORD, None, None, "Password of the file of certificates."),
@@ -473,7 +590,15 @@ _SECURITY: tuple[Row, ...] = (
 )  # fmt: skip
 
 _READ_ONLY: tuple[Row, ...] = (
+    ("admin.password.file", STRING, None, None,
+     "A file whose first line is the password of the user admin, who is made at the start if there "
+     "is no such user yet. Penstock's own."),
     ("advertised.listeners", LIST, None, None, "Addresses clients are told to use."),
+    ("allow.everyone.if.no.acl.found", BOOLEAN, "false", None,
+     "Whether a resource that no ACL is about is open to everybody."),
+    ("authorizer.class.name", STRING, "", None,
+     "Any name, such as Kafka's StandardAuthorizer, has ACLs obeyed. Empty: everyone may do "
+     "everything."),
     ("auto.create.topics.enable", BOOLEAN, "true", None,
      "Whether asking for the metadata of a missing topic creates it."),
     ("auto.leader.rebalance.enable", BOOLEAN, "true", None,
@@ -662,6 +787,12 @@ _READ_ONLY: tuple[Row, ...] = (
      "RackAwareReplicaSelector by its full name."),
     ("replica.socket.timeout.ms", INT, "30000", None, "How long a follower waits for an answer."),
     ("request.timeout.ms", INT, "30000", None, "How long a broker waits for another's answer."),
+    ("schema.registry.topic.min.isr", SHORT, "2", at_least(1),
+     "min.insync.replicas of the schema registry's topic. Penstock's own."),
+    ("schema.registry.topic.replication.factor", SHORT, "3", at_least(1),
+     "Replicas of the schema registry's topic; at most the nodes there are. Penstock's own."),
+    ("schema.registry.topic.segment.bytes", INT, "104857600", at_least(1),
+     "Segment size of the schema registry's topic. Penstock's own."),
     ("share.coordinator.snapshot.update.records.per.snapshot", INT, "500", between(0, 500),
      "Updates of share state between two snapshots."),
     ("share.coordinator.state.topic.compression.codec", INT, "0", between(0, 4),
@@ -681,7 +812,11 @@ _READ_ONLY: tuple[Row, ...] = (
     ("socket.receive.buffer.bytes", INT, "102400", None, "SO_RCVBUF; -1 is the system's."),
     ("socket.request.max.bytes", INT, "104857600", at_least(1), "Largest request."),
     ("socket.send.buffer.bytes", INT, "102400", None, "SO_SNDBUF; -1 is the system's."),
-    ("super.users", STRING, "", None, "Principals that may do everything, separated by ';'."),
+    ("sqs.credentials", PASSWORD, None, KEY_PAIRS,
+     "Who may use the SQS and SNS doors: access keys with their secrets, as KEY:SECRET, separated "
+     "by commas. Unset: everyone, whatever they sign. Penstock's own."),
+    ("super.users", STRING, "User:admin", None,
+     "Principals that may do everything, separated by ';'. Kafka's default is nobody."),
     ("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, "10000", at_least(1),
      "How often timed-out transactions are looked for."),
     ("transaction.max.timeout.ms", INT, "900000", at_least(1),
@@ -706,9 +841,7 @@ _READ_ONLY_INERT: tuple[Row, ...] = (
     ("add.partitions.to.txn.retry.backoff.max.ms", INT, "100", at_least(0),
      "Retry inside the broker."),
     ("add.partitions.to.txn.retry.backoff.ms", INT, "20", at_least(1), "Retry inside the broker."),
-    ("allow.everyone.if.no.acl.found", BOOLEAN, "true", None, "Access without an ACL."),
     ("alter.config.policy.class.name", ConfigType.CLASS, None, None, "Policy of config changes."),
-    ("authorizer.class.name", STRING, "", None, "Class that authorizes."),
     ("client.quota.callback.class", ConfigType.CLASS, None, None, "Class that sets quotas."),
     ("controller.listener.names", LIST, "", None, "Listeners of KRaft controllers."),
     ("controller.quorum.bootstrap.servers", LIST, "", None, "Addresses of KRaft controllers."),

@@ -165,9 +165,18 @@ def reset_duration_ms(text: str) -> int | None:
     return int(length.total_seconds() * 1000) if length >= timedelta(0) else None
 
 
+def _check_key_pairs(value: Value) -> str | None:
+    assert isinstance(value, str)
+    pairs = [item.strip().partition(":") for item in value.split(",")]
+    if all(access_key and secret for access_key, _, secret in pairs):
+        return None
+    return "must be a list of KEY:SECRET, separated by commas"
+
+
 GZIP_LEVEL = Limit(_check_gzip_level, "[1,...,9] or -1")
 UNLIMITED_OR_POSITIVE = Limit(_check_unlimited, "-1 or [1,...]")
 THROTTLED = Limit(_check_throttled, "[partitionId]:[brokerId],[partitionId]:[brokerId],...")
+KEY_PAIRS = Limit(_check_key_pairs, "KEY:SECRET,KEY:SECRET,...")
 OFFSET_RESET = Limit(_check_offset_reset, "[latest, earliest, by_duration:PnDTnHnMn.nS]")
 
 

@@ -248,6 +248,9 @@ class TopicConfig:
     timestamp_after_max_ms: int
     min_insync_replicas: int
     unclean_leader_election: bool
+    key_schema: str | None = None
+    """The strategy that names the subject of keys' schemas; None: keys need no schema."""
+    value_schema: str | None = None
 
 
 def resolve_topic(overrides: Mapping[str, str], broker: BrokerConfigs) -> TopicConfig:
@@ -261,7 +264,15 @@ def resolve_topic(overrides: Mapping[str, str], broker: BrokerConfigs) -> TopicC
         timestamp_after_max_ms=reader.integer("message.timestamp.after.max.ms"),
         min_insync_replicas=reader.integer("min.insync.replicas"),
         unclean_leader_election=reader.flag("unclean.leader.election.enable"),
+        key_schema=_schema_strategy(reader, "key"),
+        value_schema=_schema_strategy(reader, "value"),
     )
+
+
+def _schema_strategy(reader: "_TopicReader", part: str) -> str | None:
+    if not reader.flag(f"confluent.{part}.schema.validation"):
+        return None
+    return reader.text(f"confluent.{part}.subject.name.strategy").rpartition(".")[2]
 
 
 @dataclass(frozen=True, slots=True)

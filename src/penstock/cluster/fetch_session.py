@@ -81,6 +81,10 @@ class FetchSession:
         if key in self._told:
             self._unwanted[key] = None
 
+    def repeat(self) -> None:
+        """The next request names everything: the leader is to hear it from another life."""
+        self._news = dict(self._ready)
+
     def lost(self) -> None:
         """The leader knows nothing any more: the next request tells it everything."""
         self.id, self._epoch = 0, FULL

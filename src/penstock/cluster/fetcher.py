@@ -81,6 +81,8 @@ class Fetcher:
         self._attempt = 0
         self._followed: dict[Key, Following] = {}
         self._session = FetchSession()
+        self._told_epoch = -1
+        """The registration under which the leader was asked last."""
         self._syncing: dict[Key, None] = {}
         self._late_s = 0.0
         self._late_timer: asyncio.TimerHandle | None = None
@@ -196,6 +198,9 @@ class Fetcher:
         if main is not None:
             main.close()
         self._in_flight.clear()
+        for _, future in self._arrived:
+            if not future.cancelled():
+                future.exception()  # One failure was enough to end the conversation.
         self._arrived.clear()
         self._session.lost()
         if self._late_timer is not None:
@@ -206,9 +211,14 @@ class Fetcher:
 
     def _ask(self) -> None:
         """Sends a request if there is reason to, and a connection for it."""
-        session = self._session
-        if session.is_idle or self._epoch() < 0:
+        session, epoch = self._session, self._epoch()
+        if session.is_idle or epoch < 0:
             return
+        if epoch != self._told_epoch:
+            # What the leader knows of this node counts only for the registration it was told
+            # under: a quiet partition that is not named again would never be in sync again.
+            self._told_epoch = epoch
+            session.repeat()
         # Those of a session that is lost are not waited for: the leader may have parked one.
         awaited = sum(one.generation == session.generation for one in self._in_flight.values())
         if not awaited:

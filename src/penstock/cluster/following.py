@@ -37,7 +37,7 @@ log = logging.getLogger("penstock.replication")
 Key = tuple[TopicId, int]
 
 NOT_ASKED = 2**63 - 1
-RESTORE_SECONDS = 30.0
+RESTORE_SECONDS = 5.0
 """Between two tries to restore a log."""
 BEHIND = frozenset(
     {
@@ -199,9 +199,9 @@ class Following:
         if diverging is not None and diverging.end_offset >= 0:
             self._begin(self._mending.cut(diverging.epoch, diverging.end_offset))
             return 0
-        self._attempt = 0
         self._complained = None
         if not row.records:
+            self._attempt = 0
             self._learn(row)
             return 0
         assert isinstance(row.records, bytes | bytearray | memoryview), "as it was received"
@@ -233,6 +233,8 @@ class Following:
 
     def _settle(self, row: FetchPartitionData) -> None:
         """What was appended is to be synced before the next question."""
+        self._attempt = 0
+        self.partition.is_starved = False
         self.partition.copied()
         self._learn(row)
         self._await_sync()
@@ -296,13 +298,17 @@ class Following:
     def _append_failed(self, error: Refused | OSError) -> None:
         if isinstance(error, Refused):
             self._around.copied.batches_refused += 1
-        log.error("what node %d sent for %s-%d is not taken: %s", self.leader, *self._name, error)
+        if not self.partition.is_starved:
+            words = "what node %d sent for %s-%d is not taken: %s"
+            log.error(words, self.leader, *self._name, error)
         # Batches before the one in question may have been appended.
         self.partition.copied()
         if self.partition.log.offline is not None:
             self._become(Condition.BROKEN)
-        else:
-            self.pause()
+            return
+        if isinstance(error, OSError):
+            self.partition.starve()
+        self.pause()
 
     # -- work for the disk ------------------------------------------------------------------
 
@@ -351,6 +357,8 @@ class Following:
 
     async def _copy_slowly(self, view: memoryview, row: FetchPartitionData) -> None:
         if await self._mending.copy(view):
+            self._attempt = 0
+            self.partition.is_starved = False
             self._learn(row)
 
     @property

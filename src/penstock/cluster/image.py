@@ -10,20 +10,28 @@ Leaves to others: getting the changes (`follower`), making them (`topics`, `alte
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from penstock.base.ids import NodeId, TopicId, parse_topic_id
 from penstock.base.ports import Change, Entry
 from penstock.cluster import keys
+from penstock.cluster.entities import entity_at
 from penstock.cluster.keys import (
+    AclsRecord,
     BrokerRecord,
     ClusterRecord,
     ConfigsRecord,
     ControllerRecord,
     DeletedRecord,
+    FanoutRecord,
     PartitionRecord,
+    QuotaRecord,
     TopicRecord,
+    UserRecord,
 )
+from penstock.security.acls import Entry as AclEntry
+from penstock.security.acls import Resource
+from penstock.security.quotas import Entity
 
 NO_NODE = NodeId(-1)
 
@@ -56,7 +64,9 @@ class Topic:
         return self.name in INTERNAL_TOPICS
 
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+INTERNAL_TOPICS = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__schemas"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +88,11 @@ class Image:
     cluster_configs: Mapping[str, str]
     broker_configs: Mapping[int, Mapping[str, str]]
     group_configs: Mapping[str, Mapping[str, str]]
+    fanouts: Mapping[str, FanoutRecord] = field(default_factory=dict)
+    """SNS topics, by name."""
+    acls: Mapping[Resource, tuple[AclEntry, ...]] = field(default_factory=dict)
+    users: Mapping[str, UserRecord] = field(default_factory=dict)
+    quotas: Mapping[Entity, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def controller_id(self) -> NodeId:
@@ -144,6 +159,18 @@ class _Draft:
         elif key.startswith(keys.GROUP_CONFIGS):
             group = key.removeprefix(keys.GROUP_CONFIGS)
             self._set("group_configs", group, value and _configs(value))
+        elif key.startswith(keys.FANOUTS):
+            name = key.removeprefix(keys.FANOUTS)
+            self._set("fanouts", name, value and keys.decode(FanoutRecord, value))
+        elif key.startswith(keys.ACLS):
+            resource = acl_resource(key.removeprefix(keys.ACLS))
+            self._set("acls", resource, value and _acls(value))
+        elif key.startswith(keys.USERS):
+            name = key.removeprefix(keys.USERS)
+            self._set("users", name, value and keys.decode(UserRecord, value))
+        elif key.startswith(keys.QUOTAS):
+            entity = entity_at(key.removeprefix(keys.QUOTAS))
+            self._set("quotas", entity, value and keys.decode(QuotaRecord, value).values)
         elif key == keys.CLUSTER_CONFIGS:
             self.fields["cluster_configs"] = _configs(value) if value else {}
         elif key == keys.CONTROLLER:
@@ -240,3 +267,16 @@ def _assemble(
 
 def _configs(value: bytes) -> Mapping[str, str]:
     return keys.decode(ConfigsRecord, value).values
+
+
+def acl_resource(path: str) -> Resource:
+    """What the list under `/acls/<path>` is about."""
+    kind, pattern, name = path.split("/", 2)
+    return Resource(int(kind), name, int(pattern))
+
+
+def _acls(value: bytes) -> tuple[AclEntry, ...]:
+    return tuple(
+        AclEntry(entry.principal, entry.host, entry.operation, entry.permission)
+        for entry in keys.decode(AclsRecord, value).entries
+    )

@@ -12,8 +12,9 @@ Invariants:
 - a commit without an answer may still come true. So the record is read until it has moved on, and
   moved on by us if nobody else does it: whatever was guarded by the old one is void then.
 
-Two more wishes end up here. A replica whose log is offline leaves the ISR, and leadership with it,
-if another is left. And a node that may not go on in its own past epoch asks for a new one
+More wishes end up here. A replica whose log is offline leaves the ISR, and leadership with it,
+if another is left; one that cannot write for now, because its disk is full, if enough are left. And
+a node that may not go on in its own past epoch asks for a new one
 (`partitions`).
 
 Leaves to others: deaths (`controller`), which take members out without our asking.
@@ -119,9 +120,10 @@ class InSyncReplicas:
         lag_seconds = self._lag_seconds
         for partition in tuple(self._partitions.replicas()):
             leading = partition.leading
-            if partition.log.offline is not None:
-                if self._should_withdraw(partition):
-                    self.want(partition)
+            if self._should_withdraw(partition):
+                self.want(partition)
+            elif partition.log.offline is not None:
+                continue
             elif leading is None:
                 if self._should_reclaim(partition):
                     self.want(partition)
@@ -136,10 +138,20 @@ class InSyncReplicas:
     # -- wishes -----------------------------------------------------------------------------
 
     def _should_withdraw(self, partition: Partition) -> bool:
-        isr = partition.record.isr
-        return self._node_id in isr and any(
-            node in self._follower.image.brokers for node in isr if node != self._node_id
-        )
+        """Whether its copy takes no records, for now or for good, and others can do without."""
+        record, brokers = partition.record, self._follower.image.brokers
+        is_fit = partition.log.offline is None and not partition.is_starved
+        if is_fit or self._node_id not in record.isr:
+            return False
+        others = sum(node in brokers for node in record.isr if node != self._node_id)
+        if partition.log.offline is not None:
+            return others > 0
+        # It has everything, and can be read: it goes only if writes can then go on.
+        topic = self._topic_of(partition)
+        if topic is None:
+            return False
+        rules = elections.rules_of(topic, self._configs)
+        return others >= elections.effective_min_isr(rules.min_isr, record)
 
     def _should_reclaim(self, partition: Partition) -> bool:
         record = partition.record
@@ -201,9 +213,11 @@ class InSyncReplicas:
             await self._news.wait()
             self._news.clear()
             due, self._due = self._due, {}
-            for partition in [*self._doubts, *(p for p in due if p.log.offline is not None)]:
+            leaving = [p for p in due if self._should_withdraw(p)]
+            for partition in dict.fromkeys([*self._doubts, *leaving]):
                 await self._one(partition)
-            sound = [p for p in due if p.log.offline is None and p not in self._doubts]
+            left = {*leaving, *self._doubts}
+            sound = [p for p in due if p.log.offline is None and p not in left]
             for start in range(0, len(sound), CHUNK):
                 await self._propose(sound[start : start + CHUNK])
             await self._catch_up()
@@ -214,7 +228,7 @@ class InSyncReplicas:
     async def _one(self, partition: Partition) -> None:
         if partition in self._doubts:
             await self._resolve(partition)
-        elif partition.log.offline is not None and self._should_withdraw(partition):
+        elif self._should_withdraw(partition):
             await self._withdraw(partition)
 
     async def _propose(self, partitions: Sequence[Partition]) -> None:
@@ -315,7 +329,7 @@ class InSyncReplicas:
             )
         except Refused as refused:
             log.warning(
-                "%s-%d is offline, and still counts as in sync: %s",
+                "%s-%d cannot be written, and still counts as in sync: %s",
                 partition.topic,
                 partition.index,
                 refused,

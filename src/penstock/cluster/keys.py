@@ -11,7 +11,13 @@ Owns: every key's spelling and the JSON of its value.
     /configs/cluster             ConfigsRecord     dynamic broker configs for every broker
     /configs/brokers/<id>        ConfigsRecord     dynamic broker configs of one broker
     /configs/groups/<group>      ConfigsRecord     configs of one group
+    /acls/<type>/<pattern>/<name> AclsRecord       who may do what with these resources
+    /users/<name>                UserRecord        what is kept of a user's passwords
+    /quotas/<type>/<name>[/...]  QuotaRecord       how fast an entity may go on
+    /cluster-secret              SecretRecord      by which nodes know each other; written once
     /producer-ids                ProducerIdsRecord the next free producer id
+    /moves/<id>                  MoveRecord        a task that moves messages to another queue
+    /sns/<name>                  FanoutRecord      an SNS topic and the queues that subscribe to it
 
 Invariants: every change is one compare-and-swap. Creating a topic of any size is one put, for a
 partition's first state lies in its topic's record and needs no key of its own (etcd takes 128
@@ -37,7 +43,13 @@ DELETED = "/deleted/"
 CLUSTER_CONFIGS = "/configs/cluster"
 BROKER_CONFIGS = "/configs/brokers/"
 GROUP_CONFIGS = "/configs/groups/"
+ACLS = "/acls/"
+USERS = "/users/"
+QUOTAS = "/quotas/"
+CLUSTER_SECRET = "/cluster-secret"  # noqa: S105 - where it is, not what it is
 PRODUCER_IDS = "/producer-ids"
+MOVES = "/moves/"
+FANOUTS = "/sns/"
 
 NO_LEADER = -1
 
@@ -73,6 +85,12 @@ class BrokerRecord(_Record, frozen=True):
     pid: int = 0
     is_unclean: bool = False
     """It came back without a clean-shutdown marker: what was not synced may be lost."""
+    endpoints: dict[str, tuple[str, int]] = {}
+    """Where it is reached by the name of a listener; `host` and `port` are for other nodes."""
+
+    def at(self, listener: str) -> tuple[str, int]:
+        """Where a client that came through a listener of this name reaches it."""
+        return self.endpoints.get(listener) or (self.host, self.port)
 
 
 class PartitionRecord(_Record, frozen=True):
@@ -111,8 +129,76 @@ class ConfigsRecord(_Record, frozen=True):
     values: dict[str, str] = {}
 
 
+class AclRecord(_Record, frozen=True, array_like=True):
+    """One line of a list; operations and permissions by Kafka's numbers."""
+
+    principal: str
+    host: str
+    operation: int
+    permission: int
+
+
+class AclsRecord(_Record, frozen=True):
+    entries: tuple[AclRecord, ...] = ()
+
+
+class ScramRecord(_Record, frozen=True):
+    """What is kept of a password for one mechanism (`security.scram`)."""
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+
+
+class UserRecord(_Record, frozen=True):
+    scram: dict[str, ScramRecord] = {}
+    """By the name of the mechanism."""
+
+
+class QuotaRecord(_Record, frozen=True):
+    values: dict[str, float] = {}
+    """By Kafka's names of quotas."""
+
+
+class SecretRecord(_Record, frozen=True):
+    secret: bytes
+
+
 class ProducerIdsRecord(_Record, frozen=True):
     next: int
+
+
+class MoveRecord(_Record, frozen=True):
+    """Messages of one queue on their way to another (StartMessageMoveTask of SQS)."""
+
+    source: str
+    started_ms: int
+    owner: int
+    """The node that does it."""
+    principal: str
+    destination: str | None = None
+    """None: where each message came from."""
+    rate_max: int | None = None
+    """Messages in a second."""
+    status: str = "RUNNING"
+    moved: int = 0
+    to_move: int = 0
+    reason: str | None = None
+
+
+class SubscriptionRecord(_Record, frozen=True):
+    id: str
+    queue: str
+    attributes: dict[str, str] = {}
+
+
+class FanoutRecord(_Record, frozen=True):
+    """What is published there goes to every queue that subscribes (CreateTopic of SNS)."""
+
+    attributes: dict[str, str] = {}
+    tags: dict[str, str] = {}
+    subscriptions: tuple[SubscriptionRecord, ...] = ()
 
 
 RecordT = TypeVar("RecordT", bound=_Record)
@@ -160,3 +246,11 @@ def broker_configs_key(node_id: int) -> str:
 
 def group_configs_key(group: str) -> str:
     return GROUP_CONFIGS + group
+
+
+def acls_key(resource_type: int, pattern: int, name: str) -> str:
+    return f"{ACLS}{resource_type}/{pattern}/{name}"
+
+
+def user_key(name: str) -> str:
+    return USERS + name

@@ -15,7 +15,8 @@ Leaves to others: what to do about it (`controller`), what to say meanwhile (`lo
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from penstock.base.errors import PeerError, Refused
 from penstock.client.connection import Address, Connection, ConnectionConfig, connect
@@ -36,14 +37,25 @@ Report = Callable[[int, int], None]
 class Links:
     """The connections that watch the other nodes, kept in line with the image."""
 
-    def __init__(self, node_id: int, report: Report, losses: Losses) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        report: Report,
+        losses: Losses,
+        config: ConnectionConfig | None = None,
+        authenticate: Callable[[Connection], Awaitable[None]] | None = None,
+    ) -> None:
+        """`config` and `authenticate` are for listeners that ask who is there."""
         self._node_id = node_id
         self._report = report
         self._losses = losses
         self._tasks: dict[int, tuple[BrokerRecord, asyncio.Task[None]]] = {}
         self._connected: dict[int, None] = {}
-        self._config = ConnectionConfig(
-            client_id=f"penstock-link-{node_id}", connect_timeout_ms=CONNECT_TIMEOUT_MS
+        self._authenticate = authenticate
+        self._config = replace(
+            config or ConnectionConfig(),
+            client_id=f"penstock-link-{node_id}",
+            connect_timeout_ms=CONNECT_TIMEOUT_MS,
         )
 
     @property
@@ -94,7 +106,7 @@ class Links:
         while True:
             began_s = loop.time()
             try:
-                connection = await connect(address, self._config)
+                connection = await connect(address, self._config, self._authenticate)
                 await self._watch(record.node_id, connection)
             except Unreachable as unreachable:
                 if isinstance(unreachable.__cause__, ConnectionRefusedError):

@@ -8,7 +8,8 @@ answers such a question waits here until the image shows what has come of the lo
 Owns: which nodes were lost, and when; who waits because of that.
 Invariants: nobody waits because of a node for longer than `PATIENCE_SECONDS` after its loss,
 whether it comes back, is replaced, or is neither.
-Leaves to others: noticing (`links`), and everything that is done about it (`controller`).
+Leaves to others: noticing before the image does (`links`), and everything that is done about it
+(`controller`).
 """
 
 import asyncio
@@ -34,7 +35,7 @@ class Losses:
         self._until_s: dict[int, float] = {}
         """By node that was lost: how long somebody may wait because of it."""
         self._waiters: list[asyncio.Future[None]] = []
-        follower.on_change(lambda before, after: self._wake())
+        follower.on_change(self._follow)
 
     def lose(self, node_id: int) -> None:
         """The link to that node broke, or cannot be made."""
@@ -60,6 +61,17 @@ class Losses:
                     await waiter
             except TimeoutError:
                 pass
+
+    def _follow(self, before: Image, after: Image) -> None:
+        """A registration that ended, for whatever reason, is a loss; a new one ends it."""
+        if before.brokers is not after.brokers:
+            for node_id in before.brokers:
+                if node_id not in after.brokers:
+                    self.lose(node_id)
+            for node_id in after.brokers:
+                if node_id not in before.brokers:
+                    self._until_s.pop(node_id, None)
+        self._wake()
 
     def _recent(self) -> dict[int, float]:
         """The nodes that somebody may wait for, and until when."""

@@ -87,11 +87,18 @@ class ProduceRules:
     """A compacted topic takes no record without a key."""
     codec: int | None
     """The codec that batches must have; None: whatever the producer chose."""
+    key_schema: str | None = None
+    """How the subject of keys' schemas is named; None: keys need no schema."""
+    value_schema: str | None = None
 
     @property
     def look_inside(self) -> bool:
         """True when the records themselves must be read before the append."""
-        return self.keys_required or self.codec is not None
+        return self.keys_required or self.codec is not None or self.needs_schemas
+
+    @property
+    def needs_schemas(self) -> bool:
+        return self.key_schema is not None or self.value_schema is not None
 
 
 class Partition:
@@ -108,6 +115,7 @@ class Partition:
         "high_watermark",
         "index",
         "is_cutting",
+        "is_starved",
         "leader_epoch",
         "leading",
         "log",
@@ -142,6 +150,8 @@ class Partition:
         self.is_cutting = False
         """Whether a worker is changing the log's files to the leader's likeness: nobody reads,
         and nobody leads, until `was_cut`."""
+        self.is_starved = False
+        """Whether the last append failed although the log is sound: the disk is full, say."""
         self.high_watermark: int = max(log.start_offset, min(high_watermark, log.end_offset))
         self._home = home
         self._flusher = home.flusher
@@ -245,7 +255,9 @@ class Partition:
             )
         except OSError:
             self.advance()  # If the log went offline, those who wait for it hear of it.
+            self.starve()
             raise
+        self.is_starved = False
         if not appended.duplicate:
             if log.config.page_cache:
                 self.advance()
@@ -285,6 +297,11 @@ class Partition:
         self.advance()
         if leading.may_join(node_id, self.high_watermark):
             self._home.isr_due(self)
+
+    def starve(self) -> None:
+        """An append failed: others may have to go on without this replica (`isr`)."""
+        self.is_starved = True
+        self._home.isr_due(self)
 
     def copied(self) -> None:
         """Batches were appended from the leader; they are made durable."""

@@ -33,6 +33,7 @@ from penstock.cluster.partition import (
     Validity,
     nobody,
 )
+from penstock.cluster.pressure import Pressure
 from penstock.cluster.watermarks import Watermarks
 from penstock.log.flusher import Flusher
 from penstock.log.log import CleanState, Log
@@ -61,6 +62,8 @@ def rules_of(config: TopicConfig) -> ProduceRules:
         timestamp_after_max_ms=config.timestamp_after_max_ms,
         keys_required=config.log.cleanup_compact,
         codec=codec,
+        key_schema=config.key_schema,
+        value_schema=config.value_schema,
     )
 
 
@@ -96,7 +99,8 @@ class Partitions:
         self._clean: dict[str, CleanState] = {}
         self._known: dict[str, int] = {}
         """High watermarks from an earlier life, by directory."""
-        self._written: dict[str, int] = {}
+        self._written: dict[str, int] | None = {}
+        """The high watermarks in the checkpoint; None: they could not be written."""
         """High watermarks as they are on disk."""
         self._abstained: dict[tuple[TopicId, int], int] = {}
         """Leader epochs, our own, in which we do not go on."""
@@ -110,10 +114,19 @@ class Partitions:
         self._listeners: list[Callable[[], None]] = []
         self.isr_due: Callable[[Partition], None] = nobody
         """Told of a partition whose ISR should be looked at; see `isr`."""
-        self.write_refusal: str | None = None
-        """Why no write is taken at the moment: the disk is nearly full. See `upkeep`."""
+        self.pressure = Pressure()
+        """What keeps us from taking every write: a disk nearly full, backlogs."""
         self.any_look_inside = False
         """Whether some topic's batches must be opened: spares everyone else the question."""
+
+    @property
+    def write_refusal(self) -> str | None:
+        """Why no write is taken at the moment: the disk is nearly full. See `upkeep`."""
+        return self.pressure.refusal
+
+    @write_refusal.setter
+    def write_refusal(self, why: str | None) -> None:
+        self.pressure.tell_disk(why)
 
     def get(self, topic: str, index: int) -> Partition | None:
         """The partition, if this node leads it now."""
@@ -404,7 +417,9 @@ class Partitions:
         try:
             await self._workers.run(self._watermarks.write, values)
         except (OSError, Refused) as error:
-            log.warning("the high watermarks are written later: %s", error)
+            if self._written is not None:
+                log.warning("the high watermarks are written later: %s", error)
+            self._written = None
             return
         self._written = values
 

@@ -20,6 +20,8 @@ from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
 from penstock.base.errors import PeerError, Refused
+from penstock.base.ports import Random
+from penstock.client.cluster import Cluster
 from penstock.client.connection import Address, Connection, ConnectionConfig, connect
 from penstock.client.errors import Unreachable
 from penstock.cluster.follower import Follower
@@ -54,7 +56,8 @@ class Peers:
     ) -> None:
         self.node_id = node_id
         self._follower = follower
-        self._config = config or ConnectionConfig(
+        self._config = replace(
+            config or ConnectionConfig(),
             client_id=f"penstock-node-{node_id}",
             connect_timeout_ms=CONNECT_TIMEOUT_MS,
             reused_bytes_max=REUSED_BYTES_MAX,
@@ -108,6 +111,17 @@ class Peers:
         """A node's reply to one request."""
         connection = await self.connection(node_id, lane)
         return await connection.call(request, answer, timeout_ms=timeout_ms)
+
+    def client(self, random: Random) -> Cluster:
+        """A client of the whole cluster, introduced as this node is to the others.
+
+        For work on somebody's behalf: whoever asks for it must have seen to their rights.
+        """
+        brokers = self._follower.image.brokers.values()
+        addresses = [Address(record.host, record.port) for record in brokers]
+        if not addresses:
+            raise Unreachable("no node is registered")
+        return Cluster(random, addresses, self._config, authenticate=self._authenticate)
 
     # -- following the cluster --------------------------------------------------------------
 

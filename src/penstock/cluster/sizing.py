@@ -25,7 +25,7 @@ class Costs:
     """Taking a batch in as the leader: receive, check, write, sync."""
     serve_s_per_gb: float = 0.56
     """Sending stored batches, to a consumer or a follower."""
-    copy_s_per_gb: float = 0.80
+    copy_s_per_gb: float = 1.45
     """Taking a batch in as a follower."""
     request_us: float = 42.0
     """A produce or fetch request, whatever it carries."""

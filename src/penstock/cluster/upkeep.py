@@ -8,9 +8,10 @@ Leaders decide by age and size what goes, and followers begin where their leader
 what lies below that, and nothing else. Every replica compacts its own log, below what it knows to
 be committed. A log that is being brought in line with its leader's is left alone.
 
-Disk nearly full: below `disk.reserve.bytes` of free space producers are refused with
-KAFKA_STORAGE_ERROR, which clients retry; retention and the node's own small writes go on, and
-writes are taken again as soon as there is room.
+Disk nearly full: from `disk.watermark.slow.percent` on producers are slowed; from
+`disk.watermark.refuse.percent` on, or below `disk.reserve.bytes` of free space, they are refused
+with KAFKA_STORAGE_ERROR, which clients retry (`pressure`). Retention and the node's own small
+writes go on, and writes are taken again as soon as there is room.
 
 Whatever fails here fails for one partition or one file, is reported, and is tried again in the
 next round: housekeeping is no reason to stop a node.
@@ -24,6 +25,7 @@ from penstock.base.ports import Disk, WallClock, Workers
 from penstock.cluster.configs import BrokerConfigs
 from penstock.cluster.partition import Partition
 from penstock.cluster.partitions import Partitions
+from penstock.cluster.pressure import slowness
 from penstock.log import compaction, retention
 from penstock.log.compaction import Compacted
 from penstock.log.retention import Removal
@@ -32,6 +34,8 @@ log = logging.getLogger("penstock.upkeep")
 
 TICK_SECONDS = 1.0
 MIB = 1024 * 1024
+FULL_PERCENT = 100.0
+"""A watermark at 100 is none."""
 
 
 class Upkeep:
@@ -86,23 +90,44 @@ class Upkeep:
 
     async def _look_at_disk(self) -> None:
         try:
-            free = await self._workers.run(self._disk.free_bytes, self._data_dir)
+            free, used = await self._workers.run(self._measure_disk)
         except (OSError, Refused) as error:
             log.warning("cannot tell how full the disk is: %s", error)
             return
         reserve = self._configs.integer("disk.reserve.bytes")
-        was = self._partitions.write_refusal
-        if free >= reserve:
-            self._partitions.write_refusal = None
-            if was is not None:
-                log.warning("there is room on the disk again: writes are taken")
-            return
-        self._partitions.write_refusal = (
-            f"the disk has {free // MIB} MiB left, less than disk.reserve.bytes "
-            f"({reserve // MIB} MiB)"
+        slow, refuse = (
+            self._configs.number(f"disk.watermark.{what}.percent") for what in ("slow", "refuse")
         )
-        if was is None:
-            log.error("writes are refused: %s", self._partitions.write_refusal)
+        why, delay_s = None, 0.0
+        if free < reserve:
+            why = (
+                f"the disk has {free // MIB} MiB left, less than disk.reserve.bytes "
+                f"({reserve // MIB} MiB)"
+            )
+        elif used >= refuse < FULL_PERCENT:
+            why = f"the disk is {used:.1f} % full, disk.watermark.refuse.percent is {refuse:g}"
+        elif slow < FULL_PERCENT:
+            delay_s = slowness(used, slow, refuse)
+        self._tell_disk(why, delay_s, used)
+
+    def _measure_disk(self) -> tuple[int, float]:
+        return self._disk.free_bytes(self._data_dir), self._disk.used_percent(self._data_dir)
+
+    def _tell_disk(self, why: str | None, delay_s: float, used: float) -> None:
+        pressure = self._partitions.pressure
+        was, was_slow = pressure.refusal, pressure.delay_s > 0
+        pressure.tell_disk(why, delay_s)
+        if why is not None:
+            if was is None:
+                log.error("writes are refused: %s", why)
+        elif was is not None:
+            log.warning("there is room on the disk again: writes are taken")
+        elif was_slow != (delay_s > 0):
+            log.warning(
+                "the disk is %.1f %% full: producers are %s",
+                used,
+                "slowed" if delay_s > 0 else "no longer slowed",
+            )
 
     # -- retention --------------------------------------------------------------------------
 

@@ -6,7 +6,8 @@ own buffer and handlers read from it through memoryviews. Frames are handled ins
 handler returns, and a handler that waits must copy what it keeps.
 
 Requests are handled in order. A handler may answer later (`call.reply`); replies still leave in
-order. PIPELINED routes let the next request begin meanwhile, ORDERED ones hold it back.
+order. PIPELINED routes let the next request begin meanwhile, ORDERED ones hold it back; PARALLEL
+ones run as tasks beside each other.
 
 The next request waits while a reply is being waited for in order, while the peer does not take
 what we send, and while too many replies are pending; once some of it is here, reading stops.
@@ -28,8 +29,12 @@ from penstock.api.dispatch import Dispatcher
 from penstock.api.route import Stage
 from penstock.base.errors import PeerError
 from penstock.base.ports import Buffer
+from penstock.security.login import Login
+from penstock.security.rights import ANONYMOUS
 from penstock.server.budget import Budget
+from penstock.server.muting import Muting
 from penstock.server.outbox import Outbox, is_buffer
+from penstock.server.owner import ConnectionOwner
 
 log = logging.getLogger("penstock.server")
 
@@ -37,6 +42,8 @@ BUFFER_BYTES_MIN = 4 * 1024
 WHOLE_FRAME_BYTES = 64 * 1024  # larger frames are received alone, so that nothing is moved
 ROOM_BYTES_MIN = 1024  # the transport is never given less room than this
 PENDING_REPLIES_MAX = 1000
+FRAME_BYTES_BEFORE_LOGIN = 256 * 1024
+"""Nobody needs more to say who they are."""
 WRITE_BUFFER_BYTES = 256 * 1024
 READY_BYTES_MAX = 64 * 1024  # replies kept back so that they leave together
 
@@ -58,6 +65,7 @@ class Connection(asyncio.BufferedProtocol):
         "_is_woken",
         "_listener",
         "_loop",
+        "_muting",
         "_outbox",
         "_pending",
         "_reading_paused",
@@ -65,7 +73,7 @@ class Connection(asyncio.BufferedProtocol):
         "_ready_bytes",
         "_reserved",
         "_start",
-        "_task",
+        "_tasks",
         "_view",
         "_waiting_for",
         "_wanted",
@@ -73,6 +81,8 @@ class Connection(asyncio.BufferedProtocol):
         "connected_at",
         "last_active",
         "last_request",
+        "listener",
+        "login",
         "peer",
         "principal",
         "requests",
@@ -85,8 +95,11 @@ class Connection(asyncio.BufferedProtocol):
         dispatcher: Dispatcher,
         budget: Budget,
         frame_bytes_max: int,
-        listener: "ConnectionOwner",
+        listener: ConnectionOwner,
+        login: Login | None = None,
+        name: str = "PLAINTEXT",
     ) -> None:
+        """`login`: how the peer has to say who it is; None: it need not. `name`: the listener's."""
         self._ctx = ctx
         self._dispatcher = dispatcher
         self._budget = budget
@@ -104,9 +117,10 @@ class Connection(asyncio.BufferedProtocol):
         # Replies not sent yet, oldest first.
         self._pending: deque[Call] = deque()
         self._waiting_for: Call | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._reading_paused = False
         self._draining = False
+        self._muting = Muting(self._process)
         self._is_closing = False
         # Replies to be sent when the loop comes back to us.
         self._ready: list[Buffer] = []
@@ -117,7 +131,9 @@ class Connection(asyncio.BufferedProtocol):
         self.closed = False
         self.transport: asyncio.Transport | None = None
         self.peer = ""
-        self.principal = "User:ANONYMOUS"
+        self.principal = ANONYMOUS
+        self.login = login
+        self.listener = name
         self.connected_at = self.last_active = self.last_request = self._loop.time()
         self.requests = 0
 
@@ -134,12 +150,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
-        if self._task is not None:
-            self._task.cancel()
+        if self.transport is None:
+            return  # A handshake that failed: nobody was there yet.
+        for task in tuple(self._tasks):
+            task.cancel()
         for call in self._pending:
             call.abandon()
         # Nothing may keep this and its calls in a circle: that would be left to the collector.
-        self._waiting_for = self._task = None
+        self._waiting_for = None
+        self._muting.close()
+        self._tasks.clear()
         self._pending.clear()
         self._ready.clear()
         self._outbox.clear()
@@ -169,9 +189,6 @@ class Connection(asyncio.BufferedProtocol):
         self._end += nbytes
         self.last_active = self._loop.time()
         self._process()
-
-    def eof_received(self) -> bool:
-        return False
 
     def pause_writing(self) -> None:
         self._outbox.is_paused = True
@@ -275,14 +292,19 @@ class Connection(asyncio.BufferedProtocol):
             or len(self._pending) >= PENDING_REPLIES_MAX
             or self._is_sending
             or self._draining
+            or self._muting.is_on
             or self.closed
         )
 
     @property
+    def is_stranger(self) -> bool:
+        """It has to say who it is, and has not yet."""
+        return self.login is not None and not self.login.is_done
+
+    @property
     def _is_sending(self) -> bool:
         """The peer has not taken our last replies yet."""
-        outbox = self._outbox
-        return outbox.is_paused or bool(outbox)
+        return self._outbox.is_paused or bool(self._outbox)
 
     @property
     def is_stalled_by_peer(self) -> bool:
@@ -306,7 +328,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def owes_acknowledgement(self) -> bool:
         """Something was done for this peer, or is being done, and it has not been told yet."""
-        if self._ready or self._outbox or self._task is not None:
+        if self._ready or self._outbox or self._tasks:
             return True
         return any(call.route.stage is Stage.PIPELINED for call in self._pending)
 
@@ -331,6 +353,8 @@ class Connection(asyncio.BufferedProtocol):
                 length = int.from_bytes(self._view[start : start + 4], "big", signed=True)
                 if not 0 <= length <= self._frame_bytes_max:
                     raise PeerError(f"frame of {length} bytes, allowed are {self._frame_bytes_max}")
+                if length > FRAME_BYTES_BEFORE_LOGIN and self.is_stranger:
+                    raise PeerError(f"frame of {length} bytes before authentication")
                 finish = start + 4 + length
                 if end < finish:
                     break
@@ -342,15 +366,8 @@ class Connection(asyncio.BufferedProtocol):
                 if self._ready_bytes >= READY_BYTES_MAX:
                     # The peer must take these before it is served any further.
                     self._send_ready()
-        except PeerError as error:
-            self._ctx.metrics.peer_errors.value += 1
-            log.info("closing %s: %s", self.peer, error)
-            self.abort()
-            return
-        except Exception:
-            self._ctx.metrics.internal_errors.value += 1
-            log.exception("closing %s after an unexpected error", self.peer)
-            self.abort()
+        except Exception as error:  # noqa: BLE001 - told apart and logged there
+            self._give_up(error)
             return
         finally:
             self._is_processing = False
@@ -377,8 +394,11 @@ class Connection(asyncio.BufferedProtocol):
             if not call.is_done and call.route.stage is Stage.ORDERED:
                 self._waiting_for = call
         elif isinstance(result, Awaitable):
-            self._waiting_for = call
-            self._task = self._loop.create_task(self._finish(call, result))
+            if call.route.stage is not Stage.PARALLEL:
+                self._waiting_for = call
+            task = self._loop.create_task(self._finish(call, result))
+            self._tasks[task] = None
+            task.add_done_callback(lambda done: self._tasks.pop(done, None))
         else:
             call.reply(result)
 
@@ -387,20 +407,21 @@ class Connection(asyncio.BufferedProtocol):
             response = await answer
             if response is not None:
                 call.reply(response)
-            elif call is self._waiting_for:
-                self._task = None
-                if call.route.stage is Stage.PIPELINED:
-                    # It got past what had to be waited for; the reply comes when it comes.
-                    self._waiting_for = None
-                    self._wake()
-        except PeerError as error:
+            elif call is self._waiting_for and call.route.stage is Stage.PIPELINED:
+                # It got past what had to be waited for; the reply comes when it comes.
+                self._waiting_for = None
+                self._wake()
+        except Exception as error:  # noqa: BLE001 - told apart and logged there
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        if isinstance(error, PeerError):
             self._ctx.metrics.peer_errors.value += 1
             log.info("closing %s: %s", self.peer, error)
-            self.abort()
-        except Exception:
+        else:
             self._ctx.metrics.internal_errors.value += 1
-            log.exception("closing %s after an unexpected error", self.peer)
-            self.abort()
+            log.error("closing %s after an unexpected error", self.peer, exc_info=error)
+        self.abort()
 
     def _pause_reading(self) -> None:
         if not self._reading_paused and not self.closed and self.transport is not None:
@@ -429,7 +450,6 @@ class Connection(asyncio.BufferedProtocol):
                 self._ready_bytes += len(frame[0]) if len(frame) == 1 else READY_BYTES_MAX
         if call is self._waiting_for:
             self._waiting_for = None
-            self._task = None
         # A group commit settles many calls at once, and so may one read: all their replies
         # leave together, when the loop comes back to us or `_process` is through.
         if not self._is_processing and not self._is_woken:
@@ -455,6 +475,10 @@ class Connection(asyncio.BufferedProtocol):
             self._is_woken = True
             self._loop.call_soon(self._process)
 
+    def mute(self, seconds: float) -> None:
+        """Handles no further request for that long; what is being answered is still answered."""
+        self._muting.extend(seconds)
+
     def drain(self) -> None:
         """Reads no further request; what is being answered is still answered."""
         self._draining = True
@@ -474,13 +498,3 @@ class Connection(asyncio.BufferedProtocol):
         if self.transport is not None and not self.closed:
             self.closed = True
             self.transport.abort()
-
-
-class ConnectionOwner:
-    """What a connection tells of itself; the listener is one."""
-
-    def opened(self, connection: Connection) -> None:
-        raise NotImplementedError
-
-    def lost(self, connection: Connection) -> None:
-        raise NotImplementedError

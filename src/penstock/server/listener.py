@@ -1,7 +1,11 @@
 """The Kafka port: accepts connections, counts them, and closes those that stall.
 
 Limits and what happens at them:
-- `max.connections`, `max.connections.per.ip`: the newcomer is closed at once and counted.
+- `max.connections`, `max.connections.per.ip`: the newcomer is closed at once and counted; with
+  TLS those count that are still in their handshake (`handshakes.py`).
+- an address above its quota `connection_creation_rate` (KIP-612): the newcomer is not read, and
+  closed after the time it is above it, `RATE_SECONDS_MAX` at most, so that it does not hammer.
+- `max.connection.creation.rate`: the newcomer is served when its turn comes.
 - no complete request within `HANDSHAKE_SECONDS` of connecting: closed.
 - a peer that owes us the rest of a frame, or does not read what we sent, for `STALL_SECONDS`:
   closed; also one that takes longer than that for one large frame while others wait for memory.
@@ -12,13 +16,22 @@ Limits and what happens at them:
 import asyncio
 import contextlib
 import logging
+import ssl
 from collections import Counter as Tally
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from penstock.api.context import Context
 from penstock.api.dispatch import Dispatcher
+from penstock.base.errors import Refused
+from penstock.security.login import Login
+from penstock.security.mapping import Rule, principal_of
+from penstock.security.rates import Bucket
 from penstock.server.budget import Budget
-from penstock.server.connection import Connection, ConnectionOwner
+from penstock.server.connection import Connection
+from penstock.server.handshakes import Handshakes
+from penstock.server.owner import ConnectionOwner
+from penstock.server.tls import distinguished_name
 
 log = logging.getLogger("penstock.server")
 
@@ -30,6 +43,9 @@ REFUSALS_LOGGED_SECONDS = 10.0
 DRAIN_SECONDS = 0.01
 LAST_TURNS_MAX = 100
 BACKLOG = 1024
+RATE_SECONDS_MAX = 1.0
+RATE_BURST_SECONDS = 1.0
+NO_RATE = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +57,39 @@ class Limits:
     idle_ms_max: int
     frame_bytes_max: int
     buffered_bytes_max: int
+    connection_rate_max: int = NO_RATE
 
 
 class Listener(ConnectionOwner):
     """A listening socket and its connections."""
 
-    def __init__(self, ctx: Context, limits: Limits) -> None:
+    def __init__(
+        self,
+        ctx: Context,
+        limits: Limits,
+        *,
+        name: str = "PLAINTEXT",
+        budget: Budget | None = None,
+        tls: ssl.SSLContext | None = None,
+        login: Callable[[], Login] | None = None,
+        rules: Sequence[Rule] = (),
+    ) -> None:
+        """`login` makes what a connection has to go through; `rules` name those who come with a
+        certificate. Listeners of one node share a budget."""
+        self.name = name
         self._ctx = ctx
         self._limits = limits
+        self._tls = tls
+        self._login = login
+        self._rules = rules
         self._dispatcher = Dispatcher(ctx)
-        self.budget = Budget(limits.buffered_bytes_max)
+        self.budget = budget or Budget(limits.buffered_bytes_max)
         # A dict for its order, and removal costs nothing.
         self._connections: dict[Connection, None] = {}
         self._per_ip: Tally[str] = Tally()
         self._server: asyncio.Server | None = None
+        self._handshakes: Handshakes | None = None
+        self._rate: Bucket | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._draining = False
         self._refusal_logged_at = float("-inf")
@@ -66,14 +101,28 @@ class Listener(ConnectionOwner):
     async def start(self, host: str, port: int) -> int:
         """Listens and returns the port, which the system chose if `port` is 0."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._connect, host, port, backlog=BACKLOG)
+        rate = self._limits.connection_rate_max
+        if rate < NO_RATE:
+            self._rate = Bucket(rate, RATE_BURST_SECONDS, loop.time())
         self._sweeper = loop.create_task(self._sweep())
+        if self._tls is not None:
+            self._handshakes = Handshakes(
+                self._tls, self._connect, self._admits, self._turn_s, HANDSHAKE_SECONDS
+            )
+            return await self._handshakes.open(host, port)
+        self._server = await loop.create_server(self._connect, host, port, backlog=BACKLOG)
         address: tuple[str, int] = self._server.sockets[0].getsockname()
         return address[1]
 
     def _connect(self) -> Connection:
         return Connection(
-            self._ctx, self._dispatcher, self.budget, self._limits.frame_bytes_max, self
+            self._ctx,
+            self._dispatcher,
+            self.budget,
+            self._limits.frame_bytes_max,
+            self,
+            self._login() if self._login is not None else None,
+            self.name,
         )
 
     def opened(self, connection: Connection) -> None:
@@ -86,19 +135,70 @@ class Listener(ConnectionOwner):
             or self._draining
         ):
             self._ctx.metrics.connections_refused.value += 1
-            self._log_refusal(connection)
+            self._log_refusal(connection.peer)
+            connection.abort()
+        elif self._tls is not None:
+            self._identify(connection)
+        else:
+            self._pace(connection)
+
+    def _pace(self, connection: Connection) -> None:
+        """Newcomers that come too fast are put off, and those above a quota of their own closed."""
+        loop = asyncio.get_running_loop()
+        above_s = self._ctx.meter.connect(connection.peer, loop.time())
+        if above_s > 0:
+            self._ctx.metrics.connections_refused.value += 1
+            wait_s = min(above_s, RATE_SECONDS_MAX)
+            connection.mute(wait_s + SWEEP_SECONDS)
+            loop.call_later(wait_s, connection.abort)
+        elif (turn_s := self._turn_s()) > 0:
+            connection.mute(turn_s)
+
+    def _turn_s(self) -> float:
+        """Counts a newcomer; answers in how many seconds it is its turn."""
+        if self._rate is None:
+            return 0.0
+        now_s = asyncio.get_running_loop().time()
+        return self._rate.take(1, self._limits.connection_rate_max, RATE_BURST_SECONDS, now_s)
+
+    def _admits(self, peer: str, pending: int, pending_of_it: int) -> bool:
+        """Whether one more from this address may try to shake hands."""
+        limits = self._limits
+        is_too_many = (
+            len(self._connections) + pending >= limits.connections_max
+            or self._per_ip[peer] + pending_of_it >= limits.connections_per_ip_max
+        )
+        now_s = asyncio.get_running_loop().time()
+        if is_too_many or self._draining or self._ctx.meter.connect(peer, now_s) > 0:
+            self._ctx.metrics.connections_refused.value += 1
+            self._log_refusal(peer)
+            return False
+        return True
+
+    def _identify(self, connection: Connection) -> None:
+        """Who has shown a certificate is who that says; SASL, where it is asked for, says more."""
+        assert connection.transport is not None
+        certificate = connection.transport.get_extra_info("peercert")
+        if not certificate or self._login is not None:
+            return
+        try:
+            connection.principal = principal_of(self._rules, distinguished_name(certificate))
+        except Refused as refused:
+            self._ctx.metrics.failed_logins.value += 1
+            log.warning("closing %s: %s", connection.peer, refused.message)
             connection.abort()
 
-    def _log_refusal(self, connection: Connection) -> None:
+    def _log_refusal(self, peer: str) -> None:
         """Now and then: strangers do not get to fill our log."""
-        if connection.connected_at - self._refusal_logged_at < REFUSALS_LOGGED_SECONDS:
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._refusal_logged_at < REFUSALS_LOGGED_SECONDS:
             return
-        self._refusal_logged_at = connection.connected_at
+        self._refusal_logged_at = now_s
         log.warning(
             "refused a connection from %s: %d are open, %d of them its own",
-            connection.peer,
-            len(self._connections) - 1,
-            self._per_ip[connection.peer] - 1,
+            peer,
+            len(self._connections),
+            self._per_ip[peer],
         )
 
     def lost(self, connection: Connection) -> None:
@@ -126,6 +226,8 @@ class Listener(ConnectionOwner):
             and now - connection.connected_at > HANDSHAKE_SECONDS
         ):
             reason = "it connected and did not ask anything in time"
+        elif connection.is_stranger and now - connection.connected_at > HANDSHAKE_SECONDS:
+            reason = "it did not say who it is in time"
         elif connection.is_stalled_by_peer and quiet > STALL_SECONDS:
             reason = "it stalled in the middle of a request or does not read our replies"
         elif (
@@ -149,6 +251,8 @@ class Listener(ConnectionOwner):
         self._draining = True
         if self._server is not None:
             self._server.close()
+        if self._handshakes is not None:
+            await self._handshakes.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
             with contextlib.suppress(asyncio.CancelledError):

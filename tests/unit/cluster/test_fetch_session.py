@@ -146,3 +146,14 @@ def test_nothing_is_ready_when_everything_is_left_out() -> None:
     was_idle = talk.session.is_idle
     talk.leave_out(copy)
     assert (was_idle, talk.session.is_idle) == (False, True)
+
+
+def test_everything_is_named_again_in_the_same_session_when_that_is_asked_for() -> None:
+    copies = [Copy(0), Copy(1)]
+    talk = opened(copies)
+    assert named(talk.ask()) == []
+    talk.leave_out(copies[1])
+    talk.session.repeat()
+    request = talk.ask()
+    assert named(request) == [0]
+    assert request.session_id == 77

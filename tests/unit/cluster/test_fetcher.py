@@ -96,6 +96,28 @@ def test_a_session_names_only_what_changed() -> None:
     replicate(scenario)
 
 
+def test_under_a_new_registration_quiet_partitions_are_named_again() -> None:
+    """What the leader was told under the old one no longer lets this replica join."""
+
+    async def scenario(node: Node, leader: ModelLeader) -> None:
+        for index in range(3):
+            leader.lead("t", index)
+            node.open("t", 1, index)
+        node.follow()
+        await asyncio.sleep(2)
+        assert named(fetches(leader)[-1]) == 0
+        before = len(fetches(leader))
+        node.epoch += 1
+        await asyncio.sleep(2)
+        after = fetches(leader)[before:]
+        assert [named(request) for request in after if named(request)] == [3]
+        assert {request.session_id for request in after} == {1}
+        assert after[-1].replica_state is not None
+        assert after[-1].replica_state.replica_epoch == node.epoch
+
+    replicate(scenario)
+
+
 def test_a_partition_that_comes_while_a_fetch_is_parked_is_asked_for_at_once() -> None:
     async def scenario(node: Node, leader: ModelLeader) -> None:
         leader.lead("old")

@@ -353,11 +353,11 @@ def test_a_log_that_cannot_be_made_anew_is_tried_again_later() -> None:
         expel(copy)
         node.disk.inject(Fault("rename", errno.EIO, path="t-0"))
         node.follow()
-        for _ in range(10):
+        for _ in range(3):
             await asyncio.sleep(1)
             node.follow()
         assert copy.log.offline is not None
-        await agree(copy, led, seconds=40)
+        await agree(copy, led, seconds=10)
 
     replicate(scenario)
 

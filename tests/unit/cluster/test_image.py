@@ -10,6 +10,7 @@ from penstock.cluster.keys import (
     ConfigsRecord,
     ControllerRecord,
     DeletedRecord,
+    FanoutRecord,
     PartitionRecord,
     TopicRecord,
 )
@@ -98,6 +99,7 @@ def test_loading_is_the_same_as_following() -> None:
         put(9, keys.deleted_key(B), keys.encode(DeletedRecord("u", 4))),
         put(10, "/controller", keys.encode(ControllerRecord(10, 3))),
         put(11, "/something-newer", b"?"),
+        put(12, "/sns/news", keys.encode(FanoutRecord(tags={"d": "4"}))),
     ]
     followed = EMPTY
     for change in changes:
@@ -106,13 +108,14 @@ def test_loading_is_the_same_as_following() -> None:
         (Entry(change.key, change.value or b"", change.revision) for change in changes),
         key=lambda entry: entry.key,
     )
-    loaded = load(11, entries)
+    loaded = load(12, entries)
     assert loaded == followed
     assert list(loaded.brokers) == [2, 10]
     assert loaded.cluster_configs == {"a": "1"}
     assert loaded.broker_configs == {2: {"b": "2"}}
     assert loaded.group_configs == {"g/h": {"c": "3"}}
     assert loaded.deleted == {B: DeletedRecord("u", 4)}
+    assert loaded.fanouts == {"news": FanoutRecord(tags={"d": "4"})}
     assert loaded.cluster_id == "c"
 
 
@@ -125,6 +128,7 @@ def test_everything_can_be_taken_away_again() -> None:
             put(1, "/configs/groups/g", keys.encode(ConfigsRecord({"c": "3"}))),
             put(1, keys.deleted_key(B), keys.encode(DeletedRecord("u", 4))),
             put(1, "/controller", keys.encode(ControllerRecord(2))),
+            put(1, "/sns/news", keys.encode(FanoutRecord())),
         ]
     )
     image = image.apply(
@@ -135,6 +139,7 @@ def test_everything_can_be_taken_away_again() -> None:
             put(2, "/configs/groups/g", None),
             put(2, keys.deleted_key(B), None),
             put(2, "/controller", None),
+            put(2, "/sns/news", None),
         ]
     )
     assert image == Image(2, "", {}, {}, None, 0, {}, {}, {}, {}, {}, {})

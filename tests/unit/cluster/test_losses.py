@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 
-from penstock.base.ports import Put
+from penstock.base.ports import Delete, Put
 from penstock.cluster import keys
 from penstock.cluster.follower import Follower
 from penstock.cluster.image import Image
@@ -105,6 +105,26 @@ def test_a_node_that_is_linked_again_is_not_waited_for() -> None:
         assert abs(await asking - 0.1) < 0.01
         world.losses.lose(2)
         assert await world.ask() > 0.9
+
+    in_world(test)
+
+
+def test_a_registration_that_ends_is_a_loss_and_a_new_one_is_none() -> None:
+    async def test(world: World) -> None:
+        concerned: list[int] = []
+
+        def names_3(image: Image, lost: Collection[int]) -> bool:
+            concerned.extend(lost)
+            return 3 in lost
+
+        await world.store.commit([], [Delete(keys.broker_key(3))])
+        await asyncio.sleep(0.1)
+        asking = asyncio.ensure_future(world.losses.outlast(names_3))
+        await asyncio.sleep(0.1)
+        assert not asking.done()
+        await world.register(3)
+        await asking
+        assert set(concerned) == {3}
 
     in_world(test)
 

@@ -15,6 +15,7 @@ from penstock.cluster.configs import BrokerConfigs
 from penstock.cluster.keys import PartitionRecord
 from penstock.cluster.partition import Home, Partition, ProduceRules
 from penstock.cluster.partitions import Partitions
+from penstock.cluster.pressure import Pressure
 from penstock.cluster.upkeep import Upkeep
 from penstock.log import compaction
 from penstock.log.flusher import Flusher
@@ -56,10 +57,9 @@ class WatchedWorkers(SimWorkers):
 class OnePartition:
     """Stands for `Partitions` with one partition in it."""
 
-    write_refusal: str | None = None
-
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
+        self.pressure = Pressure()
 
     def replicas(self) -> list[Partition]:
         return [self.partition]
@@ -259,6 +259,41 @@ def test_writes_are_refused_while_the_disk_is_nearly_full_and_taken_again() -> N
         assert partitions.write_refusal is None
 
     on_kept(check)
+
+
+def test_writes_are_slowed_at_the_first_watermark_and_refused_at_the_second() -> None:
+    async def check(kept: Kept) -> None:
+        disk, pressure = kept.node.disk, kept.node.ctx.partitions.pressure
+        await kept.fill([bytes(500_000)])
+        delays = []
+        for percent in (90, 95.5, 97, 98.5):
+            disk.capacity_bytes = int(disk.used_bytes * 100 / percent)
+            await asyncio.sleep(2)
+            assert pressure.refusal is None
+            delays.append(pressure.delay_s)
+        assert delays[0] == 0
+        assert delays == sorted(delays)
+        assert delays[1] < delays[3] <= 1
+        disk.capacity_bytes = int(disk.used_bytes * 100 / 99.5)
+        await asyncio.sleep(2)
+        assert "disk.watermark.refuse.percent" in (pressure.refusal or "")
+        assert pressure.delay_s == 0
+        disk.capacity_bytes = disk.used_bytes * 10
+        await asyncio.sleep(2)
+        assert not pressure.is_on
+
+    on_kept(check, disk_reserve_bytes="0")
+
+
+def test_watermarks_at_a_hundred_are_none() -> None:
+    async def check(kept: Kept) -> None:
+        disk = kept.node.disk
+        disk.capacity_bytes = disk.used_bytes
+        await asyncio.sleep(2)
+        assert not kept.node.ctx.partitions.pressure.is_on
+
+    off = {f"disk_watermark_{what}_percent": "100" for what in ("slow", "refuse")}
+    on_kept(check, disk_reserve_bytes="0", **off)
 
 
 # -- retention --------------------------------------------------------------------------------

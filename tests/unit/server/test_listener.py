@@ -68,6 +68,36 @@ def test_a_storm_of_refusals_does_not_fill_the_log(caplog: pytest.LogCaptureFixt
     assert len([r for r in caplog.records if "refused a connection" in r.message]) == 1
 
 
+def test_handshakes_count_against_the_limits_before_they_are_finished() -> None:
+    async def check(world: World) -> None:
+        await world.connect("a")
+        admits = world.listener._admits
+        assert admits("a", 0, 0)
+        assert not admits("a", 1, 1), "one is open, one on its way, two are allowed"
+        assert admits("b", 2, 1)
+        assert not admits("b", 3, 1), "of all there may be four"
+        assert world.node.ctx.metrics.connections_refused.value == 2
+
+    limits = dataclasses.replace(LIMITS, connections_per_ip_max=2, connections_max=4)
+    in_world(check, limits=limits)
+
+
+def test_newcomers_above_the_rate_of_all_wait_for_their_turn() -> None:
+    async def check(world: World) -> None:
+        peers = [await world.connect(host) for host in "abcdef"]
+        for peer in peers:
+            peer.send(versions_frame(1))
+        began = world.loop.time()
+        await peers[0].replies(1)
+        await peers[1].replies(1)
+        assert world.loop.time() - began < 0.3
+        await peers[5].replies(1)
+        assert 1.5 < world.loop.time() - began < 2.5, "four more at two a second"
+        assert not any(peer.is_lost for peer in peers)
+
+    in_world(check, limits=dataclasses.replace(LIMITS, connection_rate_max=2))
+
+
 # -- deadlines --------------------------------------------------------------------------------
 
 

@@ -1,0 +1,27 @@
+"""Where an entity's quotas are in the store: `user/alice/client-id/<default>`.
+
+Names may hold anything, so they are percent-encoded; the default cannot be anybody's name then.
+"""
+
+from urllib.parse import quote, unquote
+
+from penstock.security.quotas import DEFAULT, Default, Entity, EntityType, Name
+
+DEFAULT_PATH = "<default>"
+
+
+def path_of(entity: Entity) -> str:
+    return "/".join(
+        f"{kind}/{DEFAULT_PATH if isinstance(name, Default) else quote(name, safe='')}"
+        for kind, name in entity.parts()
+    )
+
+
+def entity_at(path: str) -> Entity:
+    """The entity that was put there by `path_of`."""
+    steps = iter(path.split("/"))
+    found: dict[str, Name] = {}
+    for kind, name in zip(steps, steps, strict=True):
+        found[kind] = DEFAULT if name == DEFAULT_PATH else unquote(name)
+    user, client_id, ip = (found.get(kind) for kind in EntityType)
+    return Entity(user, client_id, ip)

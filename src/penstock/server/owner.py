@@ -1,0 +1,16 @@
+"""What a connection tells of itself, and to whom; the listener is one."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.server.connection import Connection
+
+
+class ConnectionOwner:
+    """Told when a connection begins and when it is over."""
+
+    def opened(self, connection: "Connection") -> None:
+        raise NotImplementedError
+
+    def lost(self, connection: "Connection") -> None:
+        raise NotImplementedError
