@@ -20,26 +20,19 @@ from collections.abc import Callable
 from penstock.base.errors import Corrupt, ErrorCode, PeerError, Refused
 from penstock.base.ids import TopicId
 from penstock.base.ports import Random, Store, UnknownResult
-from penstock.client.errors import code_of
 from penstock.cluster import topics
 from penstock.cluster.configs import BrokerConfigs, resolve_topic
 from penstock.cluster.image import Topic
-from penstock.cluster.partition import Partition
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.topics import NewTopic
 from penstock.coordinator.host import Surroundings
+from penstock.coordinator.posting import Posting
 from penstock.coordinator.queue import Queue
 from penstock.coordinator.queue_reading import read_leased, records_of
 from penstock.queues.delivery import DeadLetter, Delivery, Outcome
 from penstock.queues.letters import Source, letter_of
 from penstock.queues.state import Burial, Failure, Lease, Op
-from penstock.wire.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
-from penstock.wire.records import Record, encode, read_header
+from penstock.wire.records import Record, encode
 
 log = logging.getLogger("penstock.queues")
 
@@ -50,7 +43,6 @@ HEADER_BYTES = 64 * 1024
 SEQUENCE_MAX = 2**31 - 1
 RETRY_SECONDS_MIN = 0.1
 RETRY_SECONDS_MAX = 30.0
-PRODUCE_TIMEOUT_MS = 15_000
 LANE = "burials"
 WRITTEN = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 STRANGE = (
@@ -79,6 +71,7 @@ class Burials:
         self._store = store
         self._random = random
         self._producer_ids = producer_ids
+        self._posting = Posting(around, LANE)
         self._tasks: dict[Queue, asyncio.Task[None]] = {}
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -113,7 +106,7 @@ class Burials:
 
     async def _bury_all(self, queue: Queue, topic: str) -> None:
         pause_seconds = RETRY_SECONDS_MIN
-        while not queue.is_closed and queue.machine.kept.archived:
+        while not queue.is_closed and _is_due(queue):
             try:
                 await self._bury_some(queue, topic)
                 pause_seconds = RETRY_SECONDS_MIN
@@ -242,56 +235,17 @@ class Burials:
             producer_epoch=0,
             base_sequence=burial.sequence,
         )
-        leader = topic.partitions[burial.partition].leader
-        if leader == self._around.peers.node_id:
-            partition = self._around.partitions.get(topic.name, burial.partition)
-            if partition is None:
-                raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            return await self._append(partition, memoryview(batch))
-        return await self._produce(leader, topic, burial.partition, memoryview(batch))
-
-    async def _append(self, partition: Partition, batch: memoryview) -> ErrorCode:
-        if self._around.partitions.write_refusal is not None:
-            raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, self._around.partitions.write_refusal)
         try:
-            appended = partition.append(batch, read_header(batch), self._around.time.now_ms())
+            await self._posting.append(topic, burial.partition, memoryview(batch))
         except Refused as refused:
             return refused.code
-        waiting = _Waiting()
-        if partition.when_committed(appended.last_offset + 1, waiting, None):
-            return ErrorCode.NONE
-        return await waiting.code
-
-    async def _produce(self, leader: int, topic: Topic, index: int, batch: memoryview) -> ErrorCode:
-        request = ProduceRequest(
-            acks=-1,
-            timeout_ms=PRODUCE_TIMEOUT_MS,
-            topic_data=[
-                TopicProduceData(
-                    name=topic.name,
-                    topic_id=topic.id,
-                    partition_data=[PartitionProduceData(index=index, records=batch)],
-                )
-            ],
-        )
-        response = await self._around.peers.ask(
-            leader, request, ProduceResponse, lane=LANE, timeout_ms=2 * PRODUCE_TIMEOUT_MS
-        )
-        for row in response.responses:
-            for answer in row.partition_responses:
-                return code_of(answer.error_code)
-        raise PeerError("a produce without an answer")
+        return ErrorCode.NONE
 
 
-class _Waiting:
-    """Waits for an append to be committed."""
-
-    def __init__(self) -> None:
-        self.code: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-
-    def committed(self, row: object, code: ErrorCode) -> None:
-        if not self.code.done():
-            self.code.set_result(code)
+def _is_due(queue: Queue) -> bool:
+    """Whether there are letters to write, or a batch of them that was begun."""
+    kept = queue.machine.kept
+    return bool(kept.archived or (kept.burial is not None and kept.burial.offsets))
 
 
 async def _keep(queue: Queue, decide: Callable[[Delivery], list[Op]]) -> None:

@@ -27,7 +27,8 @@ class InternalTopic:
     """A topic and the broker configs that shape it."""
 
     name: str
-    partitions: str
+    partitions: str | int
+    """A config's name, or the number where there is no choice."""
     replication_factor: str
     segment_bytes: str
     min_isr: str | None = None
@@ -104,7 +105,10 @@ class InternalTopics:
         own = {**topic.configs, "segment.bytes": str(configs.integer(topic.segment_bytes))}
         if topic.min_isr is not None:
             own["min.insync.replicas"] = str(min(factor, configs.integer(topic.min_isr)))
-        new = NewTopic(topic.name, configs.integer(topic.partitions), factor, configs=own)
+        count = topic.partitions
+        if isinstance(count, str):
+            count = configs.integer(count)
+        new = NewTopic(topic.name, count, factor, configs=own)
         try:
             plan = topics.plan_topic(new, image, configs, self._random)
             revision = await topics.create_topic(self._store, plan)

@@ -1,16 +1,16 @@
 """One queue at work: a group's delivery of one partition that is led here.
 
-The shell around `queues.delivery`: shows it the records as they are committed, hands leases to
-those who wait, keeps its operations, wakes it when something is due, and says when there are
-records to bury. What was decided in one turn of the loop is kept together, as one delta; nobody is
-answered before it is committed. If it cannot be kept, the machine no longer agrees with what is
-kept: the queue is closed, everybody who waits is told, and whoever comes next builds it anew.
+The shell around `queues.delivery`: has it shown the records as they are committed
+(`queue_feeding`), hands leases to those who wait, keeps its operations, wakes it when something is
+due, and says when there are records to bury. What was decided in one turn of the loop is kept
+together, as one delta; nobody is answered before it is committed. If it cannot be kept, the
+machine no longer agrees with what is kept: the queue is closed, everybody who waits is told, and
+whoever comes next builds it anew.
 
 Who waits is served in the order of coming, and nobody takes more than an equal share while others
 wait. After deltas as large as the last snapshot, or `DELTAS_MAX` of them, a new one is kept.
 
-Bounds: `WAITING_MAX` takers wait at a time; records are shown in chunks of `CHUNK_BYTES`, as long
-as the machine has room.
+Bounds: `WAITING_MAX` takers wait at a time.
 """
 
 import asyncio
@@ -19,31 +19,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from penstock.base.errors import Corrupt, ErrorCode, Refused
+from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Workers
 from penstock.cluster.partition import Partition
+from penstock.coordinator.queue_counts import QueueCounts
+from penstock.coordinator.queue_feeding import Feed
 from penstock.coordinator.time import SteadyTime
-from penstock.log.caches import AbortedTxn
-from penstock.log.span import Span
 from penstock.queues import state
 from penstock.queues.delivery import Delivery, Outcome
 from penstock.queues.intake import Intake
 from penstock.queues.keeping import SLOTS, QueueKey
 from penstock.queues.state import Lease, Op
-from penstock.wire.records import (
-    ALL,
-    BatchHeader,
-    Column,
-    batches,
-    decode,
-    is_control,
-    is_transactional,
-)
 
 log = logging.getLogger("penstock.queues")
 
 WAITING_MAX = 10_000
-CHUNK_BYTES = 1 << 20
 DELTAS_MAX = SLOTS // 2
 SNAPSHOT_BYTES_MIN = 64 * 1024
 TIMER_MS_MIN = 1
@@ -114,12 +104,13 @@ class Queue:
         *,
         bury: Callable[["Queue"], None],
         closed: Callable[["Queue"], None],
+        counts: QueueCounts | None = None,
         committed_only: bool = False,
         read_from: int | None = None,
     ) -> None:
         """`bury` is told when records were given up; `closed` when the queue cannot go on.
 
-        `read_from` is before the queue's start where ids of earlier records must be known.
+        `read_from`: see `queue_feeding`.
         """
         self.key = key
         self.partition = partition
@@ -128,22 +119,31 @@ class Queue:
         self.committed_only = committed_only
         self.is_closed = False
         self.time = time
-        self._position = machine.end if read_from is None else min(read_from, machine.end)
         self._loaded = loaded
-        self._intake = intake
         self._keeper = keeper
-        self._workers = workers
         self._bury = bury
         self._closed = closed
+        self._counts = counts or QueueCounts()
         self._takers: dict[Taker, None] = {}
         self._ops: list[Op] = []
         self._told: list[Told] = []
         self._has_letters = False
         self._is_due = False
-        self._is_feeding = False
-        self._reading: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
+        self.kept_start = machine.kept.start
+        """As `machine.kept.start`, as far as it is kept: what lies before it stays finished."""
+        self._feed = Feed(
+            partition,
+            machine,
+            intake,
+            workers,
+            committed_only=committed_only,
+            read_from=read_from,
+            keep=lambda ops: self._take_in(Outcome(ops), None),
+            shown=self._serve,
+            failed=self._cannot_read,
+        )
         partition.watch(self._progress)
 
     @property
@@ -155,18 +155,18 @@ class Queue:
         return len(self._takers)
 
     @property
-    def limit(self) -> int:
-        """Up to where records may be shown."""
-        partition = self.partition
-        return partition.last_stable_offset if self.committed_only else partition.high_watermark
+    def is_behind(self) -> bool:
+        """Whether committed records wait to be shown to the machine."""
+        return not self.is_closed and self._feed.is_behind
 
     # -- calls ------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Shows what is in the log, has buried what was given up, and goes on from there."""
-        if self.machine.kept.archived:
+        kept = self.machine.kept
+        if kept.archived or (kept.burial is not None and kept.burial.offsets):
             self._bury(self)
-        self._feed_soon()
+        self._feed.soon()
         self._arm()
 
     def take(self, taker: Taker) -> None:
@@ -201,102 +201,11 @@ class Queue:
         if self.partition.leader_epoch != self.leader_epoch or not self.partition.is_leader:
             self.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         else:
-            self._feed_soon()
-
-    def _feed_soon(self) -> None:
-        if not self._is_feeding and not self.is_closed:
-            self._is_feeding = True
-            asyncio.get_running_loop().call_soon(self._feed)
-
-    def _feed(self) -> None:
-        """Shows the machine the next chunk: from the page cache now, from the disk later."""
-        if self.is_closed:
-            return
-        try:
-            span = self._next_span()
-            if span is None:
-                self._is_feeding = False
-                return
-            data = span.read_cached()
-            if data is None:
-                loop = asyncio.get_running_loop()
-                self._reading = loop.create_task(self._read_and_show(span))
-                return
-            self._show(data)
-        except (Corrupt, OSError, Refused) as error:
-            self._cannot_read(error)
-
-    async def _read_and_show(self, span: Span) -> None:
-        try:
-            data = await self._workers.run(span.read)
-            self._reading = None
-            if not self.is_closed:
-                self._show(data)
-        except (Corrupt, OSError, Refused) as error:
-            self._reading = None
-            self._cannot_read(error)
+            self._feed.soon()
 
     def _cannot_read(self, error: Exception) -> None:
         log.error("%s: the records of %s cannot be read: %s", self.key.group, self.name, error)
         self.close(Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
-
-    def _next_span(self) -> Span | None:
-        machine, files = self.machine, self.partition.log
-        if machine.kept.start < files.start_offset:
-            self._take_in(Outcome(machine.move_start(files.start_offset)), None)
-        self._position = max(self._position, files.start_offset)
-        if self._position >= self.limit or machine.is_full:
-            return None
-        return files.locate(self._position, CHUNK_BYTES, self.limit)
-
-    def _show(self, data: bytes) -> None:
-        limit, before = self.limit, self._position
-        aborted = self.partition.log.aborted(before, limit) if self.committed_only else []
-        view = memoryview(data)
-        for position, header in batches(view):
-            if header.next_offset > self._position and header.base_offset < limit:
-                self._show_batch(view[position:], header, aborted)
-                self._position = header.next_offset
-        self._serve()
-        self._is_feeding = False
-        if self._position > before:
-            self._feed_soon()
-
-    def _show_batch(
-        self, batch: memoryview, header: BatchHeader, aborted: list[AbortedTxn]
-    ) -> None:
-        machine = self.machine
-        last = header.last_offset
-        if is_control(header.attributes) or _is_aborted(header, aborted):
-            if last >= machine.end:
-                self._pass_over(last)
-            return
-        columns = decode(batch, columns=ALL & ~Column.VALUES)
-        if last < machine.end:
-            self._intake.remember(columns)
-            return
-        if self._intake.is_plain(columns):
-            if header.base_offset > machine.end:
-                self._pass_over(header.base_offset - 1)
-            machine.arrive_run(machine.end, last)
-            return
-        for arrival in self._intake.arrivals(columns):
-            offset = arrival if isinstance(arrival, int) else arrival.offset
-            if offset < machine.end:
-                continue
-            if offset > machine.end:
-                self._pass_over(offset - 1)
-            if isinstance(arrival, int):
-                self._pass_over(offset)
-            else:
-                machine.arrive((arrival,))
-        if machine.end <= last:
-            self._pass_over(last)
-        if self._intake.has_ids and not machine.kept.has_ids:
-            self._take_in(Outcome(machine.note_ids()), None)
-
-    def _pass_over(self, last: int) -> None:
-        self._take_in(Outcome(self.machine.pass_over(last)), None)
 
     # -- serving ----------------------------------------------------------------------------
 
@@ -361,14 +270,16 @@ class Queue:
         ops, self._ops = self._ops, []
         told, self._told = self._told, []
         has_letters, self._has_letters = self._has_letters, False
+        self._counts.note(ops)
+        start = self.machine.kept.start
         try:
             kept = self._keep(ops)
         except Refused as refused:
             self._told = told
             self.close(refused)
             return
-        kept.add_done_callback(lambda done: self._was_kept(done, told, has_letters))
-        self._feed_soon()  # There may be room again.
+        kept.add_done_callback(lambda done: self._was_kept(done, told, has_letters, start))
+        self._feed.soon()  # There may be room again.
 
     def _keep(self, ops: list[Op]) -> "asyncio.Future[int]":
         loaded = self._loaded
@@ -385,7 +296,9 @@ class Queue:
         loaded.delta_bytes += len(payload)
         return self._keeper.write(self.key, self.leader_epoch, loaded.number, payload, False)
 
-    def _was_kept(self, done: "asyncio.Future[int]", told: list[Told], has_letters: bool) -> None:
+    def _was_kept(
+        self, done: "asyncio.Future[int]", told: list[Told], has_letters: bool, start: int
+    ) -> None:
         if done.cancelled():
             return
         error = done.exception()
@@ -395,6 +308,7 @@ class Queue:
                 tell(why)
             self.close(why)
             return
+        self.kept_start = max(self.kept_start, start)
         for tell in told:
             tell(None)
         if has_letters and not self.is_closed:
@@ -408,8 +322,7 @@ class Queue:
         self.partition.unwatch(self._progress)
         if self._timer is not None:
             self._timer.cancel()
-        if self._reading is not None:
-            self._reading.cancel()
+        self._feed.end()
         told, self._told = self._told, []
         for tell in told:
             tell(why)
@@ -417,14 +330,6 @@ class Queue:
         for taker in takers:
             taker.turned_away(self, why)
         self._closed(self)
-
-
-def _is_aborted(header: BatchHeader, aborted: list[AbortedTxn]) -> bool:
-    return is_transactional(header.attributes) and any(
-        txn.producer_id == header.producer_id
-        and txn.first_offset <= header.base_offset <= txn.last_offset
-        for txn in aborted
-    )
 
 
 def _hand_over(queue: Queue, taker: Taker, leases: tuple[Lease, ...]) -> Told:

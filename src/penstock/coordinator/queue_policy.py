@@ -13,7 +13,11 @@ from penstock.cluster.image import Image, Topic
 from penstock.queues.policy import Order, QueuePolicy
 
 DEAD_LETTER_SUFFIX = ".dlq"
+DEAD_LETTERS = "__dead_letters"
+"""The share group in which letters are finished that were redriven or purged; see `queue_care`."""
 READ_COMMITTED = "read_committed"
+DELIVERIES_MAX = 32_767
+"""Kafka's protocol counts no further."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +71,20 @@ class _Reader:
 
 def settings_of(image: Image, broker: BrokerConfigs, group: str, topic: Topic) -> QueueSettings:
     read = _Reader(image.group_configs.get(group, {}), topic.configs, broker)
-    is_dead_letter_topic = topic.name.endswith(DEAD_LETTER_SUFFIX)
+    is_dead_letter_topic = topic.name.endswith(DEAD_LETTER_SUFFIX) or group == DEAD_LETTERS
     window_ms = read.of_topic("queue.dedup.window.ms")
     assert isinstance(window_ms, int)
-    letters_to = read.text("errors.deadletterqueue.topic.name")
+    # What a topic says of its own records goes before what the group says of all it reads.
+    letters_to = str(read.of_topic("queue.dead.letter.topic") or "")
+    letters_to = letters_to or read.text("errors.deadletterqueue.topic.name")
+    own_limit = read.of_topic("queue.delivery.count.limit")
+    assert isinstance(own_limit, int)
     if letters_to in ("", topic.name):
         letters_to = topic.name + DEAD_LETTER_SUFFIX
     policy = QueuePolicy(
         order=Order(read.of_topic("queue.order")),
         lock_ms=read.integer("share.record.lock.duration.ms"),
-        deliveries_max=read.integer("share.delivery.count.limit"),
+        deliveries_max=own_limit or _limit(read, is_dead_letter_topic),
         backoff_base_ms=read.integer("share.retry.backoff.ms"),
         backoff_cap_ms=read.integer("share.retry.backoff.max.ms"),
         locks_max=read.integer("share.partition.max.record.locks"),
@@ -87,11 +95,17 @@ def settings_of(image: Image, broker: BrokerConfigs, group: str, topic: Topic) -
     )
     return QueueSettings(
         policy=policy,
-        committed_only=read.text("share.isolation.level") == READ_COMMITTED,
-        reset=read.text("share.auto.offset.reset"),
+        committed_only=group == DEAD_LETTERS
+        or read.text("share.isolation.level") == READ_COMMITTED,
+        reset="earliest" if group == DEAD_LETTERS else read.text("share.auto.offset.reset"),
         dead_letter_topic=letters_to,
         dedup_window_ms=window_ms,
     )
+
+
+def _limit(read: _Reader, is_dead_letter_topic: bool) -> int:
+    """A letter is not given up for being looked at: there is nowhere else for it to go."""
+    return DELIVERIES_MAX if is_dead_letter_topic else read.integer("share.delivery.count.limit")
 
 
 def lease_settings_of(image: Image, broker: BrokerConfigs, group: str) -> LeaseSettings:

@@ -7,6 +7,7 @@ Bounds: `bytes_max`, though never less than one batch. What did not fit is answe
 can be given back.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -157,13 +158,26 @@ def _merged(leases: list[Lease]) -> list[Lease]:
 
 def records_of(leased: Leased) -> Iterator[tuple[Record, int]]:
     """The leased records themselves, each with its delivery count, by offset."""
+    for record, lease in leased_records(leased):
+        yield record, lease.delivery_count
+
+
+def leased_records(leased: Leased) -> Iterator[tuple[Record, Lease]]:
+    """The leased records themselves, each with its lease, by offset.
+
+    Of a batch of which one record is leased, one record is made.
+    """
     leases = iter(leased.leases)
     lease = next(leases, None)
     for part in leased.parts:
-        for record in decode(part, columns=ALL):
-            while lease is not None and lease.last < record.offset:
-                lease = next(leases, None)
-            if lease is None:
-                return
-            if record.offset >= lease.first:
-                yield record, lease.delivery_count
+        columns = decode(part, columns=ALL)
+        offsets = columns.offsets
+        at = 0
+        while lease is not None and at < len(offsets):
+            at = bisect_left(offsets, lease.first, at)
+            while at < len(offsets) and offsets[at] <= lease.last:
+                yield columns.record(at), lease
+                at += 1
+            if lease.last > columns.header.last_offset:
+                break  # The rest of it is in the next batch.
+            lease = next(leases, None)

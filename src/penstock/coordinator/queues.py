@@ -12,8 +12,8 @@ What happens inside a queue is `queue`'s, what becomes of records given up is `b
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -26,6 +26,7 @@ from penstock.coordinator.burial import Burials
 from penstock.coordinator.host import Surroundings
 from penstock.coordinator.internal_topics import InternalTopics
 from penstock.coordinator.queue import Loaded, Queue
+from penstock.coordinator.queue_counts import QueueCounts
 from penstock.coordinator.queue_keeping import QueueKeeping
 from penstock.coordinator.queue_policy import (
     LeaseSettings,
@@ -75,11 +76,12 @@ class QueueCoordinator:
         topics: InternalTopics,
         burials: Burials,
     ) -> None:
-        self._around = around
+        self.around = around
         self._configs = configs
         self._generation = configs.generation
         self._burials = burials
         self.keeping = QueueKeeping(around, configs, topics)
+        self.counts = QueueCounts()
         self._open: dict[QueueKey, _Open] = {}
         self._opening: dict[QueueKey, asyncio.Task[Queue]] = {}
         self._leases: dict[str, LeaseSettings] = {}
@@ -105,13 +107,13 @@ class QueueCoordinator:
             yield opened.queue
 
     def settings(self, group: str, topic: Topic) -> QueueSettings:
-        return settings_of(self._around.follower.image, self._configs, group, topic)
+        return settings_of(self.around.follower.image, self._configs, group, topic)
 
     def lease_settings(self, group: str) -> LeaseSettings:
         """Asked at every fetch, so it is worked out once for each change of configs."""
         known = self._leases.get(group)
         if known is None:
-            image = self._around.follower.image
+            image = self.around.follower.image
             known = self._leases[group] = lease_settings_of(image, self._configs, group)
         return known
 
@@ -123,10 +125,16 @@ class QueueCoordinator:
         opened.used = asyncio.get_running_loop().time()
         return opened.queue
 
-    async def open(self, key: QueueKey, *, creates: bool = True) -> Queue:
+    def find_quietly(self, key: QueueKey) -> Queue | None:
+        """The same for whoever only looks: it is not needed any longer for that."""
+        opened = self._open.get(key)
+        return None if opened is None else opened.queue
+
+    async def open(self, key: QueueKey, *, creates: bool = True, reset: str | None = None) -> Queue:
         """The queue, opened if need be; Refused says why not, perhaps only for now.
 
-        `creates`: also where the group has no position in the partition yet.
+        `creates`: also where the group has no position in the partition yet; then it begins where
+        `reset` says, or else `share.auto.offset.reset`.
         """
         queue = self.find(key)
         if queue is not None:
@@ -136,7 +144,7 @@ class QueueCoordinator:
             self.led_partition(key)
             if len(self._open) + len(self._opening) >= QUEUES_MAX:
                 raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many queues are open")
-            task = asyncio.get_running_loop().create_task(self._open_now(key, creates))
+            task = asyncio.get_running_loop().create_task(self._open_now(key, creates, reset))
             task.add_done_callback(lambda done: self._opened(key, done))
             self._opening[key] = task
         # Others wait for the same one: who gives up does not take it from them.
@@ -145,7 +153,7 @@ class QueueCoordinator:
     def led_partition(self, key: QueueKey) -> Partition:
         """The partition behind a queue, if it is led here."""
         topic = self.topic_of(key)
-        partition = self._around.partitions.get(topic.name, key.partition)
+        partition = self.around.partitions.get(topic.name, key.partition)
         if partition is None or partition.topic_id != key.topic_id:
             is_known = 0 <= key.partition < len(topic.partitions)
             raise Refused(
@@ -156,7 +164,7 @@ class QueueCoordinator:
         return partition
 
     def topic_of(self, key: QueueKey) -> Topic:
-        topic = self._around.follower.image.topics_by_id.get(TopicId(key.topic_id))
+        topic = self.around.follower.image.topics_by_id.get(TopicId(key.topic_id))
         if topic is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
         return topic
@@ -168,7 +176,7 @@ class QueueCoordinator:
 
     # -- opening ----------------------------------------------------------------------------
 
-    async def _open_now(self, key: QueueKey, creates: bool) -> Queue:
+    async def _open_now(self, key: QueueKey, creates: bool, reset: str | None) -> Queue:
         await self.keeping.ensure()
         partition = self.led_partition(key)
         epoch = partition.leader_epoch
@@ -177,7 +185,8 @@ class QueueCoordinator:
         if kept is None and not creates:
             raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"{key.group} has no position there")
         if kept is None:
-            start = await self._resolve_start(partition, settings)
+            begins = settings if reset is None else replace(settings, reset=reset)
+            start = await self._resolve_start(partition, begins)
             payload = state.encode_snapshot(Snapshot(start))
             await self.keeping.write(key, epoch, 0, payload, True)
             kept, loaded = Kept(Snapshot(start)), Loaded(snapshot_bytes=len(payload))
@@ -196,10 +205,11 @@ class QueueCoordinator:
             loaded,
             Intake(settings.policy.order, DedupWindow(window_ms) if window_ms else None),
             self.keeping,
-            self._around.workers,
-            self._around.time,
+            self.around.workers,
+            self.around.time,
             bury=self._bury,
             closed=self._closed,
+            counts=self.counts,
             committed_only=settings.committed_only,
             read_from=read_from,
         )
@@ -216,12 +226,12 @@ class QueueCoordinator:
 
     async def _look_back(self, partition: Partition, start: int, window_ms: int) -> int:
         """The first offset whose id a record from `start` on may repeat."""
-        files, workers = partition.log, self._around.workers
+        files, workers = partition.log, self.around.workers
         span = None
         if files.start_offset <= start:
             span = files.locate(start, 1, partition.high_watermark)
         batch = b"" if span is None else await workers.run(span.read)
-        since_ms = read_header(batch).base_timestamp if batch else self._around.time.now_ms()
+        since_ms = read_header(batch).base_timestamp if batch else self.around.time.now_ms()
         found = await workers.run(files.offset_for_time, since_ms - window_ms)
         return start if found is None else min(found[0], start)
 
@@ -233,8 +243,8 @@ class QueueCoordinator:
             return files.start_offset
         back_ms = settings.reset_back_ms
         if back_ms is not None:
-            since_ms = self._around.time.now_ms() - back_ms
-            found = await self._around.workers.run(files.offset_for_time, since_ms)
+            since_ms = self.around.time.now_ms() - back_ms
+            found = await self.around.workers.run(files.offset_for_time, since_ms)
             if found is not None:
                 return min(found[0], partition.high_watermark)
         if settings.committed_only:
@@ -301,28 +311,43 @@ class QueueCoordinator:
     async def describe(self, key: QueueKey) -> Standing | None:
         """Where a queue stands, whether it is open or not; None: nothing is kept of it."""
         partition = self.led_partition(key)
-        queue = self._open.get(key)
-        kept: Kept | None
-        if queue is not None:
-            kept = queue.queue.machine.kept
-        else:
-            await self.keeping.ensure()
-            kept, _ = await self._load(key, partition)
+        queue = self.find_quietly(key)
+        kept = queue.machine.kept if queue is not None else await self.look_up(key)
         if kept is None:
             return None
         there = max(partition.high_watermark, kept.start) - kept.start
         return Standing(kept.start, partition.leader_epoch, max(there - len(kept.finished), 0))
 
+    async def look_up(self, key: QueueKey) -> Kept | None:
+        """What is kept of a queue that is not open, if anything is."""
+        partition = self.led_partition(key)
+        if self.keeping.host.topic not in self.around.follower.image.topics:
+            return None  # Nobody has ever kept anything.
+        kept, _ = await self._load(key, partition)
+        return kept
+
     async def move(self, key: QueueKey, start: int) -> None:
         """Begins anew at `start`, also where there was nothing before."""
+        await self.rewrite(key, lambda snapshot: state.restarted(snapshot, start), Snapshot(start))
+
+    async def rewrite(
+        self,
+        key: QueueKey,
+        change: Callable[[Snapshot], Snapshot],
+        default: Snapshot | None = None,
+    ) -> None:
+        """Changes what is kept of a queue, closed for it; `default` where nothing was."""
         partition = self.led_partition(key)
         await self.keeping.ensure()
-        self._close(key, "its start was moved")
+        self._close(key, "its state was changed by an administrator")
         found = await self.keeping.read(key, partition.leader_epoch)
-        snapshot = Snapshot(start)
         if found.snapshot is not None:
             kept, _ = build(key, found)
-            snapshot = state.restarted(kept.snapshot(), start)
+            snapshot = change(kept.snapshot())
+        elif default is not None:
+            snapshot = default
+        else:
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"{key.group} has no position there")
         payload = state.encode_snapshot(snapshot)
         await self.keeping.write(key, partition.leader_epoch, found.number, payload, True)
 

@@ -7,6 +7,7 @@ most a tenth of the time that passes.
 """
 
 import asyncio
+from collections.abc import Callable
 
 from penstock.base.ports import WallClock
 
@@ -19,9 +20,10 @@ class SteadyTime:
 
     __slots__ = ("_at", "_clock", "_ms", "_now")
 
-    def __init__(self, clock: WallClock) -> None:
+    def __init__(self, clock: WallClock, now_s: Callable[[], float] | None = None) -> None:
+        """`now_s` is another monotonic time than the loop's, in seconds."""
         self._clock = clock
-        self._now = asyncio.get_running_loop().time
+        self._now = now_s or asyncio.get_running_loop().time
         self._at = self._now()
         self._ms = float(clock.now_ms())
 

@@ -274,6 +274,11 @@ def share_beat(
     share.check_heartbeat(request, shard.config)
     group = shard.groups.get(request.group_id)
     if group is None and request.member_epoch == share.JOIN:
+        if shard.offsets.committed.get(request.group_id):
+            # Whoever commits without being a member makes a group of the other kind, as in Kafka.
+            raise Refused(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a share group."
+            )
         check_groups_max(shard, request.group_id)
         group = ShareGroup(request.group_id, shard.config)
     if not isinstance(group, ShareGroup):

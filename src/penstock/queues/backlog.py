@@ -87,11 +87,11 @@ class Backlog:
         assert first >= self.end
         self.end = last + 1
         kept = self.kept
+        first = max(first, kept.start)  # It may have moved since records began to arrive.
+        if first > last:
+            return
         if not kept.entries:
             self._ready[0].add(first, last)
-            return
-        first = max(first, kept.start)
-        if first > last:
             return
         for low, high in kept.finished.missing(first, last):
             self._admit_run(low, high)

@@ -46,6 +46,8 @@ from penstock.queues.state import (
 EXPIRED = "expired"
 LEASE_RAN_OUT = "lease-expired"
 REJECTED = "rejected"
+ANSWERED_BEFORE = "they were answered before"
+"""In the words of a refusal: the records are finished, by this lease or by another."""
 
 
 class DeadLetter(NamedTuple):
@@ -247,10 +249,11 @@ class Delivery(Backlog):
                 )
             )
         if first > last or expected <= last:
+            is_settled = first <= last and self.kept.is_settled(first)
+            why = ANSWERED_BEFORE if is_settled else "the lease has run out"
             raise Refused(
                 ErrorCode.INVALID_RECORD_STATE,
-                f"offsets {first} to {last} are not held by {member}: the lease has run out, or "
-                "they were answered before",
+                f"offsets {first} to {last} are not held by {member}: {why}",
             )
         return held
 
@@ -388,6 +391,18 @@ class Delivery(Backlog):
         return ops
 
     # -- administration ---------------------------------------------------------------------
+
+    def resolve(self, first: int, last: int) -> Outcome:
+        """An administrator has seen to these records: they are finished, whoever holds them."""
+        outcome = Outcome()
+        first = max(first, self.kept.start)
+        for low, high in list(self.kept.finished.missing(first, last)):
+            for ready in self._ready:
+                ready.remove(low, high)
+            self._keep(outcome.ops, Finished(low, high))
+            self._gone(max(low, self._keys_start) if self.is_ordered else low, high)
+            self._watch_rest(high)
+        return outcome
 
     def move_start(self, start: int) -> list[Op]:
         """Everything below `start` is finished: the log no longer has it."""

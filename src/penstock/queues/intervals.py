@@ -5,6 +5,7 @@ offsets, `runs` counts runs. Finding is a bisection; adding and removing move th
 arrays, which stays cheap as long as whoever owns the set bounds its runs.
 """
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
@@ -19,6 +20,20 @@ class IntervalSet:
         self._firsts: list[int] = []
         self._lasts: list[int] = []
         self._count = 0
+
+    @classmethod
+    def unpacked(cls, data: bytes) -> "IntervalSet":
+        """From what `packed` made; millions of runs in some milliseconds."""
+        numbers = array("q", data)
+        made = cls()
+        made._firsts, made._lasts = numbers[::2].tolist(), numbers[1::2].tolist()
+        made._count = sum(made._lasts) - sum(made._firsts) + len(made._firsts)
+        return made
+
+    def packed(self) -> bytes:
+        numbers = array("q", bytes(16 * len(self._firsts)))
+        numbers[::2], numbers[1::2] = array("q", self._firsts), array("q", self._lasts)
+        return numbers.tobytes()
 
     def __len__(self) -> int:
         return self._count

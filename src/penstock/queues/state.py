@@ -140,7 +140,8 @@ Op: TypeAlias = (
 
 class Snapshot(msgspec.Struct, array_like=True, frozen=True):
     start: int
-    finished: tuple[tuple[int, int], ...] = ()
+    finished: bytes = b""
+    """Runs of offsets, packed: there may be very many."""
     leases: tuple[Lease, ...] = ()
     failures: tuple[tuple[int, Failure], ...] = ()
     archived: tuple[tuple[int, Failure], ...] = ()
@@ -196,9 +197,7 @@ class Kept:
 
     def _begin(self, snapshot: Snapshot) -> None:
         self.start = snapshot.start
-        self.finished = IntervalSet()
-        for first, last in snapshot.finished:
-            self.finished.add(first, last)
+        self.finished = IntervalSet.unpacked(snapshot.finished)
         self.leases: dict[int, Lease] = {lease.first: lease for lease in snapshot.leases}
         self._firsts: list[int] = sorted(self.leases)
         self.leased = sum(lease.last - lease.first + 1 for lease in snapshot.leases)
@@ -211,7 +210,7 @@ class Kept:
     def snapshot(self) -> Snapshot:
         return Snapshot(
             self.start,
-            tuple(self.finished),
+            self.finished.packed(),
             tuple(self.leases[first] for first in self._firsts),
             tuple(sorted(self.failures.items())),
             tuple(sorted(self.archived.items())),

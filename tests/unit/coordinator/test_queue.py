@@ -9,10 +9,8 @@ from penstock.coordinator.queue import SNAPSHOT_BYTES_MIN, Loaded, Queue
 from penstock.queues.delivery import Delivery
 from penstock.queues.intake import Intake
 from penstock.queues.keeping import QueueKey
-from penstock.queues.policy import Order, QueuePolicy
+from penstock.queues.policy import QueuePolicy
 from penstock.queues.state import Kept, Snapshot, decode_ops, decode_snapshot
-from penstock.wire.markers import encode_marker
-from penstock.wire.records import Record, encode, read_header
 from tests.unit.coordinator.queueing import CONFIGS, Node, Taking, append, on_node
 
 
@@ -116,7 +114,7 @@ def test_nobody_takes_more_than_an_equal_share_while_others_wait() -> None:
         await append(node, *[()] * 10)
         await asyncio.sleep(0.01)
         assert [len(taker.offsets) for taker in takers] == [3, 3, 2, 2]
-        assert sorted(one for taker in takers for one in taker.offsets) == list(range(10))
+        assert sorted(o for taker in takers for o in taker.offsets) == list(range(10))
 
     on_node(test, configs=CONFIGS)
 
@@ -262,75 +260,5 @@ def test_a_queue_ends_with_its_partitions_leadership() -> None:
         assert here.queue.is_closed
         assert taking.refused is not None
         assert taking.refused.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-    on_node(test, configs=CONFIGS)
-
-
-def test_aborted_records_are_for_nobody_where_only_committed_ones_are_read() -> None:
-    async def test(node: Node) -> None:
-        here = await world(node, committed_only=True)
-        taking = Taking(count=100)
-        here.queue.take(taking)
-        for producer_id, is_committed in ((5, False), (6, True)):
-            batch = encode(
-                [Record(0, 1, None, b"v", ())],
-                producer_id=producer_id,
-                producer_epoch=0,
-                base_sequence=0,
-                transactional=True,
-            )
-            partition = here.queue.partition
-            view = memoryview(batch)
-            partition.append(view, read_header(view), 1)
-            await asyncio.sleep(0.1)
-            assert taking.offsets == []
-            marker = memoryview(
-                encode_marker(
-                    committed=is_committed,
-                    producer_id=producer_id,
-                    producer_epoch=0,
-                    coordinator_epoch=0,
-                    timestamp=1,
-                )
-            )
-            partition.append(marker, read_header(marker), 1)
-            await asyncio.sleep(0.1)
-        assert taking.offsets == [2]
-        here.queue.change(lambda m, now: m.accept("a", 2, 2, now), lambda _: None)
-        assert here.queue.machine.kept.start == 4
-
-    on_node(test, configs=CONFIGS)
-
-
-def test_a_full_machine_is_shown_no_more_until_there_is_room() -> None:
-    async def test(node: Node) -> None:
-        policy = QueuePolicy(order=Order.KEY, entries_max=4, lock_ms=60_000)
-        here = await world(node, 10, policy=policy)
-        taking = Taking(count=100)
-        here.queue.take(taking)
-        await asyncio.sleep(0.1)
-        assert here.queue.machine.end < 12
-        seen = list(taking.offsets)
-        while len(seen) < 10:
-            for offset in taking.offsets:
-                here.queue.change(lambda m, now: m.accept("a", offset, offset, now), lambda _: None)  # noqa: B023
-            taking = Taking(count=100)
-            here.queue.take(taking)
-            await asyncio.sleep(0.1)
-            seen += taking.offsets
-        assert seen == list(range(10))
-
-    on_node(test, configs=CONFIGS)
-
-
-def test_what_retention_removes_is_finished() -> None:
-    async def test(node: Node) -> None:
-        here = await world(node, 5)
-        await here.queue.partition.delete_before(3)
-        await asyncio.sleep(0.1)
-        assert here.queue.machine.kept.start == 3
-        taking = Taking(count=100)
-        here.queue.take(taking)
-        assert taking.offsets == [3, 4]
 
     on_node(test, configs=CONFIGS)

@@ -45,3 +45,17 @@ def test_a_jump_back_never_takes_it_back() -> None:
         assert seen[-1] - seen[0] >= 8_900
 
     run(main)
+
+
+def test_it_may_go_by_another_time_than_the_loops() -> None:
+    async def main(loop: SimLoop) -> None:
+        clock, elapsed_s = SimClock(), [0.0]
+        time = SteadyTime(clock, lambda: elapsed_s[0])
+        before = time.now_ms()
+        await asyncio.sleep(3_600)
+        assert time.now_ms() == before
+        elapsed_s[0] = 5.0
+        clock.jump(5_000)
+        assert time.now_ms() - before == 5_000
+
+    run(main)

@@ -54,6 +54,8 @@ VERSIONS = {
     "ConsumerGroupDescribe": 1,
     "DeleteGroups": 2,
     "ConsumerGroupHeartbeat": 1,
+    "ShareGroupHeartbeat": 1,
+    "ShareGroupDescribe": 1,
 }
 _RESPONSE_NAMES = {kind.__name__: kind for kind in RESPONSES.values()}
 

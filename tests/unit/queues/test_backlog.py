@@ -3,8 +3,9 @@
 import pytest
 
 from penstock.queues.backlog import Arrival, Backlog
+from penstock.queues.intervals import IntervalSet
 from penstock.queues.policy import Order, QueuePolicy
-from penstock.queues.state import Failure, Finished, Identified, Kept, Lease, Snapshot
+from penstock.queues.state import Failure, Finished, Identified, Kept, Lease, Moved, Snapshot
 
 FAILURE = Failure(1, 500, 10, 20)
 
@@ -25,10 +26,12 @@ def test_a_plain_run_is_ready_as_a_whole() -> None:
 
 
 def test_what_was_settled_or_leased_before_does_not_become_ready_again() -> None:
+    runs = IntervalSet()
+    runs.add(4, 5)
     kept = Kept(
         Snapshot(
             2,
-            finished=((4, 5),),
+            finished=runs.packed(),
             leases=(Lease(6, 7, "a", 100, 1),),
             failures=((8, FAILURE),),
             archived=((9, FAILURE),),
@@ -42,6 +45,17 @@ def test_what_was_settled_or_leased_before_does_not_become_ready_again() -> None
             waiting.arrive_run(2, 11)
         assert waiting.ready_count == 4  # 2, 3, 10 and 11
         assert waiting.delayed_count == 1
+
+
+def test_a_start_that_moved_meanwhile_holds_for_records_that_arrive_later() -> None:
+    waiting = backlog()
+    waiting.kept.apply(Moved(3))
+    waiting.arrive_run(0, 5)
+    assert waiting.ready_count == 3
+    waiting = backlog()
+    waiting.kept.apply(Moved(9))
+    waiting.arrive_run(0, 5)
+    assert waiting.ready_count == 0
 
 
 def test_records_with_a_time_wait_for_it() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.queues.delivery import Arrival, Delivery, Outcome
+from penstock.queues.delivery import ANSWERED_BEFORE, Arrival, Delivery, Outcome
 from penstock.queues.policy import Order, QueuePolicy
 from penstock.queues.state import Burial, Finished, Kept, Op, Snapshot
 
@@ -291,3 +291,14 @@ def test_what_the_log_no_longer_has_is_finished() -> None:
     ahead = machine()
     ahead.move_start(50)
     assert ahead.end == 50
+
+
+def test_a_refusal_says_whether_the_records_were_finished_or_the_lease_ran_out() -> None:
+    queue = machine(lock_ms=10)
+    queue.arrive_run(0, 1)
+    queue.acquire("a", 2, 0)
+    queue.accept("a", 0, 0, 0)
+    with pytest.raises(Refused, match=ANSWERED_BEFORE):
+        queue.accept("a", 0, 0, 0)
+    with pytest.raises(Refused, match="the lease has run out"):
+        queue.accept("a", 1, 1, 10)

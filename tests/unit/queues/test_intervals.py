@@ -65,6 +65,14 @@ def test_a_run_is_found_by_any_of_its_offsets() -> None:
     assert 9 not in runs
 
 
+def test_packing_loses_nothing() -> None:
+    for runs in (filled(), filled((0, 0)), filled((2, 3), (6, 8), (2**60, 2**61))):
+        again = IntervalSet.unpacked(runs.packed())
+        assert again == runs
+        assert len(again) == len(runs)
+        assert len(runs.packed()) == 16 * runs.runs
+
+
 def test_it_is_what_a_set_would_be() -> None:
     for seed in range(30):
         rng = random.Random(seed)

@@ -1,0 +1,207 @@
+"""How far consumer groups are behind, for those who watch the node's metrics.
+
+A node tells of the groups that it coordinates, so each is told of once. Where a partition ends it
+knows from its own replica; of those it has none of, it asks the leaders. How old the first unread
+record is it reads off its own replica only.
+
+A round goes over all positions in small steps, between which requests are served. It takes what is
+applied and not yet committed for true: the next round will know better.
+
+Bounds: `POSITIONS_MAX` positions in a round; `NAMES_MAX` partitions and groups have figures of
+their own, those furthest behind. The rest of the groups is added up as `OTHERS`; the rest of the
+partitions is not told of: it is less far behind than any of those.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.base.errors import Corrupt, Refused
+from penstock.cluster.peers import TROUBLE
+from penstock.coordinator.groups import GroupCoordinator
+from penstock.coordinator.host import Surroundings
+from penstock.coordinator.queue_care import NO_TIME, written_ms
+from penstock.coordinator.queue_watch import NAMES_MAX, OTHERS
+from penstock.groups.records import OffsetValue
+from penstock.wire.messages.offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+log = logging.getLogger("penstock.groups")
+
+LOOK_SECONDS = 10.0
+POSITIONS_MAX = 1_000_000
+KEPT_MAX = 4 * NAMES_MAX
+STEP = 500
+"""Positions looked at between two breaths: less than a millisecond."""
+LANE = "group-watch"
+TIMEOUT_MS = 5_000
+LATEST = -1
+CONSUMER = -1
+
+Place = tuple[str, int]
+
+
+class Behind(NamedTuple):
+    """One partition of a group."""
+
+    group: str
+    topic: str
+    partition: int
+    committed: int
+    records: int
+    oldest_ms: int = NO_TIME
+
+
+@dataclass(slots=True)
+class GroupLag:
+    """A group in a topic."""
+
+    records: int = 0
+    oldest_ms: int = NO_TIME
+    """When the oldest unread record was written, as far as known."""
+
+    def age_seconds(self, now_ms: int) -> float:
+        return max(0, now_ms - self.oldest_ms) / 1000 if self.oldest_ms >= 0 else 0.0
+
+
+class GroupWatch:
+    """What was seen in the last round."""
+
+    def __init__(self, around: Surroundings, groups: GroupCoordinator) -> None:
+        self.partitions: list[Behind] = []
+        """Those furthest behind, the furthest first."""
+        self.groups: dict[tuple[str, str], GroupLag] = {}
+        """By group and topic."""
+        self._around = around
+        self._groups = groups
+
+    async def look(self) -> None:
+        """One round."""
+        draft = _Draft()
+        away: list[tuple[str, str, int, int]] = []
+        replica = self._around.partitions.replica
+        steps = 0
+        for group, places in self._groups_here():
+            for (topic, index), value in places:
+                here = replica(topic, index)
+                if here is not None:
+                    draft.add(group, topic, index, value.offset, here.high_watermark)
+                else:
+                    away.append((group, topic, index, value.offset))
+                steps += 1
+                if not steps % STEP:
+                    await asyncio.sleep(0)
+            if steps >= POSITIONS_MAX:
+                break
+        if away:
+            ends = await self._ask_all(away)
+            for group, topic, index, committed in away:
+                if (topic, index) in ends:
+                    draft.add(group, topic, index, committed, ends[topic, index])
+        partitions = [await self._dated(one) for one in draft.furthest()]
+        self.partitions, self.groups = partitions, draft.largest(partitions)
+
+    def _groups_here(self) -> Iterator[tuple[str, list[tuple[Place, OffsetValue]]]]:
+        """Groups with their positions; what changes meanwhile may be missed."""
+        for _, shard in list(self._groups.host.active()):
+            for group, places in list(shard.offsets.committed.items()):
+                yield group, list(places.items())
+
+    async def _dated(self, one: Behind) -> Behind:
+        """With the time of the first record that was not read."""
+        replica = self._around.partitions.replica(one.topic, one.partition)
+        if replica is None:
+            return one
+        first = max(one.committed, replica.log.start_offset)
+        try:
+            return one._replace(oldest_ms=await written_ms(self._around.workers, replica, first))
+        except (Refused, Corrupt, OSError):
+            return one  # It is moving, or the disk fails: others tell of that.
+
+    # -- partitions without a replica here ----------------------------------------------------
+
+    async def _ask_all(self, away: list[tuple[str, str, int, int]]) -> dict[Place, int]:
+        """Where partitions end that others have, as far as their leaders answer."""
+        image = self._around.follower.image
+        wanted: dict[int, dict[str, dict[int, None]]] = {}
+        for _, topic, index, _ in away:
+            record = image.partition(topic, index)
+            if record is not None and record.leader in image.brokers:
+                wanted.setdefault(record.leader, {}).setdefault(topic, {})[index] = None
+        ends: dict[Place, int] = {}
+        for answer in await asyncio.gather(*(self._ask(*item) for item in wanted.items())):
+            ends |= answer
+        return ends
+
+    async def _ask(self, node_id: int, wanted: dict[str, dict[int, None]]) -> dict[Place, int]:
+        request = ListOffsetsRequest(
+            replica_id=CONSUMER,
+            topics=[
+                ListOffsetsTopic(
+                    name=topic,
+                    partitions=[
+                        ListOffsetsPartition(partition_index=index, timestamp=LATEST)
+                        for index in indexes
+                    ],
+                )
+                for topic, indexes in wanted.items()
+            ],
+        )
+        try:
+            connection = await self._around.peers.connection(node_id, LANE)
+            response = await connection.call(request, ListOffsetsResponse, timeout_ms=TIMEOUT_MS)
+        except TROUBLE as error:
+            log.info("lag in partitions of node %d is not known: %s", node_id, error)
+            return {}
+        return {
+            (topic.name, row.partition_index): row.offset
+            for topic in response.topics
+            for row in topic.partitions
+            if not row.error_code
+        }
+
+
+class _Draft:
+    """A round in the making: sums by group and topic, and the partitions furthest behind."""
+
+    def __init__(self) -> None:
+        self._totals: dict[tuple[str, str], GroupLag] = {}
+        self._behind: list[Behind] = []
+        self._floor = 0
+        """What is no further behind than this is not among the furthest."""
+
+    def add(self, group: str, topic: str, index: int, committed: int, end: int) -> None:
+        lag = self._totals.get((group, topic))
+        if lag is None:
+            lag = self._totals[group, topic] = GroupLag()
+        records = end - committed
+        if records <= 0:
+            return
+        lag.records += records
+        if records > self._floor:
+            self._behind.append(Behind(group, topic, index, committed, records))
+            if len(self._behind) >= KEPT_MAX:
+                self._behind = self.furthest()
+                self._floor = self._behind[-1].records
+
+    def furthest(self) -> list[Behind]:
+        return sorted(self._behind, key=lambda one: (-one.records, one))[:NAMES_MAX]
+
+    def largest(self, dated: list[Behind]) -> dict[tuple[str, str], GroupLag]:
+        """The groups furthest behind, with what is known of their oldest records."""
+        for one in dated:
+            lag = self._totals[one.group, one.topic]
+            if one.oldest_ms >= 0:
+                known = lag.oldest_ms
+                lag.oldest_ms = one.oldest_ms if known < 0 else min(known, one.oldest_ms)
+        ranked = sorted(self._totals.items(), key=lambda item: (-item[1].records, item[0]))
+        shown = dict(ranked[:NAMES_MAX])
+        for _, lag in ranked[NAMES_MAX:]:
+            shown.setdefault((OTHERS, OTHERS), GroupLag()).records += lag.records
+        return shown

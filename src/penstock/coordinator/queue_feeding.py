@@ -1,0 +1,186 @@
+"""Shows a queue's machine the records of its partition, as they are committed.
+
+Records are shown in chunks, from the page cache at once and from the disk through a worker, as long
+as the machine has room; when it is full, `soon` must be called again once it has some. Control
+batches, and where only committed records count those of aborted transactions, are for nobody: they
+are passed over. So is everything that the log no longer has.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from penstock.base.errors import Corrupt, Refused
+from penstock.base.ports import Workers
+from penstock.cluster.partition import Partition
+from penstock.log.caches import AbortedTxn
+from penstock.log.span import Span
+from penstock.queues.delivery import Delivery
+from penstock.queues.intake import Intake
+from penstock.queues.state import Op
+from penstock.wire.records import (
+    ALL,
+    BatchHeader,
+    Column,
+    batches,
+    decode,
+    is_control,
+    is_transactional,
+)
+
+CHUNK_BYTES = 1 << 20
+CHUNK_BYTES_MIN = 64 * 1024
+"""Where records arrive one by one, fewer of them hold up the loop."""
+
+
+class Feed:
+    """One partition's way into one machine. Everything but reading from the disk is on the loop."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        machine: Delivery,
+        intake: Intake,
+        workers: Workers,
+        *,
+        committed_only: bool,
+        read_from: int | None,
+        keep: Callable[[list[Op]], None],
+        shown: Callable[[], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        """`keep` is given operations of the machine, `shown` is told after each chunk.
+
+        `read_from` is before the queue's start where ids of earlier records must be known.
+        """
+        self._partition = partition
+        self._machine = machine
+        self._intake = intake
+        self._workers = workers
+        self._committed_only = committed_only
+        self._position = machine.end if read_from is None else min(read_from, machine.end)
+        self._keep = keep
+        self._shown = shown
+        self._failed = failed
+        self._chunk_bytes = CHUNK_BYTES_MIN
+        self._is_due = False
+        self._is_over = False
+        self._reading: asyncio.Task[None] | None = None
+
+    @property
+    def limit(self) -> int:
+        """Up to where records may be shown."""
+        partition = self._partition
+        return partition.last_stable_offset if self._committed_only else partition.high_watermark
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is more to show, and room for it."""
+        return self._position < self.limit and not self._is_over and not self._machine.is_full
+
+    def soon(self) -> None:
+        """There may be more to show, or room for it."""
+        if not self._is_due and not self._is_over:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._feed)
+
+    def end(self) -> None:
+        self._is_over = True
+        if self._reading is not None:
+            self._reading.cancel()
+
+    # -- reading ----------------------------------------------------------------------------
+
+    def _feed(self) -> None:
+        if self._is_over:
+            return
+        try:
+            span = self._next_span()
+            if span is None:
+                self._is_due = False
+                return
+            data = span.read_cached()
+            if data is None:
+                loop = asyncio.get_running_loop()
+                self._reading = loop.create_task(self._read_and_show(span))
+            else:
+                self._show(data)
+        except (Corrupt, OSError, Refused) as error:
+            self._failed(error)
+
+    async def _read_and_show(self, span: Span) -> None:
+        try:
+            data = await self._workers.run(span.read)
+            self._reading = None
+            if not self._is_over:
+                self._show(data)
+        except (Corrupt, OSError, Refused) as error:
+            self._reading = None
+            self._failed(error)
+
+    def _next_span(self) -> Span | None:
+        machine, files = self._machine, self._partition.log
+        if machine.kept.start < files.start_offset:
+            self._keep(machine.move_start(files.start_offset))
+        self._position = max(self._position, files.start_offset)
+        if self._position >= self.limit or machine.is_full:
+            return None
+        return files.locate(self._position, self._chunk_bytes, self.limit)
+
+    # -- showing ----------------------------------------------------------------------------
+
+    def _show(self, data: bytes) -> None:
+        limit, before = self.limit, self._position
+        aborted = self._partition.log.aborted(before, limit) if self._committed_only else []
+        view = memoryview(data)
+        for position, header in batches(view):
+            if header.next_offset > self._position and header.base_offset < limit:
+                self._show_batch(view[position:], header, aborted)
+                self._position = header.next_offset
+        self._is_due = False
+        if self._position > before:
+            self.soon()
+        self._shown()
+
+    def _show_batch(
+        self, batch: memoryview, header: BatchHeader, aborted: list[AbortedTxn]
+    ) -> None:
+        machine, intake = self._machine, self._intake
+        last = header.last_offset
+        if is_control(header.attributes) or _is_aborted(header, aborted):
+            self._pass_over(last)
+            return
+        columns = decode(batch, columns=ALL & ~Column.VALUES)
+        if last < machine.end:
+            intake.remember(columns)
+            return
+        if intake.is_plain(columns):
+            self._chunk_bytes = CHUNK_BYTES
+            self._pass_over(header.base_offset - 1)
+            machine.arrive_run(machine.end, last)
+            return
+        self._chunk_bytes = CHUNK_BYTES_MIN
+        for arrival in intake.arrivals(columns):
+            offset = arrival if isinstance(arrival, int) else arrival.offset
+            if offset < machine.end:
+                continue
+            self._pass_over(offset - 1)
+            if isinstance(arrival, int):
+                self._pass_over(offset)
+            else:
+                machine.arrive((arrival,))
+        self._pass_over(last)
+        if intake.has_ids and not machine.kept.has_ids:
+            self._keep(machine.note_ids())
+
+    def _pass_over(self, last: int) -> None:
+        """Whatever has not arrived up to there is for nobody."""
+        if self._machine.end <= last:
+            self._keep(self._machine.pass_over(last))
+
+
+def _is_aborted(header: BatchHeader, aborted: list[AbortedTxn]) -> bool:
+    return is_transactional(header.attributes) and any(
+        txn.producer_id == header.producer_id
+        and txn.first_offset <= header.base_offset <= txn.last_offset
+        for txn in aborted
+    )

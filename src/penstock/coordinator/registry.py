@@ -1,0 +1,216 @@
+"""The schema registry on this node: the one shard of `__schemas`, here or on another node.
+
+One partition holds everything, so there is one order of registrations and ids are given once. The
+node that leads it answers; every other node passes calls on to it (`AskRegistry`), and tries again
+for a while when leadership moves. Schemas are judged by workers, one at a time: see
+`penstock.registry.judging`.
+
+Bounds: `CALLS_MAX` calls at a time; `PATIENCE_SECONDS` for finding who leads.
+"""
+
+import asyncio
+from contextlib import nullcontext
+from typing import Any
+
+import msgspec
+
+from penstock.base.errors import ErrorCode, PeerError, Refused
+from penstock.base.machine import Decision, Token
+from penstock.client.errors import Unreachable, code_of
+from penstock.coordinator.host import Host, Surroundings
+from penstock.coordinator.internal_topics import InternalTopic, InternalTopics
+from penstock.coordinator.registry_marks import KnownMarks
+from penstock.registry.calls import (
+    AnyCall,
+    DeleteConfig,
+    DeleteMode,
+    DeleteSubject,
+    DeleteVersion,
+    Proposal,
+    Register,
+    decode_call,
+    encode_call,
+)
+from penstock.registry.errors import Number, Rejected
+from penstock.registry.judging import Plan, Verdict, format_text, judge
+from penstock.registry.registering import Outdated
+from penstock.registry.shard import RegistryShard, Unformed
+from penstock.wire.messages.registry import AskRegistryRequest, AskRegistryResponse
+
+SCHEMAS = InternalTopic(
+    name="__schemas",
+    partitions=1,
+    replication_factor="schema.registry.topic.replication.factor",
+    segment_bytes="schema.registry.topic.segment.bytes",
+    min_isr="schema.registry.topic.min.isr",
+    configs={"cleanup.policy": "compact", "compression.type": "producer"},
+)
+KEY = ""
+"""All of the registry is in one place."""
+LANE = "registry"
+SLOW_LANE = "registry-proposals"
+"""Replies keep the order of their requests: who only looks does not wait for who registers."""
+VERSION = 0
+LOAD_BYTES = 5 << 20
+CODEC = 0
+CALLS_MAX = 1_000
+PATIENCE_SECONDS = 10.0
+PAUSE_SECONDS_MIN = 0.02
+PAUSE_SECONDS_MAX = 0.5
+TIMEOUT_MS = 30_000
+PLANS_MAX = 10
+MOVING = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    }
+)
+"""Somebody else leads, or will in a moment."""
+ONCE = (DeleteVersion, DeleteSubject, DeleteConfig, DeleteMode)
+"""What cannot be asked again without another answer."""
+
+
+class RegistryCoordinator:
+    """This node's part in keeping schemas."""
+
+    def __init__(self, around: Surroundings, topics: InternalTopics) -> None:
+        self._around = around
+        self._topics = topics
+        self._registering = asyncio.Lock()
+        self._calls = 0
+        self.marks = KnownMarks(self.ask)
+        self.host: Host[RegistryShard] = Host(
+            SCHEMAS.name, around, RegistryShard, codec=CODEC, chunk_bytes=LOAD_BYTES
+        )
+
+    async def run(self) -> None:
+        """Loads the shard when it is led here, until cancelled."""
+        await self.host.run()
+
+    # -- asking -----------------------------------------------------------------------------
+
+    async def ask(self, call: AnyCall) -> bytes:
+        """The answer as JSON; raises Rejected, or Refused when the registry cannot be reached."""
+        if self._calls >= CALLS_MAX:
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too many calls wait already")
+        self._calls += 1
+        try:
+            return await self._ask_until_led(call)
+        finally:
+            self._calls -= 1
+
+    async def _ask_until_led(self, call: AnyCall) -> bytes:
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + PATIENCE_SECONDS
+        pause_s = PAUSE_SECONDS_MIN
+        while True:
+            try:
+                await self._topics.ensure(SCHEMAS)
+                return await self._ask_leader(call)
+            except Refused as refused:
+                is_moving = refused.code in MOVING and not isinstance(refused, Rejected)
+                if not is_moving or loop.time() >= deadline_s:
+                    raise
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, PAUSE_SECONDS_MAX)
+
+    async def _ask_leader(self, call: AnyCall) -> bytes:
+        image = self._around.follower.image
+        record = image.partition(SCHEMAS.name, 0)
+        if record is None or record.leader not in image.brokers:
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "nobody leads the registry's topic")
+        peers = self._around.peers
+        if record.leader == peers.node_id:
+            return msgspec.json.encode(await self.answer(call))
+        return await self._ask_other(record.leader, call)
+
+    async def _ask_other(self, node_id: int, call: AnyCall) -> bytes:
+        peers = self._around.peers
+        try:
+            lane = SLOW_LANE if isinstance(call, Proposal) else LANE
+            connection = await peers.connection(node_id, lane)
+            response = await connection.call(
+                AskRegistryRequest(call=encode_call(call)),
+                AskRegistryResponse,
+                version=VERSION,
+                timeout_ms=TIMEOUT_MS,
+            )
+        except Unreachable as error:
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+        except (OSError, PeerError) as error:
+            if isinstance(call, ONCE):
+                raise Rejected(
+                    Number.FORWARDING, f"it is not known whether this was done: {error}"
+                ) from error
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+        if response.number:
+            raise Rejected(Number(response.number), response.error_message or "")
+        if response.error_code:
+            raise Refused(code_of(response.error_code), response.error_message)
+        return bytes(response.answer)
+
+    # -- answering --------------------------------------------------------------------------
+
+    async def answer_peer(self, request: AskRegistryRequest) -> AskRegistryResponse:
+        """Another node's call; only where the topic is led."""
+        try:
+            call = decode_call(request.call)
+            return AskRegistryResponse(answer=msgspec.json.encode(await self.answer(call)))
+        except Rejected as rejected:
+            return AskRegistryResponse(
+                error_code=rejected.code, error_message=rejected.message, number=rejected.number
+            )
+        except Refused as refused:
+            return AskRegistryResponse(error_code=refused.code, error_message=refused.message)
+        except msgspec.DecodeError as error:
+            return AskRegistryResponse(
+                error_code=ErrorCode.INVALID_REQUEST, error_message=str(error)
+            )
+
+    async def answer(self, call: AnyCall) -> Any:
+        """What the shard here says, once that is committed."""
+        try:
+            async with asyncio.timeout(TIMEOUT_MS / 1000):
+                return await self._answer(call)
+        except TimeoutError:
+            raise Refused(
+                ErrorCode.REQUEST_TIMED_OUT, "the registry's topic takes no writes at the moment"
+            ) from None
+
+    async def _answer(self, call: AnyCall) -> Any:
+        if isinstance(call, Proposal):
+            reply = await self._propose(call)
+        else:
+
+            def decide(shard: RegistryShard, token: Token, now_ms: int) -> Decision:
+                return shard.answer(call, token)
+
+            reply = await self.host.ask(KEY, decide)
+        if isinstance(reply, Unformed):
+            text = await self._around.workers.run(format_text, reply.source, reply.form)
+            reply = {**reply.shown, "schema": text}
+        return reply
+
+    async def _propose(self, call: Proposal) -> Any:
+        """Plans, has the schema judged, and decides; again, if the registry changed meanwhile."""
+
+        def plan_it(shard: RegistryShard, token: Token, now_ms: int) -> Decision:
+            return Decision(replies=((token, shard.plan(call)),))
+
+        # Who only looks changes nothing, and need not stand in line.
+        async with self._registering if isinstance(call, Register) else nullcontext():
+            for _ in range(PLANS_MAX):
+                plan: Plan = await self.host.ask(KEY, plan_it)
+                verdict: Verdict = await self._around.workers.run(judge, plan)
+                try:
+                    return await self._conclude(call, plan, verdict)
+                except Outdated:
+                    continue
+        raise Refused(ErrorCode.REQUEST_TIMED_OUT, "the registry changes too fast")
+
+    async def _conclude(self, call: Proposal, plan: Plan, verdict: Verdict) -> Any:
+        def decide(shard: RegistryShard, token: Token, now_ms: int) -> Decision:
+            return shard.conclude(call, plan, verdict, token)
+
+        return await self.host.ask(KEY, decide)

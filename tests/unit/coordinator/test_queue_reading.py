@@ -1,0 +1,95 @@
+"""From leases to records: whole batches, only those that are needed, as many as fit."""
+
+from penstock.coordinator.queue_reading import Leased, read_leased, records_of
+from penstock.queues.state import Lease
+from tests.unit.coordinator.queueing import CONFIGS, Node, append, on_node
+
+
+def lease(first: int, last: int, count: int = 1) -> Lease:
+    return Lease(first, last, "a", 0, count)
+
+
+async def read(node: Node, *leases: Lease, bytes_max: int = 1 << 20) -> Leased:
+    partition = node.ctx.partitions.get("t", 0)
+    assert partition is not None
+    return await read_leased(partition, node.workers, leases, bytes_max)
+
+
+def offsets(leased: Leased) -> list[tuple[int, int]]:
+    return [(record.offset, count) for record, count in records_of(leased)]
+
+
+async def fill(node: Node, batches: int, records: int) -> None:
+    await node.create("t", 1)
+    for _ in range(batches):
+        await append(node, *[()] * records)
+
+
+def test_a_batch_comes_whole_and_only_what_is_leased_of_it_counts() -> None:
+    async def test(node: Node) -> None:
+        await fill(node, 3, 4)
+        found = await read(node, lease(5, 6, 2), lease(9, 9))
+        assert len(found.parts) == 2
+        assert offsets(found) == [(5, 2), (6, 2), (9, 1)]
+        assert [(one.first, one.last) for one in found.leases] == [(5, 6), (9, 9)]
+        assert found.left == []
+        assert found.size == sum(map(len, found.parts))
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_leases_may_come_in_any_order_and_cross_batches() -> None:
+    async def test(node: Node) -> None:
+        await fill(node, 5, 4)
+        found = await read(node, lease(17, 18), lease(2, 9))
+        assert [record.offset for record, _ in records_of(found)] == [*range(2, 10), 17, 18]
+        assert [(one.first, one.last) for one in found.leases] == [(2, 9), (17, 18)]
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_batches_that_nobody_needs_are_left_out() -> None:
+    async def test(node: Node) -> None:
+        await fill(node, 50, 2)
+        found = await read(node, lease(1, 1), lease(98, 98))
+        assert len(found.parts) == 2
+        assert [record.offset for record, _ in records_of(found)] == [1, 98]
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_what_does_not_fit_is_left_though_one_batch_always_comes() -> None:
+    async def test(node: Node) -> None:
+        await fill(node, 4, 3)
+        found = await read(node, lease(0, 11), bytes_max=1)
+        assert [record.offset for record, _ in records_of(found)] == [0, 1, 2]
+        assert [(one.first, one.last) for one in found.left] == [(3, 11)]
+        size = found.size
+        found = await read(node, lease(0, 1), lease(4, 5), lease(7, 11), bytes_max=2 * size + 10)
+        assert [(one.first, one.last) for one in found.leases] == [(0, 1), (4, 5)]
+        assert [(one.first, one.last) for one in found.left] == [(7, 11)]
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_what_the_log_no_longer_has_is_left() -> None:
+    async def test(node: Node) -> None:
+        await fill(node, 4, 1)
+        partition = node.ctx.partitions.get("t", 0)
+        assert partition is not None
+        await partition.delete_before(2)
+        found = await read(node, lease(0, 3))
+        assert [record.offset for record, _ in records_of(found)] == [2, 3]
+        assert [(one.first, one.last) for one in found.left] == [(0, 1)]
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_nothing_leased_is_nothing_read() -> None:
+    async def test(node: Node) -> None:
+        await fill(node, 1, 1)
+        found = await read(node)
+        assert (found.parts, found.leases, found.left) == ([], [], [])
+        assert offsets(found) == []
+
+    on_node(test, configs=CONFIGS)
