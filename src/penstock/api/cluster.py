@@ -10,7 +10,7 @@ metadata lives in the store. Features follow the version of the software and can
 
 from penstock.api.context import Call, Context
 from penstock.api.route import Operation
-from penstock.api.rows import cluster_operations, may_cluster
+from penstock.api.rows import cluster_operations, endpoints, may_cluster
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import UnknownResult
 from penstock.cluster import removals
@@ -62,10 +62,8 @@ def describe_cluster(
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
         brokers=[
-            DescribeClusterBroker(
-                broker_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
-            )
-            for broker in image.brokers.values()
+            DescribeClusterBroker(broker_id=broker.node_id, host=host, port=port, rack=broker.rack)
+            for broker, (host, port) in endpoints(ctx, call)
         ],
         cluster_authorized_operations=operations,
     )

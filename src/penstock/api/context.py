@@ -1,10 +1,12 @@
 """What a handler sees: the node through a narrow window, and the call it answers."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from penstock.api.fetch_sessions import FetchSessions
+from penstock.api.meter import Meter
 from penstock.api.metrics import Metrics, RouteMetrics
 from penstock.api.replica_sessions import ReplicaSessions
 from penstock.api.route import Needs, Operation, ResourceType, Route
@@ -20,26 +22,60 @@ from penstock.cluster.partitions import Partitions
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.throttle import Throttle
 from penstock.coordinator.groups import GroupCoordinator
+from penstock.coordinator.positions import Positions
 from penstock.coordinator.queue_admin import QueueAdmin
+from penstock.coordinator.queue_reach import QueueReach
 from penstock.coordinator.queues import QueueCoordinator
+from penstock.coordinator.registry import RegistryCoordinator
 from penstock.coordinator.transactions import TxnCoordinator
+from penstock.security.login import Login
+from penstock.security.rights import WILDCARD
 
 NEVER = float("inf")
+LOOKS_MAX = 2
 
 
 class Authorizer(Protocol):
     """Says who may do what. One implementation for every door."""
 
     def allows(
-        self, principal: str, operation: Operation, resource: ResourceType, name: str
+        self,
+        principal: str,
+        operation: Operation,
+        resource: ResourceType,
+        name: str,
+        host: str = WILDCARD,
     ) -> bool: ...
+
+    def allows_some(
+        self, principal: str, operation: Operation, resource: ResourceType, host: str = WILDCARD
+    ) -> bool:
+        """Whether there is any name for which it would be allowed."""
+        ...
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there are rules at all."""
+        ...
 
 
 class AllowAll:
     """The rule while no security is configured: the listener is on loopback, everyone may."""
 
+    is_on = False
+
     def allows(
-        self, principal: str, operation: Operation, resource: ResourceType, name: str
+        self,
+        principal: str,
+        operation: Operation,
+        resource: ResourceType,
+        name: str,
+        host: str = WILDCARD,
+    ) -> bool:
+        return True
+
+    def allows_some(
+        self, principal: str, operation: Operation, resource: ResourceType, host: str = WILDCARD
     ) -> bool:
         return True
 
@@ -64,12 +100,18 @@ class Context:
     txns: TxnCoordinator
     queues: QueueCoordinator
     queue_admin: QueueAdmin
+    queue_reach: QueueReach
+    positions: Positions
+    registry: RegistryCoordinator
     metrics: Metrics
     data_dir: str
+    meter: Meter
     authorizer: Authorizer = field(default_factory=AllowAll)
     fetch_sessions: FetchSessions = field(default_factory=FetchSessions)
     replica_sessions: ReplicaSessions = field(default_factory=ReplicaSessions)
     share_sessions: ShareSessions = field(default_factory=ShareSessions)
+    looking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOOKS_MAX))
+    """Held while a producer's batch is unpacked."""
     leader_throttle: Throttle | None = None
     """Holds back what followers that are not in sync copy from here."""
 
@@ -90,7 +132,8 @@ class Context:
     def authorize(
         self, call: "Call", operation: Operation, resource: ResourceType, name: str
     ) -> bool:
-        return self.authorizer.allows(call.principal, operation, resource, name)
+        caller = call.caller
+        return self.authorizer.allows(caller.principal, operation, resource, name, caller.peer)
 
 
 class Caller(Protocol):
@@ -98,10 +141,18 @@ class Caller(Protocol):
 
     principal: str
     peer: str
+    listener: str
+    """The name of the listener that it came through."""
+    login: Login | None
+    """How it says who it is; None: it need not."""
 
     def settle(self, call: "Call") -> None: ...
 
     def close(self) -> None: ...
+
+    def mute(self, seconds: float) -> None:
+        """Nothing more is read from it for that long; what is being answered still is."""
+        ...
 
     def when_closed(self, act: Callable[[], None]) -> None:
         """`act` is called once when the connection is lost."""

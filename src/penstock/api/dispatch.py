@@ -3,16 +3,21 @@
 Everything is looked up once for each (API, version) and kept, so that a request costs a header, a
 codec call and a function call. An API or version that we do not speak ends the connection, as in
 Kafka; only ApiVersions answers in its oldest version instead, so that the client can choose again.
+
+Whoever has not said who they are yet, where that is asked for, may only say so: everything but
+routes that need no right ends the connection, and so does a session that is over.
 """
 
 import asyncio
 from typing import Any
 
 from penstock.api.context import Call, Caller, Context, Prepared
+from penstock.api.metering import MeteredCall, timed
 from penstock.api.routes import ROUTES
 from penstock.api.versions import API_VERSIONS_KEY, unsupported
 from penstock.base.errors import PeerError
 from penstock.base.ports import Buffer
+from penstock.security.login import Login
 from penstock.wire.codec import reader, writer
 from penstock.wire.frame import read_request_header, response_frame
 
@@ -32,16 +37,49 @@ class Dispatcher:
         self._now = asyncio.get_running_loop().time
         self._routes = {route.key: route for route in ROUTES}
         self._prepared: dict[tuple[int, int], Prepared] = {}
+        self._timed: dict[Prepared, Prepared] = {}
 
     def call(self, caller: Caller, view: memoryview, start: int, end: int) -> Call:
         key, version, correlation_id, client_id, position = read_request_header(view, start, end)
         prepared = self._prepared.get((key, version))
         if prepared is None:
             prepared = self._prepare(key, version)
+        login = caller.login
+        if login is not None and prepared.route.needs is not None:
+            self._check(login, prepared.route.name)
         prepared.metrics.requests.value += 1
+        if self._ctx.meter.is_on:
+            asked = correlation_id, client_id, version, position
+            return self._metered(caller, prepared, *asked, end - start)
         return Call(
             caller, prepared, correlation_id, client_id, version, position, encode, self._now
         )
+
+    def _metered(
+        self,
+        caller: Caller,
+        prepared: Prepared,
+        correlation_id: int,
+        client_id: str | None,
+        version: int,
+        position: int,
+        size: int,
+    ) -> Call:
+        """While there are quotas, every call knows what it costs."""
+        meter = self._ctx.meter
+        if meter.times_requests:
+            known = self._timed.get(prepared)
+            if known is None:
+                known = self._timed[prepared] = timed(prepared)
+            prepared = known
+        asked = correlation_id, client_id, version, position
+        return MeteredCall(caller, prepared, *asked, encode, self._now, meter, size)
+
+    def _check(self, login: Login, name: str) -> None:
+        if not login.is_done:
+            raise PeerError(f"{name} before authentication")
+        if self._now() >= login.ends_at:
+            raise PeerError("its session is over, and it did not authenticate again")
 
     def _prepare(self, key: int, version: int) -> Prepared:
         route = self._routes.get(key)

@@ -26,6 +26,7 @@ from penstock.api.fetch_sessions import (
     FetchSession,
     Followed,
 )
+from penstock.api.metering import exempt
 from penstock.api.read_replicas import nearest
 from penstock.api.replica_fetch import replica_fetch
 from penstock.api.rows import led_partition
@@ -45,6 +46,7 @@ def fetch(ctx: Context, call: Call, request: FetchRequest) -> Any:
     state = request.replica_state
     replica = state.replica_id if state is not None else request.replica_id
     if replica >= 0:
+        exempt(call)
         return replica_fetch(ctx, call, request, replica)
     by_id = call.version >= TOPIC_IDS_SINCE
     wanted = _wanted(request, by_id)
@@ -115,7 +117,16 @@ class Attempt:
         self._call = call
         self._request = request
         self._session = session
-        self._reply = Reply(ctx, request, session, incremental, ctx.metrics.bytes_out)
+        metrics = ctx.metrics
+        self._reply = Reply(
+            ctx,
+            request,
+            session,
+            incremental,
+            metrics.bytes_out,
+            call.caller.listener,
+            metrics.traffic,
+        )
         self._wanted = wanted
         self._timer: asyncio.TimerHandle | None = None  # Armed for as long as it is parked.
         self._is_woken = False
@@ -137,6 +148,11 @@ class Attempt:
         """Finds what could be sent, without reading it, and whether that is enough."""
         request = self._request
         room = min(request.max_bytes, self._ctx.fetch_bytes_max)
+        bytes_min = request.min_bytes
+        if self._ctx.meter.is_on:
+            # No more at once than a quota allows in one window, and no waiting for more than that.
+            room = min(room, self._quota_room())
+            bytes_min = min(bytes_min, room)
         has_data = False
         total = 0
         enough = False
@@ -164,7 +180,12 @@ class Attempt:
                 assert found.partition is not None
                 if span.segment is not found.partition.log.segments.active:
                     enough = True  # There is more behind it, however little this segment has.
-        return founds, enough or total >= request.min_bytes or not founds
+        return founds, enough or total >= bytes_min or not founds
+
+    def _quota_room(self) -> int:
+        call = self._call
+        bytes_max = self._ctx.meter.fetch_bytes_max(call.principal, call.client_id)
+        return int(min(bytes_max, self._request.max_bytes))
 
     def _locate(self, found: Found, room: int, has_data: bool) -> Span | None:
         ctx, followed = self._ctx, found.followed
@@ -177,7 +198,7 @@ class Attempt:
             found.name = followed.topic
         call = self._call
         needs = call.needs
-        if not ctx.authorizer.allows(call.principal, needs.operation, needs.resource, found.name):
+        if not ctx.authorize(call, needs.operation, needs.resource, found.name):
             raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         partition = found.partition = self._readable(found.name, followed)
         partition.check_epoch(followed.leader_epoch)

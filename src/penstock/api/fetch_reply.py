@@ -11,6 +11,7 @@ from typing import Protocol
 from penstock.api.context import Context
 from penstock.api.fetch_sessions import Followed, TopicKey
 from penstock.api.rows import leader_elsewhere, storage_failure
+from penstock.api.traffic import Traffic
 from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ids import NO_TOPIC_ID
 from penstock.base.metrics import Counter
@@ -72,7 +73,16 @@ class Found:
 class Reply:
     """The response to one fetch request, in the making."""
 
-    __slots__ = ("_ctx", "_endpoints", "_incremental", "_request", "_sent", "_session")
+    __slots__ = (
+        "_ctx",
+        "_endpoints",
+        "_incremental",
+        "_listener",
+        "_request",
+        "_sent",
+        "_session",
+        "_traffic",
+    )
 
     def __init__(
         self,
@@ -81,9 +91,14 @@ class Reply:
         session: Session | None,
         incremental: bool,
         sent: Counter,
+        listener: str,
+        traffic: Traffic | None = None,
     ) -> None:
+        """`sent` and, of a consumer, `traffic` are told how much goes out."""
         self._ctx = ctx
+        self._listener = listener
         self._sent = sent
+        self._traffic = traffic
         self._request = request
         self._session = session
         self._incremental = incremental
@@ -136,7 +151,7 @@ class Reply:
 
     def _response(self, founds: list[Found], contents: list[Buffer | Slice]) -> FetchResponse:
         topics: dict[TopicKey, list[FetchPartitionData]] = {}
-        session = self._session
+        session, traffic = self._session, self._traffic
         sent = 0
         for found, content in zip(founds, contents, strict=True):
             followed = found.followed
@@ -158,7 +173,10 @@ class Reply:
                     session.served(followed)
                 if self._incremental and not news:
                     continue
-            sent += len(content)
+            if content:
+                sent += len(content)
+                if traffic is not None and found.partition is not None:
+                    traffic[found.partition.topic].bytes_out += len(content)
             rows = topics.get(followed.topic)
             if rows is None:
                 rows = topics[followed.topic] = []
@@ -210,8 +228,9 @@ class Reply:
         row.current_leader = FetchLeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=epoch)
         if self._endpoints is None:
             self._endpoints = {}
+        host, port = leader.at(self._listener)
         self._endpoints[leader.node_id] = FetchNodeEndpoint(
-            node_id=leader.node_id, host=leader.host, port=leader.port, rack=leader.rack
+            node_id=leader.node_id, host=host, port=port, rack=leader.rack
         )
 
     def _aborted(self, found: Found) -> list[AbortedTransaction] | None:

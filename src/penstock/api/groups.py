@@ -154,7 +154,8 @@ async def _find(ctx: Context, call: Call, key_type: int, key: str) -> Coordinato
         row.error_code = refused.code
         row.error_message = refused.message
         return row
-    row.node_id, row.host, row.port = leader, broker.host, broker.port
+    row.node_id = leader
+    row.host, row.port = broker.at(call.caller.listener)
     return row
 
 

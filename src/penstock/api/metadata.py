@@ -19,6 +19,7 @@ from penstock.api.context import Call, Context
 from penstock.api.route import Operation
 from penstock.api.rows import (
     cluster_operations,
+    endpoints,
     may,
     may_cluster,
     settled,
@@ -115,10 +116,8 @@ def _respond(
         operations = cluster_operations(ctx, call) if is_allowed else 0
     return MetadataResponse(
         brokers=[
-            MetadataResponseBroker(
-                node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
-            )
-            for broker in image.brokers.values()
+            MetadataResponseBroker(node_id=broker.node_id, host=host, port=port, rack=broker.rack)
+            for broker, (host, port) in endpoints(ctx, call)
         ],
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,

@@ -4,8 +4,10 @@ Values that somebody else already knows (sizes, offsets, memory) are read at scr
 events are counted here.
 """
 
+from penstock.api.traffic import Traffic
 from penstock.base.metrics import Catalogue, Counter, Histogram
 from penstock.cluster.elections import Election
+from penstock.cluster.image import Topic
 
 
 class RouteMetrics:
@@ -22,7 +24,13 @@ class Metrics:
     """Counters by attribute; `catalogue` names and explains them for /metrics."""
 
     def __init__(self) -> None:
-        self.catalogue = add = Catalogue()
+        self.catalogue = Catalogue()
+        self._add_requests(self.catalogue)
+        self._add_traffic(self.catalogue)
+        self._add_trouble(self.catalogue)
+        self._add_decisions(self.catalogue)
+
+    def _add_requests(self, add: Catalogue) -> None:
         self._requests = add.add(
             "penstock_requests_total", "counter", "Requests handled, by API.", ("api",)
         )
@@ -32,6 +40,20 @@ class Metrics:
             "Time from a whole request received to its reply handed to the socket, by API.",
             ("api",),
         )
+        self.http_requests = add.add(
+            "penstock_http_requests_total",
+            "counter",
+            "Requests to the HTTP door, by route and status.",
+            ("route", "status"),
+        )
+        self.http_seconds = add.add(
+            "penstock_http_request_seconds",
+            "histogram",
+            "Time from a request to the HTTP door to its answer, waiting included, by route.",
+            ("route",),
+        )
+
+    def _add_traffic(self, add: Catalogue) -> None:
         self.records_in = add.add(
             "penstock_records_in_total", "counter", "Records appended by producers."
         ).counter()
@@ -51,10 +73,30 @@ class Metrics:
             "counter",
             "Batches that an idempotent producer sent again, answered with their first offset.",
         ).counter()
+
+    def _add_trouble(self, add: Catalogue) -> None:
+        self._throttles = add.add(
+            "penstock_throttles_total",
+            "counter",
+            "Requests and connections that were put off, by what they were above: a quota by "
+            "Kafka's name, the disk's watermark, or a topic's backlog.",
+            ("kind",),
+        )
+        self._throttle_seconds = add.add(
+            "penstock_throttle_seconds_total",
+            "counter",
+            "For how long they were put off, by the same.",
+            ("kind",),
+        )
         self.peer_errors = add.add(
             "penstock_peer_errors_total",
             "counter",
             "Connections closed because the peer broke the protocol.",
+        ).counter()
+        self.failed_logins = add.add(
+            "penstock_failed_logins_total",
+            "counter",
+            "Logins refused for a wrong user, password, token or certificate.",
         ).counter()
         self.internal_errors = add.add(
             "penstock_internal_errors_total",
@@ -66,6 +108,8 @@ class Metrics:
             "counter",
             "Fetches that had to wait for the disk because the page cache did not hold the data.",
         ).counter()
+
+    def _add_decisions(self, add: Catalogue) -> None:
         rebalances = add.add(
             "penstock_rebalances_total",
             "counter",
@@ -89,6 +133,30 @@ class Metrics:
             "counter",
             "Connections refused because a connection limit was reached.",
         ).counter()
+
+        self.syncs = add.add(
+            "penstock_sync_seconds",
+            "histogram",
+            "Time that group commits waited for the disk.",
+        ).histogram()
+        self.loop_lag = add.add(
+            "penstock_loop_lag_seconds",
+            "histogram",
+            "How late timers of the event loop were; measured while somebody scrapes.",
+        ).histogram()
+        self.traffic = Traffic()
+        """By topic; `node.telemetry` reads it."""
+
+    def count_out(self, topic: Topic | None, size: int) -> None:
+        """Record batches were sent to a consumer."""
+        self.bytes_out.value += size
+        if topic is not None:
+            self.traffic[topic.name].bytes_out += size
+
+    def count_throttle(self, kind: str, seconds: float) -> None:
+        """A client was put off. Kinds are few: quotas by Kafka's names, the disk, a backlog."""
+        self._throttles.counter(kind).value += 1
+        self._throttle_seconds.counter(kind).value += seconds
 
     def count_election(self, kind: Election) -> None:
         self._elections[kind].value += 1

@@ -25,6 +25,8 @@ from penstock.api.context import Call, Context
 from penstock.api.coordination import may_txn
 from penstock.api.route import Operation
 from penstock.api.rows import leader_elsewhere, led_partition
+from penstock.api.schema_checks import check_schemas
+from penstock.api.slowing import slow_down
 from penstock.api.txn_produce import Admission, is_open, outside
 from penstock.base.errors import ErrorCode, Refused
 from penstock.cluster.image import INTERNAL_TOPICS
@@ -47,6 +49,9 @@ TRANSACTIONAL = 0x10
 TOPIC_IDS_SINCE = 13
 ZSTD_SINCE = 7
 NO_TIMESTAMP = -1
+UNPACKED_BYTES_MIN = 8 << 20
+UNPACKED_RATIO_MAX = 64
+"""What a batch may unpack to: so much, or so many times what was sent, to keep bombs small."""
 NOT_YET = ErrorCode.REQUEST_TIMED_OUT
 """What a row says for as long as its batch is not committed."""
 
@@ -145,7 +150,9 @@ def _append_all(
                 pending.waiting += 1
     pending.waiting -= 1
     if has_moved:
-        _show_leaders(ctx, pending.response)
+        _show_leaders(ctx, call, pending.response)
+    if ctx.partitions.pressure.is_on:
+        slow_down(ctx, call, pending.response)
     if acks == 0:
         if any(row.error_code for topic_row in rows for row in topic_row.partition_responses):
             call.hang_up()
@@ -157,7 +164,7 @@ def _append_all(
         call.when_overdue(request.timeout_ms / 1000, pending.time_out)
 
 
-def _show_leaders(ctx: Context, response: ProduceResponse) -> None:
+def _show_leaders(ctx: Context, call: Call, response: ProduceResponse) -> None:
     """Names the leaders of what this node does not lead, so that nobody has to ask (KIP-951)."""
     endpoints: dict[int, ProduceNodeEndpoint] = {}
     for topic in response.responses:
@@ -172,8 +179,9 @@ def _show_leaders(ctx: Context, response: ProduceResponse) -> None:
                 row.current_leader = ProduceLeaderIdAndEpoch(
                     leader_id=leader.node_id, leader_epoch=epoch
                 )
+                host, port = leader.at(call.caller.listener)
                 endpoints[leader.node_id] = ProduceNodeEndpoint(
-                    node_id=leader.node_id, host=leader.host, port=leader.port, rack=leader.rack
+                    node_id=leader.node_id, host=host, port=port, rack=leader.rack
                 )
     response.node_endpoints = list(endpoints.values())
 
@@ -186,7 +194,7 @@ def _partition(ctx: Context, call: Call, topic: TopicProduceData, index: int) ->
             raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
         name = known.name
     needs = call.needs
-    if not ctx.authorizer.allows(call.principal, needs.operation, needs.resource, name):
+    if not ctx.authorize(call, needs.operation, needs.resource, name):
         raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     if name in INTERNAL_TOPICS:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker only")
@@ -210,8 +218,8 @@ def _append(
     batch = ready if ready is not None else data.records
     if not batch:
         raise Refused(ErrorCode.INVALID_RECORD, "no records")
-    if ctx.partitions.write_refusal is not None:
-        raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, ctx.partitions.write_refusal)
+    if ctx.partitions.pressure.is_on:
+        _check_pressure(ctx, partition)
     header = records.check_batch(batch)
     rules = partition.rules
     if header.attributes & TRANSACTIONAL and not in_txn:
@@ -231,7 +239,17 @@ def _append(
     else:
         metrics.records_in.value += header.count
         metrics.bytes_in.value += len(batch)
+        traffic = metrics.traffic[partition.topic]
+        traffic.records_in += header.count
+        traffic.bytes_in += len(batch)
     return appended.last_offset + 1
+
+
+def _check_pressure(ctx: Context, partition: Partition) -> None:
+    pressure = ctx.partitions.pressure
+    if pressure.refusal is not None:
+        partition.starve()
+    pressure.check(partition.topic, partition.index)
 
 
 def _check(header: BatchHeader, size: int, rules: ProduceRules, version: int, now_ms: int) -> None:
@@ -303,11 +321,11 @@ def _check_transaction(
 
 def _looks(
     ctx: Context, call: Call, request: ProduceRequest
-) -> list[tuple[PartitionProduceData, ProduceRules]]:
-    """The batches that must be opened before they are appended, with their topics' rules."""
+) -> list[tuple[PartitionProduceData, Partition]]:
+    """The batches that must be opened before they are appended, with their partitions."""
     if not ctx.partitions.any_look_inside:
         return []
-    found: list[tuple[PartitionProduceData, ProduceRules]] = []
+    found: list[tuple[PartitionProduceData, Partition]] = []
     for topic in request.topic_data:
         for data in topic.partition_data:
             try:
@@ -317,7 +335,7 @@ def _looks(
             rules, batch = partition.rules, data.records
             # What is too large anyway is refused without being opened.
             if rules.look_inside and batch is not None and len(batch) <= rules.message_bytes_max:
-                found.append((data, rules))
+                found.append((data, partition))
     return found
 
 
@@ -333,18 +351,24 @@ async def _produce_slowly(
     ctx: Context,
     call: Call,
     request: ProduceRequest,
-    looks: list[tuple[PartitionProduceData, ProduceRules]],
+    looks: list[tuple[PartitionProduceData, Partition]],
     admission: Admission | None,
 ) -> None:
     """Looks into batches on a worker and asks about others, then appends all of them."""
     prepared: dict[int, memoryview | Refused] = {}
     try:
-        for data, rules in looks:
+        for data, partition in looks:
             assert data.records is not None
+            rules = partition.rules
             try:
-                prepared[id(data)] = await ctx.workers.run(_look_inside, data.records, rules)
+                if rules.needs_schemas:
+                    await check_schemas(ctx, partition.topic, data.records, rules)
+                # Few at a time: what is unpacked may be much larger than what was sent.
+                async with ctx.looking:
+                    prepared[id(data)] = await ctx.workers.run(_look_inside, data.records, rules)
             except Refused as refused:
-                prepared[id(data)] = refused
+                # Without the frames that it came through: they hold this one, and what it unpacked.
+                prepared[id(data)] = refused.with_traceback(None)
         if admission is not None:
             await admission.ask()
             prepared.update(admission.refused)
@@ -360,7 +384,8 @@ async def _produce_slowly(
 def _look_inside(batch: memoryview, rules: ProduceRules) -> memoryview:
     """Checks keys and brings the batch to the topic's codec. Runs on a worker."""
     header = records.check_batch(batch)
-    columns = records.decode(batch)
+    bytes_max = max(UNPACKED_BYTES_MIN, UNPACKED_RATIO_MAX * len(batch))
+    columns = records.decode(batch, bytes_max=min(bytes_max, records.DECODED_BYTES_MAX))
     if rules.keys_required and columns.has_null_key:
         raise Refused(ErrorCode.INVALID_RECORD, "a compacted topic takes only records with a key")
     if rules.codec is None or header.attributes & 7 == rules.codec:

@@ -11,7 +11,7 @@ DescribeProducers lists what a partition's log knows of the producers that wrote
 from penstock.api.context import Call, Context
 from penstock.api.coordination import caller_of, may_txn
 from penstock.api.route import Operation
-from penstock.api.rows import led_partition, may, may_cluster
+from penstock.api.rows import led_partition, may, may_cluster, may_write_some
 from penstock.base.errors import ErrorCode, Refused
 from penstock.cluster import topics
 from penstock.wire.messages.txns import (
@@ -62,7 +62,7 @@ def _check(ctx: Context, call: Call, request: InitProducerIdRequest) -> None:
             raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         if not transactional_id:
             raise Refused(ErrorCode.INVALID_REQUEST)
-    elif not may_cluster(ctx, call, Operation.IDEMPOTENT_WRITE):
+    elif not may_cluster(ctx, call, Operation.IDEMPOTENT_WRITE) and not may_write_some(ctx, call):
         raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if (request.producer_id == NONE_GIVEN) != (request.producer_epoch == NONE_GIVEN):
         raise Refused(ErrorCode.INVALID_REQUEST)

@@ -1,4 +1,5 @@
-"""What other nodes ask about queues: KeepQueueState (api 30001) and TellQueue (30002), version 0.
+"""What other nodes ask about queues: KeepQueueState (api 30001), TellQueue (30002),
+TakeFromQueues (30003) and SettleLeases (30004), version 0.
 
 Penstock's own, between its nodes; ApiVersions does not name them, and a caller must have the right
 to act for the cluster. Answers come in the order of the calls.
@@ -15,6 +16,11 @@ from penstock.wire.messages.queues import (
     KeepQueueStateResponse,
     QueueAnswer,
     QueueStateAnswer,
+    RulingAnswer,
+    SettleLeasesRequest,
+    SettleLeasesResponse,
+    TakeFromQueuesRequest,
+    TakeFromQueuesResponse,
     TellQueueRequest,
     TellQueueResponse,
 )
@@ -49,3 +55,21 @@ async def tell_queue(ctx: Context, call: Call, request: TellQueueRequest) -> Tel
         answers = [QueueAnswer(error_code=DENIED) for _ in request.calls]
         return TellQueueResponse(answers=answers)
     return TellQueueResponse(answers=await ctx.queue_admin.answer_all(request.calls))
+
+
+async def take_from_queues(
+    ctx: Context, call: Call, request: TakeFromQueuesRequest
+) -> TakeFromQueuesResponse:
+    """Waits for records as long as the request says; a lost connection gives them back."""
+    if not may_cluster(ctx, call, Operation.CLUSTER_ACTION):
+        return TakeFromQueuesResponse(error_code=DENIED)
+    return await ctx.queue_reach.answer_take(request)
+
+
+async def settle_leases(
+    ctx: Context, call: Call, request: SettleLeasesRequest
+) -> SettleLeasesResponse:
+    if not may_cluster(ctx, call, Operation.CLUSTER_ACTION):
+        answers = [RulingAnswer(error_code=DENIED) for _ in request.rulings]
+        return SettleLeasesResponse(answers=answers)
+    return await ctx.queue_reach.answer_settle(request)

@@ -91,7 +91,9 @@ class ReplicaAttempt:
         self._request = request
         self._session = session
         incremental = request.session_epoch not in (FULL_NEW_SESSION, FULL_WITHOUT_SESSION)
-        self._reply = Reply(ctx, request, session, incremental, ctx.metrics.bytes_replicated)
+        self._reply = Reply(
+            ctx, request, session, incremental, ctx.metrics.bytes_replicated, call.caller.listener
+        )
         self._timer: asyncio.TimerHandle | None = None  # Armed for as long as it is parked.
         self._stale_timer: asyncio.TimerHandle | None = None
         self._is_woken = False

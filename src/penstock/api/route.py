@@ -5,36 +5,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.security.rights import Operation, ResourceType
+
+__all__ = ["Needs", "Operation", "ResourceType", "Route", "Stage"]
+
 
 class Stage(enum.Enum):
     """Whether the next request of a connection waits for this one's reply."""
 
     ORDERED = "ordered"
     PIPELINED = "pipelined"
-
-
-class ResourceType(enum.IntEnum):
-    """Kafka's resource types, by Kafka's numbers."""
-
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-
-
-class Operation(enum.IntEnum):
-    """Kafka's ACL operations, by Kafka's numbers."""
-
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
+    """Those that answer later let the next one begin."""
+    PARALLEL = "parallel"
+    """Nor does the next one wait for a coroutine: what must be in order is done before that."""
 
 
 @dataclass(frozen=True, slots=True)

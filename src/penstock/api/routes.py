@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.api import (
+    acls,
     cluster,
     committed,
     configs,
@@ -17,16 +18,26 @@ from penstock.api import (
     metadata,
     offsets,
     producers,
+    queue_admin,
+    quotas,
+    sasl,
     share_groups,
     share_offsets,
     topics,
     txn_offsets,
     txns,
+    users,
     versions,
 )
 from penstock.api.fetch import fetch
 from penstock.api.produce import produce
-from penstock.api.queue_peers import keep_queue_state, tell_queue
+from penstock.api.queue_peers import (
+    keep_queue_state,
+    settle_leases,
+    take_from_queues,
+    tell_queue,
+)
+from penstock.api.registry_peers import ask_registry
 from penstock.api.route import Needs, Operation, ResourceType, Route, Stage
 from penstock.api.share import share_fetch
 from penstock.api.share_acknowledge import share_acknowledge
@@ -67,6 +78,7 @@ ROUTES: tuple[Route, ...] = (
     _row(14, groups.member_request, GROUP, Operation.READ),
     _row(15, group_admin.describe_groups, GROUP, Operation.DESCRIBE),
     _row(16, group_admin.list_groups, CLUSTER, Operation.DESCRIBE),
+    _row(17, sasl.sasl_handshake, None, advertised=(1, 1)),
     _row(18, versions.api_versions, None),
     _row(19, topics.create_topics, CLUSTER, Operation.CREATE),
     _row(20, topics.delete_topics, TOPIC, Operation.DELETE),
@@ -78,10 +90,14 @@ ROUTES: tuple[Route, ...] = (
     _row(26, txns.end_txn, TXN, Operation.WRITE),
     _row(27, txns.write_txn_markers, CLUSTER, Operation.CLUSTER_ACTION),
     _row(28, txn_offsets.txn_offset_commit, TXN, Operation.WRITE),
+    _row(29, acls.describe_acls, CLUSTER, Operation.DESCRIBE),
+    _row(30, acls.create_acls, CLUSTER, Operation.ALTER),
+    _row(31, acls.delete_acls, CLUSTER, Operation.ALTER),
     _row(32, configs.describe_configs, TOPIC, Operation.DESCRIBE_CONFIGS),
     _row(33, configs.alter_configs, TOPIC, Operation.ALTER_CONFIGS),
     _row(34, cluster.alter_replica_log_dirs, CLUSTER, Operation.ALTER),
     _row(35, cluster.describe_log_dirs, CLUSTER, Operation.DESCRIBE),
+    _row(36, sasl.sasl_authenticate, None),
     _row(37, topics.create_partitions, TOPIC, Operation.ALTER),
     _row(42, group_admin.delete_groups, GROUP, Operation.DELETE),
     _row(43, elections.elect_leaders, CLUSTER, Operation.ALTER),
@@ -89,6 +105,10 @@ ROUTES: tuple[Route, ...] = (
     _row(45, elections.alter_partition_reassignments, CLUSTER, Operation.ALTER),
     _row(46, elections.list_partition_reassignments, CLUSTER, Operation.DESCRIBE),
     _row(47, committed.offset_delete, GROUP, Operation.DELETE),
+    _row(48, quotas.describe_client_quotas, CLUSTER, Operation.DESCRIBE_CONFIGS),
+    _row(49, quotas.alter_client_quotas, CLUSTER, Operation.ALTER_CONFIGS),
+    _row(50, users.describe_user_scram_credentials, CLUSTER, Operation.DESCRIBE),
+    _row(51, users.alter_user_scram_credentials, CLUSTER, Operation.ALTER),
     _row(55, cluster.describe_quorum, CLUSTER, Operation.DESCRIBE),
     _row(57, cluster.update_features, CLUSTER, Operation.ALTER),
     _row(60, cluster.describe_cluster, CLUSTER, Operation.DESCRIBE),
@@ -102,11 +122,17 @@ ROUTES: tuple[Route, ...] = (
     _row(75, metadata.describe_topic_partitions, TOPIC, Operation.DESCRIBE),
     _row(76, share_groups.share_group_heartbeat, GROUP, Operation.READ, Stage.PIPELINED),
     _row(77, share_groups.share_group_describe, GROUP, Operation.DESCRIBE),
-    _row(78, share_fetch, GROUP, Operation.READ),
-    _row(79, share_acknowledge, GROUP, Operation.READ),
+    _row(78, share_fetch, GROUP, Operation.READ, Stage.PARALLEL),
+    _row(79, share_acknowledge, GROUP, Operation.READ, Stage.PARALLEL),
     _row(90, share_offsets.describe_share_group_offsets, GROUP, Operation.DESCRIBE),
     _row(91, share_offsets.alter_share_group_offsets, GROUP, Operation.READ),
     _row(92, share_offsets.delete_share_group_offsets, GROUP, Operation.DELETE),
     _row(30001, keep_queue_state, CLUSTER, Operation.CLUSTER_ACTION, Stage.PIPELINED),
     _row(30002, tell_queue, CLUSTER, Operation.CLUSTER_ACTION),
+    _row(30003, take_from_queues, CLUSTER, Operation.CLUSTER_ACTION),
+    _row(30004, settle_leases, CLUSTER, Operation.CLUSTER_ACTION, Stage.PARALLEL),
+    _row(30005, queue_admin.inspect_queues, GROUP, Operation.DESCRIBE),
+    _row(30006, queue_admin.change_queues, GROUP, Operation.READ),
+    _row(30007, queue_admin.list_positions, CLUSTER, Operation.DESCRIBE),
+    _row(30010, ask_registry, CLUSTER, Operation.CLUSTER_ACTION, Stage.PARALLEL),
 )

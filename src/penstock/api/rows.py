@@ -5,7 +5,7 @@ that row's code and message.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from penstock.api.context import Call, Context
@@ -50,6 +50,13 @@ def may_cluster(ctx: Context, call: Call, operation: Operation) -> bool:
     return ctx.authorize(call, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
+def may_write_some(ctx: Context, call: Call) -> bool:
+    """Whether it may write to any topic at all: then it may be idempotent too (KIP-679)."""
+    return ctx.authorizer.allows_some(
+        call.principal, Operation.WRITE, ResourceType.TOPIC, call.caller.peer
+    )
+
+
 def topic_operations(ctx: Context, call: Call, name: str) -> int:
     """The caller's rights on a topic, a bit for each operation (KIP-430)."""
     return sum(1 << operation for operation in TOPIC_OPERATIONS if may(ctx, call, operation, name))
@@ -79,6 +86,12 @@ def leader_elsewhere(ctx: Context, topic: str, index: int) -> tuple[BrokerRecord
         return None
     broker = ctx.image.brokers.get(record.leader)
     return (broker, record.leader_epoch) if broker is not None else None
+
+
+def endpoints(ctx: Context, call: Call) -> Iterator[tuple[BrokerRecord, tuple[str, int]]]:
+    """The brokers, and where each is reached by clients that came the way this one did."""
+    for broker in ctx.image.brokers.values():
+        yield broker, broker.at(call.caller.listener)
 
 
 def storage_failure(ctx: Context, partition: Partition, error: Corrupt | OSError) -> ErrorCode:

@@ -5,13 +5,16 @@ What became of records that a member holds: accepted (1), released for another t
 no record. The acknowledgements of one partition count together or not at all: with one record that
 the member does not hold any more, all are refused (INVALID_RECORD_STATE). They are answered when
 they are kept.
+
+Penstock's own clients add, in tagged fields, a pause before the next try, why a record failed, how
+long a lease shall last, and that a record was never looked at.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Protocol
+from typing import Any, Protocol
 
 from penstock.api.context import Call, Context
 from penstock.api.coordination import may_group
@@ -21,7 +24,7 @@ from penstock.api.share_sessions import FINAL, INITIAL, Place, ShareSession
 from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ids import TopicId
 from penstock.coordinator.queue import Queue
-from penstock.queues.delivery import Delivery, Outcome
+from penstock.queues.delivery import REJECTED, Delivery, Outcome
 from penstock.queues.keeping import QueueKey
 from penstock.wire.messages.share import (
     ShareAcknowledgeLeaderIdAndEpoch,
@@ -36,10 +39,15 @@ GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 NO_LEADER = -1
 MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 """With these, the answer says who leads (KIP-951)."""
+DELAY_MS_MAX = 365 * 86_400_000
+LOCK_MS_MAX = 12 * 3_600_000
 
 
 class Batch(Protocol):
-    """A range of offsets and what became of each, or of all, of them."""
+    """A range of offsets and what became of each, or of all, of them.
+
+    What only Penstock's clients say is minus one, None or False with all others.
+    """
 
     @property
     def first_offset(self) -> int: ...
@@ -50,12 +58,45 @@ class Batch(Protocol):
     @property
     def acknowledge_types(self) -> Sequence[int]: ...
 
+    @property
+    def delay_ms(self) -> int: ...
+
+    @property
+    def error_class(self) -> str | None: ...
+
+    @property
+    def error_message(self) -> str | None: ...
+
+    @property
+    def lock_ms(self) -> int: ...
+
+    @property
+    def is_unseen(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a client of ours says beside its verdict."""
+
+    delay_ms: int | None = None
+    """How long a released record waits; None: as the group's policy has it."""
+    error_class: str | None = None
+    error_message: str = ""
+    lock_ms: int | None = None
+    """How long a renewed lease lasts; None: as the group's policy has it."""
+    is_unseen: bool = False
+    """Nobody looked at what is released: the delivery does not count."""
+
+
+NOTHING = Note()
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     first: int
     last: int
     kind: int
+    note: Note = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +150,38 @@ def judge(machine: Delivery, member: str, verdicts: list[Verdict], now_ms: int) 
     machine.check_held(member, [(one.first, one.last) for one in verdicts], now_ms)
     outcome = Outcome()
     for verdict in verdicts:
-        first, last = verdict.first, verdict.last
-        if verdict.kind in (GAP, ACCEPT):
-            part = machine.accept(member, first, last, now_ms)
-        elif verdict.kind == RELEASE:
-            part = machine.release(member, first, last, now_ms)
-        elif verdict.kind == REJECT:
-            part = machine.reject(member, first, last, now_ms)
-        else:
-            part = machine.renew(member, first, last, now_ms)
+        part = _judge_one(machine, member, verdict, now_ms)
         outcome.ops += part.ops
         outcome.letters += part.letters
     return outcome
+
+
+def _judge_one(machine: Delivery, member: str, verdict: Verdict, now_ms: int) -> Outcome:
+    first, last, note = verdict.first, verdict.last, verdict.note
+    if verdict.kind in (GAP, ACCEPT):
+        return machine.accept(member, first, last, now_ms)
+    if verdict.kind == RELEASE and note.is_unseen:
+        return machine.give_back(member, first, last, now_ms)
+    if verdict.kind == RELEASE:
+        return machine.release(
+            member,
+            first,
+            last,
+            now_ms,
+            delay_ms=note.delay_ms,
+            error_class=note.error_class or "",
+            error_message=note.error_message,
+        )
+    if verdict.kind == REJECT:
+        return machine.reject(
+            member,
+            first,
+            last,
+            now_ms,
+            error_class=note.error_class or REJECTED,
+            error_message=note.error_message,
+        )
+    return machine.renew(member, first, last, now_ms, note.lock_ms)
 
 
 def verdicts_of(batches: Iterable[Batch], can_renew: bool) -> Iterator[Verdict]:
@@ -139,14 +200,32 @@ def verdicts_of(batches: Iterable[Batch], can_renew: bool) -> Iterator[Verdict]:
         kind_max = RENEW if can_renew else REJECT
         if any(not GAP <= kind <= kind_max for kind in kinds):
             raise Refused(ErrorCode.INVALID_REQUEST, f"types {sorted(set(kinds))}")
+        note = _note_of(batch)
         if len(kinds) == 1:
-            yield Verdict(first, last, kinds[0])
+            yield Verdict(first, last, kinds[0], note)
             continue
         offset = first
         for kind, run in groupby(kinds):
             count = len(list(run))
-            yield Verdict(offset, offset + count - 1, kind)
+            yield Verdict(offset, offset + count - 1, kind, note)
             offset += count
+
+
+def _note_of(batch: Batch) -> Note:
+    texts = (batch.error_class, batch.error_message)
+    if batch.delay_ms == batch.lock_ms == -1 and texts == (None, None) and not batch.is_unseen:
+        return NOTHING
+    if not -1 <= batch.delay_ms <= DELAY_MS_MAX:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"a delay of {batch.delay_ms} ms")
+    if not -1 <= batch.lock_ms <= LOCK_MS_MAX:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"a lease of {batch.lock_ms} ms")
+    return Note(
+        None if batch.delay_ms < 0 else batch.delay_ms,
+        batch.error_class,
+        batch.error_message or "",
+        None if batch.lock_ms < 0 else batch.lock_ms,
+        batch.is_unseen,
+    )
 
 
 def check_rights(ctx: Context, call: Call, topic_id: TopicId) -> None:
@@ -182,9 +261,10 @@ def end_session(ctx: Context, session: ShareSession) -> None:
 # -- ShareAcknowledge -------------------------------------------------------------------------
 
 
-async def share_acknowledge(
+def share_acknowledge(
     ctx: Context, call: Call, request: ShareAcknowledgeRequest
-) -> ShareAcknowledgeResponse:
+) -> ShareAcknowledgeResponse | Coroutine[Any, Any, ShareAcknowledgeResponse]:
+    """What depends on the order of requests is done at once, the rest takes its time."""
     try:
         group, member = check_caller(ctx, call, request.group_id, request.member_id)
         session = _session(ctx, call, request, group, member)
@@ -197,17 +277,31 @@ async def share_acknowledge(
         )
     can_renew = request.is_renew_ack and ctx.queues.lease_settings(group).can_renew
     acknowledging = Acknowledging(ctx, call, group, member, can_renew)
-    started = [
-        ((topic.topic_id, row.partition_index), row.acknowledgement_batches)
+    answers = [
+        (place, acknowledging.start(place, row.acknowledgement_batches))
         for topic in request.topics
         for row in topic.partitions
+        if (place := (topic.topic_id, row.partition_index))
     ]
-    futures = [(place, acknowledging.start(place, batches)) for place, batches in started]
-    results = [(place, await future) for place, future in futures]
-    if request.share_session_epoch == FINAL:
+    is_last = request.share_session_epoch == FINAL
+    return _acknowledge(ctx, session, call.caller.listener, answers, is_last=is_last)
+
+
+async def _acknowledge(
+    ctx: Context,
+    session: ShareSession,
+    listener: str,
+    answers: "list[tuple[Place, asyncio.Future[Refused | None]]]",
+    *,
+    is_last: bool,
+) -> ShareAcknowledgeResponse:
+    results = [(place, await answer) for place, answer in answers]
+    if is_last:
         ctx.share_sessions.close(session)
         end_session(ctx, session)
-    return _response(ctx, group, results)
+    # A fetch before it that waits for records keeps this reply back.
+    session.hurry()
+    return _response(ctx, session.group, listener, results)
 
 
 def _session(
@@ -222,7 +316,7 @@ def _session(
 
 
 def _response(
-    ctx: Context, group: str, results: Sequence[tuple[Place, Refused | None]]
+    ctx: Context, group: str, listener: str, results: Sequence[tuple[Place, Refused | None]]
 ) -> ShareAcknowledgeResponse:
     topics: dict[TopicId, list[ShareAcknowledgePartitionData]] = {}
     endpoints: dict[int, ShareAcknowledgeNodeEndpoint] = {}
@@ -236,8 +330,9 @@ def _response(
                 leader = ShareAcknowledgeLeaderIdAndEpoch(
                     leader_id=broker.node_id, leader_epoch=epoch
                 )
+                host, port = broker.at(listener)
                 endpoints[broker.node_id] = ShareAcknowledgeNodeEndpoint(
-                    node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
+                    node_id=broker.node_id, host=host, port=port, rack=broker.rack
                 )
         topics.setdefault(topic_id, []).append(
             ShareAcknowledgePartitionData(

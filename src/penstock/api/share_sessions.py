@@ -8,6 +8,7 @@ holds is let go at once: it will not come back for it.
 Bounds: `group.share.max.share.sessions` sessions, `PARTITIONS_MAX` partitions in each.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
@@ -42,6 +43,13 @@ class ShareSession:
     """What the next request must name."""
     partitions: dict[Place, None] = field(default_factory=dict)
     """In the order in which they get their turn."""
+    waiting: "asyncio.Future[None] | None" = None
+    """Of a fetch that waits for records: done when somebody waits for its reply."""
+
+    def hurry(self) -> None:
+        """Has the fetch that waits answered: replies leave in order, and another one is ready."""
+        if self.waiting is not None and not self.waiting.done():
+            self.waiting.set_result(None)
 
     def update(self, wanted: Iterable[Place], forgotten: Iterable[Place]) -> None:
         for place in wanted:

@@ -4,13 +4,16 @@ Each topic is its own change and its own row: one refused topic does not hold up
 reply leaves when this node serves what was created, or says REQUEST_TIMED_OUT after `timeout_ms`
 (the change stands). CreateTopics v4 takes -1 for the defaults, v5 flexible and returns configs,
 v7 returns the topic id. DeleteTopics v4 flexible, v5 error messages, v6 by name or id.
-CreatePartitions v2 flexible. KIP-599's mutation quota is not enforced; one request creates at
-most 2,000 partitions.
+CreatePartitions v2 flexible. One request creates at most 2,000 partitions.
+
+A client above its mutation quota (KIP-599) is refused with THROTTLING_QUOTA_EXCEEDED from
+CreateTopics v6, DeleteTopics v5 and CreatePartitions v3 on, and put off in older ones.
 """
 
 from collections.abc import Sequence
 
 from penstock.api.context import Call, Context
+from penstock.api.metering import take_partitions
 from penstock.api.route import Operation
 from penstock.api.rows import ROWS_MAX, duplicates, may, may_cluster, settled
 from penstock.base.errors import ErrorCode, Refused
@@ -34,6 +37,9 @@ from penstock.wire.messages.topics import (
 )
 
 DELETION_DISABLED_SINCE = 3
+CREATION_STRICT_SINCE = 6
+DELETION_STRICT_SINCE = 5
+GROWTH_STRICT_SINCE = 3
 TIMED_OUT = "the change is stored, but this broker has not acted on it yet"
 
 
@@ -61,6 +67,7 @@ async def create_topics(
             room -= len(plan.record.partitions)
             topics.check_count(topics.PARTITIONS_PER_REQUEST_MAX - room)
             if not request.validate_only:
+                _charge(call, len(plan.record.partitions), CREATION_STRICT_SINCE)
                 revision = max(revision, await topics.create_topic(ctx.store, plan))
             created[name] = plan
             rows[name] = _created(ctx, call, plan)
@@ -73,6 +80,10 @@ async def create_topics(
     for name in beyond:
         rows.setdefault(name, _not_created(name, *_too_many()))
     return CreateTopicsResponse(topics=list(rows.values()))
+
+
+def _charge(call: Call, partitions: int, strict_since: int) -> None:
+    take_partitions(call, partitions, is_strict=call.version >= strict_since)
 
 
 def _too_many() -> tuple[ErrorCode, str]:
@@ -151,6 +162,8 @@ async def delete_topics(
             gone.add(target_id)
             row.topic_id = target_id
             only_id = target_id if name is None else None
+            known = ctx.image.topics.get(target)
+            _charge(call, len(known.partitions) if known else 1, DELETION_STRICT_SINCE)
             revision = max(revision, await topics.delete_topic(ctx.store, target, only_id))
             deleted.append(row)
         except Refused as refused:
@@ -234,8 +247,11 @@ async def create_partitions(
             if not may(ctx, call, Operation.ALTER, name):
                 raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             known = ctx.image.topics.get(name)
-            room -= max(0, topic.count - len(known.partitions)) if known is not None else 0
+            added = max(0, topic.count - len(known.partitions)) if known is not None else 0
+            room -= added
             topics.check_count(topics.PARTITIONS_PER_REQUEST_MAX - room)
+            if added and not request.validate_only:
+                _charge(call, added, GROWTH_STRICT_SINCE)
             changed = await topics.create_partitions(
                 ctx.store,
                 ctx.image,

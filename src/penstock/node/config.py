@@ -45,6 +45,8 @@ class NodeConfig:
     node_id: int = 1
     overrides: Mapping[str, str] = field(default_factory=dict)
     """Kafka broker configs by name, as text."""
+    is_insecure: bool = False
+    """Whether everybody who reaches this node may do everything, though it is not on loopback."""
     etcd: EtcdConfig | None = None
     """Where the cluster's metadata is; None: in this node's own directory, and it is alone."""
 
@@ -56,6 +58,7 @@ OWN_NAMES = {
     "kafka-port": "kafka_port",
     "http-port": "http_port",
     "node-id": "node_id",
+    "insecure": "is_insecure",
 }
 
 INTEGERS = ("kafka_port", "http_port", "node_id")
@@ -122,7 +125,7 @@ def read_file(path: str) -> tuple[dict[str, Any], dict[str, str]]:
     for name, value in _flatten("", content):
         if name in OWN_NAMES:
             target = OWN_NAMES[name]
-            own[target] = _integer(name, value) if target in INTEGERS else str(value)
+            own[target] = _own_value(name, target, value)
             continue
         if name in ETCD_NAMES:
             etcd[ETCD_NAMES[name]] = _etcd_value(name, value)
@@ -141,6 +144,16 @@ def read_file(path: str) -> tuple[dict[str, Any], dict[str, str]]:
         except ValueError as error:
             raise InvalidConfig(f"{path}: {error}") from error
     return own, overrides
+
+
+def _own_value(name: str, target: str, value: Any) -> Any:
+    if target in INTEGERS:
+        return _integer(name, value)
+    if target == "is_insecure":
+        if not isinstance(value, bool):
+            raise InvalidConfig(f"{name} must be true or false, not {value!r}")
+        return value
+    return str(value)
 
 
 def _etcd_value(name: str, value: Any) -> Any:

@@ -10,21 +10,22 @@ alive; then no clean-shutdown marker is written, and the next start recovers.
 """
 
 import asyncio
-import errno
 import logging
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 from penstock import __version__
 from penstock.api.context import Context
 from penstock.api.fetch_sessions import FetchSessions
+from penstock.api.meter import Meter
 from penstock.api.metrics import Metrics
 from penstock.api.read_replicas import selects
 from penstock.api.replica_sessions import ReplicaSessions
 from penstock.base.ids import NodeId
 from penstock.base.ports import Disk, Store
 from penstock.cluster import keys
-from penstock.cluster.configs import BrokerConfigs
+from penstock.cluster.configs import BrokerConfigs, InvalidConfig
 from penstock.cluster.controller import Controller
 from penstock.cluster.fetchers import Fetchers
 from penstock.cluster.follower import Follower
@@ -39,23 +40,34 @@ from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.returns import come_back
 from penstock.cluster.throttle import Throttle
 from penstock.cluster.upkeep import Upkeep
+from penstock.coordinator.ack_retention import AckRetention
+from penstock.coordinator.backlogs import Backlogs
 from penstock.coordinator.burial import Burials
 from penstock.coordinator.groups import GroupCoordinator
 from penstock.coordinator.host import Surroundings
 from penstock.coordinator.internal_topics import InternalTopics
+from penstock.coordinator.positions import Positions
 from penstock.coordinator.queue_admin import QueueAdmin
+from penstock.coordinator.queue_reach import QueueReach
 from penstock.coordinator.queue_waking import QueueWaking
+from penstock.coordinator.queue_watch import QueueWatch
 from penstock.coordinator.queues import QueueCoordinator
+from penstock.coordinator.registry import RegistryCoordinator
 from penstock.coordinator.time import SteadyTime
 from penstock.coordinator.transactions import TxnCoordinator
+from penstock.doors.door import Door
 from penstock.http.app import HttpState
 from penstock.http.server import HttpServer, start_http
+from penstock.http.sqs.moves import Moves
 from penstock.log.flusher import Flusher
 from penstock.node import identity, joining
 from penstock.node.config import NodeConfig
+from penstock.node.front import CannotListen, Front
+from penstock.node.listeners import cannot_listen, show_address
 from penstock.node.ports import Ports, real_ports
+from penstock.node.securing import Security, secure
 from penstock.node.telemetry import observe
-from penstock.server.listener import Limits, Listener
+from penstock.node.watching import Watching
 
 log = logging.getLogger("penstock.node")
 
@@ -63,6 +75,7 @@ DRAIN_SECONDS = 5.0
 HAND_OVER_SECONDS = 30.0
 """How long a node that is asked to stop waits for others to lead in its place."""
 HAND_OVER_LOOK_SECONDS = 0.02
+PEPPER_BYTES = 32
 
 
 class NodeFailed(Exception):
@@ -76,6 +89,8 @@ class Node:
     disk: Disk
     # What exists once it has started.
     ctx: Context
+    door: Door
+    moves: Moves
     flusher: Flusher
     partitions: Partitions
     membership: Membership
@@ -87,7 +102,11 @@ class Node:
     groups: GroupCoordinator
     txns: TxnCoordinator
     queues: QueueCoordinator
-    listener: Listener
+    queue_watch: QueueWatch
+    ack_retention: AckRetention
+    registry: RegistryCoordinator
+    security: Security
+    front: Front
 
     def __init__(self, config: NodeConfig, ports: Ports | None = None) -> None:
         self.config = config
@@ -130,33 +149,49 @@ class Node:
         meta, is_new = await self._join()
         await self._open_logs(meta, is_new)
         self._to_stop.push_async_callback(self._close_logs)
-        self.peers = Peers(config.node_id, self.follower)
+        try:
+            self.security = await secure(
+                config, self.configs, self.store, self.follower, self.ports
+            )
+        except InvalidConfig as error:
+            raise NodeFailed(str(error)) from error
+        self.peers = Peers(config.node_id, self.follower, *self.security.introduction)
         self._to_stop.push_async_callback(self.peers.close)
         self._coordinate()
         self.ctx = self._context()
+        self.door = Door(self.ctx)
+        self.moves = Moves(self.door)
         self._follow()
         self._replicate()
         self._to_stop.push_async_callback(self._cancel_tasks)
         self._watch("follower", self.follower.run())
         self._watch("partitions", self.partitions.run())
         self._watch("upkeep", self.upkeep.run())
+        self._watch("retention", self.ack_retention.run())
+        self._watch("backlogs", Backlogs(self.queues, self.positions, self.configs).run())
         self._watch("groups", self.groups.host.run())
         self._watch("transactions", self.txns.run())
         self._watch("queues", self.queues.run())
+        self._watch("registry", self.registry.run())
         self._watch("queue waking", self.queue_waking.run())
+        self._watch("queue watch", self.queue_watch.run())
+        self._watch("watching", self.watching.run())
         port = await self._listen(meta.cluster_id)
         # Before the port closes: others are told, instead of having to find out.
         self._to_stop.push_async_callback(self.membership.leave)
+        # Whoever waits for records is told, instead of being waited for.
+        self._to_stop.callback(self.queues.close)
         observe(self)
-        await self._register(port, meta.directory_id)
+        await self._register(meta.directory_id)
         self._watch("membership", self.membership.run())
         self._watch("controller", self.controller.run())
         self._watch("links", self.links.run())
         self._watch("isr", self.isr.run())
+        self._watch("moves", self.moves.run())
         self._watch("fetchers", self.fetchers.run())
         self.fetchers.follow()
         self._is_ready = True
-        return _address(config.host, port), self.http.url
+        return show_address(self.front.endpoints[0].host, port), self.http.url
 
     async def _open_logs(self, meta: identity.Meta, is_new: bool) -> None:
         """Opens what is on disk, once nobody counts on what a crash may have taken from it."""
@@ -171,7 +206,7 @@ class Node:
             is_empty = is_new or not self.disk.exists(f"{data_dir}/logs")
             await come_back(self.store, self.configs, config.node_id, is_empty=is_empty)
             image = await self.follower.start()
-        self.flusher = Flusher(self.disk, self.sync_workers, self._disk_failed)
+        self.flusher = Flusher(self.disk, self.sync_workers, self._disk_failed, self.metrics.syncs)
         self.partitions = Partitions(
             NodeId(config.node_id),
             self.disk,
@@ -205,8 +240,13 @@ class Node:
             txns=self.txns,
             queues=self.queues,
             queue_admin=self.queue_admin,
+            queue_reach=QueueReach(self.queues.around, self.queues),
+            positions=self.positions,
+            registry=self.registry,
             metrics=self.metrics,
             data_dir=config.data_dir,
+            authorizer=self.security.authorizer,
+            meter=Meter(self.metrics, self.configs, self.follower.image, self.ports.processor_s),
             fetch_sessions=FetchSessions(first_id=self._first_session_id()),
             replica_sessions=ReplicaSessions(first_id=self._first_session_id()),
             leader_throttle=Throttle("leader", config.node_id, self.configs, self.follower),
@@ -217,34 +257,42 @@ class Node:
     def _follow(self) -> None:
         """Tells every part of the changes that concern it."""
         self.follower.on_change(self._configure)
+        self.follower.on_change(self.security.authorizer.follow)
+        self.follower.on_change(self.ctx.meter.follow)
         self.follower.on_change(self.membership.follow)
         self.follower.on_change(self.partitions.follow)
         self.follower.on_change(self.groups.follow)
         self.follower.on_change(self.queues.follow)
         self.follower.on_change(self.queue_waking.follow)
-        for host in (self.groups.host, self.txns.host, self.queues.keeping.host):
+        coordinators = (self.groups, self.txns, self.queues.keeping, self.registry)
+        for host in (coordinator.host for coordinator in coordinators):
             self.partitions.on_change(host.follow)
             host.follow()
         self.upkeep = Upkeep(
             self.partitions, self.configs, self.disk, self.workers, self.clock, self.config.data_dir
         )
+        self.ack_retention = AckRetention(
+            self.queues, self.positions, self.configs, self.upkeep, self.clock
+        )
 
     async def _listen(self, cluster_id: str) -> int:
         """Opens both ports; answers with Kafka's."""
         host = self.config.host
-        kafka_port, http_port = self.config.kafka_port, self.config.http_port
-        self.listener = Listener(self.ctx, self._limits())
+        http_port = self.config.http_port
         try:
-            port = await self.listener.start(host, kafka_port)
-        except OSError as error:
-            raise _cannot_listen(error, host, kafka_port, "--kafka-port") from error
-        self._to_stop.push_async_callback(self._stop_listener)
+            self.front = Front(self.ctx, self.configs, self.security)
+            self._to_stop.push_async_callback(self._stop_front)
+            await self.front.open()
+        except (InvalidConfig, CannotListen) as error:
+            raise NodeFailed(str(error)) from error
+        self._watch("certificates", self.front.watch_certificates(self.workers))
+        port = self.front.port
         try:
             self.http: HttpServer = await start_http(
-                host, http_port, self._http_state(cluster_id, port)
+                host, http_port, self._http_state(cluster_id, port), self.front.http_tls
             )
         except OSError as error:
-            raise _cannot_listen(error, host, http_port, "--http-port") from error
+            raise NodeFailed(cannot_listen(error, host, http_port, "--http-port")) from error
         self._to_stop.push_async_callback(self.http.stop)
         return port
 
@@ -259,7 +307,9 @@ class Node:
             self.membership,
             self.metrics.count_election,
         )
-        self.links = Links(node_id, self.controller.evidence, self.ctx.losses)
+        self.links = Links(
+            node_id, self.controller.evidence, self.ctx.losses, *self.security.introduction
+        )
         self.isr = InSyncReplicas(node_id, self.store, self.follower, self.partitions, self.configs)
         self.fetchers = Fetchers(
             node_id,
@@ -286,12 +336,20 @@ class Node:
             self.store, self.follower, self.partitions, self.configs, self.random
         )
         self.producer_ids = ProducerIds(self.store)
-        self.groups = GroupCoordinator(around, self.configs, topics)
+        self.groups = GroupCoordinator(self._around_members(around), self.configs, topics)
         self.txns = TxnCoordinator(around, self.configs, topics, self.producer_ids, self.groups)
         burials = Burials(around, self.configs, self.store, self.random, self.producer_ids)
         self.queues = QueueCoordinator(around, self.configs, topics, burials)
         self.queue_admin = QueueAdmin(around, self.queues)
+        self.registry = RegistryCoordinator(around, topics)
+        self.positions = Positions(around, self.queues.keeping, self.groups)
         self.queue_waking = QueueWaking(around, self.queues.keeping, self.queue_admin)
+        self.queue_watch = QueueWatch(self.queues)
+        self.watching = Watching(around, self.groups, self.metrics.loop_lag)
+
+    def _around_members(self, around: Surroundings) -> Surroundings:
+        make = self.ports.member_time
+        return around if make is None else replace(around, time=make())
 
     async def _join(self) -> tuple[identity.Meta, bool]:
         """Opens the metadata, and makes sure that this directory and node id belong to it.
@@ -312,16 +370,19 @@ class Node:
             raise NodeFailed(str(error)) from error
         return meta, known is None
 
-    async def _register(self, port: int, directory_id: str) -> None:
+    async def _register(self, directory_id: str) -> None:
         config = self.config
+        addresses = self.front.addresses()
+        host, port = addresses[self.front.endpoints[0].name]
         record = keys.BrokerRecord(
             config.node_id,
-            config.advertised_host or config.host,
+            host,
             port,
             rack=self.configs.text("broker.rack"),
             http=self.http.url,
             directory_id=directory_id,
             pid=self.ports.process_id,
+            endpoints=addresses if len(addresses) > 1 else {},
         )
         try:
             revision = await self.membership.register(record)
@@ -340,25 +401,20 @@ class Node:
     def _first_session_id(self) -> int:
         return int.from_bytes(self.random.random_bytes(4), "big") // 4 + 1
 
-    def _limits(self) -> Limits:
-        configs = self.configs
-        return Limits(
-            connections_max=configs.integer("max.connections"),
-            connections_per_ip_max=configs.integer("max.connections.per.ip"),
-            idle_ms_max=configs.integer("connections.max.idle.ms"),
-            frame_bytes_max=configs.integer("socket.request.max.bytes"),
-            buffered_bytes_max=configs.integer("queued.max.request.bytes"),
-        )
-
     def _http_state(self, cluster_id: str, port: int) -> HttpState:
         return HttpState(
             version=__version__,
             node_id=self.config.node_id,
             cluster_id=cluster_id,
-            kafka_address=_address(self.config.host, port),
+            kafka_address=show_address(self.config.host, port),
             catalogue=self.metrics.catalogue,
             health_problem=lambda: "the node has failed" if self.failed.done() else None,
             readiness_problem=self._readiness_problem,
+            door=self.door,
+            users=self.security.logins,
+            users_generation=lambda: self.follower.image.users,
+            pepper=self.random.random_bytes(PEPPER_BYTES) if self.security.logins else b"",
+            moves=self.moves,
         )
 
     def _readiness_problem(self) -> str | None:
@@ -426,8 +482,8 @@ class Node:
                 break
             await asyncio.sleep(HAND_OVER_LOOK_SECONDS)
 
-    async def _stop_listener(self) -> None:
-        await self.listener.stop(0.0 if self.failed.done() else DRAIN_SECONDS)
+    async def _stop_front(self) -> None:
+        await self.front.stop(0.0 if self.failed.done() else DRAIN_SECONDS)
 
     async def _close_logs(self) -> None:
         if not self.failed.done():
@@ -441,22 +497,3 @@ class Node:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _cannot_listen(error: OSError, host: str, port: int, flag: str) -> NodeFailed:
-    """One line: what, why, and what to do about it."""
-    where = _address(host, port)
-    if error.errno == errno.EADDRINUSE:
-        return NodeFailed(
-            f"{where} is in use by another process; stop that one, or choose another port with "
-            f"{flag} (0 picks a free one)"
-        )
-    if error.errno == errno.EACCES:
-        return NodeFailed(
-            f"no permission to listen on {where}; choose a port above 1023 with {flag}"
-        )
-    return NodeFailed(f"cannot listen on {where}: {error.strerror or error}; see --host and {flag}")

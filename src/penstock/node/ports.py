@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.base.ports import Disk, Random, Store, WallClock, Workers
-from penstock.runtime.clock import SystemClock
+from penstock.coordinator.time import SteadyTime
+from penstock.log.flusher import SYNC_JOBS
+from penstock.runtime.clock import SystemClock, thread_seconds
 from penstock.runtime.disk import LocalDisk
 from penstock.runtime.etcd_config import EtcdConfig
 from penstock.runtime.lock import DirectoryLock
@@ -34,7 +36,7 @@ class Ports:
     disk: Disk
     workers: Workers
     sync_workers: Workers
-    """One thread, so that syncs follow each other."""
+    """For the flusher alone, so that a sync waits for nothing but the disk."""
     lock: Callable[[str], Lock]
     """Takes the data directory for this process, or raises."""
     open_store: Callable[[str], Awaitable[Store]]
@@ -43,6 +45,12 @@ class Ports:
     is_store_shared: bool = False
     """Whether other nodes use the same metadata: then what tells of this node is under a lease."""
     process_id: int = 0
+    processor_s: Callable[[], float] = lambda: 0.0
+    """How long the thread of the loop has been running, without its waits. A simulated one takes
+    no time at all."""
+    member_time: Callable[[], SteadyTime] | None = None
+    """The time that groups and their members' sessions go by, made on the loop; None: as all the
+    rest. A test whose clock jumps would otherwise lose every member (`penstock.testing`)."""
 
 
 def real_ports(etcd: EtcdConfig | None = None) -> Ports:
@@ -59,9 +67,10 @@ def real_ports(etcd: EtcdConfig | None = None) -> Ports:
         random=SystemRandom(),
         disk=LocalDisk(),
         workers=ThreadWorkers(),
-        sync_workers=ThreadWorkers(1, name="sync"),
+        sync_workers=ThreadWorkers(SYNC_JOBS, name="sync"),
         lock=DirectoryLock,
         open_store=SqliteStore.open if etcd is None else open_etcd,
         is_store_shared=etcd is not None,
         process_id=os.getpid(),
+        processor_s=thread_seconds,
     )

@@ -14,7 +14,9 @@ from typing import TypeVar
 
 import uvloop
 
+from penstock.cluster.configs import BrokerConfigs
 from penstock.node.config import NodeConfig
+from penstock.node.listeners import endpoints, refuse_open_doors
 from penstock.node.node import Node, NodeFailed
 
 T = TypeVar("T")
@@ -67,8 +69,17 @@ async def _either(stop: asyncio.Event, other: "asyncio.Future[T]") -> None:
     stopping.cancel()
 
 
+def refuse_strangers(config: NodeConfig) -> None:
+    """Raises InvalidConfig unless those who can reach the node have to say who they are."""
+    if not config.is_insecure:
+        configs = BrokerConfigs(config.overrides)
+        found = endpoints(configs, config.host, config.kafka_port, config.advertised_host)
+        refuse_open_doors(found, configs, config.host)
+
+
 def run(config: NodeConfig, ready: Ready) -> None:
     """`serve` on a loop of its own. Assertions are part of the design, so -O is refused."""
     if sys.flags.optimize:
         raise NodeFailed("Penstock does not run under python -O: its assertions must stay on")
+    refuse_strangers(config)
     uvloop.run(serve(config, ready))

@@ -1,31 +1,22 @@
 """The metrics that are read when somebody looks, instead of being counted when something happens.
 
-One table: name, kind, meaning, labels, and how to read it off a running node. Labels are bounded:
-nothing here is labelled by topic or partition.
+One table: name, kind, meaning, labels, and how to read it off a running node. What is told by name
+of topic, group or queue is in `telemetry_topics`.
 """
 
 import os
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from penstock.cluster.following import Condition
 from penstock.cluster.image import Image
+from penstock.node.reading import Reading, Sample
+from penstock.node.telemetry_topics import TOPIC_READINGS
 
 if TYPE_CHECKING:
     from penstock.node.node import Node
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-Sample = tuple[tuple[str, ...], float]
-
-
-class Reading(NamedTuple):
-    """One metric of a node. A plain number has no labels."""
-
-    name: str
-    kind: str
-    help: str
-    read: Callable[["Node"], "float | Iterable[Sample]"]
-    labels: tuple[str, ...] = ()
 
 
 def resident_bytes() -> float:
@@ -42,6 +33,8 @@ def calls_waiting(node: "Node") -> Iterable[Sample]:
     return [
         (("groups",), sum(seat.waiting for seat in node.groups.host.seats.values())),
         (("transactions",), sum(seat.waiting for seat in node.txns.host.seats.values())),
+        (("queues",), sum(seat.waiting for seat in node.queues.keeping.host.seats.values())),
+        (("registry",), sum(seat.waiting for seat in node.registry.host.seats.values())),
     ]
 
 
@@ -49,6 +42,8 @@ def shards_loading(node: "Node") -> Iterable[Sample]:
     return [
         (("groups",), node.groups.host.loading_count),
         (("transactions",), node.txns.host.loading_count),
+        (("queues",), node.queues.keeping.host.loading_count),
+        (("registry",), node.registry.host.loading_count),
     ]
 
 
@@ -60,18 +55,18 @@ def leaderless(image: Image) -> int:
     )
 
 
-READINGS = (
+NODE_READINGS = (
     Reading(
         "penstock_connections",
         "gauge",
         "Kafka connections open now.",
-        lambda node: node.listener.connections,
+        lambda node: node.front.connections,
     ),
     Reading(
         "penstock_buffered_bytes",
         "gauge",
         "Memory in receive buffers beyond the small one that each connection has.",
-        lambda node: node.listener.budget.used,
+        lambda node: node.front.budget.used,
     ),
     Reading(
         "penstock_partitions",
@@ -192,6 +187,24 @@ READINGS = (
         lambda node: node.disk.free_bytes(node.config.data_dir),
     ),
     Reading(
+        "penstock_disk_used_percent",
+        "gauge",
+        "How full the disk that holds the logs is.",
+        lambda node: node.disk.used_percent(node.config.data_dir),
+    ),
+    Reading(
+        "penstock_backlogs_full",
+        "gauge",
+        "Partitions led here whose producers are held up because of max.backlog.bytes.",
+        lambda node: node.partitions.pressure.full_count,
+    ),
+    Reading(
+        "penstock_writes_refused",
+        "gauge",
+        "1 while no write is taken because the disk is nearly full.",
+        lambda node: float(node.partitions.pressure.refusal is not None),
+    ),
+    Reading(
         "penstock_flushes_total",
         "counter",
         "Group commits: one makes everything appended before it durable.",
@@ -248,6 +261,9 @@ READINGS = (
         lambda node: cpu_seconds(),
     ),
 )
+
+
+READINGS = (*NODE_READINGS, *TOPIC_READINGS)
 
 
 def observe(node: "Node") -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from penstock.api.context import Call, Context, Prepared
+from penstock.api.meter import Meter
 from penstock.api.metrics import Metrics
 from penstock.api.route import Needs, Operation, ResourceType, Route
 from penstock.base.ids import NodeId
@@ -29,11 +30,15 @@ from penstock.coordinator.burial import Burials
 from penstock.coordinator.groups import GroupCoordinator
 from penstock.coordinator.host import Surroundings
 from penstock.coordinator.internal_topics import InternalTopics
+from penstock.coordinator.positions import Positions
 from penstock.coordinator.queue_admin import QueueAdmin
+from penstock.coordinator.queue_reach import QueueReach
 from penstock.coordinator.queues import QueueCoordinator
+from penstock.coordinator.registry import RegistryCoordinator
 from penstock.coordinator.time import SteadyTime
 from penstock.coordinator.transactions import TxnCoordinator
 from penstock.log.flusher import Flusher
+from penstock.security.login import Login
 from penstock.server.outbox import is_buffer
 from penstock.sim.clock import SimClock
 from penstock.sim.disk import SimDisk
@@ -56,10 +61,22 @@ class Rights:
 
     denied: set[tuple[Operation, ResourceType, str]] = field(default_factory=set)
 
+    is_on = True
+
     def allows(
-        self, principal: str, operation: Operation, resource: ResourceType, name: str
+        self,
+        principal: str,
+        operation: Operation,
+        resource: ResourceType,
+        name: str,
+        host: str = "*",
     ) -> bool:
         return (operation, resource, name) not in self.denied
+
+    def allows_some(
+        self, principal: str, operation: Operation, resource: ResourceType, host: str = "*"
+    ) -> bool:
+        return (operation, resource, "*") not in self.denied
 
     def deny(self, operation: Operation, resource: ResourceType, name: str) -> None:
         self.denied.add((operation, resource, name))
@@ -70,10 +87,13 @@ class Client:
 
     principal = "User:tester"
     peer = "127.0.0.1"
+    listener = "PLAINTEXT"
+    login: Login | None = None
 
     def __init__(self) -> None:
         self.reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.is_closed = False
+        self.muted_s = 0.0
         self.closers: list[Callable[[], None]] = []
 
     def encode(self, call: Call, response: Any) -> list[Buffer]:
@@ -85,6 +105,9 @@ class Client:
 
     def close(self) -> None:
         self.is_closed = True
+
+    def mute(self, seconds: float) -> None:
+        self.muted_s = max(self.muted_s, seconds)
 
     def again(self) -> "Client":
         """The same connection, for its next call."""
@@ -166,14 +189,18 @@ class Node:
         txns = TxnCoordinator(around, self.configs, internal, producer_ids, groups)
         burials = Burials(around, self.configs, self.store, random, producer_ids)
         queues = QueueCoordinator(around, self.configs, internal, burials)
+        registry = RegistryCoordinator(around, internal)
         follower.on_change(groups.follow)
         follower.on_change(queues.follow)
         partitions.on_change(groups.host.follow)
         partitions.on_change(txns.host.follow)
         partitions.on_change(queues.keeping.host.follow)
-        work = (follower.run(), partitions.run(), groups.host.run(), txns.run(), queues.run())
+        partitions.on_change(registry.host.follow)
+        hosts = (groups.host.run(), txns.run(), queues.run(), registry.run())
+        work = (follower.run(), partitions.run(), *hosts)
         self._tasks = [asyncio.ensure_future(each) for each in work]
         self.rights = Rights()
+        metrics = Metrics()
         self.ctx = Context(
             node_id=NODE,
             configs=self.configs,
@@ -191,11 +218,16 @@ class Node:
             txns=txns,
             queues=queues,
             queue_admin=QueueAdmin(around, queues),
-            metrics=Metrics(),
+            queue_reach=QueueReach(around, queues),
+            positions=Positions(around, queues.keeping, groups),
+            registry=registry,
+            metrics=metrics,
             data_dir="data",
+            meter=Meter(metrics, self.configs, follower.image),
             authorizer=self.rights,
             fetch_bytes_max=self.configs.integer("fetch.max.bytes"),
         )
+        follower.on_change(self.ctx.meter.follow)
         return self
 
     def _configure(self, before: Image, after: Image) -> None:

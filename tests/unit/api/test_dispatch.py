@@ -10,9 +10,11 @@ from penstock.api.context import Call
 from penstock.api.dispatch import Dispatcher
 from penstock.api.routes import ROUTES
 from penstock.base.errors import ErrorCode, PeerError
+from penstock.security.login import Login, PlainExchange
 from penstock.wire.codec import reader, writer
 from penstock.wire.frame import read_response_header, request_frame
 from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from penstock.wire.messages.metadata import MetadataRequest
 from tests.unit.api.harness import Node, on_node
 
 API_VERSIONS, PRODUCE = 18, 0
@@ -23,8 +25,10 @@ class Connection:
 
     principal = "User:tester"
     peer = "127.0.0.1"
+    listener = "PLAINTEXT"
 
-    def __init__(self) -> None:
+    def __init__(self, login: Login | None = None) -> None:
+        self.login = login
         self.settled: list[Call] = []
 
     def settle(self, call: Call) -> None:
@@ -32,6 +36,9 @@ class Connection:
 
     def close(self) -> None:
         raise AssertionError("nothing here closes the connection")
+
+    def mute(self, seconds: float) -> None:
+        pass
 
     def when_closed(self, act: Callable[[], None]) -> None:
         raise AssertionError("nothing here waits for the end of the connection")
@@ -169,3 +176,26 @@ def test_every_api_has_one_row() -> None:
         low, high = route.request.WIRE.versions
         assert low <= route.versions[0] <= route.versions[1] <= high
         assert route.response.WIRE.key == route.key
+
+
+def test_whoever_has_not_said_who_they_are_may_only_say_so() -> None:
+    async def knows(name: str, password: str) -> bool:
+        return True
+
+    async def test(node: Node) -> None:
+        dispatcher = Dispatcher(node.ctx)
+        login = Login({"PLAIN": lambda: PlainExchange(knows)})
+        connection = Connection(login)
+        view = framed(MetadataRequest(topics=None), 1)
+        versions = framed(ApiVersionsRequest(), 0)
+        dispatcher.call(connection, versions, 0, len(versions))
+        with pytest.raises(PeerError, match="before authentication"):
+            dispatcher.call(connection, view, 0, len(view))
+        login.choose("PLAIN")
+        await login.step(b"\0bob\0secret")
+        dispatcher.call(connection, view, 0, len(view))
+        login.ends_at = 0.0
+        with pytest.raises(PeerError, match="session is over"):
+            dispatcher.call(connection, view, 0, len(view))
+
+    on_node(test)

@@ -79,6 +79,8 @@ def test_ids_need_the_right() -> None:
     async def test(node: Node) -> None:
         node.rights.deny(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME)
         node.rights.deny(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "tx")
+        assert (await init(node)).error_code == ErrorCode.NONE, "it may write to some topic"
+        node.rights.deny(Operation.WRITE, ResourceType.TOPIC, "*")
         assert (await init(node)).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         code = (await init(node, "tx")).error_code
         assert code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

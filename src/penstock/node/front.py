@@ -1,0 +1,137 @@
+"""The ports that Kafka clients come through: opened together, closed together.
+
+Owns: the listeners, what they share (a budget of memory), and certificates that are looked at now
+and then, so that new ones hold without a restart.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Sequence
+
+from penstock.api.context import Context
+from penstock.base.errors import Refused
+from penstock.base.ports import Workers
+from penstock.cluster.configs import BrokerConfigs, InvalidConfig
+from penstock.node.listeners import cannot_listen, tls_config
+from penstock.node.securing import Security
+from penstock.security.mapping import Rule, parse_rules
+from penstock.server.budget import Budget
+from penstock.server.listener import Limits, Listener
+from penstock.server.tls import Certificates
+
+log = logging.getLogger("penstock.node")
+
+RELOAD_SECONDS = 5.0
+
+
+class CannotListen(Exception):
+    """A port cannot be opened; the message says why, and what to do about it."""
+
+
+class Front:
+    """Every listener of a node."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        configs: BrokerConfigs,
+        security: Security,
+    ) -> None:
+        """Raises InvalidConfig for certificates or rules that do not do."""
+        limits = _limits(configs)
+        self.budget = Budget(limits.buffered_bytes_max)
+        self.endpoints = endpoints = security.endpoints
+        logins = security.logins
+        self._certificates: Certificates | None = None
+        self.http_tls: ssl.SSLContext | None = None
+        """What the HTTP port speaks TLS with, if it does."""
+        if configs.text("http.security.protocol") == "SSL":
+            self._certificates = _certificates(configs)
+            self.http_tls = self._certificates.context
+        self._ports: dict[str, int] = {}
+        self._listeners: list[Listener] = []
+        for endpoint in endpoints:
+            protocol = endpoint.protocol
+            if protocol.has_tls and self._certificates is None:
+                self._certificates = _certificates(configs)
+            assert logins is not None or not protocol.has_login
+            self._listeners.append(
+                Listener(
+                    ctx,
+                    limits,
+                    name=endpoint.name,
+                    budget=self.budget,
+                    tls=self._certificates.context
+                    if self._certificates is not None and protocol.has_tls
+                    else None,
+                    login=logins.login if logins is not None and protocol.has_login else None,
+                    rules=_rules(configs) if protocol.has_tls else (),
+                )
+            )
+
+    @property
+    def connections(self) -> int:
+        return sum(listener.connections for listener in self._listeners)
+
+    @property
+    def port(self) -> int:
+        """Where other nodes, and clients of the first listener, come in."""
+        return self._ports[self.endpoints[0].name]
+
+    async def open(self) -> None:
+        for endpoint, listener in zip(self.endpoints, self._listeners, strict=True):
+            try:
+                port = await listener.start(endpoint.host, endpoint.port)
+            except OSError as error:
+                where = (endpoint.host, endpoint.port, "--kafka-port")
+                raise CannotListen(cannot_listen(error, *where)) from error
+            self._ports[endpoint.name] = port
+
+    def addresses(self) -> dict[str, tuple[str, int]]:
+        """What clients are told, by the name of the listener they come through."""
+        return {
+            one.name: (one.advertised_host, one.advertised_port or self._ports[one.name])
+            for one in self.endpoints
+        }
+
+    async def watch_certificates(self, workers: Workers) -> None:
+        """Takes over new certificates, until cancelled."""
+        certificates = self._certificates
+        while certificates is not None:
+            await asyncio.sleep(RELOAD_SECONDS)
+            try:
+                if await workers.run(certificates.has_news):
+                    certificates.take_over()
+                    log.info("new certificates are in use for TLS")
+            except Refused as refused:
+                log.error("the old certificates stay in use: %s", refused.message)
+        await asyncio.Event().wait()
+
+    async def stop(self, grace_seconds: float) -> None:
+        await asyncio.gather(*(listener.stop(grace_seconds) for listener in self._listeners))
+
+
+def _certificates(configs: BrokerConfigs) -> Certificates:
+    try:
+        return Certificates(tls_config(configs))
+    except Refused as refused:
+        raise InvalidConfig(refused.message or "TLS cannot be set up") from refused
+
+
+def _rules(configs: BrokerConfigs) -> Sequence[Rule]:
+    try:
+        return parse_rules(configs.text("ssl.principal.mapping.rules") or "")
+    except Refused as refused:
+        raise InvalidConfig(refused.message or "wrong mapping rules") from refused
+
+
+def _limits(configs: BrokerConfigs) -> Limits:
+    return Limits(
+        connections_max=configs.integer("max.connections"),
+        connections_per_ip_max=configs.integer("max.connections.per.ip"),
+        idle_ms_max=configs.integer("connections.max.idle.ms"),
+        frame_bytes_max=configs.integer("socket.request.max.bytes"),
+        buffered_bytes_max=configs.integer("queued.max.request.bytes"),
+        connection_rate_max=configs.integer("max.connection.creation.rate"),
+    )

@@ -1,0 +1,178 @@
+"""Which ports a node opens for Kafka clients, and how each of them asks who is there.
+
+`listeners` names them as Kafka does (`SASL_SSL://0.0.0.0:9093,PLAINTEXT://127.0.0.1:9092`); unset,
+there is one, PLAINTEXT, at --host and --kafka-port. `listener.security.protocol.map` says what a
+name of one's own stands for, `advertised.listeners` what clients are told, and
+`inter.broker.listener.name` which of them other nodes use.
+
+Nothing but loopback is opened without authentication, unless `--insecure` says that this is meant.
+"""
+
+import errno
+import ipaddress
+from dataclasses import dataclass
+from enum import StrEnum
+
+from penstock.cluster.config_types import InvalidConfig
+from penstock.cluster.configs import BrokerConfigs
+from penstock.server.tls import TlsConfig
+
+LISTENERS_MAX = 16
+EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104
+
+
+class Protocol(StrEnum):
+    """Kafka's names of what a listener speaks."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+    @property
+    def has_tls(self) -> bool:
+        return self in (Protocol.SSL, Protocol.SASL_SSL)
+
+    @property
+    def has_login(self) -> bool:
+        return self in (Protocol.SASL_PLAINTEXT, Protocol.SASL_SSL)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One listener: where it listens, what it speaks, what clients are told."""
+
+    name: str
+    protocol: Protocol
+    host: str
+    port: int
+    advertised_host: str
+    advertised_port: int
+    """0: the port that is really opened."""
+
+
+def endpoints(
+    configs: BrokerConfigs, host: str, port: int, advertised_host: str | None
+) -> list[Endpoint]:
+    """Every listener, the one that other nodes use first. Raises InvalidConfig."""
+    if "listeners" not in configs.static:
+        told = advertised_host or host
+        return [Endpoint("PLAINTEXT", Protocol.PLAINTEXT, host, port, told, 0)]
+    protocols = _protocols(configs)
+    advertised = {
+        name: (where, number)
+        for name, where, number in map(_address, configs.items("advertised.listeners"))
+    }
+    found: dict[str, Endpoint] = {}
+    for text in configs.items("listeners"):
+        name, where, number = _address(text)
+        protocol = protocols.get(name)
+        if protocol is None:
+            raise InvalidConfig(
+                f"listener {name} is not in listener.security.protocol.map; say what it speaks, "
+                f"as in {name}:SASL_SSL"
+            )
+        if name in found:
+            raise InvalidConfig(f"there are two listeners called {name}")
+        told, told_port = advertised.pop(name, (advertised_host or where, 0))
+        found[name] = Endpoint(name, protocol, where, number, told, told_port)
+    if advertised:
+        raise InvalidConfig(f"advertised.listeners has {next(iter(advertised))}, listeners has not")
+    if not 1 <= len(found) <= LISTENERS_MAX:
+        raise InvalidConfig(f"{len(found)} listeners; take 1 to {LISTENERS_MAX}")
+    inner = configs.text("inter.broker.listener.name") or next(iter(found))
+    if inner not in found:
+        raise InvalidConfig(f"inter.broker.listener.name={inner} is none of the listeners")
+    return [found.pop(inner), *found.values()]
+
+
+def _protocols(configs: BrokerConfigs) -> dict[str, Protocol]:
+    protocols: dict[str, Protocol] = {}
+    for row in (configs.text("listener.security.protocol.map") or "").split(","):
+        name, _, protocol = (part.strip() for part in row.partition(":"))
+        try:
+            protocols[name] = Protocol(protocol)
+        except ValueError:
+            raise InvalidConfig(
+                f"listener.security.protocol.map: {protocol!r} is none of {', '.join(Protocol)}"
+            ) from None
+    return protocols
+
+
+def _address(text: str) -> tuple[str, str, int]:
+    name, separator, rest = text.strip().partition("://")
+    where, _, number = rest.rpartition(":")
+    if not separator or not name or not number.isdecimal() or int(number) > 65535:
+        raise InvalidConfig(f"{text!r} is not a listener; write it as SASL_SSL://0.0.0.0:9093")
+    return name, where.strip("[]"), int(number)
+
+
+def refuse_open_doors(found: list[Endpoint], configs: BrokerConfigs, http_host: str) -> None:
+    """Raises InvalidConfig if strangers could reach a listener that asks nobody who they are."""
+    has_certificates = configs.text("ssl.client.auth") == "required"
+    for one in found:
+        asks = one.protocol.has_login or (one.protocol is Protocol.SSL and has_certificates)
+        if not asks and not is_loopback(one.host):
+            raise InvalidConfig(
+                f"listener {one.name} on {one.host or 'every address'} would let everybody in. "
+                "Make it SASL_SSL (or SSL with ssl.client.auth=required), listen on 127.0.0.1, "
+                "or say --insecure if everybody in that network may do everything"
+            )
+    if not is_loopback(http_host) and not configs.text("authorizer.class.name"):
+        raise InvalidConfig(
+            f"HTTP on {http_host or 'every address'} would let everybody in. Listen on 127.0.0.1, "
+            "switch on ACLs (authorizer.class.name), or say --insecure if everybody in that "
+            "network may do everything"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def tls_config(configs: BrokerConfigs) -> TlsConfig:
+    """What the listeners with TLS are made from. Raises InvalidConfig."""
+    for name in ("ssl.keystore.key", "ssl.keystore.certificate.chain"):
+        if configs.text(name):
+            raise InvalidConfig(
+                f"{name} is not read; put key and certificates into one file in "
+                "PEM and name it in ssl.keystore.location"
+            )
+    key_file = configs.text("ssl.keystore.location")
+    if not key_file:
+        raise InvalidConfig(
+            "a listener with TLS needs ssl.keystore.location: a file with the private key and its "
+            "certificates, in PEM"
+        )
+    for name in ("ssl.keystore.type", "ssl.truststore.type"):
+        if (configs.text(name) or "PEM").upper() != "PEM":
+            raise InvalidConfig(f"{name} has to be PEM; `keytool` and openssl convert JKS to it")
+    return TlsConfig(
+        key_file,
+        configs.text("ssl.key.password") or configs.text("ssl.keystore.password"),
+        configs.text("ssl.truststore.location"),
+        configs.text("ssl.client.auth") or "none",
+        configs.items("ssl.enabled.protocols"),
+    )
+
+
+def show_address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def cannot_listen(error: OSError, host: str, port: int, flag: str) -> str:
+    """One line: what, why, and what to do about it."""
+    where = show_address(host, port)
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"{where} is in use by another process; stop that one, or choose another port with "
+            f"{flag} (0 picks a free one)"
+        )
+    if error.errno == errno.EACCES:
+        return f"no permission to listen on {where}; choose a port above 1023 with {flag}"
+    return f"cannot listen on {where}: {error.strerror or error}; see --host and {flag}"

@@ -1,0 +1,187 @@
+"""How clients of a listener prove who they are, against the users of this cluster.
+
+Owns: one `Login` for each connection; passwords checked off the loop, since that takes
+milliseconds on purpose; the keys that sign tokens, fetched when a token names one that is not
+known, at most every `REFRESH_SECONDS`; and the secret that nodes of one cluster share, by which
+they know each other. Whoever can read the cluster's metadata is a node.
+
+Bounds: `CHECKS_MAX` passwords are checked at a time, others wait.
+"""
+
+import asyncio
+import base64
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.ports import Entry, Put, Random, Store, WallClock, Workers
+from penstock.client.sasl import Credentials
+from penstock.cluster import changes, keys, users
+from penstock.cluster.authorizer import NODE_USER
+from penstock.cluster.configs import BrokerConfigs
+from penstock.cluster.follower import Follower
+from penstock.cluster.image import Image
+from penstock.cluster.keys import SecretRecord
+from penstock.runtime.documents import read_document
+from penstock.security import scram, tokens
+from penstock.security.login import (
+    BearerExchange,
+    Exchange,
+    Identity,
+    Login,
+    LoginFailed,
+    PlainExchange,
+    ScramExchange,
+)
+from penstock.security.scram import Credential, ServerExchange
+from penstock.security.tokens import KeySet, TokenRules
+
+ADMIN = "admin"
+NONCE_BYTES = 24
+SALT_BYTES = 24
+SECRET_BYTES = 32
+CHECKS_MAX = 2
+REFRESH_SECONDS = 60.0
+NODE_MECHANISM = "SCRAM-SHA-256"
+
+
+async def cluster_secret(store: Store, random: Random) -> bytes:
+    """The secret of this cluster, made by whoever asks first."""
+    fresh = SecretRecord(random.random_bytes(SECRET_BYTES))
+
+    def decide(entries: Sequence[Entry | None]) -> Sequence[Put]:
+        return [] if entries[0] else [Put(keys.CLUSTER_SECRET, keys.encode(fresh))]
+
+    await changes.swap(store, [keys.CLUSTER_SECRET], decide)
+    entry = await store.get(keys.CLUSTER_SECRET)
+    assert entry is not None
+    return keys.decode(SecretRecord, entry.value).secret
+
+
+async def make_admin(store: Store, image: Image, random: Random, path: str) -> None:
+    """Gives the user `admin` the password in the first line of a file."""
+    password = _first_line(path)
+    if not password:
+        raise Refused(ErrorCode.INVALID_CONFIG, f"the first line of {path} is empty")
+    made: dict[str, Credential | None] = {}
+    for mechanism in scram.MECHANISMS:
+        salt = random.random_bytes(SALT_BYTES)
+        salted = scram.salted_password(mechanism, password, salt, scram.ITERATIONS)
+        made[mechanism] = scram.credential_of(mechanism, salted, salt, scram.ITERATIONS)
+    await users.alter(store, image, ADMIN, made)
+
+
+def _first_line(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.readline().rstrip("\r\n")
+
+
+def node_credentials(secret: bytes) -> Credentials:
+    """What a node says to another one."""
+    return Credentials(NODE_MECHANISM, NODE_USER, secret.hex())
+
+
+class Logins:
+    """Makes the login of each connection, and answers other doors' questions about passwords."""
+
+    def __init__(
+        self,
+        configs: BrokerConfigs,
+        follower: Follower,
+        workers: Workers,
+        clock: WallClock,
+        random: Random,
+        secret: bytes,
+    ) -> None:
+        self._configs = configs
+        self._follower = follower
+        self._workers = workers
+        self._clock = clock
+        self._random = random
+        self._secret = secret
+        self._checks = asyncio.Semaphore(CHECKS_MAX)
+        self._nodes: dict[str, Credential] = {}
+        self._key_set = KeySet()
+        self._fetched_at = float("-inf")
+        self._fetching: asyncio.Lock = asyncio.Lock()
+
+    def login(self) -> Login:
+        """For a connection that has to say who it is."""
+        known: dict[str, Callable[[], Exchange]] = {}
+        for mechanism in self._configs.items("sasl.enabled.mechanisms"):
+            if mechanism == "PLAIN":
+                known[mechanism] = partial(PlainExchange, self.verify)
+            elif mechanism == "OAUTHBEARER":
+                known[mechanism] = partial(BearerExchange, self.verify_token)
+            else:
+                known[mechanism] = partial(self._scram, mechanism)
+        # Nodes know each other by it, whatever clients may use.
+        known.setdefault(NODE_MECHANISM, partial(self._scram, NODE_MECHANISM, nodes_only=True))
+        return Login(known)
+
+    def _scram(self, mechanism: str, *, nodes_only: bool = False) -> Exchange:
+        nonce = base64.b64encode(self._random.random_bytes(NONCE_BYTES)).decode()
+        find = partial(self._find, mechanism, nodes_only)
+        return ScramExchange(ServerExchange(mechanism, find, self._secret, nonce))
+
+    def _find(self, mechanism: str, nodes_only: bool, name: str) -> Credential | None:
+        if name == NODE_USER:
+            return self._node_credential(mechanism)
+        if nodes_only:
+            return None
+        return users.credential(self._follower.image, name, mechanism)
+
+    def _node_credential(self, mechanism: str) -> Credential:
+        known = self._nodes.get(mechanism)
+        if known is None:
+            salt = hashlib.sha256(b"node:" + self._secret).digest()[:16]
+            password, rounds = self._secret.hex(), scram.ITERATIONS_MIN
+            salted = scram.salted_password(mechanism, password, salt, rounds)
+            known = scram.credential_of(mechanism, salted, salt, rounds)
+            self._nodes[mechanism] = known
+        return known
+
+    async def verify(self, name: str, password: str) -> bool:
+        """Whether a user has this password. An unknown user takes as long as a known one."""
+        image = self._follower.image
+        for mechanism in scram.MECHANISMS:
+            credential = users.credential(image, name, mechanism)
+            if credential is not None:
+                break
+        else:
+            mechanism = NODE_MECHANISM
+            credential = scram.invented(mechanism, name, self._secret)
+        async with self._checks:
+            return await self._workers.run(scram.verifies, mechanism, credential, password)
+
+    # -- tokens -----------------------------------------------------------------------------
+
+    async def verify_token(self, token: str) -> Identity:
+        """Whom a token is about; raises LoginFailed."""
+        wanted = tokens.key_id(token)
+        if wanted not in self._key_set.keys:
+            await self._refresh(wanted)
+        configs = self._configs
+        rules = TokenRules(
+            configs.text("sasl.oauthbearer.expected.issuer"),
+            configs.items("sasl.oauthbearer.expected.audience"),
+            configs.text("sasl.oauthbearer.sub.claim.name") or "sub",
+            configs.integer("sasl.oauthbearer.clock.skew.seconds") * 1000,
+        )
+        return tokens.verify(token, self._key_set, rules, self._clock.now_ms())
+
+    async def _refresh(self, wanted: str) -> None:
+        loop = asyncio.get_running_loop()
+        async with self._fetching:
+            if wanted in self._key_set.keys or loop.time() < self._fetched_at + REFRESH_SECONDS:
+                return
+            self._fetched_at = loop.time()
+            url = self._configs.text("sasl.oauthbearer.jwks.endpoint.url")
+            if not url:
+                raise LoginFailed("sasl.oauthbearer.jwks.endpoint.url is not set")
+            try:
+                document = await self._workers.run(read_document, url)
+                self._key_set = tokens.parse_keys(document)
+            except (OSError, ValueError, Refused) as error:
+                raise LoginFailed(f"the keys at {url} cannot be read: {error}") from error

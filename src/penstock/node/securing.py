@@ -1,0 +1,63 @@
+"""What says who is there, made before the first port opens: listeners, logins, rights.
+
+The cluster's secret is made only where somebody may log in; then the user `admin` is made too,
+if `admin.password.file` says so and there is none: somebody has to be the first.
+"""
+
+from dataclasses import dataclass
+
+from penstock.base.errors import Refused
+from penstock.base.ports import Store
+from penstock.client.connection import ConnectionConfig
+from penstock.cluster.authorizer import Authorizer
+from penstock.cluster.configs import BrokerConfigs, InvalidConfig
+from penstock.cluster.follower import Follower
+from penstock.node.config import NodeConfig
+from penstock.node.listeners import Endpoint, endpoints
+from penstock.node.logins import ADMIN, Logins, cluster_secret, make_admin
+from penstock.node.neighbours import Authenticate, introduction
+from penstock.node.ports import Ports
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """What a node's doors share."""
+
+    endpoints: list[Endpoint]
+    logins: Logins | None
+    """None: nobody is asked who they are, on any door."""
+    introduction: tuple[ConnectionConfig, Authenticate | None]
+    """How this node introduces itself to others."""
+    authorizer: Authorizer
+
+
+async def secure(
+    config: NodeConfig, configs: BrokerConfigs, store: Store, follower: Follower, ports: Ports
+) -> Security:
+    """Raises InvalidConfig, saying what does not do."""
+    found = endpoints(configs, config.host, config.kafka_port, config.advertised_host)
+    logins: Logins | None = None
+    secret: bytes | None = None
+    is_guarded = bool(configs.text("authorizer.class.name"))
+    if is_guarded or any(endpoint.protocol.has_login for endpoint in found):
+        secret = await cluster_secret(store, ports.random)
+        logins = Logins(configs, follower, ports.workers, ports.clock, ports.random, secret)
+        await _ensure_admin(configs, store, follower, ports)
+    return Security(
+        found,
+        logins,
+        introduction(configs, found[0], secret, ports.random),
+        Authorizer(configs, follower.image),
+    )
+
+
+async def _ensure_admin(
+    configs: BrokerConfigs, store: Store, follower: Follower, ports: Ports
+) -> None:
+    path = configs.text("admin.password.file")
+    if path is None or ADMIN in follower.image.users:
+        return
+    try:
+        await make_admin(store, follower.image, ports.random, path)
+    except (OSError, Refused) as error:
+        raise InvalidConfig(f"admin.password.file: {error}") from error

@@ -1,0 +1,57 @@
+"""What a node looks at only while somebody scrapes it: lag of groups, heat of topics, its loop.
+
+Nothing of it runs before the first scrape, nor once nobody has scraped for some minutes
+(`Attention`). The first scrape starts it; figures are there with the second.
+"""
+
+import asyncio
+
+from penstock.base.attention import Attention
+from penstock.base.metrics import Histogram
+from penstock.cluster import heat
+from penstock.cluster.heat import Heat
+from penstock.coordinator import group_watch
+from penstock.coordinator.group_watch import GroupWatch
+from penstock.coordinator.groups import GroupCoordinator
+from penstock.coordinator.host import Surroundings
+
+BEAT_SECONDS = 0.1
+REST = 20
+"""A round over very many groups is followed by a pause of so many times its length, ..."""
+PAUSE_SECONDS_MAX = 60.0
+"""..., but no more than this."""
+
+
+class Watching:
+    def __init__(self, around: Surroundings, groups: GroupCoordinator, loop_lag: Histogram) -> None:
+        self.attention = Attention()
+        self.groups = GroupWatch(around, groups)
+        self.heat = Heat(around.partitions)
+        self._loop_lag = loop_lag
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await asyncio.gather(self._look_at_groups(), self._look_at_topics(), self._time_loop())
+
+    async def _look_at_groups(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self.attention.wait()
+            began_s = loop.time()
+            await self.groups.look()
+            pause_s = (loop.time() - began_s) * REST
+            await asyncio.sleep(min(max(group_watch.LOOK_SECONDS, pause_s), PAUSE_SECONDS_MAX))
+
+    async def _look_at_topics(self) -> None:
+        while True:
+            await self.attention.wait()
+            self.heat.look()
+            await asyncio.sleep(heat.LOOK_SECONDS)
+
+    async def _time_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self.attention.wait()
+            due_s = loop.time() + BEAT_SECONDS
+            await asyncio.sleep(BEAT_SECONDS)
+            self._loop_lag.observe(max(0.0, loop.time() - due_s))

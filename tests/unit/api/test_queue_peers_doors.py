@@ -1,0 +1,105 @@
+"""What the doors of other nodes ask: records leased for their members, and leases settled."""
+
+import asyncio
+
+from penstock.api.queue_peers import settle_leases, take_from_queues
+from penstock.api.route import Operation, ResourceType
+from penstock.base.errors import ErrorCode
+from penstock.base.ids import TopicId
+from penstock.coordinator.queue_settling import Verdict
+from penstock.wire.messages.queues import (
+    LeaseRuling,
+    SettleLeasesRequest,
+    TakeFromQueuesRequest,
+)
+from tests.unit.api.harness import Client, Node, on_node
+from tests.unit.api.sharing import CONFIGS, set_up
+
+
+def topic_id_of(node: Node) -> TopicId:
+    return node.ctx.image.topics["t"].id
+
+
+def taking(node: Node, wait_ms: int = 0, member: str = "m") -> TakeFromQueuesRequest:
+    return TakeFromQueuesRequest(
+        group_id="g",
+        topic_id=topic_id_of(node),
+        partitions=[0],
+        member_id=member,
+        records_max=2,
+        bytes_max=1 << 20,
+        wait_ms=wait_ms,
+        fills=True,
+        reset="earliest",
+    )
+
+
+def ruling(node: Node, offset: int, verdict: int, member: str = "m") -> LeaseRuling:
+    return LeaseRuling(
+        group_id="g",
+        topic_id=topic_id_of(node),
+        partition=0,
+        member_id=member,
+        first=offset,
+        last=offset,
+        verdict=verdict,
+        delay_ms=0,
+    )
+
+
+def test_records_are_leased_and_settled_for_a_member_of_another_node() -> None:
+    async def test(node: Node) -> None:
+        await set_up(node, 3)
+        (row,) = (await node.ask(take_from_queues, 0, taking(node))).rows
+        assert [(one.first, one.last, one.delivery_count) for one in row.leases] == [(0, 1, 1)]
+        assert b"v0" in bytes(row.records)
+        rulings = [
+            ruling(node, 0, Verdict.ACCEPT),
+            ruling(node, 0, Verdict.ACCEPT),
+            ruling(node, 1, Verdict.ACCEPT, "other"),
+            ruling(node, 1, 99),
+            ruling(node, 1, Verdict.RELEASE),
+        ]
+        answers = (await node.ask(settle_leases, 0, SettleLeasesRequest(rulings=rulings))).answers
+        lost = ErrorCode.INVALID_RECORD_STATE
+        assert [answer.error_code for answer in answers] == [
+            0,
+            lost,
+            lost,
+            ErrorCode.INVALID_REQUEST,
+            0,
+        ]
+        (row,) = (await node.ask(take_from_queues, 0, taking(node, member="n"))).rows
+        found = [(one.first, one.delivery_count) for one in row.leases]
+        assert found == [(1, 2), (2, 1)]
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_a_member_that_no_longer_waits_is_answered_with_nothing() -> None:
+    async def test(node: Node) -> None:
+        await set_up(node, 0)
+        asked = node.ask(take_from_queues, 0, taking(node, wait_ms=60_000))
+        pending = asyncio.ensure_future(asked)
+        await asyncio.sleep(5)
+        assert not pending.done()
+        await node.ask(settle_leases, 0, SettleLeasesRequest(ended=["somebody else"]))
+        await asyncio.sleep(1)
+        assert not pending.done()
+        await node.ask(settle_leases, 0, SettleLeasesRequest(ended=["m"]))
+        assert list((await pending).rows) == []
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_clients_have_no_business_here() -> None:
+    async def test(node: Node) -> None:
+        await set_up(node, 1)
+        node.rights.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
+        taken = await node.ask(take_from_queues, 0, taking(node), Client())
+        assert taken.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        request = SettleLeasesRequest(rulings=[ruling(node, 0, Verdict.ACCEPT)])
+        (answer,) = (await node.ask(settle_leases, 0, request, Client())).answers
+        assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+    on_node(test, configs=CONFIGS)

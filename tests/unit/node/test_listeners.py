@@ -1,0 +1,99 @@
+"""Which ports a node opens, and which it must not."""
+
+import pytest
+
+from penstock.cluster.configs import BrokerConfigs, InvalidConfig
+from penstock.node.listeners import Endpoint, Protocol, endpoints, refuse_open_doors, tls_config
+
+MAP = "listener.security.protocol.map"
+
+
+def found(**sets: str) -> list[Endpoint]:
+    configs = BrokerConfigs({name.replace("_", "."): value for name, value in sets.items()})
+    return endpoints(configs, "127.0.0.1", 9092, None)
+
+
+def test_unless_told_otherwise_there_is_one_that_asks_nobody() -> None:
+    only = Endpoint("PLAINTEXT", Protocol.PLAINTEXT, "127.0.0.1", 9092, "127.0.0.1", 0)
+    assert found() == [only]
+
+
+def test_the_one_that_other_nodes_use_comes_first() -> None:
+    listeners = "SASL_SSL://0.0.0.0:9093,INSIDE://10.0.0.1:9094"
+    configs = BrokerConfigs(
+        {
+            "listeners": listeners,
+            MAP: "SASL_SSL:SASL_SSL,INSIDE:SSL",
+            "inter.broker.listener.name": "INSIDE",
+            "advertised.listeners": "SASL_SSL://broker.example.com:443",
+        }
+    )
+    inside, outside = endpoints(configs, "127.0.0.1", 9092, None)
+    assert (inside.name, inside.protocol) == ("INSIDE", Protocol.SSL)
+    assert (outside.host, outside.port) == ("0.0.0.0", 9093)
+    assert (outside.advertised_host, outside.advertised_port) == ("broker.example.com", 443)
+
+
+@pytest.mark.parametrize(
+    ("sets", "why"),
+    [
+        ({"listeners": "nonsense"}, "not a listener"),
+        ({"listeners": "PLAINTEXT://localhost:99999"}, "not a listener"),
+        ({"listeners": "OTHER://localhost:1"}, "OTHER:SASL_SSL"),
+        ({"listeners": "SSL://a:1,SSL://b:2"}, "two listeners"),
+        ({"listeners": "SSL://a:1", "advertised_listeners": "SASL_SSL://b:1"}, "listeners has not"),
+        ({"listeners": "SSL://a:1", "inter_broker_listener_name": "PLAINTEXT"}, "none of"),
+        ({"listeners": "SSL://a:1", "listener_security_protocol_map": "SSL:TLS"}, "TLS"),
+    ],
+)
+def test_listeners_that_make_no_sense_are_refused(sets: dict[str, str], why: str) -> None:
+    with pytest.raises(InvalidConfig, match=why):
+        found(**sets)
+
+
+@pytest.mark.parametrize(
+    ("listeners", "auth", "is_refused"),
+    [
+        ("PLAINTEXT://127.0.0.1:1", "none", False),
+        ("PLAINTEXT://[::1]:1", "none", False),
+        ("PLAINTEXT://localhost:1", "none", False),
+        ("PLAINTEXT://0.0.0.0:1", "none", True),
+        ("PLAINTEXT://10.0.0.1:1", "none", True),
+        ("SSL://0.0.0.0:1", "none", True),
+        ("SSL://0.0.0.0:1", "requested", True),
+        ("SSL://0.0.0.0:1", "required", False),
+        ("SASL_PLAINTEXT://0.0.0.0:1", "none", False),
+        ("SASL_SSL://0.0.0.0:1", "none", False),
+        ("SASL_SSL://0.0.0.0:1,PLAINTEXT://0.0.0.0:2", "none", True),
+    ],
+)
+def test_strangers_must_not_reach_a_port_that_asks_nobody(
+    listeners: str, auth: str, is_refused: bool
+) -> None:
+    configs = BrokerConfigs({"listeners": listeners, "ssl.client.auth": auth})
+    opened = endpoints(configs, "127.0.0.1", 0, None)
+    if not is_refused:
+        refuse_open_doors(opened, configs, "127.0.0.1")
+        return
+    with pytest.raises(InvalidConfig, match="--insecure"):
+        refuse_open_doors(opened, configs, "127.0.0.1")
+
+
+def test_http_beyond_loopback_needs_rights() -> None:
+    open_to_all = BrokerConfigs({})
+    with pytest.raises(InvalidConfig, match="HTTP on"):
+        refuse_open_doors(found(), open_to_all, "0.0.0.0")
+    refuse_open_doors(found(), BrokerConfigs({"authorizer.class.name": "acl"}), "0.0.0.0")
+
+
+@pytest.mark.parametrize(
+    ("sets", "why"),
+    [
+        ({}, "needs ssl.keystore.location"),
+        ({"ssl.keystore.location": "a", "ssl.keystore.type": "JKS"}, "PEM"),
+        ({"ssl.keystore.location": "a", "ssl.keystore.key": "x"}, "one file"),
+    ],
+)
+def test_what_tls_needs_is_said(sets: dict[str, str], why: str) -> None:
+    with pytest.raises(InvalidConfig, match=why):
+        tls_config(BrokerConfigs(sets))
