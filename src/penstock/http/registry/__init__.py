@@ -1,0 +1,1 @@
+"""Confluent's Schema Registry REST API on the node's HTTP port."""

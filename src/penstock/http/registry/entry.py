@@ -1,0 +1,117 @@
+"""The door of the registry: requests in, Confluent's answers and errors out.
+
+Every route goes through one endpoint, which finds its row, asks whoever leads the registry, and
+answers with JSON under the content type of Confluent's API. Errors are `error_code` and `message`.
+"""
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from penstock import __version__
+from penstock.base.errors import ErrorCode, Refused
+from penstock.doors.door import Door
+from penstock.http.exchange import principal_of
+from penstock.http.registry.asked import VENDOR, Asked, check_media_type, path_parts
+from penstock.http.registry.rights import filter_listing, require
+from penstock.http.registry.table import Row, find_row
+from penstock.registry.errors import Number, Rejected
+from penstock.registry.parsed import SCHEMA_TYPES
+
+MEDIA_TYPE = f"{VENDOR}.v1+json"
+PLAIN_JSON = "application/json"
+ROOTS = ("/subjects", "/schemas", "/compatibility", "/config", "/mode")
+METHODS = ("GET", "POST", "PUT", "DELETE")
+NUMBERS = {
+    ErrorCode.REQUEST_TIMED_OUT: Number.TIMEOUT,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: Number.UNKNOWN_LEADER,
+    ErrorCode.NOT_COORDINATOR: Number.UNKNOWN_LEADER,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Number.UNKNOWN_LEADER,
+}
+
+
+def registry_routes(door: Door) -> list[Route]:
+    """The routes of the registry."""
+    entry = Entry(door)
+    routes = [
+        Route("/schemas/types", entry.types),
+        Route("/contexts", entry.contexts),
+        Route("/v1/metadata/id", entry.cluster),
+        Route("/v1/metadata/version", entry.version),
+    ]
+    for root in ROOTS:
+        routes.append(Route(root, entry.answer, methods=list(METHODS)))
+        routes.append(Route(f"{root}/{{rest:path}}", entry.answer, methods=list(METHODS)))
+    return routes
+
+
+class Entry:
+    """The endpoint of all routes."""
+
+    def __init__(self, door: Door) -> None:
+        self._ctx = door.ctx
+
+    async def answer(self, request: Request) -> Response:
+        try:
+            parts = path_parts(request)
+            method = "GET" if request.method == "HEAD" else request.method
+            row, path, is_known = find_row(method, parts)
+            if row is None:
+                missing = "405 Method Not Allowed" if is_known else "404 Not Found"
+                raise HTTPException(405 if is_known else 404, f"HTTP {missing}")
+            if request.method in ("POST", "PUT"):
+                check_media_type(request)
+            asked = Asked(path, request.query_params, await request.body())
+            return await self._answer(request, row, asked)
+        except Rejected as rejected:
+            return _error(request, rejected.number, rejected.message or "")
+        except Refused as refused:
+            number = NUMBERS.get(refused.code, Number.STORE)
+            return _error(request, number, refused.message or refused.code.name)
+        except HTTPException as error:
+            return _error(request, error.status_code, str(error.detail))
+
+    async def _answer(self, request: Request, row: Row, asked: Asked) -> Response:
+        call = row.call(asked)
+        principal = principal_of(request)
+        require(self._ctx, principal, call)
+        answer = await self._ctx.registry.ask(call)
+        if row.is_raw:
+            text: str = msgspec.json.decode(answer)["schema"]
+            return Response(text, media_type=_media_type(request))
+        answer = filter_listing(self._ctx, principal, call, answer)
+        return Response(answer, media_type=_media_type(request))
+
+    # -- pages that are always the same -----------------------------------------------------
+
+    async def types(self, request: Request) -> Response:
+        return _json(request, list(SCHEMA_TYPES))
+
+    async def contexts(self, request: Request) -> Response:
+        return _json(request, ["."])
+
+    async def cluster(self, request: Request) -> Response:
+        cluster_id = self._ctx.image.cluster_id
+        clusters = {"kafka-cluster": cluster_id, "schema-registry-cluster": "penstock"}
+        return _json(request, {"scope": {"path": [], "clusters": clusters}, "id": ""})
+
+    async def version(self, request: Request) -> Response:
+        return _json(request, {"version": __version__, "commitId": "penstock"})
+
+
+def _json(request: Request, value: object) -> Response:
+    return Response(msgspec.json.encode(value), media_type=_media_type(request))
+
+
+def _error(request: Request, number: int, message: str) -> Response:
+    body = msgspec.json.encode({"error_code": int(number), "message": message})
+    status = int(number) // 100 if number >= 1000 else int(number)
+    return Response(body, status, media_type=_media_type(request))
+
+
+def _media_type(request: Request) -> str:
+    """Confluent's own, unless only plain JSON is asked for."""
+    accept = request.headers.get("accept", "")
+    return PLAIN_JSON if PLAIN_JSON in accept and VENDOR not in accept else MEDIA_TYPE

@@ -1,0 +1,243 @@
+"""The table of the registry's routes: method, path, and the call that a request comes to."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from penstock.http.registry.asked import Asked
+from penstock.http.registry.bodies import ModeBody, SchemaBody, read_body, read_config
+from penstock.registry import calls
+from penstock.registry.parsed import AVRO
+
+
+class Row(NamedTuple):
+    """One route."""
+
+    method: str
+    path: str
+    summary: str
+    call: Callable[[Asked], calls.AnyCall]
+    is_raw: bool = False
+    """The schema alone is answered, not what it is in."""
+
+
+def _register(asked: Asked) -> calls.Register:
+    body = read_body(asked.body, SchemaBody)
+    return calls.Register(
+        asked.subject,
+        body.schema or "",
+        body.schema_type or AVRO,
+        _references(body),
+        asked.flag("normalize"),
+        body.about,
+        body.rule_set,
+        body.id if body.id is not None and body.id >= 0 else None,
+        body.version,
+    )
+
+
+def _look_up(asked: Asked) -> calls.LookUp:
+    body = read_body(asked.body, SchemaBody)
+    return calls.LookUp(
+        asked.subject,
+        body.schema or "",
+        body.schema_type or AVRO,
+        _references(body),
+        asked.flag("normalize"),
+        body.about,
+        body.rule_set,
+        deleted=asked.flag("deleted"),
+        form=asked.text("format"),
+    )
+
+
+def _check(asked: Asked) -> calls.CheckProposal:
+    body = read_body(asked.body, SchemaBody)
+    return calls.CheckProposal(
+        asked.subject,
+        body.schema or "",
+        body.schema_type or AVRO,
+        _references(body),
+        asked.flag("normalize"),
+        body.about,
+        body.rule_set,
+        version=asked.version if "version" in asked.path else None,
+        verbose=asked.flag("verbose"),
+    )
+
+
+def _references(body: SchemaBody) -> tuple[calls.NamedReference, ...]:
+    return tuple(
+        calls.NamedReference(one.name, one.subject, one.version) for one in body.references or ()
+    )
+
+
+def _list_subjects(asked: Asked) -> calls.ListSubjects:
+    prefix = asked.text("subjectPrefix").removeprefix(":.:").removeprefix(":*:")
+    return calls.ListSubjects(
+        asked.offset, asked.limit, prefix, asked.flag("deleted"), asked.flag("deletedOnly")
+    )
+
+
+def _list_versions(asked: Asked) -> calls.ListVersions:
+    return calls.ListVersions(
+        asked.offset, asked.limit, asked.subject, asked.flag("deleted"), asked.flag("deletedOnly")
+    )
+
+
+def _list_schemas(asked: Asked) -> calls.ListSchemas:
+    prefix = asked.text("subjectPrefix").removeprefix(":.:").removeprefix(":*:")
+    return calls.ListSchemas(
+        asked.offset, asked.limit, prefix, asked.flag("deleted"), asked.flag("latestOnly")
+    )
+
+
+def _get_version(asked: Asked) -> calls.GetVersion:
+    deleted = asked.flag("deleted")
+    return calls.GetVersion(asked.subject, asked.version, deleted, asked.text("format"))
+
+
+def _get_by_metadata(asked: Asked) -> calls.GetByMetadata:
+    names, values = asked.query.getlist("key"), asked.query.getlist("value")
+    return calls.GetByMetadata(
+        asked.subject,
+        dict(zip(names, values, strict=False)),
+        asked.flag("deleted"),
+        asked.text("format"),
+    )
+
+
+def _get_by_id(asked: Asked) -> calls.GetById:
+    return calls.GetById(
+        asked.id,
+        asked.query.get("subject"),
+        asked.text("format"),
+        asked.flag("fetchMaxId"),
+    )
+
+
+def _list_places(with_versions: bool) -> Callable[[Asked], calls.ListPlaces]:
+    def call(asked: Asked) -> calls.ListPlaces:
+        return calls.ListPlaces(
+            asked.offset,
+            asked.limit,
+            asked.id,
+            asked.query.get("subject"),
+            asked.flag("deleted"),
+            with_versions,
+        )
+
+    return call
+
+
+def _subject_of(asked: Asked) -> str | None:
+    return asked.subject if "subject" in asked.path else None
+
+
+def _put_config(asked: Asked) -> calls.PutConfig:
+    body = read_config(asked.body)
+    level = body.compatibility if body.compatibility is not None else body.compatibility_level
+    return calls.PutConfig(
+        _subject_of(asked), level, body.normalize, body.alias, body.compatibility_group
+    )
+
+
+def _get_config(asked: Asked) -> calls.GetConfig:
+    return calls.GetConfig(_subject_of(asked), asked.flag("defaultToGlobal"))
+
+
+def _get_mode(asked: Asked) -> calls.GetMode:
+    return calls.GetMode(_subject_of(asked), asked.flag("defaultToGlobal"))
+
+
+def _put_mode(asked: Asked) -> calls.PutMode:
+    body = read_body(asked.body, ModeBody)
+    return calls.PutMode(body.mode, _subject_of(asked), asked.flag("force"))
+
+
+def _delete_mode(asked: Asked) -> calls.DeleteMode:
+    return calls.DeleteMode(_subject_of(asked), asked.flag("recursive"))
+
+
+def _delete_version(asked: Asked) -> calls.DeleteVersion:
+    return calls.DeleteVersion(asked.subject, asked.version, asked.flag("permanent"))
+
+
+VERSION = "/subjects/{subject}/versions/{version}"
+ROWS: tuple[Row, ...] = (
+    Row("GET", "/subjects", "all subjects", _list_subjects),
+    Row("POST", "/subjects/{subject}", "the version that a schema is of a subject", _look_up),
+    Row(
+        "DELETE",
+        "/subjects/{subject}",
+        "deletes a subject",
+        lambda asked: calls.DeleteSubject(asked.subject, asked.flag("permanent")),
+    ),
+    Row("GET", "/subjects/{subject}/metadata", "the last with such metadata", _get_by_metadata),
+    Row("GET", "/subjects/{subject}/versions", "a subject's versions", _list_versions),
+    Row("POST", "/subjects/{subject}/versions", "registers a schema", _register),
+    Row("GET", VERSION, "one version", _get_version),
+    Row("DELETE", VERSION, "deletes a version", _delete_version),
+    Row("GET", f"{VERSION}/schema", "one version's schema alone", _get_version, is_raw=True),
+    Row(
+        "GET",
+        f"{VERSION}/referencedby",
+        "ids of schemas that refer to a version",
+        lambda asked: calls.GetReferrers(asked.subject, asked.version, asked.flag("deleted")),
+    ),
+    Row("GET", "/schemas", "all schemas", _list_schemas),
+    Row("GET", "/schemas/ids/{id}", "a schema by its id", _get_by_id),
+    Row("GET", "/schemas/ids/{id}/schema", "a schema alone", _get_by_id, is_raw=True),
+    Row("GET", "/schemas/ids/{id}/subjects", "subjects that have an id", _list_places(False)),
+    Row("GET", "/schemas/ids/{id}/versions", "versions that have an id", _list_places(True)),
+    Row(
+        "GET",
+        "/schemas/guids/{guid}",
+        "a schema by its guid",
+        lambda asked: calls.GetByGuid(asked.path["guid"], asked.text("format")),
+    ),
+    Row(
+        "GET",
+        "/schemas/guids/{guid}/ids",
+        "the ids of a guid",
+        lambda asked: calls.ListIdsOfGuid(asked.path["guid"]),
+    ),
+    Row("POST", "/compatibility/subjects/{subject}/versions", "checks against all", _check),
+    Row("POST", f"/compatibility{VERSION}", "checks against one version", _check),
+    Row("GET", "/config", "the level for all subjects", _get_config),
+    Row("PUT", "/config", "sets the level for all subjects", _put_config),
+    Row("DELETE", "/config", "back to BACKWARD", lambda asked: calls.DeleteConfig()),
+    Row("GET", "/config/{subject}", "a subject's level", _get_config),
+    Row("PUT", "/config/{subject}", "sets a subject's level", _put_config),
+    Row(
+        "DELETE",
+        "/config/{subject}",
+        "back to the level for all",
+        lambda asked: calls.DeleteConfig(asked.subject),
+    ),
+    Row("GET", "/mode", "the mode for all subjects", _get_mode),
+    Row("PUT", "/mode", "sets the mode for all subjects", _put_mode),
+    Row("DELETE", "/mode", "back to READWRITE", _delete_mode),
+    Row("GET", "/mode/{subject}", "a subject's mode", _get_mode),
+    Row("PUT", "/mode/{subject}", "sets a subject's mode", _put_mode),
+    Row("DELETE", "/mode/{subject}", "back to the mode for all", _delete_mode),
+)
+
+
+def find_row(method: str, parts: list[str]) -> tuple[Row | None, dict[str, str], bool]:
+    """The row of a request with what its path says; and whether the path has any row at all."""
+    is_known = False
+    for row in ROWS:
+        wanted = row.path.strip("/").split("/")
+        if len(wanted) != len(parts):
+            continue
+        said: dict[str, str] = {}
+        for name, part in zip(wanted, parts, strict=True):
+            if name.startswith("{"):
+                said[name[1:-1]] = part
+            elif name != part:
+                break
+        else:
+            is_known = True
+            if row.method == method:
+                return row, said, True
+    return None, {}, is_known

@@ -1,0 +1,212 @@
+"""Calls that change settings, or delete: each decides on records, and on its answer.
+
+Deleting has two steps, as in Confluent's registry: first a version is hidden and may still be found
+by its id; then, when asked again with `permanent`, it is gone. What others refer to stays.
+"""
+
+from typing import Any
+
+import msgspec
+
+from penstock.base.machine import Record
+from penstock.registry import calls, limits
+from penstock.registry.errors import Number, Rejected
+from penstock.registry.finding import (
+    no_subject,
+    no_version,
+    require_subject,
+    show_config,
+)
+from penstock.registry.levels import DEFAULT_LEVEL, DEFAULT_MODE, Level, Mode
+from penstock.registry.naming import check_subject
+from penstock.registry.records import (
+    KeptConfig,
+    KeptSchema,
+    config_record,
+    forgotten_schema,
+    id_record,
+    mode_record,
+    schema_record,
+)
+from penstock.registry.state import RegistryState
+
+Outcome = tuple[list[Record], Any]
+"""Records to keep, and the answer."""
+LEVELS = ", ".join(Level)
+SETTABLE = ", ".join(Mode)
+
+
+def require_writable(state: RegistryState, subject: str) -> Mode:
+    mode = state.mode_of(subject)
+    if mode is Mode.READONLY:
+        raise Rejected(
+            Number.NOT_PERMITTED, f"Subject {subject[:200]} in context . is in read-only mode"
+        )
+    return mode
+
+
+# -- deleting -----------------------------------------------------------------------------------
+
+
+def delete_version(state: RegistryState, call: calls.DeleteVersion) -> Outcome:
+    subject, version = call.subject, call.version
+    require_subject(state, subject, deleted=True)
+    kept = state.get(subject, version, deleted=call.permanent)
+    if kept is None:
+        hidden = state.get(subject, version, deleted=True)
+        if hidden is not None and version != calls.LATEST:
+            raise Rejected(
+                Number.VERSION_SOFT_DELETED,
+                f"Subject '{subject[:200]}' Version {version} was soft deleted. "
+                "Set permanent=true to delete permanently",
+            )
+        require_subject(state, subject, deleted=call.permanent)
+        raise no_version(version)
+    require_writable(state, subject)
+    _require_unreferenced(state, [kept], permanent=call.permanent)
+    if not call.permanent:
+        return [schema_record(_hidden(kept))], kept.version
+    if not kept.deleted:
+        raise Rejected(
+            Number.VERSION_NOT_SOFT_DELETED,
+            f"Subject '{subject[:200]}' Version {kept.version} was not deleted first before "
+            "being permanently deleted",
+        )
+    records = _forgotten(state, [kept])
+    if len(state.subjects[subject]) == 1:
+        records += _forgotten_settings(state, subject)
+    return records, kept.version
+
+
+def delete_subject(state: RegistryState, call: calls.DeleteSubject) -> Outcome:
+    subject = call.subject
+    require_subject(state, subject, deleted=True)
+    rows = state.versions(subject, deleted=call.permanent)
+    if not rows:
+        raise Rejected(
+            Number.SUBJECT_SOFT_DELETED,
+            f"Subject '{subject[:200]}' was soft deleted. Set permanent=true to delete permanently",
+        )
+    require_writable(state, subject)
+    _require_unreferenced(state, rows, permanent=call.permanent)
+    numbers = [kept.version for kept in rows]
+    if not call.permanent:
+        return [schema_record(_hidden(kept)) for kept in rows], numbers
+    if not all(kept.deleted for kept in rows):
+        raise Rejected(
+            Number.SUBJECT_NOT_SOFT_DELETED,
+            f"Subject '{subject[:200]}' was not deleted first before being permanently deleted",
+        )
+    return [*_forgotten(state, rows), *_forgotten_settings(state, subject)], numbers
+
+
+def _hidden(kept: KeptSchema) -> KeptSchema:
+    return msgspec.structs.replace(kept, deleted=True)
+
+
+def _forgotten(state: RegistryState, rows: list[KeptSchema]) -> list[Record]:
+    """An id that goes with its last version is not given again."""
+    records = [forgotten_schema(*kept.place) for kept in rows]
+    if any(kept.id == state.highest_id for kept in rows):
+        records.insert(0, id_record(state.highest_id))
+    return records
+
+
+def _forgotten_settings(state: RegistryState, subject: str) -> list[Record]:
+    records: list[Record] = []
+    if subject in state.modes:
+        records.append(mode_record(subject, None))
+    if subject in state.configs:
+        records.append(config_record(subject, None))
+    return records
+
+
+def _require_unreferenced(state: RegistryState, rows: list[KeptSchema], *, permanent: bool) -> None:
+    """References between versions that go together do not count."""
+    going = {kept.place for kept in rows}
+    for kept in rows:
+        for other in state.referred_by(kept.place, deleted=permanent):
+            if other.place not in going:
+                raise Rejected(
+                    Number.REFERENCE_EXISTS,
+                    f"One or more references exist to the schema {{subject={kept.subject[:200]},"
+                    f"version={kept.version}}}.",
+                )
+
+
+# -- settings -----------------------------------------------------------------------------------
+
+
+def put_config(state: RegistryState, call: calls.PutConfig) -> Outcome:
+    subject = check_subject(call.subject) if call.subject is not None else None
+    if call.level is not None and call.level.upper() not in set(Level):
+        raise Rejected(
+            Number.INVALID_LEVEL, f"Invalid compatibility level. Valid values are: {LEVELS}"
+        )
+    _check_room(state, subject)
+    if call.alias:
+        check_subject(call.alias)
+    if call.group is not None and len(call.group) > limits.SUBJECT_CHARS_MAX:
+        raise Rejected(Number.NOT_PERMITTED, "the name of the compatibility group is too long")
+    before = state.configs.get(subject) or KeptConfig()
+    after = KeptConfig(
+        call.level.upper() if call.level is not None else before.compatibilityLevel,
+        call.normalize if call.normalize is not None else before.normalize,
+        call.alias if call.alias is not None else before.alias,
+        call.group if call.group is not None else before.compatibilityGroup,
+    )
+    said = KeptConfig(
+        after.compatibilityLevel if call.level is not None else None,
+        call.normalize,
+        call.alias,
+        call.group,
+    )
+    return [config_record(subject, after)], show_config(said, "compatibility")
+
+
+def delete_config(state: RegistryState, call: calls.DeleteConfig) -> Outcome:
+    config = state.configs.get(call.subject)
+    if config is None:
+        if call.subject is not None:
+            raise no_subject(call.subject)
+        return [], {"compatibilityLevel": DEFAULT_LEVEL.value}
+    return [config_record(call.subject, None)], show_config(config)
+
+
+def put_mode(state: RegistryState, call: calls.PutMode) -> Outcome:
+    subject = check_subject(call.subject) if call.subject is not None else None
+    written = call.mode.upper()
+    if written not in set(Mode) or (subject is not None and written == Mode.READONLY_OVERRIDE):
+        raise Rejected(Number.INVALID_MODE, f"Invalid mode. Valid values are {SETTABLE}")
+    _check_room(state, subject)
+    mode = Mode(written)
+    if mode is Mode.IMPORT and not call.force and _current_mode(state, subject) is not Mode.IMPORT:
+        in_the_way = [subject] if subject is not None else sorted(state.subjects)
+        if any(state.versions(one) for one in in_the_way):
+            raise Rejected(
+                Number.NOT_PERMITTED,
+                "Cannot import since found existing subjects; delete them first, or use force=true",
+            )
+    return [mode_record(subject, mode.value)], {"mode": mode.value}
+
+
+def delete_mode(state: RegistryState, call: calls.DeleteMode) -> Outcome:
+    mode = state.modes.get(call.subject)
+    records: list[Record] = []
+    if mode is not None:
+        records.append(mode_record(call.subject, None))
+    if call.subject is None and call.recursive:
+        records += [mode_record(one, None) for one in state.modes if one is not None]
+    if mode is None and call.subject is not None and not call.recursive:
+        raise no_subject(call.subject)
+    return records, {"mode": (mode or DEFAULT_MODE).value}
+
+
+def _check_room(state: RegistryState, subject: str | None) -> None:
+    is_new = subject not in state.configs and subject not in state.modes
+    if is_new and len(state.configs) + len(state.modes) >= limits.SETTINGS_MAX:
+        raise Rejected(Number.NOT_PERMITTED, "too many subjects have settings of their own")
+
+
+def _current_mode(state: RegistryState, subject: str | None) -> Mode:
+    return state.modes.get(subject, DEFAULT_MODE)

@@ -1,0 +1,253 @@
+"""Calls that only look: subjects, versions, ids, references, configs, modes.
+
+Answers are what the REST API shows. What is not there is a `Rejected` with the number that says
+what is missing.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, TypeVar
+
+from penstock.registry import calls
+from penstock.registry.errors import Number, Rejected
+from penstock.registry.levels import DEFAULT_LEVEL, DEFAULT_MODE
+from penstock.registry.parsed import AVRO
+from penstock.registry.records import KeptConfig, KeptSchema
+from penstock.registry.state import RegistryState
+from penstock.registry.strategies import strategy_of, subject_of
+
+T = TypeVar("T")
+LISTED_BYTES_MAX = 16 << 20
+"""Of the texts in one listing of schemas."""
+
+
+def no_subject(subject: str) -> Rejected:
+    return Rejected(Number.SUBJECT_NOT_FOUND, f"Subject '{subject[:200]}' not found.")
+
+
+def no_version(version: int) -> Rejected:
+    return Rejected(Number.VERSION_NOT_FOUND, f"Version {version} not found.")
+
+
+def no_schema(what: object = None) -> Rejected:
+    said = "Schema not found" if what is None else f"Schema {str(what)[:80]} not found"
+    return Rejected(Number.SCHEMA_NOT_FOUND, said)
+
+
+def require_subject(state: RegistryState, subject: str, *, deleted: bool) -> None:
+    if not state.versions(subject, deleted=deleted):
+        raise no_subject(subject)
+
+
+def require_version(
+    state: RegistryState, subject: str, version: int, *, deleted: bool
+) -> KeptSchema:
+    subject = state.named(subject)
+    found = state.get(subject, version, deleted=deleted)
+    if found is None:
+        require_subject(state, subject, deleted=deleted)
+        raise no_version(version)
+    return found
+
+
+def metadata_properties(metadata: dict[str, Any] | None) -> dict[str, Any]:
+    properties = (metadata or {}).get("properties")
+    return properties if isinstance(properties, dict) else {}
+
+
+# -- how schemas are shown ----------------------------------------------------------------------
+
+
+def show_text(kept: KeptSchema) -> dict[str, Any]:
+    """A schema without its place: what an id stands for."""
+    shown: dict[str, Any] = {}
+    if kept.schemaType != AVRO:
+        shown["schemaType"] = kept.schemaType
+    shown["schema"] = kept.schema
+    if kept.references:
+        shown["references"] = [
+            {"name": one.name, "subject": one.subject, "version": one.version}
+            for one in kept.references
+        ]
+    if kept.metadata is not None:
+        shown["metadata"] = kept.metadata
+    if kept.ruleSet is not None:
+        shown["ruleSet"] = kept.ruleSet
+    shown["guid"] = kept.guid
+    return shown
+
+
+def show_version(kept: KeptSchema) -> dict[str, Any]:
+    shown = {"subject": kept.subject, "version": kept.version, "id": kept.id, **show_text(kept)}
+    if kept.deleted:
+        shown["deleted"] = True
+    return shown
+
+
+def show_config(config: KeptConfig, level: str = "compatibilityLevel") -> dict[str, Any]:
+    said = {
+        level: config.compatibilityLevel,
+        "normalize": config.normalize,
+        "alias": config.alias,
+        "compatibilityGroup": config.compatibilityGroup,
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+# -- listings -----------------------------------------------------------------------------------
+
+
+def _page(rows: Iterable[T], page: calls.Page) -> list[T]:
+    start = max(0, page.offset)
+    limit = page.limit if 0 <= page.limit <= calls.LIMIT_MAX else calls.LIMIT_MAX
+    return list(islice(rows, start, start + limit))
+
+
+def list_subjects(state: RegistryState, call: calls.ListSubjects) -> list[str]:
+    def wanted() -> Iterator[str]:
+        for subject in sorted(state.subjects):
+            if not subject.startswith(call.prefix):
+                continue
+            rows = state.versions(subject, deleted=call.deleted or call.deleted_only)
+            if any(kept.deleted or not call.deleted_only for kept in rows):
+                yield subject
+
+    return _page(wanted(), call)
+
+
+def list_versions(state: RegistryState, call: calls.ListVersions) -> list[int]:
+    shows_deleted = call.deleted or call.deleted_only
+    subject = state.named(call.subject)
+    require_subject(state, subject, deleted=shows_deleted)
+    rows = state.versions(subject, deleted=shows_deleted)
+    return _page((row.version for row in rows if row.deleted or not call.deleted_only), call)
+
+
+def list_schemas(state: RegistryState, call: calls.ListSchemas) -> list[dict[str, Any]]:
+    def wanted() -> Iterator[KeptSchema]:
+        for subject in sorted(state.subjects):
+            if subject.startswith(call.prefix):
+                rows = state.versions(subject, deleted=call.deleted)
+                yield from rows[-1:] if call.latest_only else rows
+
+    page = _page(wanted(), call)
+    if sum(len(kept.schema) for kept in page) > LISTED_BYTES_MAX:
+        raise Rejected(
+            Number.SCHEMA_TOO_LARGE, "there is too much to list: ask with a smaller limit"
+        )
+    return [show_version(kept) for kept in page]
+
+
+# -- single schemas -----------------------------------------------------------------------------
+
+
+def get_version(state: RegistryState, call: calls.GetVersion) -> dict[str, Any]:
+    return show_version(require_version(state, call.subject, call.version, deleted=call.deleted))
+
+
+def get_by_metadata(state: RegistryState, call: calls.GetByMetadata) -> dict[str, Any]:
+    subject = state.named(call.subject)
+    require_subject(state, subject, deleted=call.deleted)
+    for kept in reversed(state.versions(subject, deleted=call.deleted)):
+        properties = metadata_properties(kept.metadata)
+        if all(properties.get(name) == value for name, value in call.properties.items()):
+            return show_version(kept)
+    raise no_schema()
+
+
+def get_referrers(state: RegistryState, call: calls.GetReferrers) -> list[int]:
+    kept = require_version(state, call.subject, call.version, deleted=True)
+    ids = {one.id for one in state.referred_by(kept.place, deleted=call.deleted)}
+    return sorted(ids)
+
+
+def find_by_id(state: RegistryState, schema_id: int) -> KeptSchema:
+    places = state.by_id.get(schema_id)
+    if not places:
+        raise no_schema(schema_id)
+    return next(iter(places.values()))
+
+
+def get_by_id(state: RegistryState, call: calls.GetById) -> dict[str, Any]:
+    shown = show_text(find_by_id(state, call.id))
+    if call.with_highest_id:
+        shown["maxId"] = state.highest_id
+    return shown
+
+
+def get_by_guid(state: RegistryState, call: calls.GetByGuid) -> dict[str, Any]:
+    places = state.by_guid.get(call.guid.lower())
+    if not places:
+        raise no_schema(call.guid)
+    return show_text(next(iter(places.values())))
+
+
+def list_ids_of_guid(state: RegistryState, call: calls.ListIdsOfGuid) -> list[dict[str, Any]]:
+    places = state.by_guid.get(call.guid.lower())
+    if not places:
+        raise no_schema(call.guid)
+    ids = dict.fromkeys(kept.id for kept in places.values())
+    return [{"context": ".", "id": one} for one in ids]
+
+
+def list_places(state: RegistryState, call: calls.ListPlaces) -> list[Any]:
+    find_by_id(state, call.id)
+    rows = [
+        kept
+        for _, kept in sorted(state.by_id[call.id].items())
+        if (call.deleted or not kept.deleted) and call.subject in (None, kept.subject)
+    ]
+    if call.with_versions:
+        return _page(({"subject": row.subject, "version": row.version} for row in rows), call)
+    return _page(dict.fromkeys(row.subject for row in rows), call)
+
+
+# -- settings -----------------------------------------------------------------------------------
+
+
+def get_config(state: RegistryState, call: calls.GetConfig) -> dict[str, Any]:
+    everywhere = state.configs.get(None) or KeptConfig()
+    config = state.configs.get(call.subject)
+    if call.subject is not None and config is None and not call.default_to_global:
+        raise Rejected(
+            Number.SUBJECT_HAS_NO_LEVEL,
+            f"Subject '{call.subject[:200]}' does not have subject-level compatibility configured",
+        )
+    shown = show_config(everywhere) if call.default_to_global or call.subject is None else {}
+    shown |= show_config(config) if config is not None else {}
+    if call.default_to_global or call.subject is None:
+        shown.setdefault("compatibilityLevel", DEFAULT_LEVEL.value)
+    return shown
+
+
+def get_mode(state: RegistryState, call: calls.GetMode) -> dict[str, str]:
+    mode = state.modes.get(call.subject)
+    if mode is None and (call.subject is None or call.default_to_global):
+        mode = state.modes.get(None, DEFAULT_MODE)
+    if mode is None:
+        raise Rejected(
+            Number.SUBJECT_HAS_NO_MODE,
+            f"Subject '{(call.subject or '')[:200]}' does not have subject-level mode configured",
+        )
+    return {"mode": mode.value}
+
+
+# -- records of topics --------------------------------------------------------------------------
+
+
+def vouch(state: RegistryState, call: calls.Vouch) -> dict[str, Any]:
+    """Those of the ids and guids that a record of the topic may be written with."""
+    strategy = strategy_of(call.strategy)
+    assert strategy is not None, "configs hold strategies that there are"
+
+    def is_known(places: Iterable[KeptSchema]) -> bool:
+        return any(
+            kept.subject == subject_of(strategy, call.topic, kept.recordName, is_key=call.is_key)
+            for kept in places
+            if not kept.deleted
+        )
+
+    return {
+        "ids": [one for one in call.ids if is_known(state.by_id.get(one, {}).values())],
+        "guids": [one for one in call.guids if is_known(state.by_guid.get(one, {}).values())],
+    }

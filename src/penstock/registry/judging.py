@@ -1,0 +1,82 @@
+"""The work that a new schema makes: understanding it, and comparing it with those before it.
+
+May take a while, so it is done by a worker, on a `Plan` that holds all it needs; what came of it is
+brought back to the machine as a `Verdict`.
+"""
+
+import hashlib
+import uuid
+from typing import Any, NamedTuple
+
+from penstock.registry.formats import parse, unreadable
+from penstock.registry.jsontext import write_sorted_json
+from penstock.registry.levels import Level
+from penstock.registry.parsed import Parsed, Reference, Source
+
+
+class Plan(NamedTuple):
+    """A schema, and what it must go with."""
+
+    revision: int
+    """Of the state that this was made from."""
+    source: Source
+    extras: tuple[Any, Any]
+    """Metadata and rules."""
+    normalizes: bool
+    level: Level
+    previous: tuple[tuple[int, Source], ...]
+    """Versions to compare with, the last one first."""
+    known: frozenset[str]
+    """Guids for which no comparison is needed: they are versions of the subject."""
+
+
+class Verdict(NamedTuple):
+    """What a schema says, and what speaks against it."""
+
+    text: str
+    guid: str
+    record_name: str | None
+    messages: tuple[str, ...] = ()
+    """Why it does not go with the versions before it; nothing: it does."""
+
+
+def judge(plan: Plan) -> Verdict:
+    """Raises Rejected when the schema is none."""
+    parsed = parse(plan.source)
+    text, canonical = parsed.text, parsed.canonical
+    if plan.normalizes:
+        text = canonical = parsed.normalized()
+    guid = _guid(plan.source.type, canonical, plan.source.references, plan.extras)
+    messages: tuple[str, ...] = ()
+    if guid not in plan.known:
+        messages = tuple(_incompatible(parsed, plan))
+    return Verdict(text, guid, parsed.record_name, messages)
+
+
+def format_text(source: Source, form: str) -> str:
+    return parse(source).formatted(form)
+
+
+def _incompatible(parsed: Parsed, plan: Plan) -> list[str]:
+    """The first version that does not fit says why."""
+    for version, source in plan.previous:
+        before = parse(source)
+        found: list[str] = []
+        if plan.level.is_backward:
+            found += unreadable(reader=parsed, writer=before)
+        if plan.level.is_forward:
+            found += unreadable(reader=before, writer=parsed)
+        if found:
+            return [*found, f"version {version}: {plan.level}"]
+    return []
+
+
+def _guid(kind: str, canonical: str, references: tuple[Reference, ...], extras: Any) -> str:
+    """The same for schemas that say the same."""
+    digest = hashlib.md5(usedforsecurity=False)
+    for part in (kind, canonical, write_sorted_json([list(one) for one in references])):
+        digest.update(part.encode("utf-8", "surrogatepass"))
+        digest.update(b"\0")
+    if any(extras):
+        digest.update(write_sorted_json(extras).encode())
+    return str(uuid.UUID(bytes=digest.digest()))

@@ -1,0 +1,142 @@
+"""Everything the registry knows: versions of subjects, ids, references, configs and modes.
+
+Changed by `apply` only, from records; everything else here looks things up. Deleted versions stay
+until they are deleted for good, and an id answers for as long as one version has it.
+"""
+
+from collections.abc import Iterator
+
+from penstock.registry.levels import DEFAULT_LEVEL, DEFAULT_MODE, Level, Mode
+from penstock.registry.records import (
+    KeptConfig,
+    KeptId,
+    KeptMode,
+    KeptSchema,
+    read_record,
+)
+
+Place = tuple[str, int]
+"""A subject and a version of it."""
+
+
+class RegistryState:
+    """What the records so far come to."""
+
+    def __init__(self) -> None:
+        self.subjects: dict[str, dict[int, KeptSchema]] = {}
+        """Versions in ascending order."""
+        self.by_id: dict[int, dict[Place, KeptSchema]] = {}
+        self.by_guid: dict[str, dict[Place, KeptSchema]] = {}
+        self.referrers: dict[Place, dict[Place, None]] = {}
+        """Which versions refer to one, deleted ones included."""
+        self.configs: dict[str | None, KeptConfig] = {}
+        self.modes: dict[str | None, Mode] = {}
+        self.highest_id = 0
+        self.count = 0
+        self.text_bytes = 0
+        self.revision = 0
+        """Grows with every record."""
+
+    # -- applying ---------------------------------------------------------------------------
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        record = read_record(key, value)
+        if record is None:
+            return
+        self.revision += 1
+        read, kept = record
+        if isinstance(kept, KeptSchema):
+            self._forget(kept.place)
+            self._keep(kept)
+        elif read.version is not None and read.subject is not None:
+            self._forget((read.subject, read.version))
+        elif isinstance(kept, KeptConfig):
+            self.configs[read.subject] = kept
+        elif isinstance(kept, KeptMode):
+            self.modes[read.subject] = Mode(kept.mode)
+        elif isinstance(kept, KeptId):
+            self.highest_id = max(self.highest_id, kept.id)
+        elif read.keytype == "CONFIG":
+            self.configs.pop(read.subject, None)
+        elif read.keytype == "MODE":
+            self.modes.pop(read.subject, None)
+
+    def _keep(self, kept: KeptSchema) -> None:
+        place = kept.place
+        versions = self.subjects.setdefault(kept.subject, {})
+        is_last = not versions or kept.version > next(reversed(versions))
+        versions[kept.version] = kept
+        if not is_last:
+            self.subjects[kept.subject] = dict(sorted(versions.items()))
+        self.by_id.setdefault(kept.id, {})[place] = kept
+        self.by_guid.setdefault(kept.guid, {})[place] = kept
+        for one in kept.references:
+            self.referrers.setdefault((one.subject, one.version), {})[place] = None
+        self.highest_id = max(self.highest_id, kept.id)
+        self.count += 1
+        self.text_bytes += len(kept.schema)
+
+    def _forget(self, place: Place) -> None:
+        subject, version = place
+        versions = self.subjects.get(subject, {})
+        gone = versions.pop(version, None)
+        if gone is None:
+            return
+        if not versions:
+            del self.subjects[subject]
+        for index, key in ((self.by_id, gone.id), (self.by_guid, gone.guid)):
+            places = index[key]  # type: ignore[index]
+            del places[place]
+            if not places:
+                del index[key]  # type: ignore[arg-type]
+        for one in gone.references:
+            referrers = self.referrers.get((one.subject, one.version), {})
+            referrers.pop(place, None)
+            if not referrers:
+                self.referrers.pop((one.subject, one.version), None)
+        self.count -= 1
+        self.text_bytes -= len(gone.schema)
+
+    # -- looking up -------------------------------------------------------------------------
+
+    def versions(self, subject: str, *, deleted: bool = False) -> list[KeptSchema]:
+        """Of a subject, oldest first; with `deleted`, those that are deleted as well."""
+        kept = self.subjects.get(subject, {})
+        return [one for one in kept.values() if deleted or not one.deleted]
+
+    def get(self, subject: str, version: int, *, deleted: bool = False) -> KeptSchema | None:
+        """A version; below zero, the last one."""
+        if version < 0:
+            known = self.versions(subject, deleted=deleted)
+            return known[-1] if known else None
+        found = self.subjects.get(subject, {}).get(version)
+        return found if found is not None and (deleted or not found.deleted) else None
+
+    def referred_by(self, place: Place, *, deleted: bool) -> Iterator[KeptSchema]:
+        for subject, version in self.referrers.get(place, {}):
+            found = self.get(subject, version, deleted=deleted)
+            if found is not None:
+                yield found
+
+    def level_of(self, subject: str) -> Level:
+        for known in (self.configs.get(subject), self.configs.get(None)):
+            if known is not None and known.compatibilityLevel is not None:
+                return Level(known.compatibilityLevel)
+        return DEFAULT_LEVEL
+
+    def normalizes(self, subject: str) -> bool:
+        for known in (self.configs.get(subject), self.configs.get(None)):
+            if known is not None and known.normalize is not None:
+                return known.normalize
+        return False
+
+    def mode_of(self, subject: str) -> Mode:
+        everywhere = self.modes.get(None, DEFAULT_MODE)
+        if everywhere is Mode.READONLY_OVERRIDE:
+            return Mode.READONLY
+        return self.modes.get(subject, everywhere)
+
+    def named(self, subject: str) -> str:
+        """The subject itself, or the one that it is an alias of."""
+        config = self.configs.get(subject)
+        return config.alias if config is not None and config.alias else subject

@@ -1,0 +1,77 @@
+"""The registry's machine without a host: calls are decided, applied and logged at once."""
+
+from typing import Any
+
+from penstock.base.machine import Decision, Record
+from penstock.registry.calls import AnyCall, Call, NamedReference, Proposal, Register
+from penstock.registry.judging import format_text, judge
+from penstock.registry.shard import RegistryShard, Unformed
+from penstock.registry.state import RegistryState
+
+ONE = '{"type":"record","name":"R","fields":[{"name":"a","type":"string"}]}'
+TWO = (
+    '{"type":"record","name":"R","fields":[{"name":"a","type":"string"},'
+    '{"name":"b","type":"int","default":0}]}'
+)
+OTHER = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}'
+
+
+class Driver:
+    """A machine, and everything that it decided to keep."""
+
+    def __init__(self) -> None:
+        self.shard = RegistryShard()
+        self.log: list[Record] = []
+
+    @property
+    def state(self) -> RegistryState:
+        return self.shard.state
+
+    def ask(self, call: Call) -> Any:
+        if isinstance(call, Proposal):
+            plan = self.shard.plan(call)
+            return self._keep(self.shard.conclude(call, plan, judge(plan), "token"))
+        return self._keep(self.shard.answer(call, "token"))
+
+    def register(self, subject: str, schema: str = ONE, *references: tuple[str, str, int]) -> int:
+        """The id."""
+        named = tuple(NamedReference(*one) for one in references)
+        registered: int = self.ask(Register(subject, schema, "AVRO", named))["id"]
+        return registered
+
+    def _keep(self, decision: Decision) -> Any:
+        for key, value in decision.records:
+            self.shard.apply(key, value)
+            self.log.append((key, value))
+        ((token, reply),) = decision.replies
+        assert token == "token"
+        if isinstance(reply, Unformed):
+            return {**reply.shown, "schema": format_text(reply.source, reply.form)}
+        return reply
+
+    def replayed(self) -> RegistryState:
+        """What a new leader would know, with its log compacted."""
+        last = dict(self.log)
+        state = RegistryState()
+        for key, value in last.items():
+            if value is not None:
+                state.apply(key, value)
+        return state
+
+
+def contents(state: RegistryState) -> dict[str, Any]:
+    """Everything a state knows, to be compared."""
+    return {
+        "subjects": {name: dict(sorted(rows.items())) for name, rows in state.subjects.items()},
+        "by_id": {number: dict(sorted(rows.items())) for number, rows in state.by_id.items()},
+        "by_guid": {guid: dict(sorted(rows.items())) for guid, rows in state.by_guid.items()},
+        "referrers": {place: sorted(rows) for place, rows in state.referrers.items()},
+        "configs": state.configs,
+        "modes": state.modes,
+        "highest_id": state.highest_id,
+        "count": state.count,
+        "text_bytes": state.text_bytes,
+    }
+
+
+__all__ = ["ONE", "OTHER", "TWO", "AnyCall", "Driver", "contents"]
