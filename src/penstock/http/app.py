@@ -1,20 +1,33 @@
 """The routes of the HTTP port, as one Starlette application built over a narrow state.
 
 `/` links to the rest, `/healthz` says whether the process should be left alive, `/readyz` whether
-it should be sent work, `/metrics` is what Prometheus scrapes, `/version` is what runs here.
-Handlers read the state and answer; none of them changes anything.
+it should be sent work, `/metrics` is what Prometheus scrapes, `/version` is what runs here. The
+routes of topics and queues are those of `http.table`, over the node's `Door`.
 """
 
+import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from penstock.base.errors import Refused
 from penstock.base.metrics import Catalogue
+from penstock.doors.door import Door
+from penstock.http.authentication import Users
+from penstock.http.directory import Directory
+from penstock.http.endpoint import Endpoint
+from penstock.http.exchange import Waits
 from penstock.http.metrics import render
+from penstock.http.problems import answer_bug, answer_http_error, answer_refused, status_of
+from penstock.http.registry.entry import registry_routes
+from penstock.http.sqs.entry import aws_routes
+from penstock.http.sqs.moves import Moves
+from penstock.http.table import ENDPOINTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +44,18 @@ class HttpState:
     """None while the process works; else one sentence on why it should be restarted."""
     readiness_problem: Callable[[], str | None]
     """None while clients are welcome; else one sentence on why they should go elsewhere."""
+    door: Door | None = None
+    """The way to topics and queues; None: this port serves no more than the pages about itself."""
+    waits: Waits = field(default_factory=Waits)
+    """Requests that wait for something: they are told when the server stops."""
+    users: Users | None = None
+    """Those who may say who they are; None: nobody does, and everybody is anonymous."""
+    users_generation: Callable[[], object] = lambda: None
+    """Another object when a user has changed."""
+    pepper: bytes = b""
+    """Random bytes of this process."""
+    moves: Moves | None = None
+    """The tasks that move messages between queues; the SQS and SNS doors are there if these are."""
 
 
 PAGES = {
@@ -38,6 +63,8 @@ PAGES = {
     "/readyz": "may clients be sent here: 200, or 503 with the reason",
     "/metrics": "Prometheus text, or OpenMetrics when asked for",
     "/version": "version, node, cluster and Kafka address",
+    "/docs": "every route, for people",
+    "/openapi.json": "every route, for programs: OpenAPI 3.1",
 }
 """Every page and what it answers; `/` shows it and the documentation is made from it."""
 
@@ -51,7 +78,12 @@ def build_app(state: HttpState) -> Starlette:
     }
 
     async def landing(request: Request) -> Response:
-        return JSONResponse({"name": "penstock", **about, "links": PAGES})
+        if "text/html" in request.headers.get("accept", ""):
+            return RedirectResponse("/docs")  # Somebody looks at it in a browser.
+        links = dict(PAGES)
+        if state.door is not None:
+            links |= {f"{row.method} {row.path}": row.summary for row in ENDPOINTS}
+        return JSONResponse({"name": "penstock", **about, "links": links})
 
     async def healthz(request: Request) -> Response:
         return _verdict(state.health_problem())
@@ -66,15 +98,64 @@ def build_app(state: HttpState) -> Starlette:
     async def version(request: Request) -> Response:
         return JSONResponse(about)
 
-    return Starlette(
-        routes=[
-            Route("/", landing),
-            Route("/healthz", healthz),
-            Route("/readyz", readyz),
-            Route("/metrics", metrics),
-            Route("/version", version),
-        ]
+    async def docs(request: Request) -> Response:
+        from penstock.http import openapi  # No broker should wait for it to start.
+
+        return Response(openapi.page(state.version), media_type="text/html")
+
+    async def openapi_json(request: Request) -> Response:
+        from penstock.http import openapi
+
+        return Response(openapi.document(state.version), media_type="application/json")
+
+    routes = [
+        Route("/", landing),
+        Route("/docs", docs),
+        Route("/openapi.json", openapi_json),
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+        Route("/metrics", metrics),
+        Route("/version", version),
+    ]
+    if state.door is not None:
+        routes = [_route(row, state.door) for row in ENDPOINTS] + routes
+    if state.door is not None:
+        routes = registry_routes(state.door) + routes
+    if state.door is not None and state.moves is not None:
+        routes = aws_routes(state.door, state.moves) + routes
+    app = Starlette(
+        routes=[Directory(routes)],
+        exception_handlers={
+            HTTPException: answer_http_error,
+            Refused: answer_refused,
+            Exception: answer_bug,
+        },
     )
+    app.state.waits = state.waits
+    return app
+
+
+def _route(row: Endpoint, door: Door) -> Route:
+    metrics, name = door.ctx.metrics, f"{row.method} {row.path}"
+
+    async def answer(request: Request) -> Response:
+        now = asyncio.get_running_loop().time
+        started, status = now(), 500
+        try:
+            response = await row.handler(door, request)
+            status = response.status_code
+        except Refused as refused:
+            status = status_of(refused.code)
+            raise
+        except HTTPException as error:
+            status = error.status_code
+            raise
+        finally:
+            metrics.http_requests.counter(name, str(status)).value += 1
+            metrics.http_seconds.histogram(name).observe(now() - started)
+        return response
+
+    return Route(row.path, answer, methods=[row.method])
 
 
 def _verdict(problem: str | None) -> Response:

@@ -5,26 +5,33 @@ stop. uvicorn gives the HTTP/1.1 protocol class; its `Server` is not used, becau
 over signal handlers, ends the process when a port is taken, and wakes up ten times a second.
 
 Bounds: connections, bytes and number of headers, seconds until a request head must be complete,
-seconds an idle connection is kept, bytes of body. Going over one ends that connection only.
+seconds an idle connection is kept, bytes of body (`body_limit`). Going over one ends that
+connection only.
 """
 
 import asyncio
 import contextlib
 import logging
+import ssl
 
-from starlette.middleware.body_limit import RequestBodyLimitMiddleware
+from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from penstock.http.app import HttpState, build_app
+from penstock.http.authentication import Authentication
+from penstock.http.body_limit import BodyLimit
+from penstock.http.exchange import Waits
 
-CONNECTIONS_MAX = 256
+CONNECTIONS_MAX = 4096
+"""A long poll or a stream holds one for as long as it waits."""
 HEAD_BYTES_MAX = 32 * 1024
 HEADERS_MAX = 100
 HEAD_TIMEOUT_S = 10.0
 IDLE_TIMEOUT_S = 30
-BODY_BYTES_MAX = 1024 * 1024
+REST_TIMEOUT_S = 2.0
+"""For the rest of a body after its request was answered: it is taken, and dropped."""
 STOP_TIMEOUT_S = 5.0
 
 
@@ -39,6 +46,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._head_bytes_unparsed = 0
         self._head_deadline: asyncio.TimerHandle | None = None
+        self._rest_deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -49,6 +57,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget_deadline()
+        self._forget_rest()
         super().connection_lost(exc)
         if not self.connections:
             self._drained.set()
@@ -88,12 +97,14 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._is_reading_head = True
+        self._forget_rest()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        # Nobody will read the rest of this body, so a peer may not trickle it in for ever.
-        if self.cycle.response_complete and self.cycle.more_body:
-            self.transport.close()
+        # Nobody reads the rest of this body. A peer that is still sending it would lose the answer
+        # if the connection ended now; but it may not trickle it in for ever.
+        if self.cycle.response_complete and self.cycle.more_body and self._rest_deadline is None:
+            self._rest_deadline = self.loop.call_later(REST_TIMEOUT_S, self.transport.close)
 
     def send_400_response(self, msg: str) -> None:
         if not self.transport.is_closing():
@@ -118,22 +129,35 @@ class BoundedProtocol(HttpToolsProtocol):
             self._head_deadline.cancel()
             self._head_deadline = None
 
+    def _forget_rest(self) -> None:
+        if self._rest_deadline is not None:
+            self._rest_deadline.cancel()
+            self._rest_deadline = None
+
 
 class HttpServer:
     """A listening HTTP port. `stop` lets running requests finish, then closes."""
 
     def __init__(
-        self, host: str, server: asyncio.Server, state: ServerState, drained: asyncio.Event
+        self,
+        host: str,
+        server: asyncio.Server,
+        state: ServerState,
+        drained: asyncio.Event,
+        waits: Waits,
+        scheme: str,
     ) -> None:
         self._server = server
+        self._waits = waits
         self._state = state
         self._drained = drained
         self.port: int = server.sockets[0].getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
-        self.url = f"http://{shown}:{self.port}"
+        self.url = f"{scheme}://{shown}:{self.port}"
 
     async def stop(self) -> None:
         self._server.close()
+        self._waits.end()
         for connection in list(self._state.connections):
             connection.shutdown()
         if self._state.connections:
@@ -148,12 +172,17 @@ class HttpServer:
         await self._server.wait_closed()
 
 
-async def start_http(host: str, port: int, state: HttpState) -> HttpServer:
+async def start_http(
+    host: str, port: int, state: HttpState, tls: ssl.SSLContext | None = None
+) -> HttpServer:
     """Listens on `host`:`port` (0: any free one) until stopped. Raises OSError when it cannot."""
     # A peer's bad request is answered, not logged: strangers do not get to write our log.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    app: ASGIApp = BodyLimit(build_app(state), state.door)
+    if state.users is not None:
+        app = Authentication(app, state.users, state.users_generation, state.pepper)
     config = Config(
-        RequestBodyLimitMiddleware(build_app(state), BODY_BYTES_MAX),
+        app,
         http=HttpToolsProtocol,
         ws="none",
         lifespan="off",
@@ -169,6 +198,11 @@ async def start_http(host: str, port: int, state: HttpState) -> HttpServer:
     server_state = ServerState()
     drained = asyncio.Event()
     server = await asyncio.get_running_loop().create_server(
-        lambda: BoundedProtocol(config, server_state, drained), host, port
+        lambda: BoundedProtocol(config, server_state, drained),
+        host,
+        port,
+        ssl=tls,
+        ssl_handshake_timeout=None if tls is None else HEAD_TIMEOUT_S,
     )
-    return HttpServer(host, server, server_state, drained)
+    scheme = "http" if tls is None else "https"
+    return HttpServer(host, server, server_state, drained, state.waits, scheme)

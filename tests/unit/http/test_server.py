@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from penstock.base.metrics import Catalogue
 from penstock.http import server as limits
 from penstock.http.app import PAGES, HttpState
+from penstock.http.body_limit import BODY_BYTES_MAX
 from penstock.http.server import HttpServer, start_http
 
 
@@ -232,7 +233,7 @@ async def lost(reader: asyncio.StreamReader) -> bool:
 
 def test_a_body_over_the_limit_is_refused_before_it_is_read() -> None:
     async def scene(server: HttpServer) -> None:
-        length = limits.BODY_BYTES_MAX + 1
+        length = BODY_BYTES_MAX + 1
         raw = f"POST / HTTP/1.1\r\ncontent-length: {length}\r\n\r\n".encode()
         assert (await send(server, raw)).startswith(b"HTTP/1.1 413")
 

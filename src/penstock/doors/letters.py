@@ -1,0 +1,251 @@
+"""Dead letters and replay through a door: looked at, redriven, purged, read again, copied.
+
+The work is that of `client.redriving` and `client.replaying`, done here as a client of the cluster
+on somebody's behalf: their rights are checked first, for the topic of the letters, for the group,
+and for every topic that something is written to. If whoever asked is gone, the work stops; what was
+settled is settled, and asking again goes on from there.
+
+Bounds: `ERRANDS_MAX` of them at a time, `LETTERS_MAX` letters each.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, replace
+
+from penstock.api.context import Context
+from penstock.api.route import Operation, ResourceType
+from penstock.base.errors import ErrorCode, Refused
+from penstock.client.cluster import Cluster
+from penstock.client.committed import commit_offsets
+from penstock.client.groups import list_groups
+from penstock.client.letter_boxes import ASPECTS, Kinds, LetterBox, list_boxes
+from penstock.client.letters import Letter, LetterFilter
+from penstock.client.lookup import Span, places_of, resolve
+from penstock.client.metadata import TopicPartition
+from penstock.client.offsets import OffsetRange
+from penstock.client.open_letters import open_letters
+from penstock.client.queue_admin import list_queues
+from penstock.client.redriving import Errand, Redriver, Report
+from penstock.client.replaying import (
+    Copier,
+    Copy,
+    finished_within,
+    replay_share_group,
+    unfinished_copy,
+)
+from penstock.doors.rights import require_group, require_topic
+
+ERRANDS_MAX = 8
+LETTERS_MAX = 100_000
+RUN_BYTES = 6
+SHARE, CONSUMER, COPY = "share", "consumer", "copy"
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a replay came to, or would."""
+
+    kind: str
+    spans: dict[TopicPartition, Span]
+    records: int
+    is_done: bool
+    is_resumed: bool = False
+
+
+class Letters:
+    """The dead letters of the cluster, and reading again."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._busy = 0
+
+    @asynccontextmanager
+    async def _client(self) -> AsyncIterator[Cluster]:
+        if self._busy >= ERRANDS_MAX:
+            raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many of these at a time")
+        self._busy += 1
+        try:
+            async with self._ctx.queues.around.peers.client(self._ctx.random) as cluster:
+                yield cluster
+        except OSError as error:
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+        finally:
+            self._busy -= 1
+
+    # -- looking ----------------------------------------------------------------------------
+
+    async def boxes(self, principal: str) -> list[LetterBox]:
+        """Topics of dead letters that the caller may see."""
+        allows = self._ctx.authorizer.allows
+        async with self._client() as cluster:
+            found = await list_boxes(cluster)
+        return [
+            box
+            for box in found
+            if allows(principal, Operation.DESCRIBE, ResourceType.TOPIC, box.topic)
+        ]
+
+    async def some(
+        self, principal: str, topic: str, chosen: LetterFilter, limit: int
+    ) -> tuple[list[Letter], bool]:
+        """Open letters, at most so many; and whether there are more."""
+        require_topic(self._ctx, principal, Operation.READ, topic)
+        self._check_limit(limit)
+        found: list[Letter] = []
+        async with (
+            self._client() as cluster,
+            aclosing(open_letters(cluster, topic, chosen)) as letters,
+        ):
+            async for letter in letters:
+                if len(found) >= limit:
+                    return found, True
+                found.append(letter)
+        return found, False
+
+    async def kinds(self, principal: str, topic: str, aspect: str, chosen: LetterFilter) -> Kinds:
+        """Open letters, counted by what they have in common."""
+        require_topic(self._ctx, principal, Operation.READ, topic)
+        if aspect not in ASPECTS:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"by is one of {', '.join(ASPECTS)}")
+        kinds = Kinds(aspect)
+        async with self._client() as cluster:
+            async for letter in open_letters(cluster, topic, chosen):
+                kinds.add(letter)
+        return kinds
+
+    # -- settling ---------------------------------------------------------------------------
+
+    async def redrive(
+        self,
+        principal: str,
+        topic: str,
+        chosen: LetterFilter,
+        *,
+        to: str | None = None,
+        limit: int = LETTERS_MAX,
+        rate_per_s: float | None = None,
+        payload: bytes | None = None,
+    ) -> Report:
+        """Sends letters back; `payload` instead of its own, where one letter is chosen."""
+        require_topic(self._ctx, principal, Operation.READ, topic)
+        if to is not None:
+            require_topic(self._ctx, principal, Operation.WRITE, to)
+        if payload is not None and len(chosen.ids) != 1:
+            raise Refused(ErrorCode.INVALID_REQUEST, "a payload is for one letter: name it")
+        errand = Errand(
+            topic=topic,
+            run=self._run_id(),
+            who=principal,
+            chosen=chosen,
+            to=to,
+            rate_per_s=rate_per_s,
+            limit=limit,
+            revise=None if payload is None else lambda letter: replace(letter, payload=payload),
+            check_target=lambda target: require_topic(
+                self._ctx, principal, Operation.WRITE, target
+            ),
+        )
+        return await self._carry_out(errand, limit)
+
+    async def purge(
+        self, principal: str, topic: str, chosen: LetterFilter, *, limit: int = LETTERS_MAX
+    ) -> Report:
+        """Settles letters without sending them back; they stay in the log until it lets go."""
+        require_topic(self._ctx, principal, Operation.DELETE, topic)
+        errand = Errand(topic, self._run_id(), principal, chosen, purges=True, limit=limit)
+        return await self._carry_out(errand, limit)
+
+    async def _carry_out(self, errand: Errand, limit: int) -> Report:
+        self._check_limit(limit)
+        async with self._client() as cluster:
+            return await Redriver(cluster, self._ctx.clock, errand).run()
+
+    def _run_id(self) -> str:
+        return self._ctx.random.random_bytes(RUN_BYTES).hex()
+
+    def _check_limit(self, limit: int) -> None:
+        if not 1 <= limit <= LETTERS_MAX:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"limit is 1 to {LETTERS_MAX}")
+
+    # -- reading again ----------------------------------------------------------------------
+
+    async def replay(
+        self,
+        principal: str,
+        topic: str,
+        group: str,
+        wanted: OffsetRange,
+        partitions: list[int] | None = None,
+        *,
+        is_dry: bool = False,
+    ) -> Replayed:
+        """For one group: finished records are offered again, or the position is moved."""
+        require_topic(self._ctx, principal, Operation.READ, topic)
+        require_group(self._ctx, principal, Operation.READ, group)
+        async with self._client() as cluster:
+            spans = await self._spans(cluster, topic, wanted, partitions)
+            if await self._is_share_group(cluster, group, topic):
+                if is_dry:
+                    finished = [
+                        await finished_within(cluster, group, where, span)
+                        for where, span in spans.items()
+                    ]
+                    return Replayed(SHARE, spans, sum(finished), is_done=False)
+                offered = await replay_share_group(cluster, group, spans)
+                return Replayed(SHARE, spans, sum(offered.values()), is_done=True)
+            if wanted.end is not None:
+                raise Refused(
+                    ErrorCode.INVALID_REQUEST,
+                    "a consumer group reads on from where it is put: the range has no end",
+                )
+            if not is_dry:
+                starts = {where: span.start for where, span in spans.items()}
+                await commit_offsets(cluster, group, starts)
+            return Replayed(CONSUMER, spans, _size(spans), is_done=not is_dry)
+
+    async def copy(
+        self,
+        principal: str,
+        topic: str,
+        to: str,
+        wanted: OffsetRange,
+        partitions: list[int] | None = None,
+        *,
+        name: str | None = None,
+        rate_per_s: float | None = None,
+        is_dry: bool = False,
+    ) -> Replayed:
+        """Into another topic; one that was interrupted under the same name goes on."""
+        require_topic(self._ctx, principal, Operation.READ, topic)
+        require_topic(self._ctx, principal, Operation.WRITE, to)
+        name = name or f"{topic}.{to}"
+        async with self._client() as cluster:
+            await cluster.topic(to)
+            left = await unfinished_copy(cluster, name)
+            if any(where.topic != topic for where in left):
+                raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is a copy of another topic")
+            spans = left or await self._spans(cluster, topic, wanted, partitions)
+            if is_dry or not _size(spans):
+                return Replayed(COPY, spans, _size(spans), is_done=False, is_resumed=bool(left))
+            report = await Copier(cluster, Copy(name, to, spans, rate_per_s)).run()
+            return Replayed(COPY, spans, report.copied, is_done=True, is_resumed=report.is_resumed)
+
+    async def _spans(
+        self, cluster: Cluster, topic: str, wanted: OffsetRange, partitions: list[int] | None
+    ) -> dict[TopicPartition, Span]:
+        places = await places_of(cluster, topic, partitions)
+        return await resolve(cluster, places, wanted, must_end=True)
+
+    async def _is_share_group(self, cluster: Cluster, group: str, topic: str) -> bool:
+        if any(queue.group == group for queue in await list_queues(cluster, [topic])):
+            return True
+        kinds = {one.name: one.kind for one in await list_groups(cluster)}
+        if kinds.get(group) == SHARE:
+            raise Refused(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"share group {group} has never read {topic}"
+            )
+        return False
+
+
+def _size(spans: dict[TopicPartition, Span]) -> int:
+    return sum((span.end or 0) - span.start for span in spans.values())

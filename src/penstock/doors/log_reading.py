@@ -1,0 +1,201 @@
+"""Reads a topic as a log: from a group's committed position on, or from where the caller says.
+
+Nothing is kept between two readings: they begin at the same place until the group commits another
+position. A group without a position begins at one end of the log, as the caller asks. Only what
+committed transactions wrote is read. New records here are told at once; those that other nodes lead
+are looked for every `LOOK_SECONDS`.
+
+Bounds: `PARTITION_BYTES` of each partition at a time, though never less than one batch.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+
+from penstock.api.context import Context
+from penstock.api.route import Operation
+from penstock.base.errors import ErrorCode, Refused
+from penstock.client.errors import code_of
+from penstock.client.fetching import READ_COMMITTED, Fetched, Message, end_of
+from penstock.client.metadata import TopicPartition
+from penstock.cluster.image import Topic
+from penstock.doors.groups import Groups
+from penstock.doors.leaders import Leaders
+from penstock.doors.rights import require_group, require_topic
+from penstock.doors.topics import EARLIEST, LATEST, Topics
+from penstock.wire.messages.fetch import (
+    FetchPartition,
+    FetchPartitionData,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
+from penstock.wire.schema import Records
+
+PARTITION_BYTES = 1 << 20
+REQUEST_BYTES = 16 << 20
+LOOK_SECONDS = 0.2
+RESETS: Mapping[str, int] = {"earliest": EARLIEST, "latest": LATEST}
+
+
+class LogReading:
+    """Reads the logs of the cluster."""
+
+    def __init__(self, ctx: Context, topics: Topics, groups: Groups, leaders: Leaders) -> None:
+        self._ctx = ctx
+        self._topics = topics
+        self._groups = groups
+        self._leaders = leaders
+        self._turn = 0
+
+    async def read(
+        self,
+        principal: str,
+        topic: Topic,
+        positions: dict[int, int],
+        *,
+        records_max: int,
+        wait_ms: int = 0,
+    ) -> list[Message]:
+        """Records from `positions` on, by partition; waits until there are some."""
+        require_topic(self._ctx, principal, Operation.READ, topic.name)
+        deadline = asyncio.get_running_loop().time() + wait_ms / 1000
+        watch = _Watch(self._ctx, topic, positions)
+        try:
+            while True:
+                watch.clear()
+                found = await self._read_now(principal, topic, positions, records_max)
+                if found or not await watch.wait(deadline):
+                    return found
+        finally:
+            watch.end()
+
+    async def group_positions(
+        self, principal: str, topic: Topic, group: str, reset: str
+    ) -> dict[int, int]:
+        """Where a consumer group goes on in a topic, in all partitions whose leaders answer."""
+        require_group(self._ctx, principal, Operation.READ, group)
+        known = await self._groups.positions(principal, group, topic)
+        if len(known) == len(topic.partitions):
+            return known
+        begin = await self.ends(principal, topic, reset)
+        return {**begin, **known}
+
+    async def ends(self, principal: str, topic: Topic, reset: str) -> dict[int, int]:
+        """The beginnings (earliest) or ends (latest) of a topic's partitions."""
+        return await self._topics.offsets_at(principal, topic, RESETS[reset])
+
+    async def _read_now(
+        self, principal: str, topic: Topic, positions: dict[int, int], records_max: int
+    ) -> list[Message]:
+        rows = await self._fetch(principal, topic, positions)
+        lost = [row for row in rows if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE]
+        if lost:
+            # Retention has gone past the group, or the topic was made anew: on from the oldest.
+            begin = await self.ends(principal, topic, "earliest")
+            for row in lost:
+                positions[row.partition_index] = begin.get(row.partition_index, 0)
+            rows = await self._fetch(principal, topic, positions)
+        good = [row for row in rows if not row.error_code]
+        if rows and not good:
+            raise Refused(code_of(rows[0].error_code))
+        found: list[Message] = []
+        self._turn += 1
+        start = self._turn % len(good) if good else 0
+        for row in good[start:] + good[:start]:
+            for message in _messages(topic.name, positions[row.partition_index], row):
+                if len(found) >= records_max:
+                    return found
+                found.append(message)
+                positions[row.partition_index] = message.offset + 1
+            if not found:
+                # Nothing to be shown, perhaps an aborted transaction: on behind it.
+                end = end_of(_joined(row.records), positions[row.partition_index])
+                positions[row.partition_index] = end
+        return found
+
+    async def _fetch(
+        self, principal: str, topic: Topic, positions: Mapping[int, int]
+    ) -> list[FetchPartitionData]:
+        def request(indexes: list[int]) -> FetchRequest:
+            return FetchRequest(
+                max_wait_ms=0,
+                min_bytes=0,
+                max_bytes=REQUEST_BYTES,
+                isolation_level=READ_COMMITTED,
+                topics=[
+                    FetchTopic(
+                        topic=topic.name,
+                        topic_id=topic.id,
+                        partitions=[
+                            FetchPartition(
+                                partition=index,
+                                fetch_offset=positions[index],
+                                partition_max_bytes=PARTITION_BYTES,
+                            )
+                            for index in indexes
+                        ],
+                    )
+                ],
+            )
+
+        answers = await self._leaders.ask(
+            principal, topic, sorted(positions), request, FetchResponse
+        )
+        return [row for answer in answers for there in answer.responses for row in there.partitions]
+
+
+def _messages(topic: str, offset: int, row: FetchPartitionData) -> Iterator[Message]:
+    records = _joined(row.records)
+    fetched = Fetched(
+        TopicPartition(topic, row.partition_index),
+        offset,
+        end_of(records, offset),
+        row.high_watermark,
+        row.last_stable_offset,
+        row.log_start_offset,
+        records,
+        row.aborted_transactions or (),
+    )
+    return fetched.messages()
+
+
+def _joined(records: Records | None) -> memoryview:
+    """The bytes of a records field, whether they came over the wire or from a handler."""
+    if records is None:
+        return memoryview(b"")
+    if isinstance(records, list):
+        return memoryview(b"".join(records))
+    if isinstance(records, bytes | bytearray | memoryview):
+        return memoryview(records)
+    return memoryview(records.take(len(records)))  # A stretch of a file, not read yet.
+
+
+class _Watch:
+    """Waits for news of partitions, by being told or by looking again."""
+
+    def __init__(self, ctx: Context, topic: Topic, positions: Mapping[int, int]) -> None:
+        found = [ctx.partitions.get(topic.name, index) for index in positions]
+        self._partitions = [partition for partition in found if partition is not None]
+        self._is_told_all = len(self._partitions) == len(found)
+        self._news = asyncio.Event()
+        for partition in self._partitions:
+            partition.watch(self._news.set)
+
+    def clear(self) -> None:
+        self._news.clear()
+
+    async def wait(self, deadline: float) -> bool:
+        """Whether it is worth looking again; False when the time is up."""
+        left = deadline - asyncio.get_running_loop().time()
+        if left <= 0:
+            return False
+        try:
+            async with asyncio.timeout(left if self._is_told_all else min(left, LOOK_SECONDS)):
+                await self._news.wait()
+        except TimeoutError:
+            return not self._is_told_all
+        return True
+
+    def end(self) -> None:
+        for partition in self._partitions:
+            partition.unwatch(self._news.set)

@@ -1,0 +1,139 @@
+"""What the handlers of all routes share: reading a request's parts, waiting, answering with JSON.
+
+Values are checked here and refused with what they may be; a body is read as the type that its
+route declares. A request that waits is given up as soon as whoever asked is gone.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.http.problems import PRINCIPAL
+from penstock.security.rights import ANONYMOUS
+
+T = TypeVar("T")
+BAD_REQUEST = 400
+CLIENT_GONE = 499
+"""What nobody reads any more; nginx's number for it."""
+INTEGER_CHARS_MAX = 20
+
+
+def principal_of(request: Request) -> str:
+    """Who asks, as `authentication` found out."""
+    principal: str = request.scope.get(PRINCIPAL, ANONYMOUS)
+    return principal
+
+
+def json_answer(value: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+def no_content() -> Response:
+    return Response(status_code=204)
+
+
+async def read_json(request: Request, kind: type[T]) -> T:
+    """The body as `kind`; malformed JSON is a bad request, a wrong value is refused."""
+    return parse_json(await request.body(), kind)
+
+
+def parse_json(body: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise HTTPException(BAD_REQUEST, f"the body is no JSON: {error}") from None
+
+
+def text(request: Request, name: str, default: str | None = None) -> str:
+    value = request.query_params.get(name, default)
+    if value is None or (value == "" and default is None):
+        raise Refused(ErrorCode.INVALID_REQUEST, f"the parameter {name} is required")
+    return value
+
+
+def optional_text(request: Request, name: str) -> str | None:
+    return request.query_params.get(name)
+
+
+def integer(request: Request, name: str, default: int, low: int, high: int) -> int:
+    value = optional_integer(request, name, low, high)
+    return default if value is None else value
+
+
+def optional_integer(request: Request, name: str, low: int, high: int) -> int | None:
+    value = request.query_params.get(name)
+    if value is None:
+        return None
+    digits = value.removeprefix("-")
+    is_number = digits.isascii() and digits.isdigit() and len(value) <= INTEGER_CHARS_MAX
+    if not is_number or not low <= int(value) <= high:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"{name} is a number from {low} to {high}, not {value[:40]}"
+        )
+    return int(value)
+
+
+def flag(request: Request, name: str, default: bool = False) -> bool:
+    value = request.query_params.get(name)
+    if value is None:
+        return default
+    if value not in ("true", "false"):
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is true or false, not {value[:40]}")
+    return value == "true"
+
+
+def choice(request: Request, name: str, *values: str) -> str:
+    """One of `values`, the first unless the request says otherwise."""
+    value = request.query_params.get(name, values[0])
+    if value not in values:
+        allowed = " or ".join(values)
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is {allowed}, not {value[:40]}")
+    return value
+
+
+class Waits:
+    """The requests that wait for something, so that they can be told when the server stops."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+
+    def add(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(task, None))
+
+    def end(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Work that may take long, cancelled when whoever asked has hung up, or the server stops."""
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(work)
+    waits: Waits = request.app.state.waits
+    waits.add(task)
+    gone = loop.create_task(_disconnect(request))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if task.cancelled():
+            raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, "this node is stopping: ask another one")
+        if task.done():
+            return task.result()
+        raise HTTPException(CLIENT_GONE, "the client has hung up")
+    finally:
+        gone.cancel()
+        task.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _disconnect(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

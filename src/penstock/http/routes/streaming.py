@@ -1,0 +1,190 @@
+"""Streaming: `GET /topics/{name}/stream`, messages as server-sent events as they come.
+
+As a queue, messages are pushed until `prefetch` of them are not settled; settle them with `/ack`
+and its kin. When the stream ends, what is not settled is free for others at once, and counts as
+delivered. As a log, messages are pushed from the group's position on; `/offsets/commit` moves it.
+
+Each event has the message as JSON and `PARTITION:OFFSET` as its id. A comment goes out whenever
+nothing else has for `IDLE_MS`, so that both sides know of each other.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from penstock.base.errors import Refused
+from penstock.doors.door import LOCK_MS_MAX, Door, Settlement, Verdict
+from penstock.doors.prefetch import Prefetch
+from penstock.http.bodies import MessageAnswer, message_answer, received_answer
+from penstock.http.endpoint import Endpoint, Parameter
+from penstock.http.exchange import (
+    Waits,
+    choice,
+    integer,
+    optional_integer,
+    principal_of,
+    text,
+)
+from penstock.http.problems import entry_of
+from penstock.http.routes.polling import LOCK, LOG, LOG_PARAMETERS, MODE, QUEUE, log_positions
+
+PREFETCH_DEFAULT = 100
+PREFETCH_MAX = 1_000
+BATCH_MAX = 100
+IDLE_MS = 15_000
+PAUSE_SECONDS = 1.0
+KEEP_ALIVE = b": still here\n\n"
+
+
+class EventStream(Response):
+    """Sends chunks for as long as there are any and somebody reads them."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, chunks: AsyncIterator[bytes], waits: Waits) -> None:
+        super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
+        del self.headers["content-length"]
+        self._chunks = chunks
+        self._waits = waits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        loop = asyncio.get_running_loop()
+        pump = loop.create_task(self._pump(send))
+        self._waits.add(pump)
+        gone = loop.create_task(_disconnect(receive))
+        try:
+            await asyncio.wait((pump, gone), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+            pump.cancel()
+            ended = await asyncio.gather(pump, gone, return_exceptions=True)
+        if not isinstance(ended[0], asyncio.CancelledError) and ended[0] is not None:
+            raise ended[0]
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _pump(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        try:
+            async for chunk in self._chunks:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        finally:
+            await self._chunks.aclose()  # type: ignore[attr-defined]  # It is a generator.
+
+
+async def _disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def stream(door: Door, request: Request) -> Response:
+    mode = choice(request, "mode", QUEUE, LOG)
+    waits: Waits = request.app.state.waits
+    topic = request.path_params["name"]
+    if mode == LOG:
+        door.topic(topic)
+        positions = await log_positions(door, request)
+        return EventStream(_log_events(door, request, positions), waits)
+    group = text(request, "group")
+    principal = principal_of(request)
+    # What is wrong with the group is said before the stream begins.
+    await door.begin(principal, door.queue_topic(principal, topic, group), group)
+    prefetch = door.prefetch(integer(request, "prefetch", PREFETCH_DEFAULT, 1, PREFETCH_MAX))
+    lock_ms = optional_integer(request, "lock_ms", 1, LOCK_MS_MAX)
+    return EventStream(_queue_events(door, request, group, lock_ms, prefetch), waits)
+
+
+async def _queue_events(
+    door: Door, request: Request, group: str, lock_ms: int | None, prefetch: Prefetch
+) -> AsyncIterator[bytes]:
+    topic, principal = request.path_params["name"], principal_of(request)
+    yield KEEP_ALIVE
+    try:
+        while True:
+            try:
+                async with asyncio.timeout(IDLE_MS / 1000):
+                    room = await prefetch.room()
+            except TimeoutError:
+                yield KEEP_ALIVE
+                continue
+            try:
+                found = await door.receive(
+                    principal,
+                    topic,
+                    group,
+                    records_max=min(room, BATCH_MAX),
+                    wait_ms=IDLE_MS,
+                    lock_ms=lock_ms,
+                )
+            except Refused as refused:
+                yield _event("problem", "", entry_of(refused))
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
+            prefetch.handed_out(found)
+            yield b"".join(_message_event(received_answer(one)) for one in found) or KEEP_ALIVE
+    finally:
+        left = prefetch.close()
+        if left:
+            free = [Settlement(receipt, Verdict.RELEASE, delay_ms=0) for receipt in left]
+            await asyncio.shield(door.settle(principal, free))
+
+
+async def _log_events(
+    door: Door, request: Request, positions: dict[int, int]
+) -> AsyncIterator[bytes]:
+    principal = principal_of(request)
+    yield KEEP_ALIVE
+    while True:
+        try:
+            topic = door.topic(request.path_params["name"])
+            found = await door.log.read(
+                principal, topic, positions, records_max=BATCH_MAX, wait_ms=IDLE_MS
+            )
+        except Refused as refused:
+            yield _event("problem", "", entry_of(refused))
+            await asyncio.sleep(PAUSE_SECONDS)
+            continue
+        events = [_message_event(message_answer(*message[:7])) for message in found]
+        yield b"".join(events) or KEEP_ALIVE
+
+
+def _message_event(message: MessageAnswer) -> bytes:
+    return _event("message", f"{message.partition}:{message.offset}", message)
+
+
+def _event(name: str, number: str, value: object) -> bytes:
+    # A payload is kept as it was given, and may have line ends between its tokens.
+    data = msgspec.json.encode(value).replace(b"\r", b"").replace(b"\n", b"")
+    head = f"id: {number}\n" if number else ""
+    return f"{head}event: {name}\ndata: ".encode() + data + b"\n\n"
+
+
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/topics/{name}/stream",
+        "receive messages as server-sent events, as they come",
+        stream,
+        parameters=(
+            Parameter("group", "as with poll", is_required=True),
+            MODE,
+            Parameter(
+                "prefetch",
+                "queue: how many messages may be on their way or in work at a time",
+                "integer",
+                PREFETCH_DEFAULT,
+            ),
+            LOCK,
+            *LOG_PARAMETERS,
+        ),
+        media_type="text/event-stream",
+        description=(
+            "Events are named message, with the same JSON as poll answers with, or problem. When a "
+            "queue's stream ends, messages that are not settled are free for others at once."
+        ),
+        refusals=(403, 404, 409, 422),
+    ),
+)

@@ -1,0 +1,77 @@
+"""What a handler of the SQS and SNS doors sees: the node, and who asks for what.
+
+A handler takes a `Call` and a request and answers with the fields of the JSON protocol, or raises
+Fault or Refused. Queues are topics; a topic that Kafka clients made is a queue too.
+"""
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.api.context import Context
+from penstock.api.route import Operation, ResourceType
+from penstock.cluster.image import Topic
+from penstock.doors.door import Door
+from penstock.doors.rights import require_topic
+from penstock.http.sqs.faults import no_queue
+from penstock.http.sqs.names import arn_of, queue_of_url, url_of
+from penstock.http.sqs.requests import Request
+from penstock.http.sqs.settings import Queue
+
+if TYPE_CHECKING:
+    from penstock.http.sqs.moves import Moves
+
+Answer = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request: on whose behalf, and how the caller calls this broker."""
+
+    door: Door
+    principal: str
+    base_url: str
+    """Like http://localhost:8080."""
+    region: str
+    moves: "Moves"
+    """The tasks that move messages between queues."""
+
+    @property
+    def node(self) -> Context:
+        return self.door.ctx
+
+    def queue(self, url: str, *needs: Operation) -> Queue:
+        """The queue behind a URL, if the caller has the rights that are needed."""
+        return self.queue_named(queue_of_url(url), *needs)
+
+    def queue_named(self, name: str, *needs: Operation) -> Queue:
+        for operation in needs:
+            require_topic(self.node, self.principal, operation, name)
+        topic = self.node.image.topics.get(name)
+        if topic is None or topic.is_internal:
+            raise no_queue()
+        return self.queue_of(topic)
+
+    def may_see(self, name: str) -> bool:
+        """Whether the caller may know of a topic."""
+        allows = self.node.authorizer.allows
+        return allows(self.principal, Operation.DESCRIBE, ResourceType.TOPIC, name)
+
+    def queue_of(self, topic: Topic) -> Queue:
+        return Queue(topic, self.node.configs)
+
+    def url(self, queue: str) -> str:
+        return url_of(self.base_url, queue)
+
+    def arn(self, queue: str) -> str:
+        return arn_of(self.region, queue)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What a door can do: the request, and who answers it."""
+
+    request: type[Request]
+    handler: Callable[[Call, Any], Coroutine[Any, Any, Answer]]
+    waits: bool = False
+    """Whether it may take long, and is given up when whoever asked is gone."""

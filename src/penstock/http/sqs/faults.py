@@ -1,0 +1,109 @@
+"""What the SQS and SNS doors answer instead of a result: Amazon's error names and codes.
+
+An error has a name of its own (`QueueDoesNotExist`, which boto3 raises as a class of that name)
+and, for some, a different code in the older query protocol, which both protocols carry; programs
+compare that code. Refusals of the node become the error that says the same.
+"""
+
+from penstock.base.errors import ErrorCode, Refused
+
+PREFIX = "AWS.SimpleQueueService."
+OLD_CODES = {
+    "QueueDoesNotExist": PREFIX + "NonExistentQueue",
+    "QueueNameExists": "QueueAlreadyExists",
+} | {
+    name: PREFIX + name
+    for name in (
+        "BatchEntryIdsNotDistinct",
+        "BatchRequestTooLong",
+        "EmptyBatchRequest",
+        "InvalidBatchEntryId",
+        "MessageNotInflight",
+        "PurgeQueueInProgress",
+        "QueueDeletedRecently",
+        "TooManyEntriesInBatchRequest",
+        "UnsupportedOperation",
+    )
+}
+STATUSES = {
+    "AccessDenied": 403,
+    "IncompleteSignature": 403,
+    "InternalError": 500,
+    "InvalidClientTokenId": 403,
+    "MissingAuthenticationToken": 403,
+    "NotFound": 404,
+    "ResourceNotFoundException": 404,
+    "ServiceUnavailable": 503,
+    "SignatureDoesNotMatch": 403,
+    "ThrottlingException": 429,
+}
+SENDER_FAULT_BELOW = 500
+
+
+class Fault(Exception):
+    """An error in Amazon's words."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+        self.message = message
+
+    @property
+    def status(self) -> int:
+        return STATUSES.get(self.name, 400)
+
+    @property
+    def is_sender(self) -> bool:
+        """Whether whoever asked has to change something."""
+        return self.status < SENDER_FAULT_BELOW
+
+    @property
+    def old_code(self) -> str:
+        """The code in the query protocol."""
+        return OLD_CODES.get(self.name, self.name)
+
+
+def invalid(name: str, value: object, reason: str) -> Fault:
+    """A parameter with a value that it cannot have."""
+    shown = str(value)
+    shown = shown if len(shown) <= 100 else shown[:100] + "..."
+    return Fault(
+        "InvalidParameterValue", f"Value {shown} for parameter {name} is invalid. Reason: {reason}"
+    )
+
+
+def missing(name: str) -> Fault:
+    return Fault("MissingParameter", f"The request must contain the parameter {name}.")
+
+
+def no_queue() -> Fault:
+    return Fault("QueueDoesNotExist", "The specified queue does not exist.")
+
+
+_FAULTS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "QueueDoesNotExist",
+    ErrorCode.UNKNOWN_TOPIC_ID: "QueueDoesNotExist",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "InvalidParameterValue",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "QueueNameExists",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "AccessDenied",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "AccessDenied",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "AccessDenied",
+    ErrorCode.INVALID_CONFIG: "InvalidAttributeValue",
+    ErrorCode.INVALID_REQUEST: "InvalidParameterValue",
+    ErrorCode.INVALID_RECORD: "InvalidParameterValue",
+    ErrorCode.MESSAGE_TOO_LARGE: "InvalidParameterValue",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "InvalidParameterValue",
+    ErrorCode.POLICY_VIOLATION: "OverLimit",
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: "ThrottlingException",
+    ErrorCode.UNKNOWN_SERVER_ERROR: "InternalError",
+    ErrorCode.KAFKA_STORAGE_ERROR: "InternalError",
+    ErrorCode.CORRUPT_MESSAGE: "InternalError",
+}
+
+
+def fault_of(refused: Refused) -> Fault:
+    """A refusal that no handler had a better word for; by default it may pass: try again."""
+    if refused.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
+        return no_queue()
+    name = _FAULTS.get(refused.code, "ServiceUnavailable")
+    return Fault(name, refused.message or refused.code.name)

@@ -1,0 +1,56 @@
+"""How queues are called: by name, by URL, by Amazon resource name (ARN).
+
+A queue's name is its topic's name. A URL is `http://host:port/000000000000/<name>`; only its last
+part counts, so URLs stay good when the broker moves. An ARN is
+`arn:aws:sqs:<region>:000000000000:<name>`; the region is the one that the caller signs for.
+"""
+
+import re
+
+from penstock.http.sqs.faults import Fault, invalid
+
+ACCOUNT = "000000000000"
+REGION = "us-east-1"
+"""Of callers that do not sign."""
+FIFO = ".fifo"
+NAME_CHARS_MAX = 80
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+(\.fifo)?")
+
+
+def is_fifo(queue: str) -> bool:
+    return queue.endswith(FIFO)
+
+
+def check_new_name(name: str) -> None:
+    """A name that SQS would take for a new queue."""
+    if not _NAME.fullmatch(name) or len(name) > NAME_CHARS_MAX:
+        raise invalid(
+            "QueueName",
+            name,
+            f"Can only include alphanumeric characters, hyphens, or underscores. 1 to "
+            f"{NAME_CHARS_MAX} in length, with .fifo at the end if it is a FIFO queue.",
+        )
+
+
+def queue_of_url(url: str) -> str:
+    """The queue that a URL, or a bare name, means."""
+    name = url.rstrip("/").rpartition("/")[2]
+    if not name:
+        raise Fault("InvalidAddress", f"The address {url[:200]} is not valid for this endpoint.")
+    return name
+
+
+def queue_of_arn(arn: str, parameter: str) -> str:
+    parts = arn.split(":")
+    if len(parts) != 6 or parts[:3] != ["arn", "aws", "sqs"] or not parts[5]:
+        raise invalid(parameter, arn, "It must be the ARN of a queue: arn:aws:sqs:REGION:ID:NAME.")
+    return parts[5]
+
+
+def url_of(base_url: str, queue: str) -> str:
+    return f"{base_url}/{ACCOUNT}/{queue}"
+
+
+def arn_of(region: str, queue: str) -> str:
+    return f"arn:aws:sqs:{region}:{ACCOUNT}:{queue}"

@@ -1,0 +1,130 @@
+"""The two protocols of AWS SDKs: how a request says what it asks for, and how it is answered.
+
+`JsonProtocol` (AWS JSON 1.0): the action in `X-Amz-Target`, errors as `__type` with the older
+code in `x-amzn-query-error`. `QueryProtocol`: a form with `Action`, answered with XML; SNS is told
+from SQS by the form's `Version`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+from starlette.responses import Response
+
+from penstock.http.sns.actions import SNS_ACTIONS
+from penstock.http.sqs import xml
+from penstock.http.sqs.actions import SQS_ACTIONS
+from penstock.http.sqs.call import Action, Answer
+from penstock.http.sqs.faults import Fault
+from penstock.http.sqs.forms import SNS_VERSION, read_form
+
+SQS_TARGET = "AmazonSQS."
+ERROR_NAMESPACE = "com.amazonaws.sqs#"
+JSON_TYPE = "application/x-amz-json-1.0"
+XML_TYPE = "text/xml"
+REQUEST_ID = "x-amzn-requestid"
+SNS_NAMES = {
+    "AccessDenied": "AuthorizationError",
+    "InvalidAttributeValue": "InvalidParameter",
+    "InvalidMessageContents": "InvalidParameter",
+    "InvalidParameterValue": "InvalidParameter",
+    "MissingParameter": "InvalidParameter",
+    "QueueDoesNotExist": "NotFound",
+}
+"""What SNS calls errors that both doors have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request asks for."""
+
+    name: str
+    action: Action
+    values: dict[str, object]
+
+
+class Speaker(Protocol):
+    """One request's protocol."""
+
+    def read(self, body: bytes) -> Asked:
+        """Raises Fault for what cannot be read or is not known."""
+        ...
+
+    def result(self, asked: Asked, answer: Answer) -> Response: ...
+
+    def error(self, fault: Fault) -> Response: ...
+
+
+def find(actions: Mapping[str, Action], name: str) -> Action:
+    action = actions.get(name)
+    if action is None:
+        raise Fault("InvalidAction", f"The action {name[:100]} is not valid for this endpoint.")
+    return action
+
+
+class JsonProtocol:
+    def __init__(self, target: str, request_id: str) -> None:
+        self._target = target
+        self._request_id = request_id
+
+    def read(self, body: bytes) -> Asked:
+        name = self._target.removeprefix(SQS_TARGET)
+        action = find(SQS_ACTIONS if name != self._target else {}, name)
+        try:
+            values = msgspec.json.decode(body or b"{}", type=dict[str, object])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Fault("SerializationException", f"The body is no JSON object: {error}") from error
+        if "tags" in values:
+            # CreateQueue has it in lower case, everything else does not.
+            values["Tags"] = values.pop("tags")
+        return Asked(name, action, values)
+
+    def result(self, asked: Asked, answer: Answer) -> Response:
+        return self._respond(msgspec.json.encode(answer), 200, {})
+
+    def error(self, fault: Fault) -> Response:
+        body = {"__type": ERROR_NAMESPACE + fault.name, "message": fault.message}
+        kind = "Sender" if fault.is_sender else "Receiver"
+        code = {"x-amzn-query-error": f"{fault.old_code};{kind}"}
+        return self._respond(msgspec.json.encode(body), fault.status, code)
+
+    def _respond(self, body: bytes, status: int, headers: dict[str, str]) -> Response:
+        all_headers = {"content-type": JSON_TYPE, REQUEST_ID: self._request_id, **headers}
+        return Response(body, status, headers=all_headers)
+
+
+class QueryProtocol:
+    def __init__(self, request_id: str) -> None:
+        self._request_id = request_id
+        self._namespace = xml.SQS_NAMESPACE
+
+    def read(self, body: bytes) -> Asked:
+        values = read_form(body)
+        name = values.pop("Action", None)
+        if not isinstance(name, str):
+            raise Fault("MissingAction", "The request must contain the parameter Action.")
+        if values.get("Version") == SNS_VERSION:
+            self._namespace = xml.SNS_NAMESPACE
+            return Asked(name, find(SNS_ACTIONS, name), values)
+        return Asked(name, find(SQS_ACTIONS, name), values)
+
+    def result(self, asked: Asked, answer: Answer) -> Response:
+        plain = msgspec.to_builtins(answer, builtin_types=(bytes,))
+        body = xml.write_result(asked.name, plain, self._request_id, namespace=self._namespace)
+        return self._respond(body, 200)
+
+    def error(self, fault: Fault) -> Response:
+        is_sns = self._namespace == xml.SNS_NAMESPACE
+        body = xml.write_error(
+            SNS_NAMES.get(fault.name, fault.name) if is_sns else fault.old_code,
+            fault.message,
+            self._request_id,
+            is_sender=fault.is_sender,
+            namespace=self._namespace,
+        )
+        return self._respond(body, fault.status)
+
+    def _respond(self, body: bytes, status: int) -> Response:
+        headers = {"content-type": XML_TYPE, REQUEST_ID: self._request_id}
+        return Response(body, status, headers=headers)

@@ -1,0 +1,43 @@
+"""How large bodies may be: as the largest message asks for, and not all at once."""
+
+import pytest
+
+from penstock.http import body_limit
+from tests.unit.http.asking import Web, on_web
+
+
+def test_a_body_over_the_limit_is_a_problem() -> None:
+    async def test(web: Web) -> None:
+        large = b"x" * (web.app.bytes_max + 1)
+        answer = await web.ask("POST", "/topics/t/messages", large)
+        assert (answer.status, answer.code) == (413, "MESSAGE_TOO_LARGE")
+        assert web.app.bytes == 0
+
+    on_web(test)
+
+
+def test_the_limit_grows_with_the_largest_message_of_any_topic() -> None:
+    async def test(web: Web) -> None:
+        before = web.app.bytes_max
+        configs = {"max.message.bytes": 10 << 20}
+        await web.post("/topics", {"name": "t", "configs": configs})
+        assert web.app.bytes_max > max(before, 10 << 20)
+        body = b"x" * (9 << 20)
+        answer = await web.ask(
+            "POST", "/topics/t/messages", body, content_type="application/octet-stream"
+        )
+        assert answer.status == 200
+
+    on_web(test)
+
+
+def test_too_much_at_once_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(body_limit, "BODIES_BYTES_MAX", 100)
+
+    async def test(web: Web) -> None:
+        answer = await web.post("/topics/t/messages", {"payload": "x" * 200})
+        assert answer.status == 503
+        assert answer.headers["retry-after"] == "1"
+        assert (await web.post("/topics/t/messages", {"payload": "x"})).status == 200
+
+    on_web(test)
