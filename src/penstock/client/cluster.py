@@ -132,12 +132,15 @@ class Cluster:
         return self._connecting.get(node_id)
 
     async def _open(self, node_id: int) -> Connection:
+        connection = self._connections[node_id] = await self.open_connection(node_id)
+        return connection
+
+    async def open_connection(self, node_id: int) -> Connection:
+        """A connection of the caller's own, who closes it: for long polls and sessions."""
         broker = self.metadata.brokers.get(node_id)
         if broker is None:
             raise Unreachable(f"broker {node_id} is not known to the cluster; is it down?")
-        connection = await connect(broker.address, self.config, self._authenticate)
-        self._connections[node_id] = connection
-        return connection
+        return await connect(broker.address, self.config, self._authenticate)
 
     def _opened(self, node_id: int, task: "asyncio.Task[Connection]") -> None:
         del self._connecting[node_id]

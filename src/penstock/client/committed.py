@@ -50,14 +50,20 @@ class Committed(NamedTuple):
     metadata: str | None = None
 
 
-async def committed_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, Committed]:
-    """All that the group has committed, sorted. Empty for a group that does not exist."""
+async def committed_offsets(
+    cluster: Cluster, group: str, *, is_stable: bool = False
+) -> dict[TopicPartition, Committed]:
+    """All that the group has committed, sorted. Empty for a group that does not exist.
+
+    `is_stable`: waits for transactions that are about to change it (KIP-447).
+    """
 
     async def ask(node_id: int) -> dict[TopicPartition, Committed]:
         request = OffsetFetchRequest(
             group_id=group,
             topics=None,
             groups=[OffsetFetchRequestGroup(group_id=group, topics=None)],
+            require_stable=is_stable,
         )
         reply = await cluster.call(
             request, OffsetFetchResponse, node_id=node_id, version_max=_NAMED_UNTIL

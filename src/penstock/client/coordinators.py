@@ -26,12 +26,19 @@ async def find_coordinator(cluster: Cluster, kind: int, key: str) -> int:
     about = f"{_NOUNS[kind]} {key!r}"
     check(reply.error_code, reply.error_message, about=about)
     if not reply.coordinators:
-        return reply.node_id  # Before v4 the answer is flat.
+        return await _known(cluster, reply.node_id)  # Before v4 the answer is flat.
     for row in reply.coordinators:
         if row.key == key:
             check(row.error_code, row.error_message, about=about)
-            return row.node_id
+            return await _known(cluster, row.node_id)
     raise refusal(-1, about=about)
+
+
+async def _known(cluster: Cluster, node_id: int) -> int:
+    """A node that was away when we last asked who is there would stay out of reach."""
+    if node_id not in cluster.metadata.brokers:
+        await cluster.refresh(())
+    return node_id
 
 
 async def at_coordinator(

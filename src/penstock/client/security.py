@@ -1,0 +1,124 @@
+"""How a client gets in: `security.protocol` and its relatives, by the names that Kafka clients use.
+
+Takes Kafka's names and librdkafka's (`ssl.ca.location` beside `ssl.truststore.location`), since
+people bring the files that they have. A name that is not known is refused with the nearest one.
+"""
+
+import difflib
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.base.ports import Random
+from penstock.client.sasl import OAUTHBEARER, Authenticate, Credentials, authenticator
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+NAMES = (
+    "security.protocol",
+    "sasl.mechanism",
+    "sasl.username",
+    "sasl.password",
+    "sasl.token",
+    "sasl.jaas.config",
+    "ssl.ca.location",
+    "ssl.truststore.location",
+    "ssl.truststore.type",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.key.password",
+    "ssl.keystore.location",
+    "ssl.keystore.type",
+    "ssl.endpoint.identification.algorithm",
+)
+ALIASES = {"sasl.mechanisms": "sasl.mechanism"}
+PREFIXES = ("sasl.", "ssl.", "security.")
+_JAAS = re.compile(r'(username|password)\s*=\s*"((?:\\.|[^"\\])*)"')
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """What connections need."""
+
+    tls: ssl.SSLContext | None = None
+    authenticate: Authenticate | None = None
+
+
+def is_security(name: str) -> bool:
+    """Whether a setting is about this."""
+    return name.startswith(PREFIXES)
+
+
+def parse_security(settings: Mapping[str, str], random: Random) -> Security:
+    """From settings by name; raises ValueError or Refused, saying what to do."""
+    values: dict[str, str] = {}
+    for given, value in settings.items():
+        name = ALIASES.get(given, given)
+        if name not in NAMES:
+            close = difflib.get_close_matches(name, NAMES, n=1)
+            raise ValueError(
+                f"unknown setting {given!r}" + (f"; meant {close[0]!r}?" if close else "")
+            )
+        values[name] = value
+    protocol = values.get("security.protocol", "").upper() or _guess(values)
+    if protocol not in PROTOCOLS:
+        raise ValueError(f"security.protocol={protocol!r}; take one of {', '.join(PROTOCOLS)}")
+    tls = _context(values) if protocol.endswith("SSL") else None
+    if not protocol.startswith("SASL"):
+        return Security(tls)
+    return Security(tls, authenticator(_credentials(values), random))
+
+
+def _guess(values: Mapping[str, str]) -> str:
+    """Whoever names a user wants to be somebody, and whoever names certificates wants TLS."""
+    has_sasl = any(name.startswith("sasl.") for name in values)
+    has_tls = any(name.startswith("ssl.") for name in values)
+    return ("SASL_" if has_sasl else "") + ("SSL" if has_tls else "PLAINTEXT")
+
+
+def _credentials(values: Mapping[str, str]) -> Credentials:
+    login = dict(_JAAS.findall(values.get("sasl.jaas.config", "")))
+    user = values.get("sasl.username") or login.get("username", "")
+    password = values.get("sasl.password") or login.get("password", "")
+    token = values.get("sasl.token", "")
+    mechanism = values.get("sasl.mechanism") or (OAUTHBEARER if token else "SCRAM-SHA-256")
+    if mechanism == OAUTHBEARER:
+        if not token:
+            raise ValueError("OAUTHBEARER needs sasl.token")
+    elif not user or not password:
+        raise ValueError(f"{mechanism} needs sasl.username and sasl.password")
+    return Credentials(mechanism, user, password, token)
+
+
+def _context(values: Mapping[str, str]) -> ssl.SSLContext:
+    for name in ("ssl.truststore.type", "ssl.keystore.type"):
+        if values.get(name, "PEM").upper() != "PEM":
+            raise ValueError(f"{name}: only PEM is read; keytool and openssl convert to it")
+    ca_file = values.get("ssl.ca.location") or values.get("ssl.truststore.location")
+    key_file = values.get("ssl.key.location") or values.get("ssl.keystore.location")
+    certificate = values.get("ssl.certificate.location") or key_file
+    try:
+        context = ssl.create_default_context(cafile=ca_file or None)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if values.get("ssl.endpoint.identification.algorithm", "https") in ("", "none"):
+            context.check_hostname = False
+        if certificate:
+            password = values.get("ssl.key.password", "")
+            context.load_cert_chain(certificate, key_file, password=lambda: password)
+    except (OSError, ssl.SSLError) as error:
+        raise ValueError(f"TLS cannot be set up with {ca_file or certificate}: {error}") from error
+    return context
+
+
+def read_properties(text: str) -> dict[str, str]:
+    """`name=value` by line, as Kafka's --command-config has it; # begins a comment."""
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        if not line or line.startswith(("#", "!")):
+            continue
+        name, separator, value = line.partition("=")
+        if not separator:
+            raise ValueError(f"line {number} is not name=value: {line[:60]!r}")
+        found[name.strip()] = value.strip()
+    return found

@@ -1,0 +1,75 @@
+"""A real node in simulated time, and clients of it, for what a client does with a whole broker."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from penstock.client.admin import Admin
+from penstock.client.cluster import Cluster
+from penstock.client.consumer import Consumer, ConsumerConfig
+from penstock.client.fetching import READ_COMMITTED, Message
+from penstock.client.lookup import places_of, resolve
+from penstock.client.offsets import END, START, OffsetRange
+from penstock.client.producer import Producer
+from penstock.sim.clock import SimClock
+from penstock.sim.cluster import SimCluster
+from penstock.sim.loop import SimLoop
+from penstock.sim.random import SimRandom
+
+OVERRIDES = {
+    name: "1"
+    for topic in ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic")
+    for name in (f"{topic}.replication.factor", f"{topic}.num.partitions")
+}
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class Desk:
+    """Somebody with a connection."""
+
+    def __init__(self, nodes: SimCluster, cluster: Cluster, clock: SimClock) -> None:
+        self.nodes = nodes
+        self.cluster = cluster
+        self.clock = clock
+        self.admin = Admin(cluster)
+
+    async def produce(
+        self,
+        topic: str,
+        values: Sequence[bytes],
+        *,
+        partition: int = 0,
+        headers: Headers = (),
+        key: bytes | None = None,
+    ) -> None:
+        async with Producer(self.clock, SimRandom(2), self.cluster) as producer:
+            for value in values:
+                await producer.send(topic, value, key, partition=partition, headers=headers)
+
+    async def read(self, topic: str) -> list[Message]:
+        """What is committed, partition by partition as it comes."""
+        places = await places_of(self.cluster, topic)
+        spans = await resolve(
+            self.cluster,
+            places,
+            OffsetRange(START, END),
+            isolation_level=READ_COMMITTED,
+            must_end=True,
+        )
+        found: list[Message] = []
+        async with Consumer(self.cluster, ConsumerConfig(isolation_level=READ_COMMITTED)) as reader:
+            reader.assign({where: span.start for where, span in spans.items()})
+            while any(reader.positions[where] < (spans[where].end or 0) for where in places):
+                found += await reader.poll()
+        return found
+
+
+def on_cluster(scene: Callable[[Desk], Awaitable[None]], **overrides: str) -> None:
+    async def main() -> None:
+        own = {name.replace("_", "."): value for name, value in overrides.items()}
+        nodes = SimCluster(loop, 1, overrides=OVERRIDES | own)
+        await nodes.start()
+        async with Cluster(SimRandom(1), nodes.addresses) as cluster:
+            await scene(Desk(nodes, cluster, SimClock(loop)))
+        nodes.close()
+
+    loop = SimLoop(1, time_max=3_600)
+    loop.run(main())
