@@ -1,0 +1,413 @@
+"""`penstock.Client`: publish, queues, logs and topics, for asyncio.
+
+Owns the producer and the readers that it hands out, and closes them. Each reader has connections of
+its own, so that no publish waits behind a long poll. Works against Penstock, and against Kafka 4.2
+and newer; delays, priorities and the like are Penstock's, and Kafka delivers such messages at once.
+
+    async with Client("localhost:9092") as client:
+        await client.publish("jobs", {"id": 1}, key="alice", delay="15m")
+        async for message in client.queue("jobs", group="workers"):
+            await message.ack()
+"""
+
+import base64
+import ssl
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias, TypeVar
+
+from penstock.app.durations import Duration, Moment, moment_ms, ms_of, seconds_of
+from penstock.app.log_reader import LogConfig, LogDelivery, LogReader
+from penstock.app.message import Message
+from penstock.app.outgoing import Headers, Key, Outgoing, Payload
+from penstock.app.publishing import (
+    COMPRESSIONS,
+    OnFull,
+    Partitioner,
+    Published,
+    Publisher,
+    Publishing,
+)
+from penstock.app.queue_reader import QueueDelivery, QueueReader, check_delivery
+from penstock.app.transaction import Transaction
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.ports import Random, WallClock
+from penstock.client.admin import TOPIC, Admin
+from penstock.client.cluster import Cluster, parse_brokers
+from penstock.client.committed import commit_offsets
+from penstock.client.connection import ConnectionConfig
+from penstock.client.lookup import LATEST, list_offsets
+from penstock.client.metadata import TopicPartition
+from penstock.client.producer import ProducerConfig
+from penstock.client.security import parse_security
+from penstock.client.share_consumer import ShareConfig
+from penstock.runtime.clock import SystemClock
+from penstock.runtime.random import SystemRandom
+
+Topics: TypeAlias = str | Sequence[str]
+Reader = TypeVar("Reader", QueueReader, LogReader)
+
+GROUP_CONFIGS = 32
+"""Kafka's resource type of group configs."""
+_RESET = "share.auto.offset.reset"
+_POLLED_MAX = 100
+"""Queues that `poll` keeps a member in."""
+
+
+class Client:
+    """One application's way to a cluster; use it as `async with Client("host:9092") as client`.
+
+    `linger_ms`, `batch_bytes` and `compression` shape the batches that are sent. What waits to be
+    sent is bounded by `buffer_bytes`; when that is full, `on_full` decides: "block" has publish
+    wait, "drop" drops the message (and counts it in `dropped`), "raise" raises `BufferFull`.
+    `partitioner(topic, key, partitions)` chooses a partition, or None to leave it to the key.
+    `security` has Kafka's settings by their names: `{"sasl.username": "ann", "sasl.password":
+    "...", "ssl.ca.location": "ca.pem"}`; a TLS context may be given as `tls` instead.
+    """
+
+    def __init__(
+        self,
+        brokers: str = "localhost:9092",
+        *,
+        client_id: str = "penstock",
+        linger_ms: float = 1.0,
+        batch_bytes: int = 256 * 1024,
+        compression: str = "none",
+        buffer_bytes: int = 32 << 20,
+        on_full: OnFull = "block",
+        partitioner: Partitioner | None = None,
+        delivery_timeout: Duration = 120.0,
+        auto_create: bool = True,
+        tls: ssl.SSLContext | None = None,
+        security: Mapping[str, str] | None = None,
+        clock: WallClock | None = None,
+        random: Random | None = None,
+    ) -> None:
+        if compression not in COMPRESSIONS:
+            raise ValueError(f"compression={compression!r}: one of {', '.join(COMPRESSIONS)}")
+        self._addresses = parse_brokers(brokers)
+        self._clock = clock or SystemClock()
+        self._random = random or SystemRandom()
+        secured = parse_security(security or {}, self._random)
+        self._authenticate = secured.authenticate
+        self._connection_config = ConnectionConfig(client_id=client_id, tls=tls or secured.tls)
+        self._publishing = Publishing(
+            ProducerConfig(
+                linger_ms=linger_ms,
+                batch_bytes=batch_bytes,
+                buffer_bytes=buffer_bytes,
+                codec=COMPRESSIONS[compression],
+                delivery_timeout_ms=ms_of(delivery_timeout),
+                auto_create=auto_create,
+            ),
+            on_full,
+            partitioner,
+        )
+        self._cluster: Cluster | None = None
+        self._publisher: Publisher | None = None
+        self._readers: dict[QueueReader | LogReader, None] = {}
+        self._polled: dict[tuple[str, str], QueueReader] = {}
+
+    async def __aenter__(self) -> "Client":
+        await self.connect()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        await self.close(drain=kind is None)
+
+    async def connect(self) -> None:
+        """Reaches some broker. Raises `Unreachable`, with what to do about it, if there is none."""
+        if self._cluster is None:
+            cluster = self._new_cluster()
+            await cluster.bootstrap()
+            self._cluster = cluster
+            self._publisher = Publisher(self._clock, self._random, cluster, self._publishing)
+
+    async def close(self, *, drain: bool = True) -> None:
+        """Delivers what is buffered (unless told not to), and closes every reader."""
+        for reader in list(self._readers):
+            if isinstance(reader, LogReader):
+                await reader.close(is_handled=drain)
+            else:
+                await reader.close()
+        self._readers.clear()
+        self._polled.clear()
+        if self._publisher is not None:
+            await self._publisher.close(drain=drain)
+        if self._cluster is not None:
+            await self._cluster.close()
+        self._publisher = self._cluster = None
+
+    def _new_cluster(self) -> Cluster:
+        config, authenticate = self._connection_config, self._authenticate
+        return Cluster(self._random, self._addresses, config, authenticate=authenticate)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The connections underneath, for what this class does not offer."""
+        if self._cluster is None:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                "the client is not connected: use `async with Client(...) as client`",
+            )
+        return self._cluster
+
+    @property
+    def admin(self) -> Admin:
+        """Topics, configs and records, as an administrator sees them."""
+        return Admin(self.cluster)
+
+    def _open_publisher(self) -> Publisher:
+        assert self.cluster
+        assert self._publisher is not None
+        return self._publisher
+
+    # Publishing.
+
+    async def publish(
+        self,
+        topic: str,
+        payload: Payload = None,
+        *,
+        key: Key = None,
+        headers: Headers = None,
+        delay: Duration | None = None,
+        deliver_at: Moment | None = None,
+        priority: int | None = None,
+        dedup_id: str | None = None,
+        expires_in: Duration | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Published:
+        """Publishes one message and waits until it is on disk (on all in-sync replicas).
+
+        >>> await client.publish("mail", {"to": "ann"}, key="ann", delay="15m", priority=5)
+        Published(topic='mail', partition=0, offset=17)
+        """
+        message = Outgoing(
+            payload=payload,
+            key=key,
+            headers=headers,
+            delay=delay,
+            deliver_at=deliver_at,
+            priority=priority,
+            dedup_id=dedup_id,
+            expires_in=expires_in,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+        )
+        return await self._open_publisher().publish(topic, message)
+
+    async def publish_many(
+        self, topic: str, messages: Iterable[Outgoing | Payload]
+    ) -> list[Published]:
+        """Publishes many messages in as few requests as possible, and waits for all of them.
+
+        >>> await client.publish_many("jobs", [{"id": 1}, Outgoing(payload=b"2", key="bob")])
+        """
+        publisher = self._open_publisher()
+        return await publisher.publish_many(
+            topic,
+            (one if isinstance(one, Outgoing) else Outgoing(payload=one) for one in messages),
+        )
+
+    @property
+    def dropped(self) -> int:
+        """Messages that were dropped because the buffer was full (`on_full="drop"`)."""
+        return self._open_publisher().dropped
+
+    async def flush(self) -> None:
+        """Waits until everything that was published has its outcome."""
+        await self._open_publisher().flush()
+
+    # Topics.
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int = -1,
+        rf: int = -1,
+        retention_ms: int | None = None,
+        *,
+        order: str | None = None,
+        configs: Mapping[str, str] | None = None,
+        exist_ok: bool = True,
+    ) -> None:
+        """Creates a topic; -1 leaves a number to the broker. `order` is that of its queues.
+
+        >>> await client.create_topic("jobs", partitions=6, order="key")
+        """
+        settings = dict(configs or {})
+        if retention_ms is not None:
+            settings["retention.ms"] = str(retention_ms)
+        if order is not None:
+            settings["queue.order"] = order
+        try:
+            await self.admin.create_topic(name, partitions, rf, settings)
+        except Refused as refused:
+            if refused.code is not ErrorCode.TOPIC_ALREADY_EXISTS or not exist_ok:
+                raise
+
+    async def delete_topic(self, name: str) -> None:
+        await self.admin.delete_topic(name)
+
+    async def configure_topic(self, name: str, configs: Mapping[str, str]) -> None:
+        await self.admin.alter_configs(TOPIC, name, configs)
+
+    async def configure_group(self, group: str, configs: Mapping[str, str]) -> None:
+        """Sets configs of a group: `share.record.lock.duration.ms`, `share.retry.backoff.ms`..."""
+        await self.admin.alter_configs(GROUP_CONFIGS, group, configs)
+
+    # Queues.
+
+    def queue(
+        self,
+        topic: Topics,
+        group: str,
+        *,
+        delivery: QueueDelivery = "at-least-once",
+        prefetch: int = 50,
+        in_flight_max: int = 10_000,
+        renew_for: Duration = 900.0,
+        start: str = "earliest",
+    ) -> QueueReader:
+        """A queue to iterate over; each message goes to one reader of the group.
+
+        `prefetch` messages are fetched ahead (0: none), and no more than `in_flight_max` are
+        without a verdict. A message is renewed for `renew_for`, then given up for somebody else.
+        `start` says where a group begins that nobody has used yet: "earliest" or "latest".
+        """
+        check_delivery(delivery)
+        if start not in ("earliest", "latest"):
+            raise ValueError(f"start={start!r}: choose 'earliest' or 'latest'")
+        if prefetch < 0 or in_flight_max < 1:
+            raise ValueError("prefetch is 0 or more, in_flight_max 1 or more")
+        config = ShareConfig(
+            prefetch=prefetch, held_max=in_flight_max, renew_for_s=seconds_of(renew_for)
+        )
+
+        async def prepare() -> None:
+            await self._begin_group(group, start)
+
+        topics = [topic] if isinstance(topic, str) else list(topic)
+        assert self.cluster
+        reader = QueueReader(self._new_cluster(), prepare, group, topics, delivery, config)
+        return self._keep(reader)
+
+    async def poll(
+        self,
+        topic: str,
+        group: str,
+        max: int = 1,
+        wait: Duration = 0.0,
+        *,
+        start: str = "earliest",
+    ) -> list[Message]:
+        """Up to `max` messages of a queue; waits for the first one up to `wait`.
+
+        >>> for message in await client.poll("jobs", "workers", max=10, wait="5s"):
+        ...     await message.ack()
+        """
+        name = (topic, group)
+        reader = self._polled.get(name)
+        if reader is None:
+            if len(self._polled) >= _POLLED_MAX:
+                await self._polled.pop(next(iter(self._polled))).close()
+            # What is fetched is asked for: nothing lies here while nobody polls.
+            reader = self._polled[name] = self.queue(topic, group, prefetch=0, start=start)
+        return await reader.receive(max, wait)
+
+    async def _begin_group(self, group: str, start: str) -> None:
+        """Kafka's share groups begin at the end of the log, and miss what was sent before."""
+        try:
+            entries = await self.admin.describe_configs(GROUP_CONFIGS, group, [_RESET])
+            is_set = any(entry.name == _RESET and entry.source == "group" for entry in entries)
+            if not is_set:
+                await self.configure_group(group, {_RESET: start})
+        except Refused as refused:
+            # Without the right to configure groups, an administrator's choice stands.
+            if refused.code not in (
+                ErrorCode.GROUP_AUTHORIZATION_FAILED,
+                ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            ):
+                raise
+
+    # Logs.
+
+    def consume(
+        self,
+        topic: Topics,
+        group: str | None = None,
+        *,
+        delivery: LogDelivery = "at-least-once",
+        start: str = "earliest",
+        commit_every: Duration = 1.0,
+        auto_commit: bool = True,
+        uncommitted: bool = False,
+    ) -> LogReader:
+        """A log to iterate over, in order within each partition.
+
+        With a group, its members share the partitions and positions are kept: when a message was
+        handled ("at-least-once"), before it is handed out ("at-most-once"), or in one transaction
+        with what `reader.publish` wrote ("exactly-once"). Without one, all of it is read.
+
+        >>> async with client.consume("orders", "billing", delivery="exactly-once") as orders:
+        ...     async for order in orders:
+        ...         await orders.publish("invoices", bill(order.json()), key=order.key)
+        """
+        topics = [topic] if isinstance(topic, str) else list(topic)
+        config = LogConfig(start, delivery, seconds_of(commit_every), not uncommitted, auto_commit)
+        config.check(group)
+        assert self.cluster
+        control = self._new_cluster()
+        transaction = None
+        if delivery == "exactly-once":
+            assert group is not None
+            name = base64.urlsafe_b64encode(self._random.random_bytes(9)).decode()
+            transaction = Transaction(control, self._clock, group, f"{group}-{name}")
+        return self._keep(
+            LogReader(
+                self._new_cluster(), control, topics, group, config, transaction, self.publish
+            )
+        )
+
+    async def seek(
+        self,
+        topic: str,
+        partition: int,
+        offset: int | None = None,
+        *,
+        timestamp: Moment | None = None,
+        group: str | None = None,
+    ) -> int:
+        """Moves the open log readers of a topic, or a group without members; answers the offset."""
+        where = TopicPartition(topic, partition)
+        found: int | None = None
+        for reader in self._readers:
+            if not isinstance(reader, LogReader) or where not in reader.assigned:
+                continue
+            if group is None or reader.group == group:
+                found = await reader.seek(topic, partition, offset, timestamp=timestamp)
+        if found is not None:
+            return found
+        if group is None:
+            raise ValueError(f"no open reader reads {where}; name the group whose place to set")
+        if (offset is None) == (timestamp is None):
+            raise ValueError("give either an offset or a timestamp")
+        if timestamp is not None:
+            wanted = {where: moment_ms(timestamp)}
+            offset = (await list_offsets(self.cluster, wanted))[where].offset
+            if offset < 0:
+                offset = (await list_offsets(self.cluster, {where: LATEST}))[where].offset
+        assert offset is not None
+        await commit_offsets(self.cluster, group, {where: offset})
+        return offset
+
+    def _keep(self, reader: Reader) -> Reader:
+        """Remembers a reader, to close it with the client."""
+        for one in [one for one in self._readers if one.is_closed]:
+            del self._readers[one]
+        self._readers[reader] = None
+        return reader
+
+
+__all__ = ["Client", "Message", "Outgoing", "Published"]

@@ -1,0 +1,39 @@
+"""Durations and times as people write them: seconds, `timedelta`, or "15m"; `datetime` or ms."""
+
+from datetime import datetime, timedelta
+from typing import TypeAlias
+
+from penstock.client.offsets import OffsetSyntaxError, duration_ms
+
+Duration: TypeAlias = float | timedelta | str
+"""Seconds as a number, a timedelta, or text: "500ms", "30s", "1h30m"."""
+Moment: TypeAlias = datetime | int
+"""A datetime with a zone, or milliseconds since 1970."""
+
+
+def ms_of(duration: Duration) -> int:
+    """A duration in milliseconds. Raises ValueError for one that is negative or is none."""
+    if isinstance(duration, str):
+        try:
+            return duration_ms(duration)
+        except OffsetSyntaxError as error:
+            raise ValueError(str(error)) from None
+    seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"a duration of {seconds} seconds: it cannot be negative")
+    return round(seconds * 1000)
+
+
+def seconds_of(duration: Duration) -> float:
+    return ms_of(duration) / 1000
+
+
+def moment_ms(moment: Moment) -> int:
+    """A time in milliseconds since 1970. Raises ValueError for a datetime without a zone."""
+    if isinstance(moment, datetime):
+        if moment.tzinfo is None:
+            raise ValueError(f"{moment} has no time zone; use datetime.now(UTC) and the like")
+        return round(moment.timestamp() * 1000)
+    if moment < 0:
+        raise ValueError(f"{moment} is not a time in milliseconds since 1970")
+    return moment

@@ -1,0 +1,364 @@
+"""Reading a log: an iterator of records, alone or as a member of a consumer group (KIP-848).
+
+`delivery` says when positions are kept. "at-least-once": after a message was handled, that is when
+the next one is asked for; every `commit_every` and on close. "at-most-once": before the messages
+are handed out. "exactly-once": in one transaction with what `publish` of this reader wrote while
+handling them; readers of committed records see all of it or nothing, and after a failure the
+messages come again as if nothing had happened.
+
+Without a group every partition is read from `start` on, and nothing is kept.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from penstock.app.durations import Moment, moment_ms
+from penstock.app.message import LogMessage
+from penstock.app.outgoing import Outgoing, Payload
+from penstock.app.transaction import Transaction
+from penstock.base.errors import Refused
+from penstock.client.cluster import Cluster
+from penstock.client.committed import committed_offsets
+from penstock.client.consumer import Consumer, ConsumerConfig
+from penstock.client.fetching import READ_COMMITTED, READ_UNCOMMITTED
+from penstock.client.fetching import Message as Fetched
+from penstock.client.group_member import GroupListener, GroupMember
+from penstock.client.lookup import EARLIEST, LATEST, list_offsets, places_of
+from penstock.client.metadata import TopicPartition
+
+LogDelivery: TypeAlias = Literal["at-least-once", "at-most-once", "exactly-once"]
+DELIVERIES = ("at-least-once", "at-most-once", "exactly-once")
+STARTS = {"earliest": EARLIEST, "latest": LATEST}
+_POLL_MS = 500
+
+log = logging.getLogger("penstock.app")
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    start: str = "earliest"
+    delivery: str = "at-least-once"
+    commit_every_s: float = 1.0
+    is_committed_only: bool = True
+    is_automatic: bool = True
+    """Whether positions are kept without being asked."""
+
+    def check(self, group: str | None) -> None:
+        if self.start not in STARTS:
+            raise ValueError(f"start={self.start!r}: choose 'earliest' or 'latest'")
+        if self.delivery not in DELIVERIES:
+            raise ValueError(f"delivery={self.delivery!r}: choose one of {', '.join(DELIVERIES)}")
+        if group is None and self.delivery == "exactly-once":
+            raise ValueError("delivery='exactly-once' needs a group, to keep positions in")
+
+
+class LogReader(AsyncIterator[LogMessage]):
+    """`async with client.consume("orders", group="billing") as reader: async for m in reader`."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        control: Cluster,
+        topics: Sequence[str],
+        group: str | None,
+        config: LogConfig,
+        transaction: Transaction | None = None,
+        publish: Callable[..., Awaitable[object]] | None = None,
+    ) -> None:
+        config.check(group)
+        self.group = group
+        self.topics = tuple(topics)
+        self._config = config
+        self._cluster = cluster
+        """For fetches alone: on its connections everything else would wait behind them."""
+        self._control = control
+        self._transaction = transaction
+        self._publish = publish
+        isolation = READ_COMMITTED if config.is_committed_only else READ_UNCOMMITTED
+        self._consumer = Consumer(
+            cluster, ConsumerConfig(isolation_level=isolation, reset=STARTS[config.start])
+        )
+        self._member: GroupMember | None = None
+        self._buffer: deque[LogMessage] = deque()
+        self._current: LogMessage | None = None
+        """Handed out, and not known to be handled."""
+        self._handled: dict[TopicPartition, int] = {}
+        """Positions to be kept: after the last message that was handled."""
+        self._committing = asyncio.Lock()
+        self._committed_at = 0.0
+        self._failure: Exception | None = None
+        self._is_started = False
+        self._is_closed = False
+
+    async def __aenter__(self) -> "LogReader":
+        await self.start()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        await self.close(is_handled=kind is None)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    def __aiter__(self) -> "LogReader":
+        return self
+
+    async def __anext__(self) -> LogMessage:
+        message = await self._next()
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+    async def start(self) -> None:
+        """Joins the group, or finds its places; reading does it by itself."""
+        if self._is_started:
+            return
+        self._is_started = True
+        for cluster in (self._cluster, self._control):
+            await cluster.bootstrap()
+            for topic in self.topics:
+                await cluster.topic(topic)
+        self._committed_at = asyncio.get_running_loop().time()
+        if self.group is None:
+            places = [where for topic in self.topics for where in await self._places(topic)]
+            await self._assigned(places)
+            return
+        if self._transaction is not None:
+            await self._transaction.begin()
+        listener = GroupListener(self._assigned, self._revoked, self._lost, self._fail)
+        self._member = GroupMember(self._control, self.group, self.topics, listener)
+        await self._member.join()
+
+    async def _places(self, topic: str) -> list[TopicPartition]:
+        return await places_of(self._control, topic)
+
+    # Reading.
+
+    async def _next(self) -> LogMessage | None:
+        await self.start()
+        self._settle_current()
+        while not self._is_closed:
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise failure
+            await self._commit_if_due()
+            if self._buffer:
+                self._current = self._buffer.popleft()
+                return self._current
+            if self._transaction is not None:
+                await self.commit()
+            if not self._consumer.positions:
+                await asyncio.sleep(0.02)  # Others hold the partitions, for now.
+                continue
+            found = await self._poll()
+            positions = self._consumer.positions
+            messages = [
+                LogMessage(one)
+                for one in found
+                if TopicPartition(one.topic, one.partition) in positions
+            ]
+            if messages and self._config.delivery == "at-most-once":
+                self._note(messages)
+                await self._commit_now()
+            self._buffer.extend(messages)
+        return None
+
+    async def _poll(self) -> list[Fetched]:
+        try:
+            return await self._consumer.poll(_POLL_MS)
+        except asyncio.CancelledError:
+            reading = asyncio.current_task()
+            if not self._is_closed or reading is None or reading.cancelling():
+                raise
+            return []  # Somebody closed the reader meanwhile: the fetches were, not we.
+
+    def _settle_current(self) -> None:
+        """Asking for the next message says that the one before is handled."""
+        current, self._current = self._current, None
+        if current is None:
+            return
+        if current.where not in self._consumer.positions:
+            if self._transaction is not None:
+                self._transaction.drop_current()
+            return
+        if self._transaction is not None:
+            self._transaction.handled()
+        if self._config.delivery != "at-most-once":
+            self._note([current])
+
+    def _note(self, messages: Sequence[LogMessage]) -> None:
+        for message in messages:
+            self._handled[message.where] = message.offset + 1
+
+    # Keeping positions.
+
+    async def commit(self) -> None:
+        """Keeps the positions of what was handled, the current message included, now."""
+        self._settle_current()
+        if self._handled:
+            await self._commit_now()
+
+    async def commit_through(self, message: LogMessage) -> None:
+        """Keeps the position after one message: for those who handle partitions side by side.
+
+        Needs `auto_commit=False`. A position that is not taken is logged, for then the message
+        comes again, here or to the partition's new reader.
+        """
+        if self._member is None or message.where not in self._consumer.positions:
+            return
+        try:
+            await self._member.commit({message.where: message.offset + 1})
+        except (Refused, OSError) as error:
+            log.warning("%r may come again: its position was not kept: %s", message, error)
+
+    async def _commit_if_due(self) -> None:
+        if not self._handled or not self._config.is_automatic:
+            return
+        age_s = asyncio.get_running_loop().time() - self._committed_at
+        is_full = self._transaction is not None and self._transaction.is_due
+        if is_full or age_s >= self._config.commit_every_s:
+            await self._commit_now()
+
+    async def _commit_now(self) -> None:
+        if self._member is None:
+            self._handled.clear()
+            return
+        async with self._committing:
+            positions, self._handled = self._handled, {}
+            self._committed_at = asyncio.get_running_loop().time()
+            if not positions:
+                return
+            try:
+                if self._transaction is not None:
+                    await self._transaction.commit(positions, self._member.membership)
+                else:
+                    await self._member.commit(positions)
+            except (Refused, OSError) as error:
+                if self._transaction is not None:
+                    log.warning("a transaction of group %r came to nothing: %s", self.group, error)
+                    await self._rewind()
+                else:
+                    self._handled = {**positions, **self._handled}
+                    raise
+
+    async def _rewind(self) -> None:
+        """Nothing of the transaction counts: go back to where the last one ended."""
+        assert self._transaction is not None
+        self._transaction.forget()
+        self._buffer.clear()
+        self._current = None
+        await self._transaction.begin()
+        held = list(self._consumer.positions)
+        self._consumer.assign({})
+        await self._assigned(held)
+
+    # What the group tells.
+
+    async def _assigned(self, added: list[TopicPartition]) -> None:
+        kept: dict[TopicPartition, int] = {}
+        if self.group is not None:
+            is_stable = self._transaction is not None
+            known = await committed_offsets(self._control, self.group, is_stable=is_stable)
+            kept = {where: known[where].offset for where in added if where in known}
+        missing = {where: STARTS[self._config.start] for where in added if where not in kept}
+        found = await list_offsets(self._control, missing) if missing else {}
+        places = {where: kept[where] if where in kept else found[where].offset for where in added}
+        self._consumer.assign({**self._consumer.positions, **places})
+
+    async def _revoked(self, gone: list[TopicPartition]) -> None:
+        for where in gone:
+            self._consumer.unassign(where)
+        self._buffer = deque(one for one in self._buffer if one.where not in gone)
+        try:
+            if self._config.is_automatic:
+                await self._commit_now()
+        except (Refused, OSError) as error:
+            log.warning("positions of group %r were not kept: %s", self.group, error)
+        for where in gone:
+            self._handled.pop(where, None)
+
+    def _lost(self) -> None:
+        """Others have it all by now, and read it again from the committed positions."""
+        self._consumer.assign({})
+        self._buffer.clear()
+        self._handled.clear()
+        if self._transaction is not None:
+            self._transaction.drop_current()
+
+    def _fail(self, error: Exception) -> None:
+        self._failure = error
+
+    # Moving and publishing.
+
+    async def seek(
+        self,
+        topic: str,
+        partition: int,
+        offset: int | None = None,
+        *,
+        timestamp: Moment | None = None,
+    ) -> int:
+        """Goes on at an offset, or at the first record at or after a time; answers the offset.
+
+        >>> await reader.seek("orders", 0, timestamp=datetime(2026, 11, 1, tzinfo=UTC))
+        """
+        if (offset is None) == (timestamp is None):
+            raise ValueError("give either an offset or a timestamp")
+        await self.start()
+        where = TopicPartition(topic, partition)
+        if where not in self._consumer.positions:
+            raise ValueError(f"{where} is not read here; it may be another member's for now")
+        if timestamp is not None:
+            wanted = {where: moment_ms(timestamp)}
+            offset = (await list_offsets(self._control, wanted))[where].offset
+            if offset < 0:
+                offset = (await list_offsets(self._control, {where: LATEST}))[where].offset
+        assert offset is not None
+        if offset < 0:
+            raise ValueError(f"offset {offset}: offsets count from 0")
+        self._buffer = deque(one for one in self._buffer if one.where != where)
+        if self._current is not None and self._current.where == where:
+            self._current = None
+        self._consumer.seek(where, offset)
+        self._handled[where] = offset
+        return offset
+
+    @property
+    def assigned(self) -> list[TopicPartition]:
+        """What this reader reads now."""
+        return [] if self._is_closed else sorted(self._consumer.positions)
+
+    async def publish(self, topic: str, payload: Payload = None, **options: Any) -> None:
+        """Publishes; with "exactly-once", as part of the transaction of the current message.
+
+        Takes what `Client.publish` takes.
+        """
+        if self._transaction is not None:
+            await self._transaction.add(topic, Outgoing(payload=payload, **options))
+        else:
+            assert self._publish is not None
+            await self._publish(topic, payload, **options)
+
+    async def close(self, *, is_handled: bool = True) -> None:
+        """Keeps positions and leaves the group. `is_handled`: whether the last message was."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            if is_handled:
+                self._settle_current()
+            if self._is_started and self._config.is_automatic and self._failure is None:
+                await self._commit_now()
+        except (Refused, OSError) as error:
+            log.warning("positions of group %r were not kept: %s", self.group, error)
+        finally:
+            if self._member is not None:
+                await self._member.leave()
+            await self._consumer.close()
+            await self._cluster.close()
+            await self._control.close()

@@ -1,0 +1,140 @@
+"""Reading a queue: an iterator of leased messages over a share group's member.
+
+Joins on first use. `delivery` says when a message counts as done: "at-least-once" (the default)
+when the caller says so, "at-most-once" before the caller sees it. Exactly once does not exist for
+a queue: the verdict about a message cannot be part of a transaction, here as in Kafka. What comes
+near is at-least-once with a handler that notices repetitions (`penstock.app.dedup`).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Literal, TypeAlias
+
+from penstock.app.durations import Duration, ms_of
+from penstock.app.message import Message
+from penstock.base.errors import ErrorCode, Refused
+from penstock.client.cluster import Cluster
+from penstock.client.share_acks import Verdict
+from penstock.client.share_consumer import ShareConfig, ShareConsumer
+
+QueueDelivery: TypeAlias = Literal["at-least-once", "at-most-once"]
+_POLL_MS = 60_000
+
+
+class QueueReader(AsyncIterator[Message]):
+    """`async for message in client.queue("jobs", group="workers")`; close it or the client.
+
+    Several tasks may read from one reader: each message goes to one of them.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        prepare: Callable[[], Awaitable[None]],
+        group: str,
+        topics: Sequence[str],
+        delivery: str = "at-least-once",
+        config: ShareConfig | None = None,
+    ) -> None:
+        check_delivery(delivery)
+        self.group = group
+        self.topics = tuple(topics)
+        self._delivery = delivery
+        self._cluster = cluster
+        self._prepare = prepare
+        self._consumer = ShareConsumer(cluster, group, topics, config)
+        self._starting: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    async def __aenter__(self) -> "QueueReader":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    def __aiter__(self) -> "QueueReader":
+        return self
+
+    async def __anext__(self) -> Message:
+        while True:
+            found = await self.receive(1, _POLL_MS / 1000)
+            if found:
+                return found[0]
+            if self._is_closed:
+                raise StopAsyncIteration
+
+    async def start(self) -> None:
+        """Joins the group; reading does it by itself. Raises Refused for an unknown topic."""
+        if self._starting is None:
+            self._starting = asyncio.get_running_loop().create_task(self._start())
+        try:
+            await asyncio.shield(self._starting)
+        except (Refused, OSError):
+            self._starting = None
+            raise
+        except asyncio.CancelledError:
+            if self._is_closed and self._starting is not None and self._starting.cancelled():
+                raise Refused(ErrorCode.INVALID_REQUEST, "the reader was closed") from None
+            raise
+
+    async def _start(self) -> None:
+        await self._cluster.bootstrap()
+        await self._prepare()
+        await self._consumer.start()
+
+    async def receive(self, max: int = 1, wait: Duration = 0.0) -> list[Message]:
+        """Up to `max` messages, as soon as there are any; none when `wait` is over."""
+        if max < 1:
+            raise ValueError(f"max={max}: ask for one message or more")
+        if self._is_closed:
+            return []
+        try:
+            await self.start()
+            leases = await self._consumer.receive(max, ms_of(wait))
+        except Refused:
+            if self._is_closed:
+                return []
+            raise
+        if self._delivery == "at-most-once":
+            done = [self._consumer.settle(lease, Verdict.ACCEPT) for lease in leases]
+            outcomes = await asyncio.gather(*done, return_exceptions=True)
+            leases = [
+                lease for lease, failed in zip(leases, outcomes, strict=True) if failed is None
+            ]
+        return [Message(self._consumer, lease) for lease in leases]
+
+    async def flush(self, timeout_s: float = 30.0) -> None:
+        """Waits until every verdict has its answer, or time is up."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._consumer.flush()
+        except TimeoutError:
+            return
+
+    async def close(self) -> None:
+        """Gives back what was not settled, and leaves the group."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.gather(self._starting, return_exceptions=True)
+        await self._consumer.close()
+        await self._cluster.close()
+
+
+def check_delivery(delivery: str) -> None:
+    """Raises ValueError for what a queue cannot promise, and says what it can."""
+    if delivery == "exactly-once":
+        raise ValueError(
+            "a queue delivers at least once or at most once: the verdict about a message cannot "
+            "be part of a transaction. Use delivery='at-least-once' and a handler that notices "
+            "repetitions (penstock.app.dedup), or client.consume(..., delivery='exactly-once')"
+        )
+    if delivery not in ("at-least-once", "at-most-once"):
+        raise ValueError(f"delivery={delivery!r}: choose 'at-least-once' or 'at-most-once'")

@@ -1,0 +1,151 @@
+"""Retries and dead letters for a plain consumer group, through topics: `orders.retry.1`, `.2`, ...
+
+For topics that are read as a log, by whatever broker speaks Kafka's protocol. A message that fails
+is copied to the next level's topic and its position moves on, so it holds up nobody; each level
+has its own pause, counted from the copy's timestamp. After the last level, and after `Reject` or an
+exception in `no_retry`, it goes to `orders.dlq` with the headers of every dead letter.
+
+Delivery is at least once: the copy is acknowledged before the position moves. The order of a key is
+kept on each level and not between them; where it matters, use a queue with `order="key"`.
+
+    orders = RetryTopics(client, "orders", group="billing", delays=("10s", "1m", "10m"))
+    await orders.run(handle)
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
+
+from penstock.app.client import Client
+from penstock.app.durations import Duration, ms_of
+from penstock.app.log_reader import LogReader
+from penstock.app.message import LogMessage
+from penstock.app.outgoing import RecordHeaders
+from penstock.app.task import Reject
+from penstock.base.ports import WallClock
+from penstock.queues import letters
+from penstock.runtime.clock import SystemClock
+
+LogHandler: TypeAlias = Callable[[LogMessage], Awaitable[None]]
+
+log = logging.getLogger("penstock.worker")
+
+LEVELS_MAX = 10
+WAITING_MAX = 1_000
+"""Messages of one level that wait for their time, per partition."""
+_OWN = "penstock-retry-"
+_ATTEMPTS = _OWN + "attempts"
+_FIRST_FAILURE = _OWN + "first-failure"
+_TOPIC, _PARTITION, _OFFSET, _TIMESTAMP = (
+    _OWN + name for name in ("topic", "partition", "offset", "timestamp")
+)
+
+
+class RetryTopics:
+    """One topic, its retry levels and its dead letters, read by one group."""
+
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        group: str,
+        *,
+        delays: Sequence[Duration] = ("10s", "1m", "10m"),
+        no_retry: Sequence[type[BaseException]] = (),
+        partitions: int = -1,
+        clock: WallClock | None = None,
+    ) -> None:
+        if len(delays) > LEVELS_MAX:
+            raise ValueError(f"{len(delays)} levels: {LEVELS_MAX} are the most")
+        self.topic = topic
+        self.group = group
+        self.dead_letters = f"{topic}.dlq"
+        self.levels = [f"{topic}.retry.{number + 1}" for number in range(len(delays))]
+        self._client = client
+        self._delays_ms = [ms_of(delay) for delay in delays]
+        self._no_retry: tuple[type[BaseException], ...] = (Reject, *no_retry)
+        self._partitions = partitions
+        self._clock = clock or SystemClock()
+
+    async def run(self, handler: LogHandler) -> None:
+        """Reads the topic and every level until it is cancelled, or something will not heal."""
+        await self._client.cluster.topic(self.topic, auto_create=True)
+        for name in (*self.levels, self.dead_letters):
+            await self._client.create_topic(name, self._partitions)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._read(self.topic, 0, handler))
+            for number, name in enumerate(self.levels, 1):
+                tasks.create_task(self._read(name, number, handler))
+
+    async def _read(self, topic: str, level: int, handler: LogHandler) -> None:
+        """One level: partitions beside each other, since each waits for its own next message."""
+        # Each level commits for itself, so that its members need not agree with the others'.
+        group = self.group if level == 0 else f"{self.group}.retry.{level}"
+        async with (
+            self._client.consume(topic, group, auto_commit=False) as reader,
+            asyncio.TaskGroup() as tasks,
+        ):
+            lines: dict[int, asyncio.Queue[LogMessage]] = {}
+            async for message in reader:
+                line = lines.get(message.partition)
+                if line is None:
+                    line = lines[message.partition] = asyncio.Queue(WAITING_MAX)
+                    tasks.create_task(self._serve(reader, line, level, handler))
+                await line.put(message)
+
+    async def _serve(
+        self,
+        reader: LogReader,
+        line: "asyncio.Queue[LogMessage]",
+        level: int,
+        handler: LogHandler,
+    ) -> None:
+        while True:
+            message = await line.get()
+            if level:
+                due_ms = message.timestamp_ms + self._delays_ms[level - 1]
+                await asyncio.sleep(max(0, due_ms - self._clock.now_ms()) / 1000)
+            await self._handle(message, level, handler)
+            await reader.commit_through(message)
+
+    async def _handle(self, message: LogMessage, level: int, handler: LogHandler) -> None:
+        try:
+            await handler(message)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the message's failure
+            is_final = isinstance(error, self._no_retry) or level >= len(self.levels)
+            target = self.dead_letters if is_final else self.levels[level]
+            log.warning("%r failed with %r and goes to %s", message, error, target)
+            headers = self._headers(message, level, error, is_final=is_final)
+            await self._client.publish(target, message.value, key=message.key, headers=headers)
+
+    def _headers(
+        self, message: LogMessage, level: int, error: Exception, *, is_final: bool
+    ) -> RecordHeaders:
+        """The message's own headers, and what the next reader must know of it."""
+        now = str(self._clock.now_ms())
+        origin = {
+            _TOPIC: message.header(_TOPIC, message.topic),
+            _PARTITION: message.header(_PARTITION, str(message.partition)),
+            _OFFSET: message.header(_OFFSET, str(message.offset)),
+            _TIMESTAMP: message.header(_TIMESTAMP, str(message.timestamp_ms)),
+            _FIRST_FAILURE: message.header(_FIRST_FAILURE, now),
+            _ATTEMPTS: str(level + 1),
+        }
+        if is_final:
+            texts = {
+                letters.TOPIC: origin[_TOPIC],
+                letters.PARTITION: origin[_PARTITION],
+                letters.OFFSET: origin[_OFFSET],
+                letters.TIMESTAMP: origin[_TIMESTAMP],
+                letters.GROUP: self.group,
+                letters.ATTEMPTS: origin[_ATTEMPTS],
+                letters.ERROR_CLASS: type(error).__qualname__,
+                letters.ERROR_MESSAGE: str(error)[:512],
+                letters.FIRST_FAILURE: origin[_FIRST_FAILURE],
+                letters.LAST_FAILURE: now,
+            }
+        else:
+            texts = origin
+        own = [pair for pair in message.header_pairs if not pair[0].startswith(_OWN)]
+        return (*own, *((name, text.encode("utf-8", "replace")) for name, text in texts.items()))

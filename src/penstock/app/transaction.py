@@ -1,0 +1,105 @@
+"""What a reader has done since its last transaction, and ending it: consume, transform, produce.
+
+Outputs are kept here until they are committed in one short transaction together with the positions
+of the messages they came from: all of it counts, or nothing. Outputs of a message that is still
+being handled wait for it. Bounds: `BYTES_MAX` of outputs, then a transaction is due; one message's
+outputs may not exceed it.
+"""
+
+from collections.abc import Mapping
+
+from penstock.app.outgoing import Outgoing, encode_key, encode_payload
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.ports import WallClock
+from penstock.client.batch import record_bytes
+from penstock.client.cluster import Cluster
+from penstock.client.committed import Committed
+from penstock.client.group_member import Membership
+from penstock.client.metadata import TopicPartition
+from penstock.client.partitioner import partition_for_key
+from penstock.client.transactional import TransactionalWriter
+from penstock.wire.records import Record
+
+BYTES_MAX = 512 * 1024
+
+
+class Transaction:
+    """Outputs and positions on their way; `commit` writes them, `forget` drops them."""
+
+    def __init__(
+        self, cluster: Cluster, clock: WallClock, group: str, transactional_id: str
+    ) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._group = group
+        self._writer = TransactionalWriter(cluster, transactional_id)
+        self._has_begun = False
+        self._outputs: dict[TopicPartition, list[Record]] = {}
+        self._current: list[tuple[TopicPartition, Record]] = []
+        self._size_bytes = 0
+        self._current_bytes = 0
+        self._turn = 0
+
+    @property
+    def is_due(self) -> bool:
+        return self._size_bytes >= BYTES_MAX
+
+    async def add(self, topic: str, message: Outgoing) -> None:
+        """One output of the message that is being handled."""
+        info = await self._cluster.topic(topic, auto_create=True)
+        key = encode_key(message.key)
+        timestamp_ms = message.timestamp_ms
+        record = Record(
+            0,
+            self._clock.now_ms() if timestamp_ms is None else timestamp_ms,
+            key,
+            encode_payload(message.payload),
+            message.record_headers(),
+        )
+        partition = message.partition
+        if partition is None and key is not None:
+            partition = partition_for_key(key, len(info.partitions))
+        elif partition is None:
+            partition = self._turn % len(info.partitions)
+            self._turn += 1
+        if partition not in info.partitions:
+            raise Refused(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {topic!r} has {len(info.partitions)} partitions: not {partition}",
+            )
+        self._current_bytes += record_bytes(record)
+        if self._current_bytes > BYTES_MAX:
+            raise Refused(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"the outputs of one message take more than {BYTES_MAX} bytes",
+            )
+        self._current.append((TopicPartition(topic, partition), record))
+
+    def handled(self) -> None:
+        """The message is done: its outputs count with the next commit."""
+        for where, record in self._current:
+            self._outputs.setdefault(where, []).append(record)
+        self._size_bytes += self._current_bytes
+        self.drop_current()
+
+    def drop_current(self) -> None:
+        """The message is not done, or not ours any more."""
+        self._current, self._current_bytes = [], 0
+
+    def forget(self) -> None:
+        """Nothing of it is to count; after a failure the writer begins anew."""
+        self.drop_current()
+        self._outputs, self._size_bytes = {}, 0
+        self._has_begun = False
+
+    async def begin(self) -> None:
+        if not self._has_begun:
+            await self._writer.begin()
+            self._has_begun = True
+
+    async def commit(self, positions: Mapping[TopicPartition, int], member: Membership) -> None:
+        """All of it, or nothing: if it raises, `forget` and read from the committed positions."""
+        await self.begin()
+        outputs, self._outputs, self._size_bytes = self._outputs, {}, 0
+        kept = {where: Committed(offset) for where, offset in positions.items()}
+        await self._writer.write(outputs, self._group, kept, member)

@@ -1,0 +1,230 @@
+"""`penstock.Worker`: handlers for queues, with retries, dead letters and a graceful end.
+
+    worker = Worker("localhost:9092", group="workers")
+
+    @worker.task("jobs", retries=5, concurrency=16)
+    async def handle(message: Message) -> None:
+        await send_mail(message.json())
+
+    worker.run()  # or from the shell: penstock worker module:worker
+
+Owns the client, the threads of plain handlers, and stopping: SIGTERM and SIGINT have handlers
+finish what they began (for `grace`), and give the rest back. A second signal ends the wait.
+"""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import uvloop
+
+from penstock.app.client import GROUP_CONFIGS, Client
+from penstock.app.durations import Duration, seconds_of
+from penstock.app.lane import Lane
+from penstock.app.message import Message
+from penstock.app.task import Handler, Reject, Retry, RetryBackoff, Task
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.ports import Random, Workers
+from penstock.runtime.random import SystemRandom
+from penstock.runtime.workers import ThreadWorkers
+
+H = TypeVar("H", bound=Handler)
+
+log = logging.getLogger("penstock.worker")
+
+THREADS_MAX = 256
+_LIMIT = "share.delivery.count.limit"
+_LIMIT_MIN = 2
+
+
+class Worker:
+    """Declare tasks, then `run()`. Options it does not know go to its `Client`.
+
+    Plain handlers run in `threads`: by default as many as they have concurrency, 256 at most.
+    """
+
+    def __init__(
+        self,
+        brokers: str = "localhost:9092",
+        *,
+        group: str,
+        grace: Duration = 30.0,
+        random: Random | None = None,
+        threads: Workers | None = None,
+        **client_options: Any,
+    ) -> None:
+        self.brokers = brokers
+        self.group = group
+        self.tasks: list[Task] = []
+        self._grace_s = seconds_of(grace)
+        self._random = random or SystemRandom()
+        self._threads = threads
+        self.client_options = client_options
+        self._client: Client | None = None
+        self._lanes: list[Lane] = []
+        self._stopped: asyncio.Event | None = None
+        self._grace_over: asyncio.Event | None = None
+        self._stop_count = 0
+
+    def task(
+        self,
+        topic: str | Sequence[str],
+        *,
+        retries: int = 5,
+        backoff: RetryBackoff | Duration = 1.0,
+        concurrency: int = 16,
+        no_retry: Sequence[type[BaseException]] = (),
+        timeout: Duration | None = None,
+        order: str | None = None,
+        group: str | None = None,
+        prefetch: int | None = None,
+    ) -> Callable[[H], H]:
+        """Declares the decorated function as the handler of a queue's messages.
+
+        `backoff` is the first pause between tries, or a `RetryBackoff`. `no_retry` lists the
+        exceptions after which a message is given up at once. `order="key"` has the messages of one
+        key handled one at a time, in order, across all workers, retries included.
+        """
+
+        def declare(handler: H) -> H:
+            pauses = backoff if isinstance(backoff, RetryBackoff) else RetryBackoff(backoff)
+            self.tasks.append(
+                Task(
+                    handler,
+                    (topic,) if isinstance(topic, str) else tuple(topic),
+                    group or self.group,
+                    retries,
+                    pauses,
+                    concurrency,
+                    tuple(no_retry),
+                    None if timeout is None else seconds_of(timeout),
+                    order,
+                    concurrency if prefetch is None else prefetch,
+                )
+            )
+            return handler
+
+        return declare
+
+    @property
+    def client(self) -> Client:
+        """The running worker's client, for handlers that publish."""
+        if self._client is None:
+            raise Refused(ErrorCode.INVALID_REQUEST, "the worker is not running")
+        return self._client
+
+    # Running.
+
+    def run(self) -> None:
+        """Serves until SIGTERM or SIGINT."""
+
+        async def serve() -> None:
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self.stop)
+            await self.serve()
+
+        uvloop.run(serve())
+
+    def stop(self) -> None:
+        """Takes no more messages; the second call does not wait for handlers any longer."""
+        self._stop_count += 1
+        if self._stopped is not None:
+            self._stopped.set()
+        for lane in self._lanes:
+            lane.stop()
+        if self._stop_count > 1 and self._grace_over is not None:
+            self._grace_over.set()
+
+    async def serve(self) -> None:
+        """Serves until `stop()`, or until a task fails in a way that will not heal."""
+        if not self.tasks:
+            raise ValueError("the worker has no tasks: decorate a handler with @worker.task(...)")
+        self._stopped = asyncio.Event()
+        self._grace_over = asyncio.Event()
+        self._stop_count = 0
+        plain = sum(task.concurrency for task in self.tasks if not task.is_async)
+        threads = self._threads or ThreadWorkers(min(THREADS_MAX, max(1, plain)), name="task")
+        async with Client(self.brokers, random=self._random, **self.client_options) as client:
+            self._client = client
+            try:
+                await self._prepare(client)
+                self._lanes = [self._lane(client, task, threads) for task in self.tasks]
+                await self._run_lanes()
+            finally:
+                await self._finish()
+                self._client, self._lanes = None, []
+
+    def _lane(self, client: Client, task: Task, threads: Workers) -> Lane:
+        reader = client.queue(
+            task.topics,
+            task.group,
+            prefetch=task.prefetch,
+            in_flight_max=2 * task.concurrency + task.prefetch,
+            renew_for=float(365 * 86_400),
+        )
+        log.info("%s reads %s as %s", task.name, ", ".join(task.topics), task.group)
+        return Lane(task, reader, threads, self._random)
+
+    async def _run_lanes(self) -> None:
+        assert self._stopped is not None
+        loop = asyncio.get_running_loop()
+        running = [loop.create_task(lane.run()) for lane in self._lanes]
+        stopped = loop.create_task(self._stopped.wait())
+        try:
+            await asyncio.wait((*running, stopped), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for lane in self._lanes:
+                lane.stop()
+            stopped.cancel()
+            outcomes = await asyncio.gather(*running, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _finish(self) -> None:
+        """Handlers finish, or their time is over."""
+        assert self._grace_over is not None
+        loop = asyncio.get_running_loop()
+        finishing = [loop.create_task(lane.finish(self._grace_s)) for lane in self._lanes]
+        over = loop.create_task(self._grace_over.wait())
+        if finishing:
+            everything = asyncio.gather(*finishing)
+            await asyncio.wait((everything, over), return_when=asyncio.FIRST_COMPLETED)
+            if not everything.done():
+                everything.cancel()
+                await asyncio.gather(*finishing, return_exceptions=True)
+                await asyncio.gather(*(lane.finish(0.0) for lane in self._lanes))
+        over.cancel()
+
+    # What tasks need of the broker.
+
+    async def _prepare(self, client: Client) -> None:
+        for task in self.tasks:
+            for topic in task.topics:
+                await client.cluster.topic(topic, auto_create=True)
+                if task.order is not None:
+                    await client.configure_topic(topic, {"queue.order": task.order})
+        for group in dict.fromkeys(task.group for task in self.tasks):
+            deliveries = max(task.retries for task in self.tasks if task.group == group) + 1
+            await self._allow(client, group, max(_LIMIT_MIN, deliveries))
+
+    async def _allow(self, client: Client, group: str, deliveries: int) -> None:
+        """The group's limit of deliveries must not be below what the tasks will try."""
+        entries = await client.admin.describe_configs(GROUP_CONFIGS, group, [_LIMIT])
+        limit = next((int(one.value) for one in entries if one.name == _LIMIT and one.value), None)
+        if limit is not None and limit >= deliveries:
+            return
+        try:
+            await client.configure_group(group, {_LIMIT: str(deliveries)})
+        except Refused as refused:
+            raise Refused(
+                refused.code,
+                f"retries={deliveries - 1}: group {group!r} would need {_LIMIT}={deliveries}, "
+                f"and the broker says: {refused.message}",
+            ) from None
+
+
+__all__ = ["Message", "Reject", "Retry", "RetryBackoff", "Worker"]

@@ -1,0 +1,142 @@
+"""Verdicts about messages of a queue, and what a message shows of itself."""
+
+import asyncio
+
+import pytest
+
+from penstock.app.message import LogMessage
+from penstock.base.errors import ErrorCode, Refused
+from penstock.client.fetching import Message as Fetched
+from tests.unit.app.simulated import Sim, on_broker, take
+
+
+def test_a_message_shows_its_record() -> None:
+    headers = (("a", b"1"), ("a", b"2"), ("b", None))
+    message = LogMessage(Fetched("t", 1, 5, 1_700_000_000_123, b"k", b'{"x": 1}', headers))
+    assert (message.topic, message.partition, message.offset) == ("t", 1, 5)
+    assert (message.text, message.json()) == ('{"x": 1}', {"x": 1})
+    assert message.headers == {"a": b"2", "b": None}
+    assert message.header_pairs == headers
+    assert (message.header("a"), message.header("b", "-"), message.header("c", "-")) == (
+        "2",
+        "-",
+        "-",
+    )
+    assert message.published_at.timestamp() == 1_700_000_000.123
+    assert not message.is_tombstone
+    assert repr(message) == "LogMessage(t[1]@5, key=b'k', b'{\"x\": 1}')"
+    empty = LogMessage(Fetched("t", 1, 5, 0, None, None, ()))
+    assert empty.is_tombstone
+    assert (empty.payload, empty.value) == (b"", None)
+
+
+def test_nack_brings_a_message_again_after_its_delay() -> None:
+    async def test(sim: Sim) -> None:
+        async with sim.client() as client:
+            await client.create_topic("jobs", 1)
+            await client.publish("jobs", b"x")
+            (message,) = await take(client, "jobs", "workers", 1)
+            before = sim.loop.time()
+            await message.nack(delay=30)
+            assert await client.poll("jobs", "workers", wait=29) == []
+            (again,) = await client.poll("jobs", "workers", wait=5)
+            assert 30 <= sim.loop.time() - before < 31
+            assert again.attempt == 2
+            await again.nack(delay=0)
+            (third,) = await client.poll("jobs", "workers", wait=0)
+            assert third.attempt == 3
+
+    on_broker(test)
+
+
+def test_reject_makes_a_dead_letter_that_says_why() -> None:
+    async def test(sim: Sim) -> None:
+        async with sim.client() as client:
+            await client.create_topic("jobs", 1)
+            await client.publish_many("jobs", [b"bad", b"worse"])
+            bad, worse = await take(client, "jobs", "workers", 2)
+            await bad.reject(ValueError("no such id"))
+            await worse.reject("broken")
+            await asyncio.sleep(5)
+            letters = await take(client, "jobs.dlq", "look", 2)
+            told = {
+                letter.payload: (
+                    letter.header("penstock-dlq-error-class"),
+                    letter.header("penstock-dlq-error-message"),
+                )
+                for letter in letters
+            }
+            assert told == {b"bad": ("ValueError", "no such id"), b"worse": ("Error", "broken")}
+
+    on_broker(test)
+
+
+def test_the_reason_of_the_last_nack_is_in_the_dead_letter() -> None:
+    async def test(sim: Sim) -> None:
+        async with sim.client() as client:
+            await client.create_topic("jobs", 1)
+            await client.configure_group("workers", {"share.delivery.count.limit": "2"})
+            await client.publish("jobs", b"x")
+            for number in (1, 2):
+                (message,) = await take(client, "jobs", "workers", 1)
+                await message.nack(delay=0, error=RuntimeError(f"failure {number}"))
+            (letter,) = await take_from_dlq(sim)
+            assert letter["penstock-dlq-error-class"] == b"RuntimeError"
+            assert letter["penstock-dlq-error-message"] == b"failure 2"
+            assert letter["penstock-dlq-attempts"] == b"2"
+
+    async def take_from_dlq(sim: Sim) -> list[dict[str, bytes | None]]:
+        await asyncio.sleep(5)
+        async with sim.client() as client:
+            return [one.headers for one in await take(client, "jobs.dlq", "look", 1)]
+
+    on_broker(test)
+
+
+def test_a_second_verdict_is_refused() -> None:
+    async def test(sim: Sim) -> None:
+        async with sim.client() as client:
+            await client.create_topic("jobs", 1)
+            await client.publish("jobs", b"x")
+            (message,) = await take(client, "jobs", "workers", 1)
+            await message.ack()
+            assert message.is_settled
+            for verdict in (message.ack, message.nack, message.reject, message.extend):
+                with pytest.raises(Refused, match="settled before") as refused:
+                    await verdict()
+                assert refused.value.code is ErrorCode.INVALID_RECORD_STATE
+
+    on_broker(test)
+
+
+def test_a_delay_that_is_none_is_refused_and_the_message_stays_held() -> None:
+    async def test(sim: Sim) -> None:
+        async with sim.client() as client:
+            await client.create_topic("jobs", 1)
+            await client.publish("jobs", b"x")
+            (message,) = await take(client, "jobs", "workers", 1)
+            for delay in (-1, "soon", 400 * 86_400):
+                with pytest.raises(ValueError, match=r"delay|duration"):
+                    await message.nack(delay=delay)
+            await message.ack()
+
+    on_broker(test)
+
+
+def test_extend_holds_a_message_for_as_long_as_asked() -> None:
+    async def test(sim: Sim) -> None:
+        async with sim.client() as client:
+            await client.create_topic("jobs", 1)
+            await client.publish("jobs", b"x")
+            reader = client.queue("jobs", "workers", renew_for=0, prefetch=0)
+            (message,) = await reader.receive(1, 5)
+            await message.extend("60s")
+            assert await client.poll("jobs", "workers", wait=55) == []
+            (again,) = await client.poll("jobs", "workers", wait=10)
+            assert again.attempt == 2
+            with pytest.raises(Refused, match="no longer held"):
+                await message.ack()
+            assert message.is_lost
+            await again.ack()
+
+    on_broker(test)

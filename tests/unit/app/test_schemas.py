@@ -1,0 +1,64 @@
+"""Pydantic models as JSON schemas; what a registry does with them is in tests/clients."""
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from penstock.app.schemas import Registry, schema_of_model
+from penstock.registry.formats import parse, unreadable
+from penstock.registry.parsed import JSON, Source
+
+
+class Address(BaseModel):
+    street: str
+
+
+class Order(BaseModel):
+    id: int
+    lines: list[Address] = []
+
+
+class WithNote(BaseModel):
+    model_config = ConfigDict(title="Order")
+
+    id: int
+    lines: list[Address] = []
+    note: str = ""
+
+
+class Free(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    id: int
+
+
+def problems(old: type[Any], new: type[Any], *, closed: bool) -> list[str]:
+    before, after = (parse(Source(JSON, schema_of_model(one, closed=closed))) for one in (old, new))
+    return unreadable(reader=after, writer=before)
+
+
+def test_a_model_is_closed_through_and_through() -> None:
+    schema = json.loads(schema_of_model(Order))
+    assert schema["additionalProperties"] is False
+    assert schema["$defs"]["Address"]["additionalProperties"] is False
+    assert parse(Source(JSON, schema_of_model(Order))).record_name == "Order"
+
+
+def test_a_field_with_a_default_may_be_added_because_of_that() -> None:
+    assert not problems(Order, WithNote, closed=True)
+    assert problems(Order, WithNote, closed=False)
+
+
+def test_a_model_that_allows_more_stays_open() -> None:
+    assert json.loads(schema_of_model(Free))["additionalProperties"] is True
+
+
+def test_what_does_not_begin_with_an_id_is_not_decoded() -> None:
+    order = Order(id=1)
+    payload = b"\0\0\0\0\7" + order.model_dump_json().encode()
+    assert Registry.decode(payload, Order) == order
+    for bad in (b"", b"\1\0\0\0\7{}", b"\0\0"):
+        with pytest.raises(ValueError, match="id of a schema"):
+            Registry.decode(bad, Order)
