@@ -1,0 +1,241 @@
+"""`make bench-spark`: the Spark source and sink beside Spark's own Kafka connector.
+
+    python -m bench.spark [--share N] [--rounds N] [--only PART ...] [--bootstrap HOST:PORT]
+
+One broker, one session `local[2]`, topics filled once; then every case is run by each side in
+turns, so that a noisy neighbour touches both. The broker is a real Kafka where Java and Maven can
+bring one and `--kafka` says so, else Penstock; it is the same for both sides. The connector is
+tuned to the fetches ours makes (4 MiB). CPU is that of the driver, its JVM and the Python workers,
+not of the broker. Prints a table and keeps it as JSON in .cache/bench.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from bench.sides import kafka, penstock
+from bench.spark_topics import TopicShape, fill
+
+ROOT = Path(__file__).parents[1]
+CACHE = ROOT / ".cache" / "bench"
+CONNECTOR = ROOT / ".cache" / "spark-connector"
+FETCH_BYTES = 4 << 20
+ROWS_OF = {100: 10_000_000, 1024: 2_000_000}
+JVM, OURS, RANGED = "spark-sql-kafka", "penstock", "read_stream"
+TUNED = {
+    "kafka.max.partition.fetch.bytes": str(FETCH_BYTES),
+    "kafka.fetch.max.bytes": str(16 << 20),
+    "kafka.max.poll.records": "50000",
+    "kafka.receive.buffer.bytes": str(4 << 20),
+}
+
+Run = Callable[[], None]
+
+
+@dataclass
+class Case:
+    """What is measured: how many rows each side moves, and how."""
+
+    name: str
+    rows: int
+    sides: dict[str, Run]
+    rates: dict[str, list[float]] = field(default_factory=dict)
+    cpu: dict[str, list[float]] = field(default_factory=dict)
+
+
+class Spark:
+    """The session and what reads and writes with it."""
+
+    def __init__(self, bootstrap: str, scratch: Path) -> None:
+        from pyspark.sql import SparkSession
+
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        self.bootstrap = bootstrap
+        self.scratch = scratch
+        self.session = (
+            SparkSession.builder.master("local[2]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.driver.memory", "2g")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.jars", ",".join(str(jar) for jar in sorted(CONNECTOR.glob("*.jar"))))
+            .getOrCreate()
+        )
+        self.session.sparkContext.setLogLevel("ERROR")
+        self._count = 0
+
+    def options(self, side: str, topic: str) -> dict[str, str]:
+        shared = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic}
+        return {**shared, **(TUNED if side == JVM else {"fetchBytes": str(FETCH_BYTES)})}
+
+    def batch(self, side: str, topic: str, columns: str | None = None) -> Run:
+        options = self.options(side, topic)
+        if side != JVM and columns is not None:
+            options["columns"] = columns
+
+        def run() -> None:
+            form = "kafka" if side == JVM else "penstock"
+            frame = self.session.read.format(form).options(**options).load()
+            if columns is not None:
+                frame = frame.select(*columns.split(","))
+            frame.write.format("noop").mode("overwrite").save()
+
+        return run
+
+    def stream(self, side: str, topic: str) -> Run:
+        options = {**self.options(side, topic), "startingOffsets": "earliest"}
+
+        def run() -> None:
+            if side == RANGED:
+                from penstock.spark import read_stream
+
+                frame = read_stream(self.session, **options)
+            else:
+                form = "kafka" if side == JVM else "penstock"
+                frame = self.session.readStream.format(form).options(**options).load()
+            self._drain(frame.writeStream.format("noop"))
+
+        return run
+
+    def sink(self, side: str, topic: str, out: str) -> Run:
+        """The rows come from `read_stream` on both sides: only the sink differs."""
+        options = {**self.options(RANGED, topic), "startingOffsets": "earliest"}
+
+        def run() -> None:
+            from penstock.spark import read_stream
+
+            frame = read_stream(self.session, **options, columns="key,value")
+            form = "kafka" if side == JVM else "penstock"
+            target = {"kafka.bootstrap.servers": self.bootstrap, "topic": out}
+            self._drain(frame.writeStream.format(form).options(**target))
+
+        return run
+
+    def _drain(self, writer: Any) -> None:
+        self._count += 1
+        place = self.scratch / f"checkpoint-{self._count}"
+        query = writer.option("checkpointLocation", str(place)).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+
+def cpu_s() -> float:
+    """What this process and all below it have used, those that have ended included."""
+    total = 0.0
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def measure(case: Case, rounds: int, console: Console) -> None:
+    for turn in range(rounds + 1):
+        for side, run in case.sides.items():
+            before, started = cpu_s(), time.monotonic()
+            run()
+            seconds, used = time.monotonic() - started, cpu_s() - before
+            if turn:  # The first turn warms up: classes, workers, page cache.
+                case.rates.setdefault(side, []).append(case.rows / seconds)
+                case.cpu.setdefault(side, []).append(used)
+            rate = f"{case.rows / seconds:,.0f} rows/s"
+            console.print(f"  {case.name} {side}: {rate}, {used:.1f} s CPU")
+
+
+def cases(spark: Spark, shapes: list[TopicShape], parts: set[str]) -> Iterator[Case]:
+    for shape in shapes:
+        sides = [OURS] if not list(CONNECTOR.glob("*.jar")) else [JVM, OURS]
+        if "batch" in parts:
+            runs = {side: spark.batch(side, shape.name) for side in sides}
+            yield Case(f"batch {shape.label}", shape.records, runs)
+        if "columns" in parts and shape.codec == "none":
+            runs = {side: spark.batch(side, shape.name, "offset,timestamp") for side in sides}
+            yield Case(f"batch {shape.label}, two columns", shape.records, runs)
+        if "stream" in parts and shape.codec == "none":
+            runs = {side: spark.stream(side, shape.name) for side in [*sides, RANGED]}
+            yield Case(f"stream {shape.label}", shape.records, runs)
+        if "sink" in parts and shape.codec == "none":
+            out = f"{shape.name}-out"
+            runs = {side: spark.sink(side, shape.name, out) for side in sides}
+            yield Case(f"sink {shape.label}", shape.records, runs)
+
+
+def show(found: list[Case], console: Console) -> None:
+    table = Table("case", "side", "rows/s", "x connector", "CPU s", "x connector")
+    for case in found:
+        base = statistics.median(case.rates[JVM]) if JVM in case.rates else None
+        base_cpu = statistics.median(case.cpu[JVM]) if JVM in case.cpu else None
+        for side in case.sides:
+            rate, used = statistics.median(case.rates[side]), statistics.median(case.cpu[side])
+            table.add_row(
+                case.name,
+                side,
+                f"{rate:,.0f}",
+                f"{rate / base:.2f}" if base else "",
+                f"{used:.1f}",
+                f"{used / base_cpu:.2f}" if base_cpu else "",
+            )
+    console.print(table)
+
+
+@contextmanager
+def broker(arguments: argparse.Namespace, scratch: Path) -> Iterator[str]:
+    if arguments.bootstrap:
+        yield arguments.bootstrap
+        return
+    side = kafka(lambda text: None) if arguments.kafka else penstock()
+    with side.running(scratch) as process:
+        yield process.bootstrap
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--share", type=int, default=1, help="only one N-th of the rows")
+    parser.add_argument("--sizes", nargs="+", type=int, choices=ROWS_OF, default=list(ROWS_OF))
+    parser.add_argument("--rounds", type=int, default=3)
+    known = ["batch", "columns", "stream", "sink"]
+    parser.add_argument("--only", nargs="+", choices=known, default=known)
+    parser.add_argument("--codecs", nargs="+", default=["none", "lz4", "zstd"])
+    parser.add_argument("--bootstrap", help="a broker that already runs")
+    parser.add_argument("--kafka", action="store_true", help="a real Kafka instead of Penstock")
+    arguments = parser.parse_args()
+    console = Console(width=120)
+    shapes = [
+        TopicShape(size, ROWS_OF[size] // arguments.share, codec)
+        for codec in arguments.codecs
+        for size in arguments.sizes
+    ]
+    found: list[Case] = []
+    with tempfile.TemporaryDirectory() as folder, broker(arguments, Path(folder)) as bootstrap:
+        for shape in shapes:
+            console.print(f"filling {shape.name} with {shape.records:,} records")
+            asyncio.run(fill(bootstrap, shape))
+        spark = Spark(bootstrap, Path(folder))
+        for case in cases(spark, shapes, set(arguments.only)):
+            measure(case, arguments.rounds, console)
+            found.append(case)
+        spark.session.stop()
+    show(found, console)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    rows = [{"case": c.name, "rows": c.rows, "rates": c.rates, "cpu_s": c.cpu} for c in found]
+    (CACHE / "spark.json").write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Which batch of a query a task last committed: a position in a group, set in the transaction.
+
+The position of task n of a query is the number of its last committed batch, plus one. It becomes
+visible at the moment the batch's records do, because it is part of the same transaction. Positions
+need a topic: `TOPIC` holds no records, its partitions are the places the positions stand at.
+
+A query has one group, and one more for every `PLACES` tasks beyond the first ones.
+"""
+
+from typing import Final
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.client.admin import Admin
+from penstock.client.cluster import Cluster
+from penstock.client.coordinators import GROUP, at_coordinator
+from penstock.client.errors import check
+from penstock.client.metadata import TopicPartition
+from penstock.spark.txns import OpenTxn, keep_position
+from penstock.wire.messages.committed import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+
+TOPIC: Final = "penstock-spark-ledger"
+PLACES: Final = 16
+
+_NAMED_UNTIL = 9
+
+
+def place_of(query_id: str, task: int) -> tuple[str, TopicPartition]:
+    """The group and the place of a task's position."""
+    suffix = f"-{task // PLACES}" if task >= PLACES else ""
+    return f"penstock-spark-{query_id}{suffix}", TopicPartition(TOPIC, task % PLACES)
+
+
+async def ensure_ledger(cluster: Cluster) -> None:
+    """Creates the topic where it is not there yet; several tasks may do so at once."""
+    await cluster.refresh((TOPIC,))
+    if TOPIC in cluster.metadata.topics:
+        return
+    try:
+        await Admin(cluster).create_topic(TOPIC, PLACES)
+    except Refused as refused:
+        if refused.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise
+    await cluster.topic(TOPIC)
+
+
+async def next_batch(cluster: Cluster, query_id: str, task: int) -> int:
+    """The first batch that the task has not committed. Waits for transactions that are ending."""
+    group, where = place_of(query_id, task)
+    before_v8 = OffsetFetchRequestTopic(name=where.topic, partition_indexes=[where.partition])
+    since_v8 = OffsetFetchRequestTopics(name=where.topic, partition_indexes=[where.partition])
+    request = OffsetFetchRequest(
+        group_id=group,
+        topics=[before_v8],
+        groups=[OffsetFetchRequestGroup(group_id=group, topics=[since_v8])],
+        require_stable=True,
+    )
+
+    async def ask(node_id: int) -> int:
+        reply = await cluster.call(
+            request, OffsetFetchResponse, node_id=node_id, version_max=_NAMED_UNTIL
+        )
+        check(reply.error_code, about=f"group {group!r}")
+        rows = [row for topic in reply.topics for row in topic.partitions]
+        for answer in reply.groups:
+            if answer.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+                check(answer.error_code, about=f"group {group!r}")
+            rows += [row for topic in answer.topics for row in topic.partitions]  # type: ignore[misc]
+        for row in rows:
+            check(row.error_code, about=f"group {group!r}")
+            return max(0, row.committed_offset)
+        return 0
+
+    return await at_coordinator(cluster, GROUP, group, ask)
+
+
+async def record_batch(
+    cluster: Cluster, txn: OpenTxn, query_id: str, task: int, batch_id: int
+) -> None:
+    """Notes in the transaction that the task has written this batch."""
+    group, where = place_of(query_id, task)
+    await keep_position(cluster, txn, group, where, batch_id + 1)

@@ -1,0 +1,79 @@
+"""This process's way to a cluster: one event loop, one set of connections, blocking calls.
+
+Spark runs Python in plain synchronous processes, one task at a time, and uses a process again for
+the next task. So connections live here, in a module's global, keyed by where they lead; they are
+never carried into a fork. The loop runs only while a call waits: a reply that comes meanwhile
+waits in the socket.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from penstock.client.cluster import Cluster, parse_brokers
+from penstock.client.connection import ConnectionConfig
+from penstock.runtime.random import SystemRandom
+from penstock.spark.settings import Access
+
+T = TypeVar("T")
+
+_LINKS_MAX = 8
+_REUSED_BYTES_MAX = 64 << 20
+
+_links: dict[tuple[int, Access], "Link"] = {}
+"""The newest last; the process id keeps a forked child from using its parent's."""
+
+
+class Link:
+    def __init__(self, access: Access) -> None:
+        self.access = access
+        # For a few large replies the standard loop is as fast as any, and it is there already.
+        self.loop = asyncio.new_event_loop()
+        config = ConnectionConfig(client_id=access.client_id, reused_bytes_max=_REUSED_BYTES_MAX)
+        self.cluster = Cluster(SystemRandom(), parse_brokers(access.brokers), config)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.loop.run_until_complete(work)
+
+    def retry(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Runs `work()` until it succeeds or brokers have been away for too long."""
+        return self.run(self.cluster.retrying(work, timeout_ms=self.access.retry_timeout_ms))
+
+    def start(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Begins something and lets it get as far as its first wait."""
+        task = self.loop.create_task(work)
+        self.run(asyncio.sleep(0))
+        return task
+
+    def finish(self, task: "asyncio.Task[T]") -> T:
+        return self.loop.run_until_complete(task)
+
+    def close(self) -> None:
+        self.run(self.cluster.close())
+        self.loop.close()
+
+
+def link_to(access: Access) -> Link:
+    """The link of this process, made at the first call. Connections that ended are noticed."""
+    key = (os.getpid(), access)
+    link = _links.pop(key, None)
+    if link is None:
+        while len(_links) >= _LINKS_MAX:
+            process, oldest = next(iter(_links))
+            stale = _links.pop((process, oldest))
+            if process == os.getpid():
+                stale.close()
+        link = Link(access)
+    _links[key] = link
+    # The loop has been still since the last call; let it see what the sockets have to say.
+    link.run(asyncio.sleep(0))
+    return link
+
+
+def close_links() -> None:
+    """Ends every connection of this process."""
+    for process, access in list(_links):
+        link = _links.pop((process, access))
+        if process == os.getpid():
+            link.close()

@@ -1,0 +1,152 @@
+"""What a read or a write was asked to do, checked and in types; small, and it pickles.
+
+Made once from Spark's options wherever Spark makes a data source, and carried into the tasks.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.client.fetching import READ_COMMITTED, READ_UNCOMMITTED
+from penstock.client.metadata import TopicPartition
+from penstock.spark.options import (
+    AT_LEAST_ONCE,
+    EXACTLY_ONCE,
+    READ,
+    WRITE,
+    read_options,
+)
+from penstock.spark.positions import Position, ending_position, starting_position
+from penstock.spark.values import OptionError, nearest
+from penstock.wire.compression import Codec
+
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+HEADERS = "headers"
+
+_CODECS = {
+    "none": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to reach the cluster."""
+
+    brokers: str
+    client_id: str
+    retry_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    access: Access
+    topics: tuple[str, ...]
+    pattern: str | None
+    assigned: tuple[TopicPartition, ...]
+    starting: Position
+    ending: Position
+    records_max: int | None
+    """maxOffsetsPerTrigger."""
+    records_min: int | None
+    trigger_delay_ms: int
+    tasks_min: int | None
+    task_records_max: int | None
+    fail_on_data_loss: bool
+    isolation_level: int
+    columns: tuple[str, ...]
+    group: str | None
+    fetch_bytes: int
+    emits_ranges: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSettings:
+    access: Access
+    topic: str | None
+    is_exactly_once: bool
+    txn_timeout_ms: int
+    codec: Codec
+    batch_bytes: int
+    keeps_timestamp: bool
+
+
+def read_settings(given: Mapping[str, str], *, is_streaming: bool) -> ReadSettings:
+    found = read_options(given, READ)
+    chosen = [name for name in ("subscribe", "subscribePattern", "assign") if found[name]]
+    if len(chosen) != 1:
+        stated = f"{' and '.join(map(repr, chosen))} are given" if chosen else "none is given"
+        raise OptionError(
+            f"what to read is one of 'subscribe', 'subscribePattern' and 'assign'; {stated}"
+        )
+    assigned = tuple(
+        TopicPartition(topic, partition)
+        for topic, partitions in (found["assign"] or {}).items()
+        for partition in partitions
+    )
+    if found["startingOffsets"] == "committed" and not found["group"]:
+        raise OptionError("startingOffsets 'committed' needs the option 'group'")
+    return ReadSettings(
+        access=_access(found),
+        topics=tuple(sorted({*(found["subscribe"] or ()), *(w.topic for w in assigned)})),
+        pattern=found["subscribePattern"],
+        assigned=assigned,
+        starting=starting_position(found, is_streaming=is_streaming),
+        ending=ending_position(found, given, is_streaming=is_streaming),
+        records_max=found["maxOffsetsPerTrigger"],
+        records_min=found["minOffsetsPerTrigger"],
+        trigger_delay_ms=found["maxTriggerDelay"],
+        tasks_min=found["minPartitions"],
+        task_records_max=found["maxRecordsPerPartition"],
+        fail_on_data_loss=found["failOnDataLoss"],
+        isolation_level=(
+            READ_COMMITTED if found["isolation.level"] == "read_committed" else READ_UNCOMMITTED
+        ),
+        columns=_columns(found["columns"], found["includeHeaders"]),
+        group=found["group"],
+        fetch_bytes=found["fetchBytes"],
+        emits_ranges=found["emit"] == "ranges",
+    )
+
+
+def shape_of(given: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The columns of a read, None where it emits ranges; said alike for batches and streams."""
+    found = read_options(given, READ)
+    if found["emit"] == "ranges":
+        return None
+    return _columns(found["columns"], found["includeHeaders"])
+
+
+def write_settings(given: Mapping[str, str], *, is_streaming: bool) -> WriteSettings:
+    found = read_options(given, WRITE)
+    delivery = found["delivery"] or (EXACTLY_ONCE if is_streaming else AT_LEAST_ONCE)
+    return WriteSettings(
+        access=_access(found),
+        topic=found["topic"],
+        is_exactly_once=delivery == EXACTLY_ONCE,
+        txn_timeout_ms=found["transaction.timeout.ms"],
+        codec=_CODECS[found["compression.type"]],
+        batch_bytes=found["batchBytes"],
+        keeps_timestamp=found["includeTimestamp"],
+    )
+
+
+def _access(found: Mapping[str, object]) -> Access:
+    timeout_ms = found["retryTimeout"]
+    assert isinstance(timeout_ms, int)
+    return Access(str(found["kafka.bootstrap.servers"]), str(found["kafka.client.id"]), timeout_ms)
+
+
+def _columns(wanted: tuple[str, ...] | None, with_headers: bool) -> tuple[str, ...]:
+    if wanted is None:
+        return (*COLUMNS, HEADERS) if with_headers else COLUMNS
+    for name in wanted:
+        if name not in (*COLUMNS, HEADERS):
+            close = nearest(name, (*COLUMNS, HEADERS))
+            hint = f"did you mean {close!r}?" if close else f"there are {', '.join(COLUMNS)}"
+            raise OptionError(f"option 'columns': there is no column {name!r}; {hint}")
+    if len(set(wanted)) != len(wanted):
+        raise OptionError("option 'columns' names a column twice")
+    return wanted

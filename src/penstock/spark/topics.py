@@ -1,0 +1,44 @@
+"""Which partitions a read is about, as the cluster has them now."""
+
+import re
+from collections.abc import Callable
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.client.cluster import Cluster
+from penstock.client.metadata import TopicPartition
+from penstock.spark.settings import ReadSettings
+from penstock.spark.values import OptionError
+
+
+async def places_of(cluster: Cluster, settings: ReadSettings) -> list[TopicPartition]:
+    """Sorted. Topics that are named must exist; a pattern may match nothing yet."""
+    if settings.pattern is not None:
+        matches = _matcher(settings.pattern)
+        await cluster.refresh(None)
+        names = sorted(
+            name
+            for name, info in cluster.metadata.topics.items()
+            if matches(name) and not info.is_internal
+        )
+    else:
+        names = list(settings.topics)
+        await cluster.refresh(names)
+    known = {name: await cluster.topic(name) for name in names}
+    for where in settings.assigned:
+        if where.partition not in known[where.topic].partitions:
+            count = len(known[where.topic].partitions)
+            raise Refused(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"option 'assign': topic {where.topic!r} has {count} partitions, 0-{count - 1}: "
+                f"there is no partition {where.partition}",
+            )
+    if settings.assigned:
+        return sorted(settings.assigned)
+    return [TopicPartition(name, index) for name in names for index in known[name].partitions]
+
+
+def _matcher(pattern: str) -> Callable[[str], object]:
+    try:
+        return re.compile(pattern).fullmatch
+    except re.error as error:
+        raise OptionError(f"option 'subscribePattern' is no regular expression: {error}") from None

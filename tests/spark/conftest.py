@@ -1,0 +1,82 @@
+"""One Spark session for all tests here, and small ways to fill topics and read them back.
+
+The session is small on purpose: two cores, two shuffle partitions, no UI. Spark's own Kafka
+connector is on its class path where `make spark-connector` has brought it.
+"""
+
+import asyncio
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Broker
+from tests.spark.topics import Topics
+
+CONNECTOR = Path(__file__).parents[2] / ".cache" / "spark-connector"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    scratch = tmp_path_factory.mktemp("spark")
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .appName("penstock tests")
+        .config("spark.ui.enabled", "false")
+        # Short-lived: compiling well would cost more than it saves.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.driver.memory", "768m")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .config("spark.local.dir", str(scratch / "local"))
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.python.filterPushdown.enabled", "true")
+        .config("spark.jars", ",".join(str(jar) for jar in sorted(CONNECTOR.glob("*.jar"))))
+    )
+    with warnings.catch_warnings():
+        # PySpark leaves sockets to the garbage collector.
+        warnings.simplefilter("ignore")
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+        yield session
+        session.stop()
+
+
+@pytest.fixture
+def topics(broker: Broker) -> Iterator[Topics]:
+    """Fills and reads topics of the shared broker without Spark."""
+    loop = asyncio.new_event_loop()
+    helper = Topics(loop, broker.bootstrap)
+    yield helper
+    helper.close()
+    loop.close()
+
+
+@pytest.fixture
+def run_stream(tmp_path: Path) -> Callable[..., Any]:
+    """Runs a streaming DataFrame into a sink until what is there now is done."""
+
+    def run(frame: Any, name: str = "query", **options: str) -> Any:
+        query = (
+            frame.writeStream.format(options.pop("format", "penstock"))
+            .options(**options)
+            .option("checkpointLocation", str(tmp_path / name))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(120)
+        assert not query.isActive, "the stream did not end"
+        return query
+
+    return run

@@ -1,0 +1,73 @@
+"""A streaming job in a process of its own, to be killed: topic to topic, with a shuffle between.
+
+`python -m tests.spark.job BOOTSTRAP TOPIC OUT CHECKPOINT PER_BATCH` ends when it has read all.
+It runs as people run such jobs: when the query fails, it is started again.
+"""
+
+import os
+import sys
+from typing import Any
+
+
+def session() -> Any:
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    made = (
+        SparkSession.builder.master(os.environ.get("PENSTOCK_SPARK_MASTER", "local[2,4]"))
+        .config("spark.executor.memory", "512m")
+        .config("spark.ui.enabled", "false")
+        # Short-lived: compiling well would cost more than it saves.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.driver.memory", "512m")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "3")
+        .config("spark.speculation", "true")
+        .config("spark.speculation.interval", "20ms")
+        .config("spark.speculation.multiplier", "1.1")
+        .config("spark.speculation.quantile", "0.1")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    made.sparkContext.setLogLevel("ERROR")
+    return made
+
+
+def main() -> None:
+    from pyspark.errors import StreamingQueryException
+
+    from penstock.spark import read_stream
+
+    bootstrap, topic, out, checkpoint, per_batch = sys.argv[1:]
+    spark = session()
+    print("session", flush=True)
+    while True:
+        rows = read_stream(
+            spark,
+            brokers=bootstrap,
+            subscribe=topic,
+            startingOffsets="earliest",
+            maxOffsetsPerTrigger=per_batch,
+            columns="key,value",
+            group=f"job-{topic}",
+        ).repartition(3, "value")
+        query = (
+            rows.writeStream.format("penstock")
+            .options(topic=out, brokers=bootstrap)
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            print("again:", str(error)[:2_000], flush=True)
+            continue
+        print("finished", flush=True)
+        spark.stop()
+        return
+
+
+if __name__ == "__main__":
+    main()

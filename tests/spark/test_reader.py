@@ -1,0 +1,169 @@
+"""What Spark asks the source on the driver and in tasks, asked here without Spark's JVM."""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+
+from penstock.spark.link import close_links, link_to
+from penstock.spark.planning import ForeignOffsets, Range
+from penstock.spark.reading import DataLoss
+from penstock.spark.rows import RANGES_SCHEMA, RangePartition, read_rows
+from penstock.spark.settings import read_settings
+from penstock.spark.stream import StreamReader
+from penstock.wire.records import Record
+from tests.brokers import PenstockProcess
+from tests.conftest import FreshBroker
+from tests.spark.topics import Topics
+
+SCHEMA = StructType([StructField("offset", LongType()), StructField("value", BinaryType())])
+
+
+@pytest.fixture(autouse=True)
+def _links_end() -> Iterator[None]:
+    yield
+    close_links()
+
+
+def reader(topics: Topics, **options: Any) -> StreamReader:
+    given = {"brokers": topics.bootstrap, "startingOffsets": "earliest", "columns": "offset,value"}
+    given |= {name: str(value) for name, value in options.items()}
+    return StreamReader(read_settings(given, is_streaming=True), SCHEMA)
+
+
+def offsets(batches: Any) -> list[int]:
+    return [row["offset"] for batch in batches for row in batch.to_pylist()]
+
+
+def test_a_limit_takes_its_share_of_every_partition(topics: Topics, topic: str) -> None:
+    topics.create(topic, 2)
+    topics.numbers(topic, 100, partitions=2)
+    source = reader(topics, subscribe=topic, maxOffsetsPerTrigger=10)
+    start = source.initialOffset()
+    assert start == {topic: {"0": 0, "1": 0}}
+    assert source.getDefaultReadLimit() == ReadMaxRows(10)
+    assert source.latestOffset(start, ReadMaxRows(10)) == {topic: {"0": 5, "1": 5}}
+    assert source.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 50, "1": 50}}
+    assert source.reportLatestOffset() == {topic: {"0": 50, "1": 50}}
+
+
+def test_a_minimum_is_waited_for_but_not_for_ever(topics: Topics, topic: str) -> None:
+    topics.numbers(topic, 10)
+    source = reader(topics, subscribe=topic, minOffsetsPerTrigger=11, maxTriggerDelay="300ms")
+    start = source.initialOffset()
+    assert source.getDefaultReadLimit() == ReadMinRows(11)
+    assert source.latestOffset(start, ReadMinRows(11)) == start
+    time.sleep(0.35)
+    assert source.latestOffset(start, ReadMinRows(11)) == {topic: {"0": 10}}
+    topics.numbers(topic, 30, start=10)
+    begun = {topic: {"0": 10}}
+    assert source.latestOffset(begun, ReadMinRows(11)) == {topic: {"0": 40}}
+
+
+def test_available_now_ends_where_it_was_when_it_began(topics: Topics, topic: str) -> None:
+    topics.numbers(topic, 10)
+    source = reader(topics, subscribe=topic, minOffsetsPerTrigger=1_000)
+    source.prepareForTriggerAvailableNow()
+    topics.numbers(topic, 10, start=10)
+    end = source.latestOffset(source.initialOffset(), ReadMinRows(1_000))
+    assert end == {topic: {"0": 10}}
+    assert source.latestOffset(end, ReadMinRows(1_000)) == end
+
+
+def test_the_group_is_told_what_is_finished(topics: Topics, topic: str) -> None:
+    topics.numbers(topic, 10)
+    source = reader(topics, subscribe=topic, group=topic)
+    source.latestOffset({topic: {"0": 7}}, ReadAllAvailable())
+    assert topics.committed(topic) == {(topic, 0): 7}
+    again = reader(topics, subscribe=topic, group=topic, startingOffsets="committed")
+    assert again.initialOffset() == {topic: {"0": 7}}
+
+
+def test_the_same_batch_has_the_same_tasks(topics: Topics, topic: str) -> None:
+    topics.create(topic, 2)
+    start, end = {topic: {"0": 0, "1": 10}}, {topic: {"0": 100, "1": 20}}
+    plans = [
+        [
+            part.span
+            for part in reader(topics, subscribe=topic, minPartitions=5).partitions(start, end)
+        ]
+        for _ in range(2)
+    ]
+    assert plans[0] == plans[1]
+    assert len(plans[0]) == 5
+
+
+@pytest.mark.parametrize("foreign", [{"other": {"0": 1}}, {"numPartitions": 3}])
+def test_offsets_of_another_query_are_refused(
+    topics: Topics, topic: str, foreign: dict[str, Any]
+) -> None:
+    topics.create(topic)
+    with pytest.raises(ForeignOffsets, match="another query"):
+        reader(topics, subscribe=topic).latestOffset(foreign, ReadAllAvailable())
+
+
+def test_a_topic_made_anew_is_noticed(topics: Topics, topic: str) -> None:
+    topics.numbers(topic, 5)
+    start = {topic: {"0": 9}}
+    with pytest.raises(DataLoss, match="ends at 5 and was read up to 9"):
+        reader(topics, subscribe=topic).latestOffset(start, ReadAllAvailable())
+    going_on = reader(topics, subscribe=topic, failOnDataLoss="false")
+    assert going_on.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 5}}
+
+
+def test_ranges_are_emitted_instead_of_records(topics: Topics, topic: str) -> None:
+    source = reader(topics, subscribe=topic, emit="ranges")
+    (row,) = source.read(RangePartition(Range(topic, 0, 3, 9)))
+    assert row.schema == to_arrow_schema(RANGES_SCHEMA)
+    assert row.to_pylist() == [{"topic": topic, "partition": 0, "start": 3, "end": 9}]
+
+
+def test_small_fetches_read_what_a_large_one_reads(topics: Topics, topic: str) -> None:
+    topics.fill(topic, [Record(0, -1, None, b"x" * 500) for _ in range(2_000)], 0)
+    small = reader(topics, subscribe=topic, fetchBytes=10_000)
+    span = Range(topic, 0, 17, 1_983)
+    assert offsets(read_rows(small.settings, SCHEMA, span)) == list(range(17, 1_983))
+
+
+def test_a_broker_that_is_away_for_a_while_costs_nothing(
+    fresh_broker: FreshBroker, tmp_path: Path
+) -> None:
+    first = fresh_broker()
+    port = int(first.bootstrap.rpartition(":")[2])
+    given = {"brokers": first.bootstrap, "subscribe": "t", "fetchBytes": "20000"}
+    loop = asyncio.new_event_loop()
+    helper = Topics(loop, first.bootstrap)
+    helper.fill("t", [Record(0, -1, None, b"x" * 500) for _ in range(2_000)], 0)
+    helper.close()
+    loop.close()
+    settings = read_settings(given, is_streaming=False)
+    batches = read_rows(settings, SCHEMA, Range("t", 0, 0, 2_000))
+    found = offsets([next(batches)])
+    first.kill()
+    again: list[PenstockProcess] = []
+
+    def start() -> None:
+        time.sleep(1.0)
+        again.append(fresh_broker(first.data_dir, kafka_port=port))
+
+    starting = threading.Thread(target=start)
+    starting.start()
+    found += offsets(batches)
+    starting.join()
+    assert found == list(range(2_000))
+    assert link_to(settings.access).cluster.metadata.brokers
+
+
+def test_offsets_are_written_as_sparks_kafka_source_writes_them(topics: Topics, topic: str) -> None:
+    topics.create(topic, 11)
+    written = json.dumps(reader(topics, subscribe=topic).initialOffset())
+    keys = list(json.loads(written)[topic])
+    assert keys == [str(n) for n in range(11)]

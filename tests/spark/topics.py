@@ -1,0 +1,130 @@
+"""Topics of a test, filled and read by our own client: the other side of what Spark does."""
+
+import asyncio
+from collections.abc import Sequence
+
+from penstock.client.admin import Admin
+from penstock.client.cluster import Cluster, parse_brokers
+from penstock.client.committed import committed_offsets
+from penstock.client.consumer import Consumer, ConsumerConfig
+from penstock.client.fetching import READ_COMMITTED, Message
+from penstock.client.lookup import EARLIEST, LATEST, Found, list_offsets
+from penstock.client.metadata import TopicPartition
+from penstock.client.producer import Producer
+from penstock.client.sender import ProducerConfig
+from penstock.runtime.clock import SystemClock
+from penstock.runtime.random import SystemRandom
+from penstock.wire.compression import Codec
+from penstock.wire.records import Record
+
+SETTLED_S = 20.0
+"""How long markers of ended transactions may take."""
+
+
+class Topics:
+    def __init__(self, loop: asyncio.AbstractEventLoop, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        self._loop = loop
+        self._cluster = Cluster(SystemRandom(), parse_brokers(bootstrap))
+
+    def close(self) -> None:
+        self._loop.run_until_complete(self._cluster.close())
+
+    def create(self, name: str, partitions: int = 1, **configs: str) -> None:
+        renamed = {key.replace("_", "."): value for key, value in configs.items()}
+        self._loop.run_until_complete(
+            Admin(self._cluster).create_topic(name, partitions, configs=renamed)
+        )
+
+    def delete(self, name: str) -> None:
+        self._loop.run_until_complete(Admin(self._cluster).delete_topic(name))
+
+    def trim(self, name: str, partition: int, offset: int) -> None:
+        """Deletes the records before an offset."""
+        where = TopicPartition(name, partition)
+        self._loop.run_until_complete(Admin(self._cluster).delete_records({where: offset}))
+
+    def fill(
+        self,
+        name: str,
+        records: Sequence[Record],
+        partition: int | None = None,
+        codec: Codec = Codec.NONE,
+    ) -> None:
+        async def send() -> None:
+            config = ProducerConfig(codec=codec)
+            async with Producer(SystemClock(), SystemRandom(), self._cluster, config) as producer:
+                for record in records:
+                    await producer.send(
+                        name,
+                        record.value,
+                        record.key,
+                        partition=partition,
+                        headers=record.headers,
+                        timestamp_ms=None if record.timestamp < 0 else record.timestamp,
+                    )
+                await producer.flush()
+
+        self._loop.run_until_complete(send())
+
+    def numbers(self, name: str, count: int, start: int = 0, partitions: int = 1) -> None:
+        """Records whose value is their number, dealt out over the partitions."""
+        for partition in range(partitions):
+            mine = range(start + partition, start + count, partitions)
+            self.fill(name, [Record(0, -1, None, b"%d" % n) for n in mine], partition)
+
+    def read(self, name: str) -> list[Message]:
+        """Everything committed, partition by partition."""
+
+        async def consume() -> list[Message]:
+            info = await self._cluster.topic(name)
+            places = [TopicPartition(name, index) for index in info.partitions]
+            level = READ_COMMITTED
+            starts = await list_offsets(self._cluster, dict.fromkeys(places, EARLIEST))
+            ends = await self._settled(places)
+            found: list[Message] = []
+            config = ConsumerConfig(isolation_level=level)
+            async with Consumer(self._cluster, config) as consumer:
+                consumer.assign(
+                    {w: starts[w].offset for w in places if starts[w].offset < ends[w].offset}
+                )
+                while consumer.positions:
+                    found += await consumer.poll()
+                    for where, position in dict(consumer.positions).items():
+                        if position >= ends[where].offset:
+                            consumer.unassign(where)
+            return sorted(found, key=lambda message: (message.partition, message.offset))
+
+        return self._loop.run_until_complete(consume())
+
+    async def _settled(self, places: list[TopicPartition]) -> dict[TopicPartition, Found]:
+        """The last stable offsets, once the markers of transactions that have ended are there.
+
+        A broker answers the end of a transaction when it is decided, and writes markers then.
+        """
+        asked = dict.fromkeys(places, LATEST)
+        deadline = self._loop.time() + SETTLED_S
+        while True:
+            everything = await list_offsets(self._cluster, asked)
+            ends = await list_offsets(self._cluster, asked, isolation_level=READ_COMMITTED)
+            if ends == everything or self._loop.time() > deadline:
+                return ends
+            await asyncio.sleep(0.05)
+
+    def written(self, name: str) -> int:
+        """How many offsets are taken, by whatever: records, markers, aborted or open."""
+
+        async def look() -> int:
+            info = await self._cluster.topic(name)
+            places = dict.fromkeys((TopicPartition(name, i) for i in info.partitions), LATEST)
+            return sum(f.offset for f in (await list_offsets(self._cluster, places)).values())
+
+        return self._loop.run_until_complete(look())
+
+    def values(self, name: str) -> list[int]:
+        """The numbers in a topic, sorted."""
+        return sorted(int(message.value or b"") for message in self.read(name))
+
+    def committed(self, group: str) -> dict[tuple[str, int], int]:
+        found = self._loop.run_until_complete(committed_offsets(self._cluster, group))
+        return {(where.topic, where.partition): kept.offset for where, kept in found.items()}

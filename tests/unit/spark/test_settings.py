@@ -1,0 +1,74 @@
+"""Settings: options together, and what does not go together."""
+
+import pickle
+
+import pytest
+
+from penstock.client.fetching import READ_COMMITTED
+from penstock.client.lookup import EARLIEST, LATEST
+from penstock.client.metadata import TopicPartition
+from penstock.spark.settings import COLUMNS, read_settings, shape_of, write_settings
+from penstock.spark.values import OptionError
+
+HERE = {"brokers": "localhost:9092"}
+READS = {**HERE, "subscribe": "b,a"}
+
+
+def test_a_read_says_what_was_asked() -> None:
+    settings = read_settings(
+        {**READS, "kafka.isolation.level": "read_committed"}, is_streaming=False
+    )
+    assert settings.topics == ("a", "b")
+    assert settings.isolation_level == READ_COMMITTED
+    assert settings.columns == COLUMNS
+    assert settings.starting.everywhere == EARLIEST
+    assert read_settings(READS, is_streaming=True).starting.everywhere == LATEST
+    assert pickle.loads(pickle.dumps(settings)) == settings
+
+
+def test_assigned_partitions_are_read_alone() -> None:
+    settings = read_settings({**HERE, "assign": '{"t":[2,0]}'}, is_streaming=False)
+    assert settings.assigned == (TopicPartition("t", 0), TopicPartition("t", 2))
+    assert settings.topics == ("t",)
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"subscribePattern": "x.*"}, "are given"),
+        ({"subscribe": "t", "startingOffsets": "committed"}, "needs the option 'group'"),
+        ({"columns": "vale"}, "did you mean 'value'"),
+        ({"columns": "key,key"}, "twice"),
+        ({"startingOffsets": "latest"}, "is for streams"),
+        ({"startingOffsets": '{"a":{"0":-1}}'}, "is for streams"),
+        ({"endingOffsets": '{"a":{"0":-2}}'}, "would make the batch empty"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(more: dict[str, str], why: str) -> None:
+    with pytest.raises(OptionError, match=why):
+        read_settings({**READS, **more}, is_streaming=False)
+
+
+def test_what_to_read_must_be_said() -> None:
+    with pytest.raises(OptionError, match="none is given"):
+        read_settings(HERE, is_streaming=False)
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp"])
+def test_a_stream_has_no_end(name: str) -> None:
+    value = "latest" if name == "endingOffsets" else "1"
+    with pytest.raises(OptionError, match="a stream does not end"):
+        read_settings({**READS, name: value}, is_streaming=True)
+
+
+def test_the_shape_follows_columns_and_headers() -> None:
+    assert shape_of({**READS, "columns": "offset,value"}) == ("offset", "value")
+    assert shape_of({**READS, "includeHeaders": "true"}) == (*COLUMNS, "headers")
+    assert shape_of({**READS, "emit": "ranges"}) is None
+
+
+def test_streams_are_written_exactly_once_and_batches_at_least_once_by_default() -> None:
+    assert write_settings(HERE, is_streaming=True).is_exactly_once
+    assert not write_settings(HERE, is_streaming=False).is_exactly_once
+    chosen = {**HERE, "delivery": "at-least-once"}
+    assert not write_settings(chosen, is_streaming=True).is_exactly_once
