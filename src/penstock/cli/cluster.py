@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from penstock.cli import cluster_moves
 from penstock.cli.output import Format, format_option, print_json, print_table
 from penstock.cli.session import Session, brokers_option, run
 
@@ -21,12 +22,16 @@ def cluster() -> None:
     """Look at the cluster as a whole."""
 
 
+for command in cluster_moves.COMMANDS:
+    cluster.add_command(command)
+
+
 @cluster.command("describe")
 @brokers_option
 @format_option
 def describe(brokers: str, format: Format) -> None:
     """Show the nodes, the controller, what each node leads, and copies that are missing."""
-    document = run(brokers, _describe)
+    document = run(brokers, describe_cluster)
     if format is Format.json:
         print_json(document)
         return
@@ -42,7 +47,7 @@ def describe(brokers: str, format: Format) -> None:
     )
 
 
-async def _describe(session: Session) -> dict[str, object]:
+async def describe_cluster(session: Session) -> dict[str, object]:
     import asyncio
 
     from penstock.client.admin import Admin

@@ -1,4 +1,4 @@
-"""`penstock group`: list, describe, delete; `seek` is in `group_seek`."""
+"""`penstock group`: list, describe, delete; `seek` and `advise` are modules of their own."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 
 from penstock.cli.confirming import confirm, yes_option
 from penstock.cli.errors import UserError
+from penstock.cli.group_advise import advise
 from penstock.cli.group_seek import seek
 from penstock.cli.group_words import (
     Chosen,
@@ -60,6 +61,7 @@ def group() -> None:
 
 
 group.add_command(seek)
+group.add_command(advise)
 
 
 @group.command("list")

@@ -50,6 +50,7 @@ class Plan:
     """The first node's; the others take the next ones. 0: the system chooses them all."""
     http_port: int = 8080
     sets: Mapping[str, str] = field(default_factory=dict)
+    is_insecure: bool = False
     command: tuple[str, ...] = (sys.executable, "-m", "penstock.cli.main")
     """What runs `penstock`."""
 
@@ -143,6 +144,7 @@ class NodeChild:
             f"host = {json.dumps(self._plan.host)}",
             f"kafka-port = {kafka_port}",
             f"http-port = {http_port}",
+            f"insecure = {json.dumps(self._plan.is_insecure)}",
             *(f"{json.dumps(k)} = {json.dumps(v)}" for k, v in self._plan.settings().items()),
             "[etcd]",
             f"endpoints = [{json.dumps(self._etcd_url)}]",

@@ -11,25 +11,27 @@ from collections.abc import Sequence
 import click
 
 from penstock import __version__
-from penstock.cli import (
-    bench,
-    cluster,
-    cluster_moves,
-    configs,
-    consume,
-    groups,
-    node,
-    plan,
-    produce,
-    topics,
-    txns,
-    up,
-    wire,
-)
+from penstock.cli.commands import COMMANDS, load
 from penstock.cli.errors import PipeClosed, UserError, explain
 
 
 class Root(click.Group):
+    """The commands are a table, looked up by name: see `cli.commands`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return load(cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:
+            raise click.NoSuchCommand(args[0], possibilities=COMMANDS, ctx=ctx) from error
+
     def invoke(self, ctx: click.Context) -> object:
         """Runs the command. A reader that has had enough (`| head`) is no failure to us."""
         try:
@@ -47,24 +49,16 @@ class Root(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, message="penstock %(version)s")
-def app() -> None:
+@click.option(
+    "--command-config",
+    type=click.Path(exists=True, dir_okay=False),
+    envvar="PENSTOCK_COMMAND_CONFIG",
+    show_envvar=True,
+    help="A file of name=value for brokers that ask who is there: security.protocol, "
+    "sasl.username, sasl.password, ssl.ca.location ... as Kafka's tools take it.",
+)
+def app(command_config: str | None) -> None:
     """A distributed message queue in Python that any Kafka client can use."""
-
-
-app.add_command(up.up)
-app.add_command(node.node)
-app.add_command(cluster.cluster)
-for command in cluster_moves.COMMANDS:
-    cluster.cluster.add_command(command)
-app.add_command(plan.plan_command)
-app.add_command(topics.topic)
-app.add_command(produce.produce)
-app.add_command(consume.consume)
-app.add_command(groups.group)
-app.add_command(txns.txn)
-app.add_command(bench.bench)
-app.add_command(configs.config)
-app.add_command(wire.wire)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from penstock.client.cluster import Cluster
     from penstock.client.consumer import Consumer, ConsumerConfig
     from penstock.client.producer import Producer, ProducerConfig
+    from penstock.client.security import Security
 
 T = TypeVar("T")
 
@@ -68,13 +69,30 @@ def run(brokers: str, work: Callable[[Session], Awaitable[T]]) -> T:
     except ValueError as error:
         raise UserError(f"--brokers: {error}") from None
     random = SystemRandom()
+    security = _security(random)
 
     async def connected() -> T:
-        config = ConnectionConfig(client_id="penstock-cli")
-        async with Cluster(random, addresses, config) as cluster:
+        config = ConnectionConfig(client_id="penstock-cli", tls=security.tls)
+        authenticate = security.authenticate
+        async with Cluster(random, addresses, config, authenticate=authenticate) as cluster:
             return await work(Session(SystemClock(), random, cluster))
 
     return uvloop.run(connected())
+
+
+def _security(random: Random) -> Security:
+    """As --command-config says, which belongs to the whole command line."""
+    from penstock.client.security import parse_security, read_properties
+
+    context = click.get_current_context(silent=True)
+    path = context.find_root().params.get("command_config") if context is not None else None
+    if path is None:
+        return parse_security({}, random)
+    try:
+        with open(path, encoding="utf-8") as file:
+            return parse_security(read_properties(file.read()), random)
+    except (OSError, ValueError) as error:
+        raise UserError(f"--command-config {path}: {error}") from None
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -43,6 +43,11 @@ set_option = click.option(
     "--http-port", type=int, metavar="PORT", help="HTTP and metrics; 0 picks a free port [8080]."
 )
 @click.option("--host", help="The address to listen on and to advertise [127.0.0.1].")
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Listen beyond this machine although everybody there may then do everything.",
+)
 @click.option("--node-id", type=int, metavar="N", help="This node's id in the cluster [1].")
 @set_option
 @click.option("--config", metavar="FILE", help="A TOML file with the same settings; flags win.")
@@ -52,6 +57,7 @@ def up(
     kafka_port: int | None,
     http_port: int | None,
     host: str | None,
+    insecure: bool,
     node_id: int | None,
     sets: tuple[str, ...],
     config: str | None,
@@ -66,7 +72,7 @@ def up(
         for given, option in ((node_id, "--node-id"), (config, "--config")):
             if given is not None:
                 raise UserError(f"{option} is for one node; leave it out with --nodes {nodes}")
-        return _up_cluster(nodes, data, kafka_port, http_port, host, pairs)
+        return _up_cluster(nodes, data, kafka_port, http_port, host, pairs, insecure)
     with quick_imports():
         from penstock.node.config import load
         from penstock.node.serving import run
@@ -77,6 +83,7 @@ def up(
         "kafka_port": kafka_port,
         "http_port": http_port,
         "node_id": node_id,
+        "is_insecure": insecure or None,
     }
     run(load(config, flags, pairs), announce)
     return 0
@@ -89,14 +96,18 @@ def _up_cluster(
     http_port: int | None,
     host: str | None,
     sets: dict[str, str],
+    insecure: bool,
 ) -> int:
     import asyncio
 
     from penstock.cli.local_cluster import LocalCluster, Plan
     from penstock.node.config import load
+    from penstock.node.serving import refuse_strangers
 
     flags = {"host": host, "kafka_port": kafka_port, "http_port": http_port}
-    checked = load(None, flags, sets)  # So that a mistake is said once, and here.
+    # So that a mistake is said once, and here.
+    checked = load(None, {**flags, "is_insecure": insecure or None}, sets)
+    refuse_strangers(checked)
     plan = Plan(
         Path(data or "./penstock-cluster"),
         nodes,
@@ -104,6 +115,7 @@ def _up_cluster(
         checked.kafka_port,
         checked.http_port,
         sets,
+        is_insecure=insecure,
     )
 
     async def supervise() -> int:

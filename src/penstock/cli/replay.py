@@ -1,0 +1,290 @@
+"""`penstock replay`: read again from an offset or a time, for one group or into another topic.
+
+Shows what it is about to do and asks before it does; `--dry-run` stops there.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from penstock.cli.confirming import confirm, yes_option
+from penstock.cli.errors import UserError
+from penstock.cli.output import Format, format_option, print_table
+from penstock.cli.session import Session, brokers_option, require_topics, run
+
+if TYPE_CHECKING:
+    from penstock.client.lookup import Span
+    from penstock.client.metadata import TopicPartition
+    from penstock.client.offsets import OffsetRange
+    from penstock.client.replaying import CopyReport
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the command line asks for."""
+
+    topic: str
+    range: OffsetRange
+    partitions: list[int] | None
+    group: str | None
+    to: str | None
+    name: str
+    rate: float | None
+    restart: bool
+    dry_run: bool
+    yes: bool
+
+
+@dataclass(frozen=True)
+class Outcome:
+    kind: str
+    """share group, consumer group or copy."""
+    spans: dict[TopicPartition, Span]
+    records: dict[TopicPartition, int]
+    """By partition: offered again, from there on, or copied there."""
+    is_done: bool
+    is_resumed: bool = False
+
+
+@click.command("replay")
+@click.argument("topic", help="The topic to read again.")
+@click.option("-g", "--group", help="For this group, share or consumer.")
+@click.option("--to-topic", metavar="TOPIC", help="Copy the range into this topic instead.")
+@click.option("--from-offset", metavar="OFFSET", help="start, 5, +10 or -10 (before the end).")
+@click.option("--from-time", metavar="TIME", help="-1h, 2026-11-01, 2026-11-01T12:00, 1700000000.")
+@click.option("--until-offset", metavar="OFFSET", help="Up to, not including, this [the end].")
+@click.option("--until-time", metavar="TIME", help="Up to the first record of this time.")
+@click.option("-p", "--partition", "partitions", type=int, multiple=True, help="Only of these.")
+@click.option(
+    "--rate", type=click.FloatRange(min=0, min_open=True), help="Copy at most so many a second."
+)
+@click.option("--name", help="Of a copy, to go on with it by [TOPIC.TO-TOPIC].")
+@click.option("--restart", is_flag=True, help="Begin a copy anew that was interrupted.")
+@click.option("--dry-run", is_flag=True, help="Only show what would happen.")
+@yes_option
+@brokers_option
+@format_option
+def replay(
+    topic: str,
+    group: str | None,
+    to_topic: str | None,
+    from_offset: str | None,
+    from_time: str | None,
+    until_offset: str | None,
+    until_time: str | None,
+    partitions: tuple[int, ...],
+    rate: float | None,
+    name: str | None,
+    restart: bool,
+    dry_run: bool,
+    yes: bool,
+    brokers: str,
+    format: Format,
+) -> None:
+    """Read a topic again: for one group, or as a copy in another topic. Others do not notice.
+
+    A share group is offered again what it has finished in the range, while its members go on. A
+    consumer group's offsets are moved, so it must have no members and the range no end. A copy
+    keeps keys, headers and times; interrupted, the same command goes on with it.
+
+    \b
+    penstock replay orders --group billing --from-time -1h
+    penstock replay jobs --group workers --from-offset 100 --until-offset 200
+    penstock replay orders --to-topic orders.again --from-time 2026-11-01 --rate 1000
+    """
+    if (group is None) == (to_topic is None):
+        raise UserError("name either --group, for whom to read again, or --to-topic, to copy into")
+    wanted = Wanted(
+        topic=topic,
+        range=parse_range(from_offset, from_time, until_offset, until_time),
+        partitions=list(partitions) or None,
+        group=group,
+        to=to_topic,
+        name=name or f"{topic}.{to_topic}",
+        rate=rate,
+        restart=restart,
+        dry_run=dry_run,
+        yes=yes,
+    )
+    _print(wanted, run(brokers, lambda session: _replay(session, wanted)), format)
+
+
+def parse_range(
+    from_offset: str | None,
+    from_time: str | None,
+    until_offset: str | None,
+    until_time: str | None,
+) -> OffsetRange:
+    """Exactly one beginning, at most one end, in the grammar of offsets."""
+    from penstock.client.offsets import OffsetRange, OffsetSyntaxError, Position, parse_position
+    from penstock.runtime.clock import SystemClock
+
+    if (from_offset is None) == (from_time is None):
+        raise UserError("say from where: --from-offset 5 or --from-time -1h")
+    if until_offset is not None and until_time is not None:
+        raise UserError("--until-offset or --until-time, not both")
+    now_ms = SystemClock().now_ms()
+
+    def position(option: str, text: str, *, is_time: bool) -> Position:
+        try:
+            return parse_position(f"@{text.removeprefix('@')}" if is_time else text, now_ms)
+        except OffsetSyntaxError as error:
+            raise UserError(f"{option} {error}") from None
+
+    if from_offset is not None:
+        start = position("--from-offset", from_offset, is_time=False)
+    else:
+        start = position("--from-time", from_time or "", is_time=True)
+    end = None
+    if until_offset is not None:
+        end = position("--until-offset", until_offset, is_time=False)
+    elif until_time is not None:
+        end = position("--until-time", until_time, is_time=True)
+    return OffsetRange(start, end)
+
+
+# -- doing it ---------------------------------------------------------------------------------
+
+
+async def _replay(session: Session, wanted: Wanted) -> Outcome:
+    from penstock.client.lookup import places_of, resolve
+
+    await require_topics(session, [wanted.topic, *([wanted.to] if wanted.to else [])])
+    places = await places_of(session.cluster, wanted.topic, wanted.partitions)
+    spans = await resolve(session.cluster, places, wanted.range, must_end=True)
+    if wanted.to is not None:
+        return await _copy(session, wanted, wanted.to, spans)
+    assert wanted.group is not None
+    if await _is_share_group(session, wanted.group, wanted.topic):
+        return await _offer_again(session, wanted, wanted.group, spans)
+    return await _seek(session, wanted, wanted.group, spans)
+
+
+async def _is_share_group(session: Session, group: str, topic: str) -> bool:
+    from penstock.client.groups import list_groups
+    from penstock.client.queue_admin import list_queues
+
+    queues = await list_queues(session.cluster, [topic])
+    if any(queue.group == group for queue in queues):
+        return True
+    kinds = {one.name: one.kind for one in await list_groups(session.cluster)}
+    if kinds.get(group) == "share":
+        raise UserError(f"share group {group!r} has never read {topic!r}: nothing to read again")
+    return False
+
+
+async def _offer_again(
+    session: Session, wanted: Wanted, group: str, spans: dict[TopicPartition, Span]
+) -> Outcome:
+    from penstock.client.replaying import finished_within, replay_share_group
+
+    finished = {
+        where: await finished_within(session.cluster, group, where, span)
+        for where, span in spans.items()
+    }
+    total = sum(finished.values())
+    if wanted.dry_run or not total:
+        return Outcome("share group", spans, finished, is_done=False)
+    confirm(f"offer {total:,} finished records of {wanted.topic} to {group} again?", wanted.yes)
+    offered = await replay_share_group(session.cluster, group, spans)
+    return Outcome("share group", spans, offered, is_done=True)
+
+
+async def _seek(
+    session: Session, wanted: Wanted, group: str, spans: dict[TopicPartition, Span]
+) -> Outcome:
+    from penstock.client.committed import commit_offsets
+
+    if wanted.range.end is not None:
+        raise UserError(
+            "a consumer group reads on from where it is put: leave out --until, or copy the range "
+            "with --to-topic"
+        )
+    counts = {where: (span.end or 0) - span.start for where, span in spans.items()}
+    if wanted.dry_run:
+        return Outcome("consumer group", spans, counts, is_done=False)
+    confirm(f"have {group} read {sum(counts.values()):,} records of {wanted.topic}?", wanted.yes)
+    starts = {where: span.start for where, span in spans.items()}
+    await commit_offsets(session.cluster, group, starts)
+    return Outcome("consumer group", spans, counts, is_done=True)
+
+
+async def _copy(
+    session: Session, wanted: Wanted, to: str, spans: dict[TopicPartition, Span]
+) -> Outcome:
+    from penstock.base.errors import ErrorCode, Refused
+    from penstock.cli.progress import Progress
+    from penstock.client.groups import delete_group
+    from penstock.client.replaying import Copier, Copy, cursor_group, unfinished_copy
+
+    left = await unfinished_copy(session.cluster, wanted.name)
+    if left and wanted.restart and not wanted.dry_run:
+        try:
+            await delete_group(session.cluster, cursor_group(wanted.name))
+        except Refused as refused:
+            if refused.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                raise
+        left = {}
+    elif left:
+        if any(where.topic != wanted.topic for where in left):
+            raise UserError(f"{wanted.name!r} is a copy of another topic: choose another --name")
+        print(f"goes on with the copy {wanted.name!r} that was interrupted", file=sys.stderr)
+    spans = left or spans
+    counts = {where: (span.end or 0) - span.start for where, span in spans.items()}
+    total = sum(counts.values())
+    if wanted.dry_run or not total:
+        return Outcome("copy", spans, counts, is_done=False, is_resumed=bool(left))
+    confirm(f"copy up to {total:,} records of {wanted.topic} to {to}?", wanted.yes)
+    copy = Copy(wanted.name, to, spans, wanted.rate)
+    with Progress(f"copying {wanted.topic} to {to}", total) as progress:
+        report: CopyReport = await Copier(session.cluster, copy, progress.advance).run()
+    return Outcome("copy", spans, report.targets, is_done=True, is_resumed=report.is_resumed)
+
+
+# -- what is printed --------------------------------------------------------------------------
+
+
+def _print(wanted: Wanted, outcome: Outcome, format: Format) -> None:
+    total = sum(outcome.records.values())
+    if format is Format.json:
+        document = {
+            "topic": wanted.topic,
+            "group": wanted.group,
+            "to": wanted.to,
+            "kind": outcome.kind,
+            "executed": outcome.is_done,
+            "resumed": outcome.is_resumed,
+            "records": total,
+            "partitions": [
+                {"partition": where.partition, "from": span.start, "until": span.end}
+                for where, span in sorted(outcome.spans.items())
+            ],
+        }
+        print(json.dumps(document))
+        return
+    rows = [
+        (where.partition, span.start, span.end, outcome.records.get(where))
+        for where, span in sorted(outcome.spans.items())
+    ]
+    print_table(["partition ", "from ", "until ", "records "], rows)
+    print()
+    print(_sentence(wanted, outcome, total))
+
+
+def _sentence(wanted: Wanted, outcome: Outcome, total: int) -> str:
+    if not outcome.is_done and not wanted.dry_run:
+        return "nothing to do: there is nothing in this range"
+    would = "" if outcome.is_done else "would have "
+    ending = "" if outcome.is_done else ": this was a dry run"
+    match outcome.kind:
+        case "copy":
+            return f"{would}copied {total:,} records to {wanted.to}{ending}"
+        case "share group":
+            return f"{would}offered {total:,} records to {wanted.group} again{ending}"
+        case _:
+            return f"{would}moved {wanted.group} back by {total:,} records from the end{ending}"
