@@ -1,44 +1,65 @@
 """Runs seed after seed for as long as it is told, and says what they came to.
 
-    python -m tests.sim.soak --minutes 10 --first 1000 --jobs 2
+    python -m tests.sim.soak --minutes 10 --kind siege --first 1000 --jobs 2
 
-New seeds each time unless `--first` is given: it starts where the clock is. Ends at the first
-broken promise, with the command that repeats it and the last lines of its journal.
+Kinds: `hosted` is groups and transactions on one node, `siege` a cluster with everything at once
+for some seconds, `long` a cluster for an hour with minutes between its troubles; `all` takes them
+in turn. New seeds each time unless `--first` is given: it starts where the clock is. Ends at the
+first broken promise, with the command that repeats it and the last lines of its journal.
+
+`--total FILE` adds the counts to those in the file, so that a long soak can be run in parts.
 """
 
 import argparse
 import concurrent.futures
+import json
 import logging
 import sys
 import time
+from collections import Counter
+from pathlib import Path
 
 from penstock.sim.hosted import POINTS, run_seed
+from penstock.sim.siege import ALL_POINTS, long_options_of, run_siege
 from penstock.sim.tally import Tally, Violation
 
 JOURNAL_LINES_SHOWN = 60
 SEEDS_PER_START = 100_000
+KINDS = ("hosted", "siege", "long")
 
 
-def run_one(seed: int) -> Tally | str:
+def run_one(kind: str, seed: int) -> Tally | str:
     """A seed's tally, or what it broke."""
     logging.disable(logging.CRITICAL)
     try:
-        return run_seed(seed).tally
+        if kind == "hosted":
+            return run_seed(seed).tally
+        return run_siege(seed, long_options_of(seed) if kind == "long" else None).tally
     except Violation as violation:
         journal = "\n".join(violation.journal[-JOURNAL_LINES_SHOWN:])
-        return f"{journal}\n{violation}\nagain: make sim SEED={seed}"
+        return f"{journal}\n{violation}\nagain: {again(kind, seed)}"
 
 
-def soak(first: int, minutes: float, jobs: int) -> int:
-    total, seed = Tally(), first
+def again(kind: str, seed: int) -> str:
+    """The command that repeats a seed."""
+    if kind == "long":
+        return f"python -m tests.sim.soak --kind long --first {seed} --seeds 1"
+    return f"make sim SEED={seed}"
+
+
+def soak(
+    kinds: list[str], first: int, minutes: float, seeds_max: int, jobs: int
+) -> tuple[Tally, str | None]:
+    total, started, failure = Tally(), 0, None
     end = time.monotonic() + minutes * 60
-    failure = None
     with concurrent.futures.ProcessPoolExecutor(jobs) as pool:
         waiting: set[concurrent.futures.Future[Tally | str]] = set()
-        while failure is None and (waiting or time.monotonic() < end):
-            while len(waiting) < jobs and time.monotonic() < end:
-                waiting.add(pool.submit(run_one, seed))
-                seed += 1
+        while failure is None:
+            while len(waiting) < jobs and started < seeds_max and time.monotonic() < end:
+                waiting.add(pool.submit(run_one, kinds[started % len(kinds)], first + started))
+                started += 1
+            if not waiting:
+                break
             done, waiting = concurrent.futures.wait(
                 waiting, return_when=concurrent.futures.FIRST_COMPLETED
             )
@@ -48,22 +69,44 @@ def soak(first: int, minutes: float, jobs: int) -> int:
                     failure = result
                 else:
                     total.add(result)
-    print(f"seeds from {first}: {total.report(POINTS)}")
-    if failure is not None:
-        print(failure)
-    return 0 if failure is None else 1
+    return total, failure
+
+
+def add_to_file(path: Path, tally: Tally) -> Tally:
+    """All soaks that were told to use this file, together."""
+    together = Tally()
+    if path.exists():
+        found = json.loads(path.read_text())
+        for name in ("operations", "faults", "points"):
+            found[name] = Counter(found[name])
+        together = Tally(**found)
+    together.add(tally)
+    rows = {name: getattr(together, name) for name in Tally.__slots__}
+    path.write_text(json.dumps(rows, indent=1))
+    return together
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--kind", choices=(*KINDS, "all"), default="all")
     parser.add_argument("--first", type=int, default=None)
+    parser.add_argument("--seeds", type=int, default=10**9)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--total", type=Path, default=None)
     options = parser.parse_args()
     first = options.first
     if first is None:
         first = int(time.time()) % 1_000_000 * SEEDS_PER_START
-    return soak(first, options.minutes, options.jobs)
+    kinds = list(KINDS) if options.kind == "all" else [options.kind]
+    total, failure = soak(kinds, first, options.minutes, options.seeds, options.jobs)
+    points = POINTS if kinds == ["hosted"] else ALL_POINTS
+    print(f"seeds from {first}: {total.report(points)}")
+    if options.total is not None:
+        print(f"in all: {add_to_file(options.total, total).report(points)}")
+    if failure is not None:
+        print(failure)
+    return 0 if failure is None else 1
 
 
 if __name__ == "__main__":

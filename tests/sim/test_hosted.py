@@ -18,6 +18,7 @@ from penstock.sim.tally import Tally, Violation
 from tests.sim.seeds import replayable, seeds
 
 SEEDS = 16
+THREE_NODES = Options(node_ids=(1, 2, 3), chaos_s=25.0, records=30, cut_ratio=0.0)
 CUT_EVERYWHERE = Options(chaos_s=12.0, records=15, cut_ratio=1.0)
 COMMON = (
     "node started again",
@@ -74,6 +75,12 @@ def test_a_power_cut_at_any_disk_operation_leaves_what_was_committed(
 ) -> None:
     tally = _run(seed, request, CUT_EVERYWHERE)
     assert tally.faults["power cut on a copy"] > 200
+
+
+@pytest.mark.parametrize("seed", seeds(2))
+def test_every_promise_is_kept_by_three_nodes(seed: int, request: pytest.FixtureRequest) -> None:
+    tally = _run(seed, request, THREE_NODES)
+    assert tally.operations.total() > 200
 
 
 def test_the_seeds_get_into_what_they_are_meant_to() -> None:

@@ -58,6 +58,8 @@ class SimClient:
         random = SimRandom(world.rng(f"client/{name}/{world.now()}").getrandbits(64))
         self.cluster = Cluster(random, world.cluster.addresses, config)
         self._coordinators: dict[tuple[int, str], int] = {}
+        self._is_lost = False
+        """What is known about leaders may be out of date."""
 
     @property
     def is_dead(self) -> bool:
@@ -119,11 +121,19 @@ class SimClient:
     ) -> Answer:
         """Asks the leader of a partition."""
         await self._bootstrap()
+        if self._is_lost:
+            self._is_lost = False
+            await self.cluster.refresh_quietly((where.topic,))
         try:
             node_id = await self.cluster.leader(where)
         except (ConnectionLost, RequestTimeout, Refused) as error:
+            self._is_lost = True
             raise Unreachable(f"no leader: {error}") from error
-        return await self._ask(node_id, request, answer, version, timeout_ms)
+        try:
+            return await self._ask(node_id, request, answer, version, timeout_ms)
+        except LOST:
+            self._is_lost = True
+            raise
 
     async def ask_any(self, request: object, answer: type[Answer]) -> Answer:
         """Asks any broker."""
@@ -148,6 +158,7 @@ class SimClient:
             self.world.violate("exception", f"{request} was answered with {found.name}")
         if found in ELSEWHERE:
             self._coordinators.pop((kind, key), None)
+            self._is_lost = True
         return found
 
     # -- within -----------------------------------------------------------------------------

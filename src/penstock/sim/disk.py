@@ -270,6 +270,9 @@ class SimDisk:
     def free_bytes(self, path: str) -> int:
         return self.capacity_bytes - self.used_bytes
 
+    def used_percent(self, path: str) -> float:
+        return 100 * self.used_bytes / max(1, self.capacity_bytes)
+
     # What the test does to it.
 
     def crashed(self, rng: random.Random) -> "SimDisk":

@@ -2,8 +2,8 @@
 
 A `FaultPlan` draws which kinds of trouble a run has and how often (a run with few kinds reaches
 states that one with all of them never does), causes them one after another until `heal`, and
-brings back every machine that went down. Kinds are functions in `KINDS`; a cluster's own kinds are
-added by passing more of them.
+brings back every machine that went down. Kinds are functions in `KINDS`; a cluster's own kinds
+are in `cluster_faults`. Several `run` at once make faults that overlap.
 """
 
 import asyncio
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 DOWN_S = (0.0, 4.0)
 START_TRIES_MAX = 20
 PAUSE_S = (1.0, 12.0)
+LATENCY_S = (0.0001, 0.001)
+"""Of a network that is well."""
 
 REQUESTS = (
     "EndTxn",
@@ -42,7 +44,12 @@ class FaultPlan:
     """The trouble of one run."""
 
     def __init__(
-        self, world: "World", kinds: Mapping[str, Cause] | None = None, *, down_max: int = 1
+        self,
+        world: "World",
+        kinds: Mapping[str, Cause] | None = None,
+        *,
+        pause_s: float | None = None,
+        down_max: int = 1,
     ) -> None:
         self.world = world
         self.rng = world.rng("faults")
@@ -51,7 +58,7 @@ class FaultPlan:
         names = sorted(kinds)
         chosen = self.rng.sample(names, self.rng.randint(1, len(names)))
         self.kinds = {name: kinds[name] for name in sorted(chosen)}
-        self.pause_s = self.rng.uniform(*PAUSE_S)
+        self.pause_s = self.rng.uniform(*PAUSE_S) if pause_s is None else pause_s
         self._down_max = down_max
 
     async def run(self) -> None:
@@ -107,11 +114,21 @@ class FaultPlan:
         self.is_healed = True
         self.world.traps.clear()
         self.world.loop.net.heal()
+        self.world.loop.net.latency_s = LATENCY_S
+        calm_store(self)
         for host in self.world.cluster.hosts.values():
+            host.resume()
             host.disk.heal()
             host.disk.spare()
             host.set_sync_time()
             mend(host)
+
+
+def calm_store(plan: FaultPlan) -> None:
+    etcd = plan.world.cluster.etcd
+    etcd.delay_s, etcd.unknown_ratio = (0.0, 0.0), 0.0
+    etcd.watch_delay_s, etcd.down = (0.0, 0.0), False
+    etcd.cut_off.clear()
 
 
 def mend(host: SimHost) -> None:
@@ -177,10 +194,9 @@ async def reset_connections(plan: FaultPlan, host: SimHost, rng: random.Random) 
 
 async def slow_network(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
     net = plan.world.loop.net
-    before = net.latency_s
     net.latency_s = (0.001, rng.uniform(0.05, 1.5))
     await asyncio.sleep(rng.uniform(1, 8))
-    net.latency_s = before
+    net.latency_s = LATENCY_S
 
 
 async def slow_disk(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:

@@ -6,7 +6,8 @@ The node is the real one (`penstock.node.node.Node`) on simulated ports. What ca
 - `stop()`: asked to end, as by SIGTERM;
 - `kill()`: the process is gone, the page cache is not; its peers are reset;
 - `cut_power()`: everything unsynced may be lost; its peers hear nothing. `disk.crash_after(n)`
-  does the same out of the n-th operation of the disk from now.
+  does the same out of the n-th operation of the disk from now;
+- `pause()`: as SIGSTOP, until `resume()`; its peers get no answer, and no connection ends.
 
 After any of these `is_up` is false until the next `start`. A node that gives up by itself (a
 failed sync) is stopped as the command line would do it, and counts as `failed`.
@@ -177,6 +178,18 @@ class SimHost:
     def cut_power(self) -> None:
         self.disk.cut()
 
+    def pause(self) -> None:
+        """As SIGSTOP."""
+        if self._process is not None:
+            self._process.pause()
+            self._loop.net.pause(self.name)
+
+    def resume(self) -> None:
+        """As SIGCONT; nothing happens if it runs."""
+        self._loop.net.resume(self.name)
+        if self._process is not None:
+            self._process.resume()
+
     async def down(self) -> None:
         """Returns when there is no process."""
         while self._process is not None:
@@ -203,6 +216,7 @@ class SimHost:
         if self._process is not None:
             self._process.kill()
             self._loop.net.crash(self.name)
+            self._loop.net.resume(self.name)
         self._process = None
         self.node = None
         self.is_up = False

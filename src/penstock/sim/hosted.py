@@ -10,7 +10,9 @@ The same seed is the same run, to the byte: see `Outcome.trace`.
 
 import asyncio
 import gc
+import itertools
 import random
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -19,10 +21,11 @@ from penstock.client.lookup import LATEST, list_offsets
 from penstock.client.metadata import TopicPartition
 from penstock.sim.checkers.copies import CopyChecker
 from penstock.sim.checkers.identities import IdentityChecker
-from penstock.sim.checkers.records import RecordsChecker
+from penstock.sim.checkers.records import Place, RecordsChecker
 from penstock.sim.checkers.shards import ShardChecker
 from penstock.sim.client import LOST
 from penstock.sim.cluster import MakeDisk, SimCluster
+from penstock.sim.cluster_faults import CLUSTER_KINDS
 from penstock.sim.disk import SimDisk
 from penstock.sim.faults import KINDS, Cause, FaultPlan
 from penstock.sim.loop import SimLoop
@@ -38,10 +41,9 @@ from penstock.sim.world import World
 
 INPUT, OUTPUT, PLAIN = "input", "output", "plain"
 SETTLE_S = 120.0
+TIME_MAX_S = 3_600.0
+REPLICAS_MAX = 3
 OVERRIDES = {
-    "offsets.topic.replication.factor": "1",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
     "group.min.session.timeout.ms": "1000",
     "group.consumer.session.timeout.ms": "6000",
     "group.consumer.heartbeat.interval.ms": "1000",
@@ -115,11 +117,24 @@ class Options:
     chaos_s: float = 40.0
     records: int = 60
     """What there is to copy."""
+    crowds: int = 2
+    """Groups of members that only commit."""
+    has_crew: bool = True
+    """Whether there are copiers."""
     cut_ratio: float = 0.02
     """How often the power is cut on a copy of a disk; 1: at every operation."""
     overrides: Mapping[str, str] = field(default_factory=dict)
-    faults: Mapping[str, Cause] = field(default_factory=lambda: KINDS)
+    faults: Mapping[str, Cause] | None = None
+    """None: all that fit the number of nodes."""
+    pause_s: float | None = None
+    """Between two faults, on average; None: by the seed."""
+    lanes: int = 1
+    """How many faults may overlap."""
+    down_max: int = 1
+    """How many machines faults may take down at once."""
     make_disk: MakeDisk = lambda seed: SimDisk(seed, journaled=bool(seed % 2))
+    look_every: int = 1
+    """After how many callbacks the nodes are looked at from inside."""
     watch: Callable[[World], None] | None = None
     """Given the world when its nodes run, to look at more."""
 
@@ -141,29 +156,34 @@ class Run:
         rng = world.rng("hosted")
         self.sources = [TopicPartition(INPUT, index) for index in range(3)]
         self.targets = [TopicPartition(OUTPUT, index) for index in range(2)]
-        kinds = rng.sample(MEMBER_KINDS, 2)
+        kinds = rng.sample(MEMBER_KINDS, options.crowds)
         self.crowds = [
             Crowd(Party(world, f"crowd{number}", {PLAIN: rng.randint(2, 5)}), kind)
             for number, kind in enumerate(kinds)
         ]
+        self.appenders: list[Appender] = []
         self.records = RecordsChecker(world)
         self.copies = CopyChecker(world)
         job = CopyJob(INPUT, self.targets, self.copies, IdentityChecker(world))
         party = Party(world, "copiers", {INPUT: len(self.sources)})
-        self.crew = Crew(job, party, rng.choice(MEMBER_KINDS), rng.randint(1, 3))
-        self.faults = FaultPlan(world, options.faults)
+        crew = Crew(job, party, rng.choice(MEMBER_KINDS), rng.randint(1, 3))
+        self.crew = crew if options.has_crew else None
+        every = KINDS if len(options.node_ids) == 1 else CLUSTER_KINDS
+        causes: Mapping[str, Cause] = every if options.faults is None else options.faults
+        self.faults = FaultPlan(world, causes, pause_s=options.pause_s, down_max=options.down_max)
 
     async def live(self) -> None:
         """All of it; raises Violation."""
         world, cluster = self.world, self.world.cluster
         await cluster.start()
-        checkers = [
-            ShardChecker(world, host, self.options.cut_ratio) for host in cluster.hosts.values()
-        ]
+        steps = self._steps()
+
+        callbacks = itertools.count(1)
 
         def step() -> None:
-            for checker in checkers:
-                checker.step()
+            if next(callbacks) % self.options.look_every == 0:
+                for one in steps:
+                    one()
 
         world.loop.after_callback = step
         if self.options.watch is not None:
@@ -177,45 +197,63 @@ class Run:
         if world.violation is not None:
             raise world.violation
 
+    def _steps(self) -> list[Callable[[], object]]:
+        """What looks at the nodes after every callback."""
+        hosts = self.world.cluster.hosts.values()
+        return [ShardChecker(self.world, host, self.options.cut_ratio).step for host in hosts]
+
+    def _topics(self) -> dict[str, int]:
+        """What is created, with its number of partitions."""
+        counts: dict[str, int] = {}
+        if self.crew is not None:
+            counts |= {INPUT: len(self.sources), OUTPUT: len(self.targets)}
+        if self.crowds:
+            plain = counts[PLAIN] = max(crowd.party.topics[PLAIN] for crowd in self.crowds)
+            for crowd in self.crowds:
+                crowd.party.topics[PLAIN] = plain
+        return counts
+
     async def _make_topics(self) -> None:
         client = self.world.client("admin")
         await client.cluster.bootstrap()
         admin = Admin(client.cluster)
-        plain = max(crowd.party.topics[PLAIN] for crowd in self.crowds)
-        for crowd in self.crowds:
-            crowd.party.topics[PLAIN] = plain
-        factor = min(3, len(self.options.node_ids))
-        counts = {INPUT: len(self.sources), OUTPUT: len(self.targets), PLAIN: plain}
-        for name, count in sorted(counts.items()):
+        factor = min(REPLICAS_MAX, len(self.options.node_ids))
+        for name, count in sorted(self._topics().items()):
             await admin.create_topic(name, partitions=count, replication_factor=factor)
-        for crowd in self.crowds:
-            await found(client, crowd.party)
+        if self.crew is not None:
+            await found(client, self.crew.party.group, (INPUT, 0), 0)
+        for party in (crowd.party for crowd in self.crowds):
+            commit = party.offsets.asks((PLAIN, 0), 0)
+            await found(client, party.group, (PLAIN, 0), commit.value)
+            party.offsets.acknowledged(commit)
 
     def _start(self) -> None:
         world = self.world
         loop = world.loop
-        self.appender = Appender(
-            world.client("appender"),
-            self.records,
-            self.sources,
-            self.options.records,
-            self.options.chaos_s / self.options.records / 2,
-        )
-        self.appender.client.start(self.appender.run())
-        reader = world.client("reader")
-        reader.start(read_committed(reader, self.targets, self.copies))
+        if self.crew is not None:
+            self._append("appender", self.sources, self.options.records)
+            reader = world.client("reader")
+            reader.start(read_committed(reader, self.targets, self.copies))
         auditor = world.client("auditor")
         auditor.start(watch_positions(auditor, [crowd.party for crowd in self.crowds]))
         self.tasks = [loop.create_task(part.live()) for part in self._parts()]
         self.tasks += [
             loop.create_task(self.faults.watch(host)) for host in world.cluster.hosts.values()
         ]
-        self.tasks.append(loop.create_task(self.faults.run()))
+        self.tasks += [loop.create_task(self.faults.run()) for _ in range(self.options.lanes)]
         for task in self.tasks:
             task.add_done_callback(self._ended)
 
+    def _append(self, name: str, places: list[TopicPartition], records: int) -> None:
+        """Sends that many records, most of them while there is trouble."""
+        pause_s = self.options.chaos_s / records / 2
+        client = self.world.client(name)
+        appender = Appender(client, self.records, places, records, pause_s)
+        self.appenders.append(appender)
+        client.start(appender.run())
+
     def _parts(self) -> list[Crowd | Crew]:
-        return [*self.crowds, self.crew]
+        return [*self.crowds, *([] if self.crew is None else [self.crew])]
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         error = None if task.cancelled() else task.exception()
@@ -233,7 +271,9 @@ class Run:
         world = self.world
         hosts = world.cluster.hosts.values()
         await world.until("all nodes up", SETTLE_S, lambda: all(host.is_up for host in hosts))
-        await world.until("all records sent", SETTLE_S, lambda: self.appender.is_done)
+        await world.until(
+            "all records sent", SETTLE_S, lambda: all(one.is_done for one in self.appenders)
+        )
         self.admin = world.client("judge")
         for crowd in self.crowds:
             await world.until(
@@ -241,10 +281,12 @@ class Run:
                 SETTLE_S,
                 lambda crowd=crowd: crowd.unsettled() is None,
             )
-        await world.until("all records copied", SETTLE_S, self._is_copied)
-        await world.until("no transaction open", SETTLE_S, self._is_stable)
+        if self.crew is not None:
+            await world.until("all records copied", SETTLE_S, self._is_copied)
+            await world.until("no transaction open", SETTLE_S, self._is_stable)
 
     async def _is_copied(self) -> bool:
+        assert self.crew is not None
         ends = await self._ends(self.sources, 0)
         for where, end in ends.items():
             place = (where.topic, where.partition)
@@ -270,37 +312,72 @@ class Run:
         for node in self.world.cluster.nodes():
             if node.upkeep.compactions:
                 self.world.reached("compaction")
-        ends = {
-            (w.topic, w.partition): end for w, end in (await self._ends(self.sources, 0)).items()
-        }
-        self.records.check(await read_all(self.admin, self.sources, committed=True))
-        self.copies.check(await read_all(self.admin, self.targets, committed=True), ends)
+        await self._check_records()
         for crowd in self.crowds:
             while not await read_positions(self.admin, crowd.party):
                 await self.world.sleep(0.5)
 
+    async def _check_records(self) -> None:
+        self.records.check(await self._check_copies())
 
-def run_seed(seed: int, options: Options | None = None) -> Outcome:
+    async def _check_copies(self) -> dict[Place, list[tuple[int, bytes]]]:
+        """Answers what there was to copy."""
+        found = await read_all(self.admin, self.sources, committed=True)
+        ends = {
+            (w.topic, w.partition): end for w, end in (await self._ends(self.sources, 0)).items()
+        }
+        self.copies.check(await read_all(self.admin, self.targets, committed=True), ends)
+        return found
+
+
+MakeRun = Callable[[World, Options], Run]
+
+
+def run_seed(seed: int, options: Options | None = None, make_run: MakeRun = Run) -> Outcome:
     """One run; raises Violation where a promise is broken."""
     options = options or Options()
     was_enabled = gc.isenabled()
-    gc.collect()  # The last run is one large circle.
+    _collect()
     gc.disable()  # What is freed when must not depend on what ran before.
-    loop = SimLoop(seed, time_max=3_600.0)
+    loop = SimLoop(seed, time_max=2 * options.chaos_s + TIME_MAX_S)
     try:
-        return loop.run(_live(seed, loop, options))
+        return loop.run(_live(seed, loop, options, make_run))
     finally:
+        _collect()
         if was_enabled:
             gc.enable()
 
 
-async def _live(seed: int, loop: SimLoop, options: Options) -> Outcome:
+def _collect() -> None:
+    """Frees the last run, which is one large circle. Tasks of killed processes that did not end
+    when they were cancelled have nothing to tell anybody any more."""
+    before = sys.unraisablehook
+    sys.unraisablehook = lambda unraisable: None
+    try:
+        gc.collect()
+    finally:
+        sys.unraisablehook = before
+
+
+def settings_of(seed: int, nodes: int) -> dict[str, str]:
+    """What the nodes of a run are told."""
     rng = random.Random(f"{seed}/settings")
     varied = {name: rng.choice(values) for name, values in VARIED.items()}
-    overrides = {**OVERRIDES, **varied, **options.overrides}
+    factor = min(nodes, REPLICAS_MAX)
+    replicated = {
+        "offsets.topic.replication.factor": factor,
+        "transaction.state.log.replication.factor": factor,
+        "transaction.state.log.min.isr": factor // 2 + 1,
+        "min.insync.replicas": factor // 2 + 1,
+    }
+    return {**OVERRIDES, **varied, **{name: str(value) for name, value in replicated.items()}}
+
+
+async def _live(seed: int, loop: SimLoop, options: Options, make_run: MakeRun) -> Outcome:
+    overrides = {**settings_of(seed, len(options.node_ids)), **options.overrides}
     cluster = SimCluster(loop, seed, options.node_ids, overrides, options.make_disk)
     world = World(seed, loop, cluster)
-    run = Run(world, options)
+    run = make_run(world, options)
     try:
         await run.live()
     except Violation as violation:

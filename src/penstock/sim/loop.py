@@ -9,7 +9,7 @@ first in, first out, as asyncio promises; randomness belongs in delays (network,
 - `trace` is a hash over every step and every delivered byte: equal seeds give equal hashes.
 - Tasks and futures hash by a counter, so sets of them iterate the same way in every run.
 - The network is `loop.net` (see `network.py`); `create_server` and `create_connection` use it.
-- `process(host)` begins a process that can be killed (see `process.py`).
+- `process(host)` begins a process that can be killed or paused (see `process.py`).
 - Threads do not exist: `run_in_executor` raises; take `Workers`.
 """
 
@@ -75,6 +75,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self.net = SimNet(self, self.rng)
         self.callbacks = 0
         self.has_dead = False
+        """Whether some process does not run: it is dead, or paused."""
+        self.paused: dict[SimProcess, None] = {}
         self.after_callback: Callable[[], None] | None = None
         """Called after each one, for whoever watches from outside."""
         self._unheard: list[Any] = []
@@ -159,9 +161,7 @@ class SimLoop(asyncio.BaseEventLoop):
             handle = ready.popleft()
             if handle._cancelled:
                 continue
-            if self.has_dead and _is_dead(handle):
-                if not isinstance(handle, asyncio.TimerHandle):
-                    self._unheard.append(handle)  # Without it a task could not even be cancelled.
+            if self.has_dead and self._is_held_back(handle):
                 continue
             handle._run()
             if self.after_callback is not None:
@@ -169,6 +169,21 @@ class SimLoop(asyncio.BaseEventLoop):
         self.callbacks += count
         if self.callbacks > self._callbacks_max or self._now > self._time_max:
             raise SimOverrun(f"{self.callbacks} callbacks, {self._now} s\n{self._waiting()}")
+
+    def _is_held_back(self, handle: Any) -> bool:
+        """Whether it belongs to a process that does not run; keeps what must not be lost."""
+        process = handle._context.get(PROCESS, None)
+        if process is None or not (process.is_dead or process.held is not None):
+            return False
+        if process.held is not None:
+            process.held.append(handle)
+        elif not isinstance(handle, asyncio.TimerHandle):
+            self._unheard.append(handle)  # Without it a task could not even be cancelled.
+        return True
+
+    def run_late(self, handles: list[Any]) -> None:
+        """What a paused process was kept from doing is done now."""
+        self._ready.extend(handles)
 
     # Time.
 
@@ -227,6 +242,8 @@ class SimLoop(asyncio.BaseEventLoop):
     def _cancel_rest(self) -> None:
         """A task that does not end when cancelled is left to the garbage."""
         self._callbacks_max, self._time_max = self.callbacks + 100_000, float("inf")
+        for process in tuple(self.paused):
+            process.resume()
         self.has_dead = False  # So that killed tasks end, too.
         self._ready.extend(self._unheard)
         self._unheard.clear()
@@ -240,11 +257,6 @@ class SimLoop(asyncio.BaseEventLoop):
         except (SimDeadlock, SimOverrun):
             for task in tasks:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
-
-
-def _is_dead(handle: Any) -> bool:
-    process = handle._context.get(PROCESS, None)
-    return process is not None and process.is_dead
 
 
 def run(

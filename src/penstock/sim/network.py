@@ -8,6 +8,7 @@ Everything drawn comes from the loop's seed. What a test can do:
 - `cut(a, b)`: packets from a to b no longer get through, one way or both; they are kept and come
   after `heal`, as TCP retransmits. Who connects over a cut times out. Nobody is told: a cut
   connection is half open until somebody's own deadline ends it;
+- `pause(host)`: nothing arrives there until `resume`, as at a process that is stopped;
 - `reset(a, b)`: connections between the two break, with an error at both ends;
 - `crash(host)`: its servers and connections vanish; its peers are reset, or with `silent=True`
   hear nothing until they send to it, as when a machine loses power.
@@ -95,6 +96,7 @@ class SimNet:
         self.transports: dict[int, SimTransport] = {}
         self._cut: dict[tuple[str, str], None] = {}
         self._slow: dict[tuple[str, str], tuple[float, float]] = {}
+        self._paused: dict[str, None] = {}
         self._stalled: dict[int, SimTransport] = {}
         self._numbers = itertools.count(1)
         self._ports = itertools.count(_FIRST_PORT)
@@ -174,6 +176,13 @@ class SimNet:
             self._slow.pop(route, None)
         self._send_again()
 
+    def pause(self, host: str) -> None:
+        self._paused[host] = None
+
+    def resume(self, host: str) -> None:
+        self._paused.pop(host, None)
+        self._send_again()
+
     def slow(self, source: str, target: str, latency_s: tuple[float, float]) -> None:
         self._slow[source, target] = latency_s
 
@@ -199,7 +208,7 @@ class SimNet:
     def _send_again(self) -> None:
         """What was due over a cut that is no more."""
         for number, transport in list(self._stalled.items()):
-            if (transport.host, transport.peer.host) not in self._cut:
+            if not self._is_blocked(transport.host, transport.peer.host):
                 del self._stalled[number]
                 count, transport.stalled = transport.stalled, 0
                 for _ in range(count):
@@ -221,6 +230,9 @@ class SimNet:
 
     # Within.
 
+    def _is_blocked(self, source: str, target: str) -> bool:
+        return (source, target) in self._cut or target in self._paused
+
     def _schedule(self, source: SimTransport) -> None:
         """One more packet of `source` is due. Which one: always the first in flight."""
         target = source.peer
@@ -229,7 +241,7 @@ class SimNet:
         self.loop.call_at(source.due, self._arrive, source, context=self._context)
 
     def _arrive(self, source: SimTransport) -> None:
-        if (source.host, source.peer.host) in self._cut:
+        if self._is_blocked(source.host, source.peer.host):
             source.stalled += 1
             self._stalled[source.number] = source
         elif source.flight:
@@ -243,7 +255,7 @@ class SimNet:
         """The time a packet of the handshake takes; over a cut it is tried again and again."""
         deadline = self.loop.time() + self.connect_timeout_s
         await asyncio.sleep(self._latency_s(source, target))
-        while (source, target) in self._cut:
+        while self._is_blocked(source, target):
             if self.loop.time() > deadline:
                 raise TimeoutError(110, f"Connection timed out: {source} to {target}")
             await asyncio.sleep(0.2)

@@ -3,7 +3,8 @@
 A process is a context variable, which tasks and callbacks inherit, beside the host it runs on
 (`network.HOST`). `kill` is what `kill -9` is: from that moment the loop runs none of its callbacks
 and none of its tasks goes on, not even to clean up. What they were waiting for may still happen;
-they do not learn of it.
+they do not learn of it. `pause` is SIGSTOP: nothing runs either, but at `resume` everything that
+was due meanwhile happens at once.
 
 Killed tasks are kept as they are until the loop ends, so that nothing of them runs by accident
 when memory is freed; then they are cancelled, in a world where nothing they touch works any more.
@@ -29,6 +30,8 @@ class SimProcess:
     def __init__(self, loop: Any, host: str) -> None:
         self.host = host
         self.is_dead = False
+        self.held: list[Any] | None = None
+        """What is due and has to wait; None: it is not paused."""
         self.tasks: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self.context = contextvars.copy_context()
         self.context.run(HOST.set, host)
@@ -43,6 +46,20 @@ class SimProcess:
     def kill(self) -> None:
         """Nothing of it runs any more. Its connections and files are for the caller to end."""
         if not self.is_dead:
+            self.resume()
             self.is_dead = True
             self._kept = [task for _, task in sorted(self.tasks.items())]
             self._loop.has_dead = True
+
+    def pause(self) -> None:
+        """Nothing of it runs until `resume`. Packets to it are for the caller to hold back."""
+        if not self.is_dead and self.held is None:
+            self.held = []
+            self._loop.paused[self] = None
+            self._loop.has_dead = True
+
+    def resume(self) -> None:
+        if self.held is not None:
+            held, self.held = self.held, None
+            self._loop.paused.pop(self, None)
+            self._loop.run_late(held)

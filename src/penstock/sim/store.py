@@ -9,6 +9,7 @@ What a test can turn on, at any time:
 - `unknown_ratio`: how many changes end in `UnknownResult`: some were done, some were not, and
   some will be done later, after the caller was told and perhaps read again;
 - `down`: nothing is answered; reads time out, changes are unknown;
+- `cut_off`: the same for the connections of these hosts only, whose watches are silent as well;
 - `clock_rate`: how fast the leases' clock runs against the loop's;
 - `compact()`: watches that are behind get `WatchLost`; `expire(lease)` ends a lease early.
 
@@ -24,8 +25,11 @@ from typing import TypeVar
 
 from penstock.base.keyspace import KeySpace
 from penstock.base.ports import Change, Delete, Entry, Expect, Put, UnknownResult, WatchLost
+from penstock.sim.network import HOST
 
 T = TypeVar("T")
+
+SILENT_S = 0.1
 
 LATE_S = (0.0, 5.0)  # When a change that was already reported unknown is done after all.
 
@@ -39,6 +43,7 @@ class SimEtcd:
         self.unknown_ratio = 0.0
         self.timeout_s = 5.0
         self.down = False
+        self.cut_off: dict[str, None] = {}
         self.clock_rate = 1.0
         self.changed = asyncio.Event()
         self._next_lease = 1
@@ -105,7 +110,12 @@ class SimStore:
 
     def __init__(self, etcd: SimEtcd) -> None:
         self._etcd = etcd
+        self._host = HOST.get()
         self._closed = False
+
+    @property
+    def _is_down(self) -> bool:
+        return self._etcd.down or self._host in self._etcd.cut_off
 
     async def get(self, key: str) -> Entry | None:
         return await self._read(lambda: self._etcd.space.get(key))
@@ -124,6 +134,8 @@ class SimStore:
         while not self._closed:
             while after < space.revision and not self._closed:
                 await self._wait(etcd.watch_delay_s)
+                while self._host in etcd.cut_off:  # noqa: ASYNC110 - no event: it may be cut again
+                    await asyncio.sleep(SILENT_S)
                 if after < space.compacted:
                     raise WatchLost(f"revision {after} is older than {space.compacted}")
                 after += 1
@@ -150,7 +162,7 @@ class SimStore:
     async def _read(self, ask: Callable[[], T]) -> T:
         assert not self._closed, "the store is closed"
         await self._cross()
-        if self._etcd.down:
+        if self._is_down:
             await asyncio.sleep(self._etcd.timeout_s)
             raise TimeoutError("the metadata store does not answer")
         answer = ask()  # At one instant between the two waits: linearizable.
@@ -161,11 +173,11 @@ class SimStore:
         assert not self._closed, "the store is closed"
         etcd = self._etcd
         await self._cross()
-        if not etcd.down and etcd.rng.random() >= etcd.unknown_ratio:
+        if not self._is_down and etcd.rng.random() >= etcd.unknown_ratio:
             answer = change()
             await self._cross()
             return answer
-        fate = "lost" if etcd.down else etcd.rng.choice(("done", "lost", "late"))
+        fate = "lost" if self._is_down else etcd.rng.choice(("done", "lost", "late"))
         if fate == "done":
             change()
         elif fate == "late":

@@ -109,7 +109,11 @@ class World:
         raise self.violation
 
     async def until(
-        self, what: str, within_s: float, is_so: Callable[[], bool] | Callable[[], Awaitable[bool]]
+        self,
+        what: str,
+        within_s: float,
+        is_so: Callable[[], bool] | Callable[[], Awaitable[bool]],
+        why: Callable[[], object] = lambda: "",
     ) -> None:
         """Waits until it is so; if that takes too long the run is stuck, which is a violation."""
         end = self.now() + within_s
@@ -118,5 +122,5 @@ class World:
             if await found if isinstance(found, Awaitable) else found:
                 return
             if self.now() >= end:
-                self.violate("stuck", f"{what} not within {within_s:g} s")
+                self.violate("stuck", f"{what} not within {within_s:g} s {why()}".rstrip())
             await self.sleep(POLL_S)

@@ -85,3 +85,17 @@ def test_a_node_whose_disk_fails_ends_by_itself() -> None:
         assert await host.start()
 
     play(scene)
+
+
+def test_a_paused_node_answers_nobody_until_it_goes_on() -> None:
+    async def scene(cluster: SimCluster) -> None:
+        host, loop = cluster.hosts[1], cluster.loop
+        await create_topic(cluster, "t")
+        host.pause()
+        loop.call_later(5.0, host.resume)
+        began_s = loop.time()
+        assert "t" in await topics_of(cluster)
+        assert loop.time() - began_s > 4.9
+        assert host.is_up
+
+    play(scene)

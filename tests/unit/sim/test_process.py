@@ -93,3 +93,46 @@ def test_packets_reach_others_after_their_sender_died() -> None:
 
     run(main)
     assert received == [b"last words"]
+
+
+def test_a_paused_process_does_later_what_was_due() -> None:
+    async def main(loop: SimLoop) -> list[tuple[str, float]]:
+        done: list[tuple[str, float]] = []
+
+        async def work() -> None:
+            loop.call_later(2, lambda: done.append(("timer", loop.time())))
+            await asyncio.sleep(1)
+            done.append(("slept", loop.time()))
+            await asyncio.sleep(3)
+            done.append(("slept on", loop.time()))
+
+        process = loop.process("a")
+        process.start(work())
+        await asyncio.sleep(0.5)
+        process.pause()
+        await asyncio.sleep(9.5)
+        assert done == []
+        process.resume()
+        await asyncio.sleep(10)
+        return done
+
+    assert run(main)[0] == [("timer", 10.0), ("slept", 10.0), ("slept on", 13.0)]
+
+
+def test_a_paused_process_can_be_killed() -> None:
+    async def main(loop: SimLoop) -> list[str]:
+        done: list[str] = []
+
+        async def work() -> None:
+            await asyncio.sleep(1)
+            done.append("slept")
+
+        process = loop.process("a")
+        process.start(work())
+        process.pause()
+        await asyncio.sleep(2)
+        process.kill()
+        await asyncio.sleep(2)
+        return done
+
+    assert run(main)[0] == []

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.base.ports import Put, UnknownResult, WatchLost
 from penstock.sim.loop import SimLoop, run
+from penstock.sim.network import host_context
 from penstock.sim.store import SimEtcd, SimStore
 
 
@@ -104,3 +105,32 @@ def test_connections_share_the_service_and_close_by_themselves() -> None:
         assert entry is not None
 
     run(main)
+
+
+def test_a_host_that_is_cut_off_gets_no_answer_and_no_news() -> None:
+    async def main(loop: SimLoop) -> None:
+        etcd = SimEtcd(loop.seed)
+        near, far = SimStore(etcd), host_context("far").run(SimStore, etcd)
+        etcd.cut_off["far"] = None
+        heard: list[float] = []
+
+        async def listen() -> None:
+            async for _ in far.watch("", 0):
+                heard.append(loop.time())
+
+        listening = asyncio.ensure_future(listen())
+        await near.commit([], [Put("a", b"1")])
+        with pytest.raises(TimeoutError):
+            await far.get("a")
+        with pytest.raises(UnknownResult):
+            await far.commit([], [Put("a", b"2")])
+        assert heard == []
+        etcd.cut_off.clear()
+        entry = await far.get("a")
+        assert entry is not None
+        assert entry.value == b"1"
+        await asyncio.sleep(1)
+        assert len(heard) == 1
+        listening.cancel()
+
+    run(main, 1)

@@ -14,7 +14,8 @@ unknown one must be one of the two. Named promises (RELIABILITY, 1.3):
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+
+from penstock.sim.checkers.witness import Witness
 
 Place = tuple[str, int]
 
@@ -57,7 +58,7 @@ class Txn:
 class CopyChecker:
     """All transactions of a run, and what was seen of them."""
 
-    world: Any
+    world: Witness
     txns: dict[str, Txn] = field(default_factory=dict)
     seen: dict[tuple[Place, int], Copy] = field(default_factory=dict)
     sources: dict[tuple[str, int, int], tuple[Place, int]] = field(default_factory=dict)

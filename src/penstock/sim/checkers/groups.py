@@ -12,9 +12,9 @@ Members tell when they asked (before the request left) and what they were answer
 """
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from penstock.coordinator.time import SLEW
+from penstock.sim.checkers.witness import Witness
 
 Place = tuple[str, int]
 STEADY = 1 - SLEW
@@ -32,7 +32,7 @@ class Hold:
 class GroupChecker:
     """What is known about one group."""
 
-    world: Any
+    world: Witness
     group: str
     number: int = 0
     """The highest generation or epoch anybody was told."""

@@ -8,14 +8,15 @@ Named promises:
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+
+from penstock.sim.checkers.witness import Witness
 
 
 @dataclass(slots=True)
 class IdentityChecker:
     """All transactional ids of a run."""
 
-    world: Any
+    world: Witness
     given: dict[tuple[int, int], str] = field(default_factory=dict)
     _granted: dict[str, list[tuple[int, int, int, float]]] = field(default_factory=dict)
     """By transactional id: instance, producer id, epoch, and when it knew."""

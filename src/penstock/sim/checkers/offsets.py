@@ -11,7 +11,8 @@ commit without an answer may count at any time after it was asked. Named promise
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+
+from penstock.sim.checkers.witness import Witness
 
 Place = tuple[str, int]
 NEVER = float("inf")
@@ -34,7 +35,7 @@ class Commit:
 class OffsetsChecker:
     """The positions of one group."""
 
-    world: Any
+    world: Witness
     group: str
     commits: dict[Place, list[Commit]] = field(default_factory=dict)
     by_value: dict[int, Commit] = field(default_factory=dict)

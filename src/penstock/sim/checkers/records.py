@@ -9,7 +9,8 @@ Each record has a value of its own. Named promises (RELIABILITY, 1.3):
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+
+from penstock.sim.checkers.witness import Witness
 
 Place = tuple[str, int]
 
@@ -18,7 +19,7 @@ Place = tuple[str, int]
 class RecordsChecker:
     """Everything that was sent outside of transactions."""
 
-    world: Any
+    world: Witness
     sent: dict[bytes, Place] = field(default_factory=dict)
     acknowledged: dict[tuple[Place, int], bytes] = field(default_factory=dict)
 

@@ -44,6 +44,7 @@ class Crowd:
         self.rng: random.Random = self.world.rng(f"crowd/{party.group}")
         self.is_calm = False
         self._numbers = itertools.count(1)
+        self._ghosts: list[Member] = []
 
     def add(self, instance: str | None = None) -> Member:
         client = self.world.client(f"{self.party.group}-{next(self._numbers)}")
@@ -65,6 +66,9 @@ class Crowd:
     def calm(self) -> None:
         """No more changes, and somebody is there."""
         self.is_calm = True
+        for ghost in self._ghosts:
+            # It was replaced, but its successor may have died before it was fenced.
+            ghost.client.kill(silent=True)
         if not self.members:
             self.add()
 
@@ -96,6 +100,8 @@ class Crowd:
             elif isinstance(member, ConsumerMember):
                 # Who does not let go of its instance id is not replaced, as long as it lives.
                 member.is_leaving = member.leaves_for_now = True
+            else:
+                self._ghosts.append(member)
             self.add(member.instance)
         else:
             self.world.fault("member cut off")

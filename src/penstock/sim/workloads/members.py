@@ -66,21 +66,15 @@ class Party:
         self.offsets = OffsetsChecker(world, group)
 
 
-async def found(client: SimClient, party: Party) -> None:
+async def found(client: SimClient, group: str, place: Place, value: int) -> None:
     """Commits a position for a group that nobody is in yet.
 
     A group without members and positions is forgotten, and begins again from the first generation.
     """
-    topic = min(party.topics)
     while True:
-        commit = party.offsets.asks((topic, 0), 0)
-        try:
-            code = await send_commit(client, party.group, (topic, 0), commit.value, "", -1)
-        except LOST:
-            continue
-        if code is ErrorCode.NONE:
-            party.offsets.acknowledged(commit)
-            return
+        with contextlib.suppress(*LOST):
+            if await send_commit(client, group, place, value, "", -1) is ErrorCode.NONE:
+                return
         await asyncio.sleep(PAUSE_S[0])
 
 

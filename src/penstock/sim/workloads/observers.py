@@ -1,4 +1,4 @@
-"""Those who only look: a reader of committed records, and one who asks for positions.
+"""Those who only look: readers, and those who ask for positions and for the ends of logs.
 
 They never stop, whatever happens to the cluster: what they are told in the middle of trouble must
 be as true as what they are told in peace.
@@ -11,14 +11,22 @@ from penstock.base.errors import ErrorCode
 from penstock.client.consumer import Consumer, ConsumerConfig
 from penstock.client.errors import RETRIABLE
 from penstock.client.fetching import READ_COMMITTED
+from penstock.client.lookup import LATEST
 from penstock.client.metadata import TopicPartition
 from penstock.sim.checkers.copies import CopyChecker
+from penstock.sim.checkers.reads import ReadsChecker
 from penstock.sim.client import LOST, SimClient
 from penstock.sim.workloads.members import GROUP, Party
 from penstock.wire.messages.committed import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
+)
+from penstock.wire.messages.offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
 )
 
 if TYPE_CHECKING:
@@ -33,11 +41,7 @@ async def read_committed(
 ) -> None:
     """Follows the logs from their start, once; what was seen is not asked for again."""
     config = ConsumerConfig(isolation_level=READ_COMMITTED, retry_timeout_ms=FOREVER_MS)
-    while not client.cluster.metadata.brokers:
-        try:
-            await client.cluster.refresh({where.topic for where in places})
-        except LOST:
-            await asyncio.sleep(PAUSE_S)
+    await _bootstrap(client, places)
     async with Consumer(client.cluster, config) as consumer:
         consumer.assign(dict.fromkeys(places, 0))
         while True:
@@ -83,3 +87,51 @@ async def read_positions(client: SimClient, party: Party) -> bool:
         for index in range(count):
             party.offsets.read((topic, index), found.get((topic, index), -1), asked_at)
     return True
+
+
+async def follow_logs(
+    client: SimClient, places: list[TopicPartition], checker: ReadsChecker, pause_s: float
+) -> None:
+    """Reads logs from their start, everything that is committed, in order."""
+    config = ConsumerConfig(retry_timeout_ms=FOREVER_MS)
+    await _bootstrap(client, places)
+    async with Consumer(client.cluster, config) as consumer:
+        consumer.assign(dict.fromkeys(places, 0))
+        while True:
+            for message in await consumer.poll(1_000):
+                assert message.value is not None
+                place = (message.topic, message.partition)
+                client.world.tally.operations["read"] += 1
+                checker.saw(client.name, place, message.offset, message.value)
+            await asyncio.sleep(pause_s)
+
+
+async def watch_ends(
+    client: SimClient, places: list[TopicPartition], checker: ReadsChecker, pause_s: float
+) -> None:
+    """Asks leaders again and again where their logs end."""
+    rng = client.world.rng(f"observer/{client.name}")
+    while True:
+        where = rng.choice(places)
+        place = (where.topic, where.partition)
+        cell = ListOffsetsPartition(partition_index=where.partition, timestamp=LATEST)
+        topic = ListOffsetsTopic(name=where.topic, partitions=[cell])
+        request = ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[topic])
+        floor = checker.floor(place)
+        try:
+            reply = await client.ask_leader(where, request, ListOffsetsResponse)
+        except LOST:
+            await asyncio.sleep(PAUSE_S)
+            continue
+        row = reply.topics[0].partitions[0]
+        if client.told("ListOffsets", row.error_code) is ErrorCode.NONE:
+            checker.told(place, row.leader_epoch, row.offset, floor)
+        await asyncio.sleep(rng.uniform(0, 2 * pause_s))
+
+
+async def _bootstrap(client: SimClient, places: list[TopicPartition]) -> None:
+    while not client.cluster.metadata.brokers:
+        try:
+            await client.cluster.refresh({where.topic for where in places})
+        except LOST:
+            await asyncio.sleep(PAUSE_S)

@@ -8,6 +8,7 @@ is given up at once: the server must keep what comes too late out of it.
 """
 
 import asyncio
+import contextlib
 from typing import Any, Final, NamedTuple
 
 from penstock.base.errors import ErrorCode
@@ -117,7 +118,11 @@ class TxnProducer:
         sequence = self._sequences.get(where, 0)
         request = self._produce_request(where, values, sequence)
         version = 12 if self.is_v2 else 11
-        if self.late is not None and self.rng.random() < 0.1:
+        if self.late is not None and self.rng.random() < (0.1 if self.is_v2 else 0.25):
+            if not self.is_v2:
+                # The coordinator has this to commit while it is asked about the batch.
+                self.client.start(self._add_unheard(where))
+                await asyncio.sleep(self.rng.uniform(0, 0.001))
             self._send_late(where, request, version)
             if not self.is_v2 or self.rng.random() < 0.5:
                 # Nobody waits for it: the transaction is given up while it is on its way.
@@ -177,14 +182,23 @@ class TxnProducer:
 
         late.start(send())
 
-    async def _add_partition(self, where: TopicPartition) -> None:
+    async def _add_unheard(self, where: TopicPartition) -> None:
+        """Enters one more partition, whatever comes of it."""
+        other = TopicPartition(where.topic, 1 - where.partition)
+        with contextlib.suppress(*LOST):
+            await self._ask(self._add_request(other), AddPartitionsToTxnResponse, 3)
+
+    def _add_request(self, where: TopicPartition) -> AddPartitionsToTxnRequest:
         row = AddPartitionsToTxnTopic(name=where.topic, partitions=[where.partition])
-        request = AddPartitionsToTxnRequest(
+        return AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.name,
             v3_and_below_producer_id=self.producer_id,
             v3_and_below_producer_epoch=self.epoch,
             v3_and_below_topics=[row],
         )
+
+    async def _add_partition(self, where: TopicPartition) -> None:
+        request = self._add_request(where)
         for _ in range(TRIES_MAX):
             try:
                 reply = await self._ask(request, AddPartitionsToTxnResponse, 3)

@@ -1,0 +1,348 @@
+"""Bugs to put into the cluster's code on purpose, one at a time: see `test_cluster_planted_bugs`.
+
+Each is a small change of the real code, of the kind that replicated logs have really had. `BUGS`
+says for each the checker that names it and a seed that finds it.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+from msgspec.structs import replace
+
+from penstock.api import replica_fetch
+from penstock.cluster import elections, isr, leading, reassignment, states
+from penstock.cluster.fetch_session import FetchSession
+from penstock.cluster.following import Condition, Following
+from penstock.cluster.isr import InSyncReplicas
+from penstock.cluster.keys import PartitionRecord
+from penstock.cluster.leading import Leading
+from penstock.cluster.membership import Membership
+from penstock.cluster.partition import Partition
+from penstock.log.flusher import Flusher
+from penstock.log.log import Log
+from penstock.log.producers import Producers
+from penstock.node import node
+from penstock.sim import siege
+from penstock.sim.faults import FaultPlan
+from penstock.sim.host import SimHost
+from penstock.sim.siege import SiegeOptions
+
+Patch = pytest.MonkeyPatch
+
+
+class Bug(NamedTuple):
+    """A change of the code, the promise it breaks, and a seed that shows it."""
+
+    plant: Callable[[Patch], None]
+    checker: str
+    first: int
+    options: Callable[[int], SiegeOptions] | None = None
+    """Where it shows only in a siege of another kind; None: one as in `test_cluster_siege`."""
+
+
+def without_syncs(seed: int) -> SiegeOptions:
+    """Topics are acknowledged from the page cache, as Kafka's are: then one machine at a time may
+    lose its power, when everybody is in sync."""
+    options = siege.options_of(seed)
+    options.overrides = {**options.overrides, "flush.policy": "page-cache"}
+    options.faults = {"power cut in peace": cut_power_in_peace}
+    options.crowds, options.has_crew = 0, False
+    options.chaos_s = 30.0
+    return options
+
+
+async def cut_power_in_peace(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
+    nodes = plan.world.cluster.nodes()
+    is_peace = len(nodes) == len(plan.world.cluster.hosts) and all(
+        len(record.isr) == len(record.replicas)
+        and set(record.isr) <= set(one.follower.image.brokers)
+        for one in nodes
+        for topic in one.follower.image.topics.values()
+        for record in topic.partitions
+    )
+    if is_peace:
+        host.cut_power()
+
+
+# -- what is durable --------------------------------------------------------------------------
+
+
+def a_write_is_acknowledged_before_its_sync(patch: Patch) -> None:
+    mark = Flusher.mark
+
+    def planted(self: Flusher, log: Log) -> None:
+        mark(self, log)
+        log.durable_offset = log.end_offset
+        if log.on_durable is not None:
+            log.on_durable()
+
+    patch.setattr(Flusher, "mark", planted)
+
+
+def a_follower_asks_on_before_its_sync(patch: Patch) -> None:
+    patch.setattr(Following, "_await_sync", lambda self: self._become(Condition.READY))
+
+
+def the_leader_commits_what_is_durable_here(patch: Patch) -> None:
+    def planted(self: Leading, durable_end: int, now_s: float) -> int:
+        return -1 if self.is_frozen else durable_end
+
+    patch.setattr(Leading, "high_watermark", planted)
+
+
+def a_lagging_replica_does_not_hold_up_commits(patch: Patch) -> None:
+    """The leader leaves it out by itself, before the store says so."""
+    real = Leading.high_watermark
+
+    def planted(self: Leading, durable_end: int, now_s: float) -> int:
+        counted = self._counted
+        self._counted = tuple(copy for copy in counted if now_s - copy.fetched_s < 1.0)
+        try:
+            return real(self, durable_end, now_s)
+        finally:
+            self._counted = counted
+
+    patch.setattr(Leading, "high_watermark", planted)
+
+
+def commits_go_on_below_min_insync_replicas(patch: Patch) -> None:
+    count = Leading._count
+
+    def planted(self: Leading) -> None:
+        count(self)
+        self.is_under_min = self.is_frozen = False
+        self.is_alone = not self.copies
+
+    patch.setattr(Leading, "_count", planted)
+
+
+def a_new_leader_takes_everybody_for_caught_up(patch: Patch) -> None:
+    init = Leading.__init__
+
+    def planted(self: Leading, *arguments: Any) -> None:
+        init(self, *arguments)
+        for node_id, copy in self.copies.items():
+            if node_id in self.record.isr:
+                copy.end_offset = self.epoch_start
+
+    patch.setattr(Leading, "__init__", planted)
+
+
+def acks_all_is_acks_one(patch: Patch) -> None:
+    patch.setattr(Partition, "when_committed", Partition.when_written)
+
+
+def a_high_watermark_is_known_before_it_was_told(patch: Patch) -> None:
+    """After a restart everything on disk is taken for committed."""
+    init = Partition.__init__
+
+    def planted(self: Partition, *arguments: Any, **options: Any) -> None:
+        init(self, *arguments, **options)
+        self.high_watermark = self.log.end_offset
+
+    patch.setattr(Partition, "__init__", planted)
+
+
+# -- truncation -------------------------------------------------------------------------------
+
+
+def a_follower_is_cut_to_its_high_watermark(patch: Patch) -> None:
+    """As it was before KIP-101."""
+
+    def planted(self: Following, before: Following | None = None) -> None:
+        self._begin(self._mending._cut_to(self.partition.high_watermark))
+
+    patch.setattr(Following, "start", planted)
+
+
+def departing_epochs_are_not_looked_at(patch: Patch) -> None:
+    patch.setattr(replica_fetch, "_diverging", lambda partition, cursor: None)
+
+
+def an_unclean_return_keeps_its_place(patch: Patch) -> None:
+    """Who lost what it had not synced is still taken for in sync (KIP-966)."""
+
+    async def planted(*arguments: Any, **options: Any) -> int:
+        return 0
+
+    patch.setattr(node, "come_back", planted)
+
+
+# -- who is in sync ---------------------------------------------------------------------------
+
+
+def the_isr_is_written_without_compare_and_swap(patch: Patch) -> None:
+    draft = InSyncReplicas._draft
+
+    def planted(self: InSyncReplicas, partition: Partition) -> Any:
+        found = draft(self, partition)
+        return found and isr.Draft(found.partition, found.before, found.after, ())
+
+    patch.setattr(InSyncReplicas, "_draft", planted)
+
+
+def a_replica_joins_at_the_high_watermark(patch: Patch) -> None:
+    """Although the leader's own may be behind at the start of its epoch."""
+    joins, may_join = Leading._joins, Leading.may_join
+
+    def at_zero(real: Any) -> Any:
+        def planted(self: Leading, *arguments: Any) -> bool:
+            start, self.epoch_start = self.epoch_start, 0
+            try:
+                return bool(real(self, *arguments))
+            finally:
+                self.epoch_start = start
+
+        return planted
+
+    patch.setattr(Leading, "_joins", at_zero(joins))
+    patch.setattr(Leading, "may_join", at_zero(may_join))
+
+
+def a_replica_joins_when_it_fetches(patch: Patch) -> None:
+    patch.setattr(Leading, "may_join", lambda self, node_id, end: node_id not in self.record.isr)
+    patch.setattr(Leading, "_joins", lambda self, node_id, end, brokers: node_id in brokers)
+
+
+def what_left_the_isr_still_counts(patch: Patch) -> None:
+    patch.setattr(leading.Copy, "forget", lambda self: None)
+
+
+def a_quiet_replica_never_returns(patch: Patch) -> None:
+    """As it was: a node that registered anew named only what had changed to its leaders."""
+    patch.setattr(FetchSession, "repeat", lambda self: None)
+
+
+# -- who leads --------------------------------------------------------------------------------
+
+
+def the_controller_takes_its_lease_for_a_lock(patch: Patch) -> None:
+    """What it writes is guarded by nothing else."""
+    real = states.change
+
+    async def planted(store: Any, wishes: Any, seat: Any = ()) -> Any:
+        return await real(store, wishes, ())
+
+    patch.setattr(states, "change", planted)
+    patch.setattr(states, "_guards", lambda *arguments: [])
+
+
+def a_new_leader_gets_no_new_epoch(patch: Patch) -> None:
+    real = elections._next
+
+    def planted(record: PartitionRecord, draft: PartitionRecord) -> PartitionRecord | None:
+        found = real(record, draft)
+        return found and replace(found, leader_epoch=record.leader_epoch)
+
+    patch.setattr(elections, "_next", planted)
+
+
+def whoever_is_up_may_lead(patch: Patch) -> None:
+    real = elections._clean_leader
+
+    def planted(draft: PartitionRecord, brokers: Any) -> int | None:
+        up = [one for one in draft.replicas if one in brokers]
+        return real(draft, brokers) or (up[0] if up else None)
+
+    patch.setattr(elections, "_clean_leader", planted)
+
+
+def eligible_leaders_are_forgotten(patch: Patch) -> None:
+    """When nobody in sync is left, whoever comes back first leads (before KIP-966)."""
+    real = elections._with_isr
+
+    def without_elr(record: PartitionRecord, *rest: Any, **options: Any) -> PartitionRecord:
+        return replace(real(record, *rest, **options), elr=())
+
+    def first_one_up(draft: PartitionRecord, brokers: Any, rules: Any) -> int | None:
+        return next((one for one in draft.replicas if one in brokers), None)
+
+    patch.setattr(elections, "_with_isr", without_elr)
+    patch.setattr(elections, "_unclean_leader", first_one_up)
+
+
+def a_move_is_over_before_the_copies_are_made(patch: Patch) -> None:
+    def planted(record: PartitionRecord, brokers: Any, rules: Any) -> PartitionRecord | None:
+        if not reassignment.is_moving(record):
+            return None
+        target = reassignment.target_of(record)
+        if not any(node in brokers for node in target):
+            return None
+        draft = replace(record, replicas=target, adding=(), removing=(), isr=target, elr=())
+        return reassignment._counted(record, elections.settle(draft, brokers, rules) or draft)
+
+    patch.setattr(reassignment, "finish", planted)
+
+
+def a_node_is_fenced_for_good(patch: Patch) -> None:
+    """It notices that its registration is gone, and does not register again."""
+    lose = Membership._lose
+
+    def planted(self: Membership, reason: str) -> None:
+        lose(self, reason)
+        self._has_left = True
+
+    patch.setattr(Membership, "_lose", planted)
+
+
+# -- what clients see -------------------------------------------------------------------------
+
+
+def readers_see_what_is_not_committed(patch: Patch) -> None:
+    locate = Log.locate
+
+    def planted(self: Log, offset: int, bytes_max: int, limit_offset: int) -> Any:
+        return locate(self, offset, bytes_max, self.end_offset)
+
+    patch.setattr(Log, "locate", planted)
+
+
+def a_new_leader_says_at_once_where_its_log_ends(patch: Patch) -> None:
+    patch.setattr(Partition, "is_settled", property(lambda self: True))
+
+
+def producers_are_forgotten_by_a_new_leader(patch: Patch) -> None:
+    lead = Partition.lead
+
+    def planted(self: Partition, record: PartitionRecord, *rest: Any) -> None:
+        if self.leading is None:
+            self.log.producers = Producers(self.log.producers.expiration_ms)
+        lead(self, record, *rest)
+
+    patch.setattr(Partition, "lead", planted)
+
+
+def followers_do_not_learn_of_producers(patch: Patch) -> None:
+    patch.setattr(Log, "note_producer", lambda self, batch, header: None)
+
+
+BUGS = [
+    Bug(a_write_is_acknowledged_before_its_sync, "truncated", 12),
+    Bug(a_follower_asks_on_before_its_sync, "undurable", 0),
+    Bug(the_leader_commits_what_is_durable_here, "undurable", 0),
+    Bug(a_lagging_replica_does_not_hold_up_commits, "undurable", 1),
+    Bug(commits_go_on_below_min_insync_replicas, "undurable", 4),
+    Bug(a_new_leader_takes_everybody_for_caught_up, "undurable", 34),
+    Bug(acks_all_is_acks_one, "inconsistent-offsets", 2),
+    Bug(a_high_watermark_is_known_before_it_was_told, "log-matching", 9),
+    Bug(a_follower_is_cut_to_its_high_watermark, "undurable", 10),
+    Bug(departing_epochs_are_not_looked_at, "log-matching", 9),
+    Bug(an_unclean_return_keeps_its_place, "truncated", 8, without_syncs),
+    Bug(the_isr_is_written_without_compare_and_swap, "epochs", 38),
+    Bug(a_replica_joins_at_the_high_watermark, "undurable", 12),
+    Bug(a_replica_joins_when_it_fetches, "undurable", 2),
+    Bug(what_left_the_isr_still_counts, "truncated", 29),
+    Bug(a_quiet_replica_never_returns, "stuck", 3),
+    Bug(the_controller_takes_its_lease_for_a_lock, "epochs", 7),
+    Bug(a_new_leader_gets_no_new_epoch, "epochs", 1),
+    Bug(whoever_is_up_may_lead, "unclean", 10),
+    Bug(eligible_leaders_are_forgotten, "unclean", 10),
+    Bug(a_move_is_over_before_the_copies_are_made, "truncated", 10),
+    Bug(a_node_is_fenced_for_good, "stuck", 1),
+    Bug(readers_see_what_is_not_committed, "exception", 10),
+    Bug(a_new_leader_says_at_once_where_its_log_ends, "watermark", 12),
+    Bug(producers_are_forgotten_by_a_new_leader, "duplicate", 5),
+    Bug(followers_do_not_learn_of_producers, "duplicate", 5),
+]

@@ -1,0 +1,65 @@
+"""The siege can fail: each bug that is put in on purpose is found by a seed, and named.
+
+`first` is a seed that is known to find it, tried before the others so that the suite stays quick;
+if it no longer does, all seeds up to `SEEDS_MAX` are tried. A bug that none of them finds means
+that the workloads or the checkers went blind, not that the bug is harmless.
+"""
+
+import gc
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.sim.siege import run_siege
+from penstock.sim.tally import Violation
+from tests.sim.cluster_bugs import BUGS, Bug
+
+SEEDS_MAX = 200
+TABLE = Path(__file__).parents[2] / "docs/internals/simulation.md"
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.filterwarnings("ignore")  # What a bug leaves half done is not what is looked for.
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.plant.__name__)
+def test_a_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug.plant(monkeypatch)
+    found = _find(bug)
+    gc.collect()  # Here, so that nobody else is blamed for what it left.
+    assert found is not None, f"not found in {SEEDS_MAX} seeds"
+    seed, text = found
+    print(f"{bug.plant.__name__}, seed {seed}: {text[:200]}")
+    if seed == bug.first:
+        assert text.partition(":")[0] == bug.checker
+
+
+def _find(bug: Bug) -> tuple[int, str] | None:
+    for seed in dict.fromkeys((bug.first, *range(SEEDS_MAX))):
+        try:
+            run_siege(seed, bug.options(seed) if bug.options is not None else None)
+        except Violation as found:
+            return seed, str(found)
+    return None
+
+
+def test_a_siege_of_another_kind_finds_nothing_where_there_is_no_bug() -> None:
+    """What is found is the bug, and not something else that these seeds have."""
+    special = {bug.options: bug.first for bug in BUGS if bug.options is not None}
+    for options, seed in special.items():
+        run_siege(seed, options(seed))
+
+
+def test_the_table_in_the_docs_is_this_list() -> None:
+    text = TABLE.read_text()
+    rows = [
+        f"| {bug.plant.__name__.replace('_', ' ')} | {bug.checker} | {bug.first} |" for bug in BUGS
+    ]
+    assert [row for row in rows if row not in text] == []

@@ -1,0 +1,70 @@
+"""A cluster keeps its promises, whatever happens to its machines, its network and its store.
+
+See `penstock.sim.siege` for what happens and `penstock.sim.checkers` for what is checked. The
+planted bugs of `test_cluster_planted_bugs` show that these checks find what they are for.
+"""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.sim.siege import run_siege
+from penstock.sim.tally import Tally, Violation
+from tests.sim.seeds import replayable, seeds
+
+SEEDS = 200
+SEEDS_PER_TEST = 10
+COMMON = (
+    "leader elected",
+    "leader elected from the eligible",
+    "isr shrunk",
+    "isr expanded",
+    "log cut",
+    "eligible leaders kept",
+    "move finished",
+    "node started again",
+    "node failed: NodeFailed",
+    "ListOffsets OFFSET_NOT_AVAILABLE",
+    "ListOffsets NOT_LEADER_OR_FOLLOWER",
+)
+"""What every ten seeds or so get into; `penstock.sim.siege.ALL_POINTS` is the long list."""
+
+_total = Tally()
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def _chunks() -> list[list[int]]:
+    every = seeds(SEEDS)
+    return [every[at : at + SEEDS_PER_TEST] for at in range(0, len(every), SEEDS_PER_TEST)]
+
+
+@pytest.mark.parametrize("chunk", _chunks(), ids=lambda chunk: f"{chunk[0]}-{chunk[-1]}")
+def test_every_promise_is_kept_under_siege(
+    chunk: list[int], request: pytest.FixtureRequest
+) -> None:
+    for seed in chunk:
+        with replayable(seed, request):
+            try:
+                _total.add(run_siege(seed).tally)
+            except Violation as violation:
+                violation.add_note("\n".join(violation.journal))
+                raise
+
+
+def test_the_sieges_get_into_what_they_are_meant_to() -> None:
+    if _total.seeds < SEEDS:
+        pytest.skip("only some seeds were run in this process")
+    print(_total.report())
+    assert _total.missing(COMMON) == []
+    assert _total.faults.total() > 1_000
+
+
+def test_a_siege_is_the_same_run_again() -> None:
+    assert run_siege(3).trace == run_siege(3).trace

@@ -1,0 +1,218 @@
+"""Redriving dead letters, killed between any two of its steps: every letter comes back once.
+
+A redriver talks to a real node in simulated time and is killed at one moment after another, its
+connections with it. Another one takes over, perhaps while the first was only asleep and goes on.
+Whatever happens, every letter has exactly one copy, copies of one key are in order, and no letter
+is open at the end.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.client.admin import Admin
+from penstock.client.cluster import Cluster
+from penstock.client.consumer import Consumer, ConsumerConfig
+from penstock.client.fetching import READ_COMMITTED, Message
+from penstock.client.letter_boxes import look_into
+from penstock.client.letters import LetterFilter
+from penstock.client.lookup import places_of, resolve
+from penstock.client.offsets import END, START, OffsetRange
+from penstock.client.producer import Producer
+from penstock.client.redriving import AUDIT, Errand, Redriver
+from penstock.client.replaying import Copier, Copy
+from penstock.queues import letters as headers
+from penstock.sim.clock import SimClock
+from penstock.sim.cluster import SimCluster
+from penstock.sim.loop import SimLoop
+from penstock.sim.random import SimRandom
+
+LETTERS = 12
+OVERRIDES = {
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+}
+
+
+class Office:
+    """A cluster with dead letters in it, and those who send them back."""
+
+    def __init__(self, loop: SimLoop, nodes: SimCluster) -> None:
+        self.loop = loop
+        self.nodes = nodes
+        self.clock = SimClock(loop)
+
+    def cluster(self) -> Cluster:
+        return Cluster(SimRandom(7), self.nodes.addresses)
+
+    async def bury(self, name: str) -> None:
+        """A topic and its letters: of two keys in each of two partitions, in order."""
+        async with self.cluster() as cluster:
+            await Admin(cluster).create_topic(name, 2, 1)
+            await Admin(cluster).create_topic(f"{name}.dlq", 2, 1)
+            async with Producer(self.clock, SimRandom(3), cluster) as producer:
+                for number in range(LETTERS):
+                    where = number % 2
+                    told = {
+                        headers.TOPIC: name,
+                        headers.PARTITION: str(where),
+                        headers.OFFSET: str(number),
+                        headers.ERROR_CLASS: "odd" if number % 3 else "even",
+                    }
+                    await producer.send(
+                        f"{name}.dlq",
+                        b"%d" % number,
+                        b"k%d" % (number % 4),
+                        partition=where,
+                        headers=[(key, value.encode()) for key, value in told.items()],
+                    )
+
+    async def redrive(self, name: str, chosen: LetterFilter | None = None) -> int:
+        async with self.cluster() as cluster:
+            errand = Errand(f"{name}.dlq", "run", "somebody", chosen or LetterFilter())
+            redriver = Redriver(cluster, self.clock, errand, letters_max=4)
+            return (await redriver.run()).settled
+
+    async def kill_after(self, seconds: float, work: Awaitable[int]) -> bool:
+        """Whether it had ended by then."""
+        task = asyncio.ensure_future(work)
+        done, _ = await asyncio.wait({task}, timeout=seconds)
+        if done:
+            task.result()
+            return True
+        task.cancel()
+        await asyncio.wait({task})
+        return False
+
+    async def read(self, topic: str) -> list[Message]:
+        async with self.cluster() as cluster:
+            places = await places_of(cluster, topic)
+            spans = await resolve(
+                cluster,
+                places,
+                OffsetRange(START, END),
+                isolation_level=READ_COMMITTED,
+                must_end=True,
+            )
+            config = ConsumerConfig(isolation_level=READ_COMMITTED)
+            found: list[Message] = []
+            async with Consumer(cluster, config) as consumer:
+                consumer.assign({where: span.start for where, span in spans.items()})
+                while any(consumer.positions[w] < (spans[w].end or 0) for w in places):
+                    found += await consumer.poll()
+            return found
+
+    async def check_all_back(self, name: str, wanted: list[int] | None = None) -> None:
+        copies = await self.read(name)
+        numbers = [int(message.value or b"") for message in copies]
+        assert sorted(numbers) == (list(range(LETTERS)) if wanted is None else wanted)
+        for key in (b"k0", b"k1", b"k2", b"k3"):
+            of_key = [int(message.value or b"") for message in copies if message.key == key]
+            assert of_key == sorted(of_key)
+        assert all(message.partition == int(message.value or b"") % 2 for message in copies)
+        async with self.cluster() as cluster:
+            box = await look_into(cluster, f"{name}.dlq")
+        assert box.letters == LETTERS - len(numbers)
+
+
+def play(scene: Callable[[Office], Awaitable[None]]) -> None:
+    async def main() -> None:
+        nodes = SimCluster(loop, 1, overrides=OVERRIDES)
+        await nodes.start()
+        office = Office(loop, nodes)
+        # What is made at first use is there before anybody is killed.
+        await office.bury("warm")
+        await office.redrive("warm")
+        await scene(office)
+        nodes.close()
+
+    loop = SimLoop(1, time_max=36_000)
+    loop.run(main())
+
+
+def test_a_redriver_killed_at_any_moment_leaves_every_letter_one_copy() -> None:
+    async def scene(office: Office) -> None:
+        moment, kills = 0.0, 0
+        while True:
+            name = f"t{kills}"
+            await office.bury(name)
+            has_ended = await office.kill_after(moment, office.redrive(name))
+            await office.redrive(name)
+            await office.check_all_back(name)
+            if has_ended:
+                break
+            kills += 1
+            moment += 0.004
+        assert kills > 20
+        entries = [message.key for message in await office.read(AUDIT)]
+        assert set(entries) == {b"warm.dlq", *(b"t%d.dlq" % number for number in range(kills + 1))}
+
+    play(scene)
+
+
+def test_one_that_was_asleep_cannot_go_on_after_another_has_begun() -> None:
+    async def scene(office: Office) -> None:
+        for number in range(12):
+            name = f"t{number}"
+            await office.bury(name)
+            first = asyncio.ensure_future(office.redrive(name))
+            await asyncio.sleep(0.002 * number)
+            ends = await asyncio.gather(first, office.redrive(name), return_exceptions=True)
+            for end in ends:
+                assert isinstance(end, int) or _is_fenced(end)
+            await office.redrive(name)
+            await office.check_all_back(name)
+
+    play(scene)
+
+
+def _is_fenced(end: BaseException) -> bool:
+    return isinstance(end, Refused) and end.code in (
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+    )
+
+
+def test_a_filter_leaves_the_others_where_they_are() -> None:
+    async def scene(office: Office) -> None:
+        await office.bury("t")
+        assert await office.redrive("t", LetterFilter(error_class="even")) == 4
+        await office.check_all_back("t", [0, 3, 6, 9])
+        assert await office.redrive("t", LetterFilter(error_class="even")) == 0
+        assert await office.redrive("t") == 8
+
+    play(scene)
+
+
+def test_a_copy_killed_at_any_moment_has_every_record_once() -> None:
+    async def scene(office: Office) -> None:
+        async def copy(name: str) -> int:
+            async with office.cluster() as cluster:
+                places = await places_of(cluster, "warm.dlq")
+                spans = await resolve(cluster, places, OffsetRange(START), must_end=True)
+                work = Copy(name, name, spans)
+                return (await Copier(cluster, work, records_max=3).run()).copied
+
+        moment, kills = 0.0, 0
+        while True:
+            name = f"c{kills}"
+            async with office.cluster() as cluster:
+                await Admin(cluster).create_topic(name, 2, 1)
+            has_ended = await office.kill_after(moment, copy(name))
+            copied = await office.read(name)
+            if not has_ended and len(copied) < LETTERS:
+                await copy(name)
+                copied = await office.read(name)
+            numbers = sorted(int(message.value or b"") for message in copied)
+            assert numbers == list(range(LETTERS))
+            if has_ended:
+                break
+            kills += 1
+            moment += 0.004
+        assert kills > 10
+
+    play(scene)
