@@ -91,6 +91,10 @@ class EtcdProcess:
             time.sleep(0.02)
 
     @property
+    def pids(self) -> list[int]:
+        return [] if self._process is None else [self._process.pid]
+
+    @property
     def urls(self) -> tuple[str, ...]:
         return (self.url,)
 
@@ -198,6 +202,10 @@ class EtcdCluster:
             member.spawn()
         for member in self.members:
             member.wait_ready()
+
+    @property
+    def pids(self) -> list[int]:
+        return [pid for member in self.members for pid in member.pids]
 
     @property
     def urls(self) -> tuple[str, ...]:

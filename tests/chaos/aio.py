@@ -26,8 +26,9 @@ TICK_S = 0.01
 COMMIT_S = 0.2
 FINISH_S = 120.0
 IN_FLIGHT_MAX = 5_000
-REQUEST_TIMEOUT_MS = 5_000
-"""A request to a node that hangs is given up after that long; the default is 40 s."""
+REQUEST_TIMEOUT_MS = 12_000
+"""A request to a node that hangs is given up after that long; the default is 40 s. It is also how
+long a record may wait for a leader, so it must be more than a session lasts."""
 
 
 @contextlib.contextmanager

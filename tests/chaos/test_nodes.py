@@ -46,6 +46,7 @@ def disturb(cluster: Nodes, topic: str, plan: list[Nemesis], default: bool = Fal
     ) as load:
         arena = Arena(cluster, topic, load, random.Random(SEED))
         for nemesis in plan:
+            arena.whole()
             moment = time.monotonic()
             nemesis(arena)
             gap = max(load.gap_since(moment, partition) for partition in range(PARTITIONS))

@@ -9,7 +9,7 @@ import itertools
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -76,11 +76,25 @@ class Writer:
 
 
 def create_topic(
-    bootstrap: str, topic: str, partitions: int, factor: int = 1, **config: str
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    factor: int = 1,
+    *,
+    replicas: Sequence[int] | None = None,
+    **config: str,
 ) -> None:
+    """`replicas` says which nodes have each partition, the first of them leads."""
     configs = {name.replace("_", "."): value for name, value in config.items()}
     admin = AdminClient({"bootstrap.servers": bootstrap, **PATIENT})
-    admin.create_topics([NewTopic(topic, partitions, factor, config=configs)])[topic].result(30)
+    new = (
+        NewTopic(topic, partitions, factor, config=configs)
+        if replicas is None
+        else NewTopic(
+            topic, partitions, config=configs, replica_assignment=[[*replicas]] * partitions
+        )
+    )
+    admin.create_topics([new])[topic].result(30)
 
 
 def high_watermarks(bootstrap: str, topic: str, partitions: int) -> list[int]:

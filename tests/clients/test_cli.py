@@ -314,7 +314,11 @@ def test_a_producer_outlives_a_restart_of_the_broker(fresh_broker: FreshBroker) 
     with cli.start("produce", "t", "--timeout", "60") as producing:
         assert producing.stdin is not None
         assert producing.stdout is not None
-        for n in range(300):
+        producing.stdin.write(b"0\n")
+        producing.stdin.flush()
+        # A producer that never reached the broker gives up at once: it has to have begun.
+        assert cli.ok("consume", "t", "-n", "1") == "0\n"
+        for n in range(1, 300):
             producing.stdin.write(b"%d\n" % n)
             producing.stdin.flush()
             time.sleep(0.005)

@@ -24,6 +24,7 @@ CHECKS = [
     "partitions_are_added_but_never_taken_away",
     "configs_are_described_altered_and_validated",
     "the_cluster_and_its_log_dirs_are_described",
+    "client_quotas_are_set_described_and_removed",
     *(f"records_come_back_as_sent_{codec}" for codec in CODECS),
     "headers_and_nulls_survive",
     "a_too_large_record_is_refused",

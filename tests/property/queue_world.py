@@ -176,7 +176,16 @@ class World:
         if self.rng.random() < 0.5:
             self.base, self.ops = encode_snapshot(live), []
         self.machine = self.make(self.policy, kept)
-        self.machine.arrive([self.infos[offset] for offset in range(kept.start, self.end)])
+        start = kept.start
+        if kept.burial is not None and kept.burial.offsets and self.rng.random() < 0.5:
+            self.bury()  # Letters do not wait for the records to be read again.
+        if self.order is Order.NONE and all(
+            self.infos[offset] == Arrival(offset) for offset in range(start, self.end)
+        ):
+            if start < self.end:
+                self.machine.arrive_run(start, self.end - 1)
+        else:
+            self.machine.arrive([self.infos[offset] for offset in range(start, self.end)])
         archived = {offset for offset, state in self.states.items() if state == ARCHIVED}
         found = {letter.offset for letter in self.machine.letters()}
         require(found == archived, "letters lost in a crash", archived ^ found)

@@ -29,9 +29,14 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.errors.InvalidConfigurationException;
 import org.apache.kafka.common.errors.InvalidPartitionsException;
+import org.apache.kafka.common.errors.InvalidRequestException;
 import org.apache.kafka.common.errors.RecordTooLargeException;
 import org.apache.kafka.common.errors.TopicExistsException;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
+import org.apache.kafka.common.quota.ClientQuotaAlteration;
+import org.apache.kafka.common.quota.ClientQuotaEntity;
+import org.apache.kafka.common.quota.ClientQuotaFilter;
+import org.apache.kafka.common.quota.ClientQuotaFilterComponent;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
@@ -68,6 +73,7 @@ public final class Checks {
         report("partitions_are_added_but_never_taken_away", checks::partitions);
         report("configs_are_described_altered_and_validated", checks::configs);
         report("the_cluster_and_its_log_dirs_are_described", checks::cluster);
+        report("client_quotas_are_set_described_and_removed", checks::quotas);
         for (String codec : List.of("none", "gzip", "snappy", "lz4", "zstd")) {
             report("records_come_back_as_sent_" + codec, () -> checks.codec(codec));
         }
@@ -118,6 +124,25 @@ public final class Checks {
         eventually(() -> !admin.listTopics().names().get().contains(topic), "gone");
         refused(UnknownTopicOrPartitionException.class, () ->
             admin.deleteTopics(List.of(topic)).all().get());
+    }
+
+    /** As kafka-configs does it for users and clients. */
+    private void quotas() throws Exception {
+        String user = "user-of-" + run;
+        var entity = new ClientQuotaEntity(Map.of(ClientQuotaEntity.USER, user));
+        var only = ClientQuotaFilter.containsOnly(
+            List.of(ClientQuotaFilterComponent.ofEntity(ClientQuotaEntity.USER, user)));
+        var rate = new ClientQuotaAlteration.Op("producer_byte_rate", 1048576.0);
+        var share = new ClientQuotaAlteration.Op("request_percentage", 12.5);
+        admin.alterClientQuotas(List.of(new ClientQuotaAlteration(entity, List.of(rate, share)))).all().get();
+        var described = admin.describeClientQuotas(only).entities().get();
+        equal(described, Map.of(entity, Map.of("producer_byte_rate", 1048576.0, "request_percentage", 12.5)), "quotas");
+        refused(InvalidRequestException.class, () -> admin.alterClientQuotas(List.of(new ClientQuotaAlteration(
+            entity, List.of(new ClientQuotaAlteration.Op("producer_byte_rate", -1.0))))).all().get());
+        var gone = List.of(
+            new ClientQuotaAlteration.Op("producer_byte_rate", null), new ClientQuotaAlteration.Op("request_percentage", null));
+        admin.alterClientQuotas(List.of(new ClientQuotaAlteration(entity, gone))).all().get();
+        equal(admin.describeClientQuotas(only).entities().get(), Map.of(), "none");
     }
 
     private void partitions() throws Exception {

@@ -1,0 +1,153 @@
+"""The outbox under kill -9: writers commit and roll back, relays die at any moment.
+
+What was committed is in the log once, for readers of committed records; what was rolled back is
+not; each key is in order. The broker is real and stays; the relays are `penstock outbox relay`
+processes, two of them, one killed after the other.
+"""
+
+import random
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from penstock.app.outbox.enqueuing import Outbox
+from penstock.app.outbox.relay import open_engine
+from penstock.app.outbox.tables import State
+from penstock.testing import Broker
+from tests.brokers import COMMAND
+from tests.postgres import PostgresProcess
+
+pytestmark = pytest.mark.chaos
+KILLS = 8
+WRITERS = 3
+KEYS = 4
+"""Of each writer."""
+TOPICS = ("orders", "mails")
+
+
+@pytest.fixture
+def postgres() -> Iterator[PostgresProcess]:
+    process = PostgresProcess()
+    yield process
+    process.stop()
+
+
+class Writers:
+    """Threads that write to the database until they are told to stop."""
+
+    def __init__(self, engine: Engine, outbox: Outbox, seed: int) -> None:
+        self.committed: dict[tuple[str, bytes], list[bytes]] = {}
+        self._engine, self._outbox = engine, outbox
+        self._is_over = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._write, args=(number, random.Random(f"{seed}/{number}")))
+            for number in range(WRITERS)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _write(self, writer: int, rng: random.Random) -> None:
+        number = 0
+        while not self._is_over.is_set():
+            rows = []
+            for _ in range(rng.randint(1, 4)):
+                topic, key = rng.choice(TOPICS), f"{writer}-{rng.randrange(KEYS)}"
+                rows.append((topic, key, f"{key}:{number}"))
+                number += 1
+            with self._engine.connect() as connection:
+                for topic, key, text in rows:
+                    self._outbox.enqueue(connection, topic, text, key=key)
+                if rng.random() < 0.2:
+                    connection.rollback()
+                    continue
+                connection.commit()
+            for topic, key, text in rows:
+                self.committed.setdefault((topic, key.encode()), []).append(text.encode())
+            time.sleep(rng.uniform(0, 0.01))
+
+
+class Relays:
+    """Two `penstock outbox relay`, of which one is killed and started again at a time."""
+
+    def __init__(self, broker: Broker, url: str, log: Path) -> None:
+        self._command = [COMMAND, "outbox", "relay", "-d", url, "-b", broker.bootstrap]
+        self._command += ["--batch", "7", "--lease", "400ms", "--poll", "10ms"]
+        self._log = log
+        self._running = [self._start() for _ in range(2)]
+
+    def kill_one(self, which: int) -> None:
+        process = self._running[which]
+        assert process.poll() is None, self._log.read_text()
+        process.kill()
+        process.wait()
+        self._running[which] = self._start()
+
+    def stop(self) -> None:
+        for process in self._running:
+            process.terminate()
+            assert process.wait(30) == 0, self._log.read_text()
+
+    def kill(self) -> None:
+        """Leaves none behind, whatever the test has come to."""
+        for process in self._running:
+            process.kill()
+            process.wait()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self._log.open("ab") as log:
+            return subprocess.Popen(self._command, stdout=log, stderr=log)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_killed_relays_send_everything_once_and_in_order(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if kind == "sqlite":
+        url = f"sqlite:///{tmp_path / 'app.db'}"
+    else:
+        url = request.getfixturevalue("postgres").url
+    outbox, rng = Outbox(lanes=2), random.Random(7)
+    engine = open_engine(url)
+    outbox.metadata.create_all(engine)
+    with Broker({"num.partitions": 2}) as broker:
+        relays = Relays(broker, url, tmp_path / "relays.log")
+        writers = Writers(engine, outbox, seed=7)
+        try:
+            for kill in range(KILLS):
+                time.sleep(rng.uniform(0.5, 2.5))
+                relays.kill_one(kill % 2)
+            writers.stop()
+            broker.wait_for(lambda: not open_count(engine, outbox), timeout_s=120)
+            relays.stop()
+        finally:
+            writers.stop()
+            relays.kill()
+        found: dict[tuple[str, bytes], list[bytes]] = {}
+        for topic in TOPICS:
+            for message in broker.messages(topic):
+                place = (topic, message.key or b"")
+                found.setdefault(place, []).append(message.value or b"")
+    with engine.connect() as connection:
+        assert outbox.counts(connection)[State.FAILED] == 0
+    engine.dispose()
+    assert sum(map(len, writers.committed.values())) > 100
+    assert {place: sorted(texts) for place, texts in found.items()} == {
+        place: sorted(texts) for place, texts in writers.committed.items()
+    }, "something is missing, is there twice, or was never committed"
+    assert found == writers.committed, "some key is out of order"
+
+
+def open_count(engine: Engine, outbox: Outbox) -> int:
+    with engine.connect() as connection:
+        counts = outbox.counts(connection)
+    return counts[State.PENDING] + counts[State.CLAIMED]

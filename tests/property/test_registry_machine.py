@@ -1,0 +1,81 @@
+"""The registry's machine against its laws, whatever is asked of it in whatever order.
+
+What a new leader replays is what the old one knew; an id means one schema for ever; versions of a
+subject only grow while any of it is left; what is referred to is there.
+"""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.registry import calls
+from penstock.registry.errors import Rejected
+from tests.unit.registry.driver import ONE, OTHER, TWO, Driver, contents
+
+SUBJECTS = st.sampled_from(["a", "b", "c"])
+VERSIONS = st.sampled_from([1, 2, 3, calls.LATEST])
+REFERRING = '{"type":"array","items":"R"}'
+SCHEMAS = st.sampled_from([ONE, TWO, OTHER, '"string"'])
+FLAGS = st.booleans()
+
+
+def referring(subject: str, to: str, version: int) -> calls.Register:
+    reference = calls.NamedReference("R", to, version)
+    return calls.Register(subject, REFERRING, "AVRO", (reference,))
+
+
+CALLS = st.one_of(
+    st.builds(calls.Register, SUBJECTS, SCHEMAS, st.just("AVRO")),
+    st.builds(
+        calls.Register,
+        SUBJECTS,
+        SCHEMAS,
+        st.just("AVRO"),
+        id=st.integers(1, 6),
+        version=st.integers(1, 4),
+    ),
+    st.builds(referring, SUBJECTS, SUBJECTS, VERSIONS),
+    st.builds(calls.DeleteVersion, SUBJECTS, VERSIONS, FLAGS),
+    st.builds(calls.DeleteSubject, SUBJECTS, FLAGS),
+    st.builds(
+        calls.PutConfig,
+        st.none() | SUBJECTS,
+        st.sampled_from(["NONE", "BACKWARD", "FULL_TRANSITIVE", "sideways"]),
+    ),
+    st.builds(calls.DeleteConfig, st.none() | SUBJECTS),
+    st.builds(
+        calls.PutMode,
+        st.sampled_from(["READWRITE", "READONLY", "IMPORT"]),
+        st.none() | SUBJECTS,
+        st.just(True),
+    ),
+    st.builds(calls.DeleteMode, st.none() | SUBJECTS, FLAGS),
+)
+
+
+@settings(max_examples=150)
+@given(st.lists(CALLS, max_size=40))
+def test_the_laws_hold_after_any_calls(asked: list[calls.AnyCall]) -> None:
+    driver = Driver()
+    driver.register("a")
+    driver.register("b", REFERRING, ("R", "a", 1))
+    meant: dict[int, str] = {}
+    for call in asked:
+        logged = len(driver.log)
+        try:
+            answer = driver.ask(call)
+        except Rejected:
+            assert len(driver.log) == logged, "a refusal changed something"
+            continue
+        if isinstance(call, calls.Register):
+            kept = driver.state.by_id[answer["id"]]
+            assert len({one.guid for one in kept.values()}) == 1
+            (guid,) = {one.guid for one in kept.values()}
+            given_by_us = call.id is None
+            assert not given_by_us or meant.setdefault(answer["id"], guid) == guid
+            meant[answer["id"]] = guid
+        for rows in driver.state.subjects.values():
+            assert list(rows) == sorted(rows)
+        for place, referrers in driver.state.referrers.items():
+            assert referrers
+            assert driver.state.get(*place, deleted=True) is not None, "a reference hangs"
+        assert contents(driver.replayed()) == contents(driver.state)
