@@ -84,12 +84,34 @@ def _txns() -> list[Figure]:
     return rows
 
 
+def _tls() -> list[Figure]:
+    rows = []
+    for verb in ("produce", "consume"):
+        title = f"{verb} 1 KiB over TLS, 6 partitions"
+        rows.append(Figure(f"tls_{verb}_rate", title, "msg/s", "ratio_min", 1.0))
+        rows.append(Figure(f"tls_{verb}_cpu", f"{title}: broker CPU", "s/GB"))
+    return rows
+
+
+def _replicated() -> list[Figure]:
+    rows = []
+    for partitions in PARTITIONS:
+        plural = "partition" if partitions == 1 else "partitions"
+        key = f"replicated_{partitions}"
+        title = f"three nodes, three replicas, 1 KiB, {partitions} {plural}"
+        rows.append(Figure(f"{key}_rate", title, "msg/s", "ratio_min", 1.0))
+        rows.append(Figure(f"{key}_cpu", f"{title}: CPU of all", "s/GB", "ratio_max", 1.0))
+    return rows
+
+
 FIGURES = [
     *_traffic(),
     Figure("requests_rate", "single-record produce requests, one connection", "req/s"),
     Figure("requests_cpu", "broker CPU per single-record request", "us", "at_most", 40),
     *_groups(),
     *_txns(),
+    *_replicated(),
+    *_tls(),
     Figure("latency_p50", "end to end at 1,000 msg/s, p50", "ms"),
     Figure("latency_p99", "end to end at 1,000 msg/s, p99", "ms", "peer_plus", 2.0),
     Figure("latency_p999", "end to end at 1,000 msg/s, p99.9", "ms"),

@@ -22,7 +22,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench import coordination, load, measures, report
+from bench import coordination, load, measures, replicated, report, tls
 from bench.catalogue import PARTITIONS, SIZES
 from bench.measures import QUICK, Sizes
 from bench.peers import kafka as kafka_peer
@@ -34,9 +34,11 @@ ROOT = Path(__file__).parents[1]
 CACHE = ROOT / ".cache" / "bench"
 DOCS = ROOT / "docs"
 BUSY_LOAD = 0.7
+WARM_UPS = 2
 STARTED = ("start", "many", "memory")
 RUNNING = ("traffic", "requests", "groups", "txns", "latency")
-PARTS = (*STARTED, *RUNNING)
+CLUSTERS = ("replicated", "tls")
+PARTS = (*STARTED, *RUNNING, *CLUSTERS)
 FAILURES = (load.LoadFailed, ProbeFailed, BrokerFailed, OSError, subprocess.SubprocessError)
 
 Measure = Callable[[], measures.Figures]
@@ -58,6 +60,7 @@ class Run:
 
     def _steps(self) -> int:
         each = {"traffic": len(SIZES) * len(PARTITIONS), "txns": len(SIZES)}
+        each["replicated"] = len(replicated.SHAPES)
         steps = sum(each.get(part, 1) for part in self.parts) * len(self.sides)
         own = any(side.name == report.OWN for side in self.sides)
         extra = (own and "latency" in self.parts) + ("traffic" in self.parts)
@@ -82,6 +85,10 @@ class Run:
         self.measure_starts()
         if set(RUNNING) & set(self.parts):
             self.measure_running()
+        if "replicated" in self.parts:
+            self.measure_replicated()
+        if "tls" in self.parts:
+            self.measure_tls()
 
     def measure_starts(self) -> None:
         """What needs brokers of its own."""
@@ -131,6 +138,38 @@ class Run:
                 return coordination.txns(process, size, self.sizes)
 
             self.in_turns(up, f"transactions {size} B", measure)
+
+    def measure_replicated(self) -> None:
+        """Three nodes of each side, both up at once; whoever is not measured is idle."""
+        known = replicated.clusters(lambda text: None)
+        with ExitStack() as stack:
+            up = {
+                side.name: stack.enter_context(replicated.running(known[side.name], self.data))
+                for side in self.sides
+            }
+            for partitions in replicated.SHAPES:
+                for cluster in up.values():
+                    # Three JVMs have three times as much to compile.
+                    for _ in range(WARM_UPS):
+                        replicated.writes(cluster, partitions, self.sizes)
+            for partitions in replicated.SHAPES:
+                for _ in range(self.results.rounds):
+                    for name, cluster in up.items():
+
+                        def measure(
+                            c: replicated.Cluster = cluster, p: int = partitions
+                        ) -> measures.Figures:
+                            return replicated.writes(c, p, self.sizes)
+
+                        self.step(name, f"three nodes, {partitions} partition(s)", measure)
+
+    def measure_tls(self) -> None:
+        certificate = tls.Certificate(self.data / "tls")
+        found = tls.sides(certificate, [side.name for side in self.sides], lambda text: None)
+        with tls.running(found, self.data) as up:
+            for process in up.values():
+                tls.traffic(process, certificate, self.sizes.warming())
+            self.in_turns(up, "TLS", lambda p: tls.traffic(p, certificate, self.sizes))
 
     def in_turns(
         self, up: dict[str, Process], what: str, measure: Callable[[Process], measures.Figures]

@@ -91,11 +91,18 @@ def fresh_dir(root: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def topic(bootstrap: str, partitions: int) -> Iterator[str]:
+def topic(
+    bootstrap: str,
+    partitions: int,
+    replicas: int = 1,
+    config: Mapping[str, object] | None = None,
+) -> Iterator[str]:
     """A fresh topic whose every partition answers, deleted at the end."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     name = f"bench-{partitions}-{time.monotonic_ns()}"
-    admin.create_topics([NewTopic(name, partitions, 1)], request_timeout=60)[name].result(60)
+    told = {key: str(value) for key, value in (config or {}).items()}
+    wanted = NewTopic(name, partitions, replicas, config=told)
+    admin.create_topics([wanted], request_timeout=60)[name].result(60)
     wait_led(bootstrap, name, partitions)
     try:
         yield name

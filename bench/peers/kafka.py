@@ -112,13 +112,14 @@ class KafkaProcess:
         *,
         say: Say,
         started: bool = True,
+        port: int | None = None,
     ) -> None:
         self.data_dir = data_dir
         self.log_path = data_dir.with_name(data_dir.name + ".log")
         self._say = say
         self._classpath = f"{fetch(say)}/*"
         self._config = data_dir.with_name(data_dir.name + ".properties")
-        self._port = free_port()
+        self._port = port or free_port()
         self.bootstrap = f"127.0.0.1:{self._port}"
         settings = properties(data_dir, self._port, free_port()) | dict(sets or {})
         data_dir.mkdir(parents=True, exist_ok=True)
@@ -201,6 +202,47 @@ class KafkaProcess:
         )
         if done.returncode != 0:
             raise PeerMissing(f"Kafka refused its data directory:\n{done.stdout}{done.stderr}")
+
+
+class KafkaCluster:
+    """Some brokers that are all controllers too, topics replicated; serving when it is made."""
+
+    def __init__(self, data_dir: Path, count: int, sets: Mapping[str, object], say: Say) -> None:
+        ports = [(free_port(), free_port()) for _ in range(count)]
+        voters = ",".join(f"{n}@127.0.0.1:{c}" for n, (_, c) in enumerate(ports, 1))
+        self._brokers = []
+        for node_id, (port, controller_port) in enumerate(ports, 1):
+            listeners = f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}"
+            own = {
+                "node.id": node_id,
+                "controller.quorum.voters": voters,
+                "listeners": listeners,
+                "default.replication.factor": count,
+                "min.insync.replicas": count - 1,
+                "offsets.topic.replication.factor": count,
+                "transaction.state.log.replication.factor": count,
+                "transaction.state.log.min.isr": count - 1,
+            }
+            place = data_dir / f"broker-{node_id}"
+            self._brokers.append(
+                KafkaProcess(place, own | dict(sets), say=say, started=False, port=port)
+            )
+        for broker in self._brokers:
+            broker.spawn()
+        for broker in self._brokers:
+            broker.wait_ready()
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(broker.bootstrap for broker in self._brokers)
+
+    @property
+    def pids(self) -> list[int]:
+        return [broker.pid for broker in self._brokers]
+
+    def stop(self) -> None:
+        for broker in self._brokers:
+            broker.kill()
 
 
 def main() -> None:

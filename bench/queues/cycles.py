@@ -1,0 +1,30 @@
+"""What one measurement is: messages published with confirmation, received and acknowledged.
+
+Each side publishes `MESSAGES` of `SIZE` bytes with at most `UNCONFIRMED` unconfirmed while so many
+consumers take and acknowledge them; the rate counts messages from the first publish to the last
+acknowledgement. Latency is taken apart, at `PACE` messages a second: from publish to receipt.
+"""
+
+from dataclasses import dataclass
+
+MESSAGES = 50_000
+SQS_MESSAGES = 5_000
+SIZE = 100
+UNCONFIRMED = 1_000
+PACE = 1_000
+LATENCY_SECONDS = 8
+CONSUMERS = (1, 10, 100)
+
+
+@dataclass(frozen=True)
+class Cycles:
+    """What was found."""
+
+    rate: float
+    """Whole cycles a second."""
+    p99_ms: float | None = None
+
+
+def percentile(values: list[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
