@@ -46,7 +46,7 @@ $(VENV)/.runtime: $(INPUTS) | $(BIN)/python
 
 $(VENV)/.dev: $(INPUTS) | $(BIN)/python
 	@echo "==> installing penstock and the tools that check it into $(VENV)"
-	@$(PIP_INSTALL) --editable '.[dev,clients,bench,arrow]'
+	@$(PIP_INSTALL) --editable '.[dev,clients,bench,arrow,spark,outbox,postgres,redis]'
 	@touch $(VENV)/.runtime $@
 
 .PHONY: setup setup-test
@@ -54,6 +54,7 @@ setup: $(VENV)/.dev ## everything that running, checking and measuring needs, in
 
 setup-test: setup etcd ## setup, plus etcd, and kcat, a JDK and Maven for the client tests
 	@sh tests/clients/ensure_tools.sh
+	@$(MAKE) --no-print-directory spark-connector
 
 .PHONY: etcd
 etcd: ## an etcd that is new enough: the one on the PATH, else built with Go into .cache
@@ -85,25 +86,47 @@ fmt: setup ## format the code and fix what can be fixed by a machine
 clients: setup-test ## only the tests with real Kafka clients
 	$(PYTEST) -m "clients or java" $(ARGS)
 
-chaos: setup ## kill -9 under load, for longer than `make test` does (KILLS=200 COPIES=200000)
+# Sizes: KILLS of single brokers, COPIES of records in transactions, FAILOVERS of cluster nodes.
+chaos: setup etcd ## kill -9 under load, for longer than `make test` does (KILLS=200 FAILOVERS=100)
 	PENSTOCK_KILLS=$(or $(KILLS),200) PENSTOCK_COPIES=$(or $(COPIES),200000) \
-	    PENSTOCK_INTERVALS_MS="1000 5000" $(PYTEST) tests/chaos --timeout 0 $(ARGS)
+	    PENSTOCK_FAILOVERS=$(or $(FAILOVERS),100) PENSTOCK_INTERVALS_MS="1000 5000" \
+	    $(PYTEST) tests/chaos -s --timeout 0 $(ARGS)
 
 sim: setup ## nodes, disks and networks in simulation; SEED=8123 replays one failing run
 	$(if $(SEED),PENSTOCK_SIM_SEED=$(SEED)) $(PYTEST) tests/sim \
 	    $(if $(SEED),-s --ignore-glob='*planted*') $(ARGS)
 
-sim-soak: setup ## new seeds of the hosted simulation for MINUTES=10, and what they came to
+sim-soak: setup ## new seeds of nodes and clusters for MINUTES=10, and what they came to (ARGS="--kind long")
 	$(BIN)/python -m tests.sim.soak --minutes $(or $(MINUTES),10) $(ARGS)
+
+.PHONY: spark spark-connector chaos-spark
+# Where Maven cannot bring the jars, the tests of Spark's own connector are skipped.
+spark-connector: ## Spark's own Kafka connector into .cache, to be tested and measured beside ours
+	@[ -d .cache/spark-connector ] || mvn -q -B -f tests/spark/connector/pom.xml \
+	    dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/.cache/spark-connector || \
+	    { rm -rf .cache/spark-connector; exit 1; }
+
+spark: setup-test spark-connector ## only the tests with Spark
+	$(PYTEST) tests/spark $(ARGS)
+
+chaos-spark: setup-test ## kill a streaming job with a shuffle, driver and workers (KILLS=20)
+	PENSTOCK_SPARK_KILLS=$(or $(KILLS),20) PENSTOCK_SPARK_MASTER='local-cluster[2,1,1024]' \
+	    $(PYTEST) tests/spark/test_driver_killed.py -s --timeout 0 $(ARGS)
 
 fuzz: setup ## many more examples of every property and fuzz test
 	HYPOTHESIS_PROFILE=long $(PYTEST) $(PARALLEL) tests/property tests/fuzz --timeout 0 $(ARGS)
 
 # ---- measure and document
 
-.PHONY: bench docs reference
+.PHONY: bench bench-queues bench-spark docs reference
 bench: setup ## Penstock beside Kafka with the same clients
 	$(BIN)/python -m bench.run $(ARGS)
+
+bench-spark: setup spark-connector ## the Spark source and sink beside Spark's own Kafka connector
+	$(BIN)/python -m bench.spark $(ARGS)
+
+bench-queues: setup ## Penstock as a queue beside RabbitMQ, NATS and ElasticMQ, where they are
+	$(BIN)/python -m bench.queues.run $(ARGS)
 
 reference: setup ## rewrite docs/reference from routes, configs, metrics and commands
 	@$(BIN)/python docs/gen.py

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import click
+
 from penstock.api.metrics import Metrics
 from penstock.api.routes import ROUTES
 from penstock.base.metrics import Family
@@ -17,7 +19,9 @@ from penstock.cli.main import app
 from penstock.cluster.config_table import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
 from penstock.cluster.config_types import Config, Mode
 from penstock.http.app import PAGES
+from penstock.http.endpoint import Parameter
 from penstock.http.metrics import sample_name
+from penstock.http.table import ENDPOINTS
 from penstock.node.telemetry import observe
 
 ROOT = Path(__file__).parents[1]
@@ -27,9 +31,12 @@ ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 MAP_START, MAP_END = "<!-- code map: `make reference` -->\n", "<!-- end of code map -->\n"
 LAYERS = (
     "base", "wire", "wire/messages", "log", "groups", "groups/classic", "groups/consumer",
-    "groups/share", "groups/assign", "txns", "queues", "runtime", "client", "cluster",
-    "coordinator", "api", "server",
-    "http", "node", "sim", "sim/checkers", "sim/workloads", "cli",
+    "groups/share", "groups/assign", "txns", "queues", "registry", "registry/avro",
+    "registry/jsonschema", "registry/protobuf", "security", "runtime", "client", "app",
+    "app/outbox", "spark", "cluster",
+    "coordinator", "api", "doors", "server",
+    "http", "http/routes", "http/registry", "http/sqs", "http/sns", "node",
+    "testing", "sim", "sim/checkers", "sim/workloads", "observability", "cli",
 )  # fmt: skip
 NOTE = "<!-- Written by docs/gen.py: change the code it reads, then run `make reference`. -->\n"
 
@@ -110,6 +117,36 @@ def metrics_page() -> str:
     return _page(lines)
 
 
+def http_page() -> str:
+    """The routes of the HTTP door, a section for each family."""
+    lines = [
+        "# HTTP routes",
+        NOTE,
+        "A running node shows the same, with the fields of every body, on `/docs`, and for",
+        "programs on `/openapi.json`. Errors are `application/problem+json` with `status`, `code`",
+        "(Kafka's name) and `detail`.",
+        "",
+    ]
+    for family in dict.fromkeys(row.tag for row in ENDPOINTS):
+        rows = [row for row in ENDPOINTS if row.tag == family]
+        lines += [f"## {family}", "", "| Route | Does |", "|---|---|"]
+        lines += [_row(f"`{row.method} {row.path}`", row.summary) for row in rows]
+        lines.append("")
+        for row in rows:
+            if row.parameters:
+                lines += [f"`{row.method} {row.path}` takes in its query:", ""]
+                lines += ["| Parameter | Default | Meaning |", "|---|---|---|"]
+                lines += [_row(f"`{one.name}`", _given(one), one.meaning) for one in row.parameters]
+                lines.append("")
+    return _page(lines)
+
+
+def _given(parameter: Parameter) -> str:
+    if parameter.is_required:
+        return "required"
+    return "" if parameter.default is None else f"`{str(parameter.default).lower()}`"
+
+
 def families() -> list[Family]:
     """Every metric of a running node: those counted and those read at scrape time."""
     metrics = Metrics()
@@ -141,12 +178,14 @@ def commands() -> Iterator[tuple[tuple[str, ...], Any]]:
     waiting: list[tuple[tuple[str, ...], Any]] = [(("penstock",), app)]
     while waiting:
         path, command = waiting.pop(0)
-        children = getattr(command, "commands", None)
-        if children is None:
+        if not isinstance(command, click.Group):
             yield path, command
-        else:
-            visible = [(name, child) for name, child in children.items() if not child.hidden]
-            waiting += [((*path, name), child) for name, child in sorted(visible)]
+            continue
+        context = click.Context(command)
+        for name in sorted(command.list_commands(context)):
+            child = command.get_command(context, name)
+            if child is not None and not child.hidden:
+                waiting.append(((*path, name), child))
 
 
 def code_map() -> str:
@@ -188,6 +227,7 @@ PAGES_WRITTEN: dict[str, Callable[[], str]] = {
     "apis.md": apis_page,
     "metrics.md": metrics_page,
     "cli.md": cli_page,
+    "http.md": http_page,
 }
 
 
