@@ -4,6 +4,9 @@
 # .venv/.dev adds what the checks and the benchmark need. Both are fast when nothing changed.
 
 SHELL := /bin/sh
+# Byte code is kept whatever the environment says: every broker that a test starts would compile
+# all of it again.
+unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -42,11 +45,13 @@ $(BIN)/python:
 $(VENV)/.runtime: $(INPUTS) | $(BIN)/python
 	@echo "==> installing penstock into $(VENV)"
 	@$(PIP_INSTALL) --editable .
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 $(VENV)/.dev: $(INPUTS) | $(BIN)/python
 	@echo "==> installing penstock and the tools that check it into $(VENV)"
 	@$(PIP_INSTALL) --editable '.[dev,clients,bench,arrow,spark,outbox,postgres,redis]'
+	@$(BIN)/python -m compileall -q src
 	@touch $(VENV)/.runtime $@
 
 .PHONY: setup setup-test
