@@ -170,6 +170,8 @@ class LaneSender:
         kept = ledger[LEDGER].offset if LEDGER in ledger else 0
         is_known = kept in (doubt.number, doubt.done) or doubt.number is None
         if kept > doubt.last or not is_known:
+            # Another relay that has taken the lane meanwhile may have moved the ledger on.
+            await self._work(self._lanes.renew, hold)
             if self._config.in_doubt is Choice.STOP:
                 raise OutOfStep(_explain(hold, doubt, kept))
             if kept > doubt.last:

@@ -1,7 +1,7 @@
 """Claims about relaying an outbox in SQLite into a real broker."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +9,7 @@ from sqlalchemy import Engine, update
 from sqlalchemy.orm import Session
 
 from penstock.app.outbox.enqueuing import Outbox
+from penstock.app.outbox.lanes import Hold, InDoubt, LaneLost, Lanes
 from penstock.app.outbox.relay import (
     Choice,
     OutOfStep,
@@ -18,10 +19,13 @@ from penstock.app.outbox.relay import (
     open_engine,
     relaying,
 )
+from penstock.app.outbox.sending import LaneSender
 from penstock.app.outbox.tables import State
 from penstock.app.sync import SyncClient
 from penstock.client.cluster import Cluster, parse_brokers
+from penstock.runtime.clock import SystemClock
 from penstock.runtime.random import SystemRandom
+from penstock.runtime.workers import ThreadWorkers
 from penstock.testing import Broker
 from tests.unit.app.outbox.stage import (
     QUICK,
@@ -286,6 +290,45 @@ def test_a_database_older_than_the_log_stops_the_relay_until_somebody_decides(
     expire_leases(engine, outbox)
     drain(broker, engine, outbox, RelayConfig(poll_ms=5, in_doubt=Choice.RESEND))
     assert_once(broker, "restored", [b"a", b"b", b"c"])
+
+
+class OvertakenLanes(Lanes):
+    """Others take the lane, and send what is there, right after its holder has looked back."""
+
+    overtake: Callable[[], object]
+
+    def in_doubt(self, hold: Hold) -> InDoubt:
+        doubt = super().in_doubt(hold)
+        self.overtake()
+        return doubt
+
+
+def test_a_relay_that_is_overtaken_while_it_looks_back_is_no_cause_for_alarm(
+    broker: Broker, engine: Engine, outbox: Outbox
+) -> None:
+    enqueue(engine, outbox, "overtaken", ["a"])
+    drain(broker, engine, outbox)
+    enqueue(engine, outbox, "overtaken", ["b"])
+
+    def overtake() -> None:
+        expire_leases(engine, outbox)
+        drain(broker, engine, outbox)
+
+    async def main() -> None:
+        random, workers = SystemRandom(), ThreadWorkers(name="overtaken")
+        lanes = OvertakenLanes(engine, outbox.tables, SystemClock(), random, QUICK.lease_ms)
+        lanes.overtake = overtake
+        async with Cluster(random, parse_brokers(broker.bootstrap)) as cluster:
+            hold = lanes.take([])
+            assert hold is not None
+            try:
+                await LaneSender(hold, lanes, cluster, workers, QUICK).run()
+            finally:
+                workers.close()
+
+    with pytest.raises(LaneLost):
+        run(main())
+    assert_once(broker, "overtaken", [b"a", b"b"])
 
 
 def test_a_database_without_an_outbox_is_said_so(broker: Broker, tmp_path: Path) -> None:
