@@ -28,7 +28,7 @@ from bench.measures import QUICK, Sizes
 from bench.peers import kafka as kafka_peer
 from bench.probe import ProbeFailed
 from bench.sides import Process, Side, kafka, penstock
-from tests.brokers import BrokerFailed
+from tests.processes import ProcessFailed
 
 ROOT = Path(__file__).parents[1]
 CACHE = ROOT / ".cache" / "bench"
@@ -39,7 +39,7 @@ STARTED = ("start", "many", "memory")
 RUNNING = ("traffic", "requests", "groups", "txns", "latency")
 CLUSTERS = ("replicated", "tls")
 PARTS = (*STARTED, *RUNNING, *CLUSTERS)
-FAILURES = (load.LoadFailed, ProbeFailed, BrokerFailed, OSError, subprocess.SubprocessError)
+FAILURES = (load.LoadFailed, ProbeFailed, ProcessFailed, OSError, subprocess.SubprocessError)
 
 Measure = Callable[[], measures.Figures]
 

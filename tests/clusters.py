@@ -8,48 +8,35 @@ again in place, as often as a test likes.
 Both end exactly the processes they started.
 """
 
-import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from penstock.cli.local_cluster import Plan
-from tests.brokers import COMMAND, READY, BrokerFailed
+from tests.brokers import COMMAND, READY
 from tests.etcd import EtcdCluster, EtcdProcess
+from tests.processes import LoggedProcess
 
 PATIENCE_S = 60.0
 
 
-class ClusterProcess:
+class ClusterProcess(LoggedProcess):
     """One `penstock up --nodes N`, serving when the constructor returns."""
 
     def __init__(
         self, data_dir: Path, nodes: int = 3, sets: Mapping[str, object] | None = None
     ) -> None:
+        super().__init__(data_dir.with_name(data_dir.name + ".log"))
         self.data_dir = data_dir
         self.nodes = nodes
         self.sets = dict(sets or {})
-        self.log_path = data_dir.with_name(data_dir.name + ".log")
         self.bootstrap = ""
-        self._process: subprocess.Popen[bytes] | None = None
-        self._by_hand: dict[int, subprocess.Popen[bytes]] = {}
-        self._log_start = 0
+        self._by_hand: dict[int, LoggedProcess] = {}
         self.start()
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    @property
-    def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
 
     # -- the whole of it --------------------------------------------------------------------
 
@@ -58,68 +45,27 @@ class ClusterProcess:
         self.wait_ready()
 
     def spawn(self) -> None:
-        assert not self.running
         command = [COMMAND, "up", "--nodes", str(self.nodes), "--data", str(self.data_dir)]
         command += ["--kafka-port", "0", "--http-port", "0"]
         for name, value in self.sets.items():
             command += ["--set", f"{name}={value}"]
-        self.data_dir.parent.mkdir(parents=True, exist_ok=True)
-        self._process = self._run(command)
-
-    def _run(self, command: list[str]) -> "subprocess.Popen[bytes]":
-        with self.log_path.open("ab") as log:
-            self._log_start = log.tell()
-            return subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            )
+        self.run(command)
 
     def wait_ready(self) -> None:
-        ready = self._wait_for(READY)
-        self.bootstrap = ready["kafka"]
-
-    def _wait_for(self, said: "re.Pattern[str]") -> "re.Match[str]":
-        """Waits until the process started last has said it."""
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            found = said.search(self.log())
-            if found is not None:
-                return found
-            if not self.running:
-                raise BrokerFailed(f"the cluster ended:\n{self.all_logs()}")
-            if time.monotonic() > deadline:
-                raise BrokerFailed(f"the cluster does not say {said.pattern}:\n{self.all_logs()}")
-            time.sleep(0.01)
+        self.bootstrap = self.wait_said(READY, PATIENCE_S)["kafka"]
 
     def stop(self, timeout_s: float = 60.0) -> int:
         """SIGTERM to all; the supervisor's exit code."""
         for node_id in list(self._by_hand):
-            self._end(self._by_hand.pop(node_id), timeout_s)
-        assert self._process is not None
-        return self._end(self._process, timeout_s)
-
-    def _end(self, process: "subprocess.Popen[bytes]", timeout_s: float) -> int:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(timeout_s)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                raise BrokerFailed(f"it did not stop:\n{self.all_logs()}") from None
-        return process.returncode
+            self._by_hand.pop(node_id).stop(timeout_s)
+        return super().stop(timeout_s)
 
     def kill(self) -> None:
         """SIGKILL to the supervisor alone, and to what was started by hand."""
-        for process in [*self._by_hand.values(), self._process]:
-            if process is not None:
-                process.kill()
-                process.wait()
+        for process in self._by_hand.values():
+            process.kill()
         self._by_hand.clear()
+        super().kill()
 
     # -- one node ---------------------------------------------------------------------------
 
@@ -136,17 +82,12 @@ class ClusterProcess:
     def start_node(self, node_id: int) -> None:
         """Starts a node that has ended again, with the file that the supervisor wrote for it."""
         config = self.data_dir / f"node-{node_id}.toml"
-        self._by_hand[node_id] = self._run([COMMAND, "node", "--config", str(config)])
-        self._wait_for(READY)
+        process = LoggedProcess(self.data_dir / f"node-{node_id}-again.log")
+        self._by_hand[node_id] = process
+        process.run([COMMAND, "node", "--config", str(config)])
+        process.wait_said(READY, PATIENCE_S)
 
     # -- what was said ----------------------------------------------------------------------
-
-    def log(self) -> str:
-        """What the process that was started last has said."""
-        with contextlib.suppress(FileNotFoundError), self.log_path.open("rb") as log:
-            log.seek(self._log_start)
-            return log.read().decode(errors="replace")
-        return ""
 
     def all_logs(self) -> str:
         texts = [self.log()]
@@ -155,7 +96,7 @@ class ClusterProcess:
         return "\n".join(texts)
 
 
-class NodeProcess:
+class NodeProcess(LoggedProcess):
     """One `penstock node`. It keeps its ports from its first start on."""
 
     def __init__(
@@ -166,42 +107,22 @@ class NodeProcess:
         prefix: Sequence[str] = (),
     ) -> None:
         """`prefix` goes before the command: it says where to run it."""
+        super().__init__(data_dir / f"node-{node_id}.log")
         self.node_id = node_id
-        self._prefix = prefix
         self.address = self.http = ""
-        self.log_path = data_dir / f"node-{node_id}.log"
+        self._prefix = prefix
         self._config_path = data_dir / f"node-{node_id}.toml"
         self._data_dir = data_dir / f"node-{node_id}"
         self._settings = dict(settings)
         self._ports = (0, 0)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._log_start = 0
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    @property
-    def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
         self.spawn()
         self.wait_ready()
 
     def spawn(self) -> None:
-        assert not self.running
         self._write_config()
-        with self.log_path.open("ab") as log:
-            self._log_start = log.tell()
-            self._process = subprocess.Popen(
-                [*self._prefix, COMMAND, "node", "--config", str(self._config_path)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        self.run([*self._prefix, COMMAND, "node", "--config", str(self._config_path)])
 
     def _write_config(self) -> None:
         own = {"node-id": self.node_id, "data": str(self._data_dir)}
@@ -210,38 +131,9 @@ class NodeProcess:
         self._config_path.write_text("\n".join(lines) + "\n")
 
     def wait_ready(self) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while (ready := READY.search(self.log())) is None:
-            if not self.running or time.monotonic() > deadline:
-                raise BrokerFailed(f"node {self.node_id} does not serve:\n{self.log()}")
-            time.sleep(0.01)
+        ready = self.wait_said(READY, PATIENCE_S)
         self.address, self.http = ready["kafka"], ready["http"]
         self._ports = int(self.address.rpartition(":")[2]), int(self.http.rpartition(":")[2])
-
-    def send(self, number: signal.Signals) -> None:
-        """SIGSTOP, SIGCONT, or anything else."""
-        assert self._process is not None
-        self._process.send_signal(number)
-
-    def kill(self) -> None:
-        self.send(signal.SIGKILL)
-        self.wait()
-
-    def stop(self, timeout_s: float = 60.0) -> int:
-        if self.running:
-            self.send(signal.SIGTERM)
-        return self.wait(timeout_s)
-
-    def wait(self, timeout_s: float = 60.0) -> int:
-        assert self._process is not None
-        return self._process.wait(timeout_s)
-
-    def log(self) -> str:
-        """What it has said since its latest start."""
-        with contextlib.suppress(FileNotFoundError), self.log_path.open("rb") as log:
-            log.seek(self._log_start)
-            return log.read().decode(errors="replace")
-        return ""
 
 
 class Nodes:

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import ssl
-import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -21,6 +20,7 @@ from typing import Any
 import pytest
 
 from penstock.cli.etcd import EtcdFailed, etcd_command, find_etcd, free_port
+from tests.processes import LoggedProcess
 
 READY_S = 60.0
 
@@ -35,7 +35,7 @@ def require_etcd() -> str:
         pytest.skip(str(missing))
 
 
-class EtcdProcess:
+class EtcdProcess(LoggedProcess):
     """One member, by itself a cluster, and started by the constructor; after `kill`, `start`."""
 
     def __init__(
@@ -51,12 +51,11 @@ class EtcdProcess:
     ) -> None:
         """`options` come after the usual ones and win; `tls` is for asking it; `prefix` goes
         before the command and says where to run it."""
+        super().__init__(data_dir.with_name(data_dir.name + ".log"))
         self.data_dir = data_dir
-        self.log_path = data_dir.with_name(data_dir.name + ".log")
         self.port = free_port()
         self.url = f"{'https' if tls else 'http'}://{host}:{self.port}"
         self._tls = tls
-        self._process: subprocess.Popen[bytes] | None = None
         self._token = ""
         command = etcd_command(require_etcd(), str(data_dir), self.port, peer_port or free_port())
         urls = [f"--{name}-client-urls={self.url}" for name in ("listen", "advertise")]
@@ -70,12 +69,8 @@ class EtcdProcess:
         self.wait_ready()
 
     def spawn(self) -> None:
-        assert self._process is None, "it is already running"
         self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+        self.run(self._command)
 
     def wait_ready(self) -> None:
         deadline = time.monotonic() + READY_S
@@ -85,14 +80,14 @@ class EtcdProcess:
                     return
             except OSError:
                 pass
-            assert self._process is not None
-            assert self._process.poll() is None, f"etcd ended:\n{self.log()}"
-            assert time.monotonic() < deadline, f"etcd does not serve:\n{self.log()}"
+            assert self.running, f"etcd ended:\n{self.all_logs()}"
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"etcd does not serve:\n{self.all_logs()}")
             time.sleep(0.02)
 
     @property
     def pids(self) -> list[int]:
-        return [] if self._process is None else [self._process.pid]
+        return [self.pid] if self.running else []
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -102,37 +97,23 @@ class EtcdProcess:
     def members(self) -> "list[EtcdProcess]":
         return [self]
 
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None
-
-    def log(self) -> str:
-        return self.log_path.read_text(errors="replace")[-4000:]
+    def all_logs(self) -> str:
+        return self.log()[-4000:]
 
     # Ending, for a while or for good.
 
-    def kill(self) -> None:
-        """SIGKILL: it gets no chance to tidy up."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        self._end(signal.SIGTERM)
-
-    def _end(self, number: signal.Signals) -> None:
-        if self._process is not None:
-            self._process.send_signal(number)
-            self._process.send_signal(signal.SIGCONT)  # It may be paused.
-            self._process.wait(30)
-            self._process = None
+    def stop(self, timeout_s: float = 60.0) -> int:
+        if not self.running:
+            return 0
+        self.resume()
+        return super().stop(timeout_s)
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay, nothing is answered. `resume` before `stop`."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        """SIGSTOP: connections stay, nothing is answered, until `resume`."""
+        self.send(signal.SIGSTOP)
 
     def resume(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
+        self.send(signal.SIGCONT)
 
     # Asking it.
 
@@ -216,12 +197,12 @@ class EtcdCluster:
         deadline = time.monotonic() + READY_S
         while time.monotonic() < deadline:
             for member in self.members:
-                if member.is_running:
+                if member.running:
                     status = member.ask("/v3/maintenance/status")
                     if status.get("leader") == status["header"]["member_id"]:
                         return member
             time.sleep(0.02)
-        raise AssertionError("no member leads")
+        raise TimeoutError("no member leads")
 
     def stop(self) -> None:
         for member in self.members:

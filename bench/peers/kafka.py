@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from tests.processes import LoggedProcess
+
 KAFKA_VERSION = "4.3.1"
 HERE = Path(__file__).parent
 HEAP = ("-Xms1g", "-Xmx1g")
@@ -102,7 +104,7 @@ def properties(data_dir: Path, port: int, controller_port: int) -> dict[str, obj
     }
 
 
-class KafkaProcess:
+class KafkaProcess(LoggedProcess):
     """One Kafka, started by the constructor unless told not to; `start` it after `stop`."""
 
     def __init__(
@@ -114,8 +116,8 @@ class KafkaProcess:
         started: bool = True,
         port: int | None = None,
     ) -> None:
+        super().__init__(data_dir.with_name(data_dir.name + ".log"))
         self.data_dir = data_dir
-        self.log_path = data_dir.with_name(data_dir.name + ".log")
         self._say = say
         self._classpath = f"{fetch(say)}/*"
         self._config = data_dir.with_name(data_dir.name + ".properties")
@@ -124,19 +126,9 @@ class KafkaProcess:
         settings = properties(data_dir, self._port, free_port()) | dict(sets or {})
         data_dir.mkdir(parents=True, exist_ok=True)
         self._config.write_text("".join(f"{name}={settings[name]}\n" for name in settings))
-        self._process: subprocess.Popen[bytes] | None = None
         self._format()
         if started:
             self.start()
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    @property
-    def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
         """Run the broker and return when its port answers."""
@@ -145,47 +137,20 @@ class KafkaProcess:
 
     def spawn(self) -> None:
         """Run the broker and return at once."""
-        assert not self.running, "this Kafka is already running"
-        with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._java(HEAP, "kafka.Kafka", str(self._config)),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        self.run(self._java(HEAP, "kafka.Kafka", str(self._config)))
 
     def wait_ready(self, timeout_s: float = 90.0) -> None:
         """Wait until the client port accepts a connection."""
-        assert self._process is not None
         deadline = time.monotonic() + timeout_s
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
                 return
             except OSError:
-                if self._process.poll() is not None or time.monotonic() > deadline:
+                if not self.running or time.monotonic() > deadline:
                     self.kill()
-                    tail = self.log_path.read_text(errors="replace")[-4000:]
-                    raise PeerMissing(f"Kafka did not start:\n{tail}") from None
+                    raise PeerMissing(f"Kafka did not start:\n{self.log()[-4000:]}") from None
                 time.sleep(0.005)
-
-    def stop(self, timeout_s: float = 60.0) -> int:
-        """SIGTERM: Kafka's controlled shutdown. Returns the exit code."""
-        assert self._process is not None
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-            try:
-                self._process.wait(timeout_s)
-            except subprocess.TimeoutExpired:
-                self.kill()
-        return self._process.returncode
-
-    def kill(self) -> None:
-        """SIGKILL, for a Kafka that does not listen any more."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
 
     def _java(self, heap: tuple[str, ...], *arguments: str) -> list[str]:
         logging = f"-Dlog4j2.configurationFile={HERE / 'log4j2.yaml'}"

@@ -28,7 +28,7 @@ def _nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
 @pytest.fixture
 def cluster(_nodes: Nodes) -> Nodes:
     """Three nodes and one etcd; a test may kill and pause what it likes."""
-    if not all(member.is_running for member in _nodes.etcd.members):
+    if not all(member.running for member in _nodes.etcd.members):
         _nodes.etcd.members[0].start()
     for node in _nodes.nodes.values():
         if node.running:
