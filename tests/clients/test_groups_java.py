@@ -1,26 +1,21 @@
 """Groups and transactions of the Java client, and Kafka's own command line for groups.
 
-The checks run in one JVM, as those of `test_java` do. The tools come from the jars that
-`bench.peers.kafka` keeps for benchmarks.
+The checks run in one JVM, and so do the tools (`javas`).
 """
 
-import json
-import os
 import re
-import subprocess
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.peers import kafka
 from tests.clients.groups import Member, poll_until
-from tests.clients.test_java import CLASSES, LIBS, build
-from tests.clients.tools import require_tool
+from tests.clients.javas import Answers, Jvm, kafka_tools, run_checks
 from tests.conftest import Broker
 
 pytestmark = [pytest.mark.clients, pytest.mark.java]
+COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 PROTOCOLS = ("classic", "consumer")
 CHECKS = [
     *(
@@ -45,39 +40,29 @@ CHECKS = [
 
 
 @pytest.fixture(scope="module")
-def answers(_shared_broker: Broker) -> dict[str, Any]:
-    """One JVM runs every check; its answers by name."""
-    build()
-    command = ["java", "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
-    command += ["-cp", f"{CLASSES}:{LIBS}/*", "penstock.clients.Groups"]
-    command += [_shared_broker.bootstrap, f"{os.getpid()}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
-    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert rows, f"the Java client said nothing:\n{done.stdout}{done.stderr}"
-    return {row["check"]: row for row in rows} | {"stderr": done.stderr}
+def answers(_shared_broker: Broker) -> Answers:
+    return run_checks("Groups", _shared_broker.bootstrap)
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_java(check: str, answers: dict[str, Any], broker: Broker) -> None:
-    assert check in answers, f"the Java client never came to it:\n{answers['stderr'][-2000:]}"
-    assert answers[check]["ok"], answers[check]["error"] + "\n" + answers["stderr"][-2000:]
+def test_java(check: str, answers: Answers, broker: Broker) -> None:
+    answers.require(check)
 
 
-def consumer_groups(broker: Broker, *arguments: str) -> str:
-    """What `kafka-consumer-groups` prints."""
-    require_tool("java", "apt-get install -y default-jdk-headless, or ensure_tools.sh")
-    libs = kafka.fetch(print)
-    command = ["java", "-Xmx256m", "-cp", f"{libs}/*"]
-    command += ["org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"]
-    command += ["--bootstrap-server", broker.bootstrap, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+@pytest.fixture
+def tools() -> Iterator[Jvm]:
+    started = kafka_tools()
+    yield started
+    started.close()
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_kafka_consumer_groups(broker: Broker, topic: str, protocol: str) -> None:
+def test_kafka_consumer_groups(broker: Broker, topic: str, protocol: str, tools: Jvm) -> None:
     """Lists, describes with lag, resets offsets and deletes."""
+
+    def consumer_groups(*arguments: str) -> str:
+        return tools.run(COMMAND, "--bootstrap-server", broker.bootstrap, *arguments)
+
     group = f"group-of-{topic}"
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(20)
@@ -91,15 +76,15 @@ def test_kafka_consumer_groups(broker: Broker, topic: str, protocol: str) -> Non
     for row in rows:
         row.offset -= 3
     member.consumer.commit(offsets=rows, asynchronous=False)
-    assert group in consumer_groups(broker, "--list").split()
-    described = consumer_groups(broker, "--describe", "--group", group)
+    assert group in consumer_groups("--list").split()
+    described = consumer_groups("--describe", "--group", group)
     for index in (0, 1):
         line = rf"{group}\s+{re.escape(topic)}\s+{index}\s+7\s+10\s+3\s+\S+\s+\S+\s+someone"
         assert re.search(line, described), described
     member.close()
     reset = ("--reset-offsets", "--group", group, "--topic", topic, "--to-earliest", "--execute")
-    consumer_groups(broker, *reset)
-    described = consumer_groups(broker, "--describe", "--group", group)
+    consumer_groups(*reset)
+    described = consumer_groups("--describe", "--group", group)
     assert len(re.findall(rf"{group}\s+{re.escape(topic)}\s+[01]\s+0\s+10\s+10", described)) == 2
-    assert "successful" in consumer_groups(broker, "--delete", "--group", group)
-    assert group not in consumer_groups(broker, "--list").split()
+    assert "successful" in consumer_groups("--delete", "--group", group)
+    assert group not in consumer_groups("--list").split()

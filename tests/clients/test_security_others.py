@@ -4,7 +4,6 @@ import asyncio
 import gc
 import json
 import ssl
-import subprocess
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -14,8 +13,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaConnectionError, KafkaError
 
+from tests.clients.javas import Jvm
 from tests.clients.secured import MECHANISMS, PASSWORD, TOPIC, USER, Secured, secured
-from tests.clients.test_java import CLASSES, LIBS, build
 
 with warnings.catch_warnings():
     # kafka-python reads its schemas in a way that Python has deprecated.
@@ -165,18 +164,23 @@ def test_kafka_python_with_a_wrong_password_is_refused(broker: Secured) -> None:
 # -- Java -------------------------------------------------------------------------------------
 
 
-def java(broker: Secured, **settings: str) -> dict[str, Any]:
-    """What the Java producer says to one record, in a JVM of its own."""
-    build()
+@pytest.fixture(scope="module")
+def jvm() -> Iterator[Jvm]:
+    started = Jvm()
+    yield started
+    started.close()
+
+
+def java(jvm: Jvm, broker: Secured, **settings: str) -> dict[str, Any]:
+    """What the Java producer says to one record."""
     path = broker.directory / "java.properties"
     base = {"ssl.truststore.type": "PEM", "ssl.truststore.location": broker.ca_file}
     lines = {name.replace("_", "."): value for name, value in settings.items()}
     path.write_text("".join(f"{name}={value}\n" for name, value in (base | lines).items()))
-    command = ["java", "-Xmx128m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
-    command += ["-cp", f"{CLASSES}:{LIBS}/*", "penstock.clients.Secured", str(path), TOPIC]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.stdout.startswith("{"), f"{done.stdout}{done.stderr}"
-    answer: dict[str, Any] = json.loads(done.stdout)
+    said = jvm.run("penstock.clients.Secured", str(path), TOPIC)
+    found = [line for line in said.splitlines() if line.startswith("{")]
+    assert found, said
+    answer: dict[str, Any] = json.loads(found[-1])
     return answer
 
 
@@ -188,21 +192,24 @@ def jaas(mechanism: str, password: str) -> str:
 
 @pytest.mark.java
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_java_gets_in_and_not_with_a_wrong_password(broker: Secured, mechanism: str) -> None:
+def test_java_gets_in_and_not_with_a_wrong_password(
+    jvm: Jvm, broker: Secured, mechanism: str
+) -> None:
     settings = {
         "bootstrap_servers": broker.at("SASL_SSL"),
         "security_protocol": "SASL_SSL",
         "sasl_mechanism": mechanism,
     }
-    answer = java(broker, **settings, sasl_jaas_config=jaas(mechanism, PASSWORD))
+    answer = java(jvm, broker, **settings, sasl_jaas_config=jaas(mechanism, PASSWORD))
     assert answer["offset"] >= 0
-    answer = java(broker, **settings, sasl_jaas_config=jaas(mechanism, "wrong"))
+    answer = java(jvm, broker, **settings, sasl_jaas_config=jaas(mechanism, "wrong"))
     assert answer["error"] == "SaslAuthenticationException"
 
 
 @pytest.mark.java
-def test_java_with_a_certificate(broker: Secured) -> None:
+def test_java_with_a_certificate(jvm: Jvm, broker: Secured) -> None:
     answer = java(
+        jvm,
         broker,
         bootstrap_servers=broker.at("SSL"),
         security_protocol="SSL",

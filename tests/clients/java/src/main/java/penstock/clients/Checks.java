@@ -1,5 +1,7 @@
 package penstock.clients;
 
+import static penstock.clients.Claims.*;
+
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -43,12 +45,9 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /**
  * The Java client against a broker, with its defaults (idempotence on, acks=all).
  *
- * <p>Usage: Checks BOOTSTRAP RUN-NAME. Prints one JSON line per check and goes on after a failure,
- * so that the caller can report each by name.
+ * <p>Usage: Checks BOOTSTRAP RUN-NAME. Prints one JSON line per check.
  */
 public final class Checks {
-    private static final Duration WAIT = Duration.ofSeconds(20);
-
     private final String bootstrap;
     private final String run;
     private final Admin admin;
@@ -57,14 +56,6 @@ public final class Checks {
         this.bootstrap = bootstrap;
         this.run = run;
         this.admin = Admin.create(Map.of("bootstrap.servers", bootstrap));
-    }
-
-    interface Check {
-        void run() throws Exception;
-    }
-
-    interface Question {
-        boolean ask() throws Exception;
     }
 
     public static void main(String[] arguments) {
@@ -84,31 +75,6 @@ public final class Checks {
         checks.admin.close();
     }
 
-    static void report(String name, Check check) {
-        String error = "";
-        try {
-            check.run();
-        } catch (Throwable failure) {
-            StackTraceElement at = failure.getStackTrace().length > 0 ? own(failure) : null;
-            error = failure + (failure.getCause() == null ? "" : " / " + failure.getCause()) + " at " + at;
-        }
-        boolean ok = error.isEmpty();
-        System.out.printf("{\"check\": \"%s\", \"ok\": %b, \"error\": \"%s\"}%n", name, ok, escape(error));
-    }
-
-    private static StackTraceElement own(Throwable failure) {
-        for (StackTraceElement frame : failure.getStackTrace()) {
-            if (frame.getClassName().startsWith("penstock.")) {
-                return frame;
-            }
-        }
-        return failure.getStackTrace()[0];
-    }
-
-    private static String escape(String text) {
-        return text.replace("\\", "\\\\").replace("\"", "\\\"").replace("\n", " ").replace("\t", " ");
-    }
-
     private void topics() throws Exception {
         String topic = create("topics", 3, Map.of());
         check(admin.listTopics().names().get().contains(topic), "listed");
@@ -118,11 +84,11 @@ public final class Checks {
         var byId = admin.describeTopics(org.apache.kafka.common.TopicCollection.ofTopicIds(
             List.of(described.topicId()))).allTopicIds().get();
         equal(byId.get(described.topicId()).name(), topic, "name by topic id");
-        refused(TopicExistsException.class, () ->
+        expect(TopicExistsException.class, () ->
             admin.createTopics(List.of(new NewTopic(topic, 1, (short) 1))).all().get());
         admin.deleteTopics(List.of(topic)).all().get();
-        eventually(() -> !admin.listTopics().names().get().contains(topic), "gone");
-        refused(UnknownTopicOrPartitionException.class, () ->
+        until(() -> !admin.listTopics().names().get().contains(topic));
+        expect(UnknownTopicOrPartitionException.class, () ->
             admin.deleteTopics(List.of(topic)).all().get());
     }
 
@@ -137,7 +103,7 @@ public final class Checks {
         admin.alterClientQuotas(List.of(new ClientQuotaAlteration(entity, List.of(rate, share)))).all().get();
         var described = admin.describeClientQuotas(only).entities().get();
         equal(described, Map.of(entity, Map.of("producer_byte_rate", 1048576.0, "request_percentage", 12.5)), "quotas");
-        refused(InvalidRequestException.class, () -> admin.alterClientQuotas(List.of(new ClientQuotaAlteration(
+        expect(InvalidRequestException.class, () -> admin.alterClientQuotas(List.of(new ClientQuotaAlteration(
             entity, List.of(new ClientQuotaAlteration.Op("producer_byte_rate", -1.0))))).all().get());
         var gone = List.of(
             new ClientQuotaAlteration.Op("producer_byte_rate", null), new ClientQuotaAlteration.Op("request_percentage", null));
@@ -148,8 +114,8 @@ public final class Checks {
     private void partitions() throws Exception {
         String topic = create("partitions", 1, Map.of());
         admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(4))).all().get();
-        eventually(() -> partitionCount(topic) == 4, "four partitions");
-        refused(InvalidPartitionsException.class, () ->
+        until(() -> partitionCount(topic) == 4);
+        expect(InvalidPartitionsException.class, () ->
             admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(2))).all().get());
     }
 
@@ -160,9 +126,9 @@ public final class Checks {
         equal(before.value(), "60000", "retention.ms");
         equal(before.source(), ConfigEntry.ConfigSource.DYNAMIC_TOPIC_CONFIG, "its source");
         alter(resource, "retention.ms", "70000");
-        eventually(() -> describe(resource).get("retention.ms").value().equals("70000"), "altered");
-        refused(InvalidConfigurationException.class, () -> alter(resource, "retention.ms", "soon"));
-        refused(InvalidConfigurationException.class, () -> alter(resource, "no.such.config", "1"));
+        until(() -> describe(resource).get("retention.ms").value().equals("70000"));
+        expect(InvalidConfigurationException.class, () -> alter(resource, "retention.ms", "soon"));
+        expect(InvalidConfigurationException.class, () -> alter(resource, "no.such.config", "1"));
     }
 
     private void cluster() throws Exception {
@@ -210,7 +176,7 @@ public final class Checks {
     private void tooLarge() throws Exception {
         String topic = create("too-large", 1, Map.of("max.message.bytes", "100000"));
         try (var producer = producer(Map.of("max.request.size", "5000000"))) {
-            refused(RecordTooLargeException.class, () ->
+            expect(RecordTooLargeException.class, () ->
                 producer.send(new ProducerRecord<>(topic, new byte[100_001])).get());
             producer.send(new ProducerRecord<>(topic, new byte[90_000])).get();
         }
@@ -253,7 +219,7 @@ public final class Checks {
     private String create(String name, int partitions, Map<String, String> configs) throws Exception {
         String topic = "java-" + name + "-" + run;
         admin.createTopics(List.of(new NewTopic(topic, partitions, (short) 1).configs(configs))).all().get();
-        eventually(() -> partitionCount(topic) == partitions, "created");
+        until(() -> partitionCount(topic) == partitions);
         return topic;
     }
 
@@ -302,34 +268,6 @@ public final class Checks {
         }
         equal(records.size(), count, "records read");
         return records;
-    }
-
-    private static void eventually(Question question, String what) throws Exception {
-        long deadline = System.nanoTime() + WAIT.toNanos();
-        while (!question.ask()) {
-            check(System.nanoTime() < deadline, "never came true: " + what);
-            Thread.sleep(50);
-        }
-    }
-
-    private static void refused(Class<? extends Exception> expected, Check check) throws Exception {
-        try {
-            check.run();
-        } catch (ExecutionException refusal) {
-            check(expected.isInstance(refusal.getCause()), "refused with " + refusal.getCause());
-            return;
-        }
-        throw new AssertionError("not refused, expected " + expected.getSimpleName());
-    }
-
-    private static void check(boolean truth, String what) {
-        if (!truth) {
-            throw new AssertionError(what);
-        }
-    }
-
-    private static void equal(Object actual, Object expected, String what) {
-        check(actual.equals(expected), what + ": " + actual + " instead of " + expected);
     }
 
     private static byte[] bytes(String text) {

@@ -1,5 +1,7 @@
 package penstock.clients;
 
+import static penstock.clients.Claims.*;
+
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collection;
@@ -9,7 +11,6 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
-import java.util.concurrent.ExecutionException;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
@@ -38,7 +39,6 @@ import org.apache.kafka.common.serialization.StringSerializer;
  * <p>Usage: Groups BOOTSTRAP RUN-NAME. Prints one JSON line per check, as Checks does.
  */
 public final class Groups {
-    private static final Duration WAIT = Duration.ofSeconds(30);
     private static final Duration POLL = Duration.ofMillis(50);
 
     private final String bootstrap;
@@ -54,24 +54,24 @@ public final class Groups {
     public static void main(String[] arguments) {
         Groups groups = new Groups(arguments[0], arguments[1]);
         for (String protocol : List.of("classic", "consumer")) {
-            Checks.report("members_share_and_take_over_" + protocol, () -> groups.share(protocol));
-            Checks.report("a_group_goes_on_where_it_committed_" + protocol, () -> groups.commits(protocol));
-            Checks.report("seek_pause_and_resume_" + protocol, () -> groups.seek(protocol));
-            Checks.report("a_static_member_comes_back_" + protocol, () -> groups.statics(protocol));
-            Checks.report("groups_are_administered_" + protocol, () -> groups.administer(protocol));
-            Checks.report("consume_transform_produce_" + protocol, () -> groups.transform(protocol));
+            report("members_share_and_take_over_" + protocol, () -> groups.share(protocol));
+            report("a_group_goes_on_where_it_committed_" + protocol, () -> groups.commits(protocol));
+            report("seek_pause_and_resume_" + protocol, () -> groups.seek(protocol));
+            report("a_static_member_comes_back_" + protocol, () -> groups.statics(protocol));
+            report("groups_are_administered_" + protocol, () -> groups.administer(protocol));
+            report("consume_transform_produce_" + protocol, () -> groups.transform(protocol));
         }
-        Checks.report("a_pattern_is_matched_by_the_broker", groups::pattern);
-        Checks.report("a_group_moves_to_the_new_protocol_and_back", groups::upgrade);
-        Checks.report("a_group_has_configs_of_its_own", groups::groupConfigs);
-        Checks.report("transactions_commit_and_abort", groups::transactions);
-        Checks.report("a_second_producer_fences_the_first", groups::fencing);
-        Checks.report("transactions_are_listed_and_described", groups::describeTransactions);
+        report("a_pattern_is_matched_by_the_broker", groups::pattern);
+        report("a_group_moves_to_the_new_protocol_and_back", groups::upgrade);
+        report("a_group_has_configs_of_its_own", groups::groupConfigs);
+        report("transactions_commit_and_abort", groups::transactions);
+        report("a_second_producer_fences_the_first", groups::fencing);
+        report("transactions_are_listed_and_described", groups::describeTransactions);
         groups.admin.close();
     }
 
     /** A consumer that remembers what it was given and has read. */
-    private final class Member implements AutoCloseable {
+    private final class Member implements AutoCloseable, Runnable {
         final KafkaConsumer<String, String> consumer;
         final List<ConsumerRecord<String, String>> records = new ArrayList<>();
         final List<TopicPartition> revoked = new ArrayList<>();
@@ -107,6 +107,11 @@ public final class Groups {
 
         void poll() {
             consumer.poll(POLL).forEach(records::add);
+        }
+
+        @Override
+        public void run() {
+            poll();
         }
 
         @Override
@@ -243,12 +248,8 @@ public final class Groups {
         var wanted = new AlterConfigOp(
             new ConfigEntry("consumer.session.timeout.ms", "50000"), AlterConfigOp.OpType.SET);
         admin.incrementalAlterConfigs(Map.of(resource, List.of(wanted))).all().get();
-        long deadline = System.nanoTime() + WAIT.toNanos();
-        while (!"50000".equals(admin.describeConfigs(List.of(resource)).all().get().get(resource)
-                .get("consumer.session.timeout.ms").value())) {
-            check(System.nanoTime() < deadline, "the config is there");
-            Thread.sleep(20);
-        }
+        until(() -> "50000".equals(admin.describeConfigs(List.of(resource)).all().get().get(resource)
+            .get("consumer.session.timeout.ms").value()));
     }
 
     private KafkaProducer<String, String> transactional(String name) {
@@ -380,42 +381,5 @@ public final class Groups {
                 producer.send(new ProducerRecord<>(topic, number % partitions, null, String.valueOf(number)));
             }
         }
-    }
-
-    private interface Action {
-        void run() throws Exception;
-    }
-
-    private static void until(Checks.Question question, Member... members) throws Exception {
-        long deadline = System.nanoTime() + WAIT.toNanos();
-        while (!question.ask()) {
-            check(System.nanoTime() < deadline, "waited in vain");
-            for (Member member : members) {
-                member.poll();
-            }
-        }
-    }
-
-    private static void expect(Class<? extends Throwable> kind, Action action) throws Exception {
-        try {
-            action.run();
-        } catch (Exception error) {
-            Throwable found = error instanceof ExecutionException ? error.getCause() : error;
-            if (kind.isInstance(found) || kind.isInstance(found.getCause())) {
-                return;
-            }
-            throw error;
-        }
-        throw new AssertionError("no " + kind.getSimpleName());
-    }
-
-    private static void check(boolean truth, String what) {
-        if (!truth) {
-            throw new AssertionError(what);
-        }
-    }
-
-    private static void equal(Object found, Object wanted, String what) {
-        check(wanted.equals(found), what + ": " + found + " instead of " + wanted);
     }
 }

@@ -28,6 +28,5 @@ public final class Secured {
             said = "{\"error\": \"" + failed.getCause().getClass().getSimpleName() + "\"}";
         }
         System.out.println(said);
-        System.exit(0);
     }
 }

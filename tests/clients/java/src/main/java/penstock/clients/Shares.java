@@ -1,5 +1,7 @@
 package penstock.clients;
 
+import static penstock.clients.Claims.*;
+
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -45,7 +47,6 @@ import org.apache.kafka.common.serialization.StringSerializer;
  * <p>Usage: Shares BOOTSTRAP RUN-NAME. Prints one JSON line per check, as Checks does.
  */
 public final class Shares {
-    private static final Duration WAIT = Duration.ofSeconds(30);
     private static final Duration POLL = Duration.ofMillis(50);
     private static final int LOCK_MS = 2000;
 
@@ -61,23 +62,23 @@ public final class Shares {
 
     public static void main(String[] arguments) {
         Shares shares = new Shares(arguments[0], arguments[1]);
-        Checks.report("members_share_one_partition", shares::share);
-        Checks.report("records_are_accepted_by_the_next_poll", shares::implicit);
-        Checks.report("records_are_accepted_released_and_rejected", shares::verdicts);
-        Checks.report("a_lease_runs_out_and_a_late_answer_is_refused", shares::runOut);
-        Checks.report("a_lease_is_renewed", shares::renew);
-        Checks.report("a_record_is_given_up_after_its_last_try", shares::giveUp);
-        Checks.report("what_a_member_held_is_free_when_it_closes", shares::close);
-        Checks.report("compressed_batches_are_read", shares::compressed);
-        Checks.report("aborted_records_are_not_delivered_where_the_group_says_so", shares::committed);
-        Checks.report("a_group_begins_where_it_is_told", shares::begin);
-        Checks.report("share_groups_are_administered", shares::administer);
-        Checks.report("positions_are_described_altered_and_deleted", shares::positions);
+        report("members_share_one_partition", shares::share);
+        report("records_are_accepted_by_the_next_poll", shares::implicit);
+        report("records_are_accepted_released_and_rejected", shares::verdicts);
+        report("a_lease_runs_out_and_a_late_answer_is_refused", shares::runOut);
+        report("a_lease_is_renewed", shares::renew);
+        report("a_record_is_given_up_after_its_last_try", shares::giveUp);
+        report("what_a_member_held_is_free_when_it_closes", shares::close);
+        report("compressed_batches_are_read", shares::compressed);
+        report("aborted_records_are_not_delivered_where_the_group_says_so", shares::committed);
+        report("a_group_begins_where_it_is_told", shares::begin);
+        report("share_groups_are_administered", shares::administer);
+        report("positions_are_described_altered_and_deleted", shares::positions);
         shares.admin.close();
     }
 
     /** A share consumer that remembers what it has read. */
-    private final class Member implements AutoCloseable {
+    private final class Member implements AutoCloseable, Runnable {
         final KafkaShareConsumer<String, String> consumer;
         final List<ConsumerRecord<String, String>> records = new ArrayList<>();
 
@@ -114,6 +115,11 @@ public final class Shares {
             for (Optional<KafkaException> error : consumer.commitSync().values()) {
                 check(error.isEmpty(), "commit: " + error);
             }
+        }
+
+        @Override
+        public void run() {
+            poll();
         }
 
         @Override
@@ -475,42 +481,5 @@ public final class Shares {
 
     private static List<String> values(List<ConsumerRecord<String, String>> records) {
         return records.stream().map(ConsumerRecord::value).toList();
-    }
-
-    private interface Action {
-        void run() throws Exception;
-    }
-
-    private static void until(Checks.Question question, Member... members) throws Exception {
-        long deadline = System.nanoTime() + WAIT.toNanos();
-        while (!question.ask()) {
-            check(System.nanoTime() < deadline, "waited in vain");
-            for (Member member : members) {
-                member.poll();
-            }
-        }
-    }
-
-    private static void expect(Class<? extends Throwable> kind, Action action) throws Exception {
-        try {
-            action.run();
-        } catch (Exception error) {
-            Throwable found = error instanceof ExecutionException ? error.getCause() : error;
-            if (kind.isInstance(found) || kind.isInstance(found.getCause())) {
-                return;
-            }
-            throw error;
-        }
-        throw new AssertionError("no " + kind.getSimpleName());
-    }
-
-    private static void check(boolean truth, String what) {
-        if (!truth) {
-            throw new AssertionError(what);
-        }
-    }
-
-    private static void equal(Object found, Object wanted, String what) {
-        check(wanted.equals(found), what + ": " + found + " instead of " + wanted);
     }
 }
