@@ -18,9 +18,18 @@ from aiokafka import (
     ConsumerRebalanceListener,
     TopicPartition,
 )
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, KafkaTimeoutError
 
-from tests.chaos.history import Acknowledged, Assigned, Committed, Event, Polled, Record, Sent
+from tests.chaos.history import (
+    Acknowledged,
+    Assigned,
+    Committed,
+    Event,
+    Polled,
+    Record,
+    Refused,
+    Sent,
+)
 
 TICK_S = 0.01
 COMMIT_S = 0.2
@@ -118,7 +127,12 @@ class AioWriter(_Client):
         record = Record(self.name, self._numbers[partition])
         self._numbers[partition] += 1
         self._history.append(Sent(partition, record))
-        future = await producer.send(self._topic, record.encode(), partition=partition)
+        try:
+            future = await producer.send(self._topic, record.encode(), partition=partition)
+        except KafkaTimeoutError:
+            # No room for it for as long as a request may take: it never left this process.
+            self._history.append(Refused(partition, record))
+            return
         self._in_flight[future] = None
         future.add_done_callback(lambda done: self._delivered(partition, record, done))
 

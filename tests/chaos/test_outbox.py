@@ -6,7 +6,7 @@ processes, two of them, one killed after the other.
 """
 
 import random
-import subprocess
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +21,8 @@ from penstock.app.outbox.tables import State
 from penstock.testing import Broker
 from tests.brokers import COMMAND
 from tests.postgres import PostgresProcess
+from tests.processes import LoggedProcess
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.chaos
 KILLS = 8
@@ -28,6 +30,7 @@ WRITERS = 3
 KEYS = 4
 """Of each writer."""
 TOPICS = ("orders", "mails")
+RELAYING = re.compile("penstock: relaying")
 
 
 @pytest.fixture
@@ -79,33 +82,29 @@ class Writers:
 class Relays:
     """Two `penstock outbox relay`, of which one is killed and started again at a time."""
 
-    def __init__(self, broker: Broker, url: str, log: Path) -> None:
+    def __init__(self, broker: Broker, url: str, directory: Path) -> None:
         self._command = [COMMAND, "outbox", "relay", "-d", url, "-b", broker.bootstrap]
         self._command += ["--batch", "7", "--lease", "400ms", "--poll", "10ms"]
-        self._log = log
-        self._running = [self._start() for _ in range(2)]
+        self._both = [LoggedProcess(directory / f"relay-{n}.log") for n in range(2)]
+        for process in self._both:
+            process.run(self._command)
 
     def kill_one(self, which: int) -> None:
-        process = self._running[which]
-        assert process.poll() is None, self._log.read_text()
+        process = self._both[which]
+        assert process.running, process.log()
         process.kill()
-        process.wait()
-        self._running[which] = self._start()
+        process.run(self._command)
 
     def stop(self) -> None:
-        for process in self._running:
-            process.terminate()
-            assert process.wait(30) == 0, self._log.read_text()
+        for process in self._both:
+            # A signal that comes while it starts would just end it.
+            process.wait_said(RELAYING, PATIENCE_S)
+            assert process.stop() == 0, process.log()
 
     def kill(self) -> None:
         """Leaves none behind, whatever the test has come to."""
-        for process in self._running:
+        for process in self._both:
             process.kill()
-            process.wait()
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        with self._log.open("ab") as log:
-            return subprocess.Popen(self._command, stdout=log, stderr=log)
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
@@ -120,7 +119,7 @@ def test_killed_relays_send_everything_once_and_in_order(
     engine = open_engine(url)
     outbox.metadata.create_all(engine)
     with Broker({"num.partitions": 2}) as broker:
-        relays = Relays(broker, url, tmp_path / "relays.log")
+        relays = Relays(broker, url, tmp_path)
         writers = Writers(engine, outbox, seed=7)
         try:
             for kill in range(KILLS):
