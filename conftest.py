@@ -1,10 +1,12 @@
 """How every check runs, whichever folder it lives in.
 
-Owns the hypothesis profiles and the rule that CI skips nothing.
-Fixtures live in `tests/conftest.py`.
+Owns the hypothesis profiles, the rule that CI skips nothing, and that a test which starts programs
+may interrupt them. Who gets a second chance is in `tests/second_chance.py`, fixtures are in
+`tests/conftest.py`.
 """
 
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -17,13 +19,32 @@ settings.register_profile("default", deadline=None, print_blob=True, derandomize
 settings.register_profile("long", deadline=None, print_blob=True, max_examples=5_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
+pytest_plugins = ["tests.second_chance"]
+
+# A shell has what it runs in the background ignore SIGINT, and every child would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """In CI a skipped test is a failed one: what is not checked must be seen."""
     report = yield
-    if report.skipped and IN_CI and not hasattr(report, "wasxfail"):
+    if not hasattr(report, "wasxfail"):
+        _refuse_skipping(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """The same for a module that skips all it has."""
+    report = yield
+    _refuse_skipping(report)
+    return report
+
+
+def _refuse_skipping(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if report.skipped and IN_CI:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"
         report.longrepr = f"skipped, and CI skips nothing: {reason}"
-    return report

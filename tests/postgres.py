@@ -92,7 +92,8 @@ class PostgresProcess:
         while subprocess.run(command, check=False).returncode != 0:
             log = (self._directory / "log").read_text(errors="replace")
             assert self._process.poll() is None, log
-            assert time.monotonic() < deadline, log
+            if time.monotonic() >= deadline:
+                raise TimeoutError(log)
             time.sleep(0.02)
 
     def _run(self, program: str, *arguments: str) -> None:

@@ -39,7 +39,8 @@ class RedisProcess:
         deadline = time.monotonic() + READY_S
         while not Path(self.socket).exists():
             assert self._process.poll() is None, "redis-server ended"
-            assert time.monotonic() < deadline, "redis-server does not start"
+            if time.monotonic() >= deadline:
+                raise TimeoutError("redis-server does not start")
             time.sleep(0.01)
 
     @property

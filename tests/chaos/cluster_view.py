@@ -64,5 +64,6 @@ def wait_whole(cluster: Nodes, topic: str) -> View:
         first = views[0]
         if first is not None and first.is_whole(len(views)) and views == [first] * len(views):
             return first
-        assert time.monotonic() < deadline, f"not whole: {views}\n{cluster.all_logs()}"
+        if time.monotonic() >= deadline:
+            raise TimeoutError(f"not whole: {views}\n{cluster.all_logs()}")
         time.sleep(0.1)

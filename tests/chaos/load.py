@@ -100,7 +100,7 @@ class Load:
         while waiting := [w for w, goal in goals if w.acknowledged < goal]:
             if time.monotonic() > deadline:
                 words = [(w.name, w.acknowledged, w.errors[:3]) for w in waiting]
-                raise AssertionError(f"no writes go through: {words}\n{self._explain()}")
+                raise TimeoutError(f"no writes go through: {words}\n{self._explain()}")
             time.sleep(0.02)
 
     def gap_since(self, moment: float, partition: int = 0) -> float:

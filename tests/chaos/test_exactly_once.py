@@ -168,7 +168,8 @@ class Run:
             self._look()
             if self.journals.copied > best:
                 best, at = self.journals.copied, time.monotonic()
-            assert time.monotonic() < at + STALL_SECONDS, f"copying stopped at {best}: {self}"
+            if time.monotonic() >= at + STALL_SECONDS:
+                raise TimeoutError(f"copying stopped at {best}: {self}")
 
     def wait_done(self, ends: list[int]) -> None:
         """Until the group's positions are at the end of the input."""
@@ -181,7 +182,8 @@ class Run:
             self._look()
             if self.journals.copied > best:
                 best, at = self.journals.copied, time.monotonic()
-            assert time.monotonic() < at + STALL_SECONDS, f"{found} is not {ends}: {self}"
+            if time.monotonic() >= at + STALL_SECONDS:
+                raise TimeoutError(f"{found} is not {ends}: {self}")
             with contextlib.suppress(KafkaException):  # A position may still be unstable.
                 found = [row.offset for row in consumer.committed(rows, timeout=2)]
         consumer.close()
@@ -261,7 +263,8 @@ def wait_last_stable(bootstrap: str, topic: str) -> float:
         seconds = time.monotonic() - started
         if stable == ends:
             return seconds
-        assert seconds < LSO_SECONDS, f"last stable offsets stuck at {stable}, ends are {ends}"
+        if seconds >= LSO_SECONDS:
+            raise TimeoutError(f"last stable offsets stuck at {stable}, ends are {ends}")
         time.sleep(0.1)
 
 

@@ -10,8 +10,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bench.peers.kafka import free_port
 from tests.brokers import PenstockProcess
 from tests.clients.shares import ShareMember, configure_group
-from tests.clients.tools import eventually
 from tests.conftest import FreshBroker
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
 TOPIC, GROUP = "jobs", "workers"

@@ -24,6 +24,7 @@ from tests.brokers import PenstockProcess
 from tests.chaos.writers import PATIENT, create_topic
 from tests.clients.groups import Member, spawn
 from tests.conftest import QUICK_GROUPS, FreshBroker
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(240)]
 
@@ -180,12 +181,10 @@ def started(
                 reader.close()
 
 
-def wait_until(question: Callable[[], object], what: str, timeout_s: float = 60.0) -> float:
+def wait_until(question: Callable[[], object], what: str) -> float:
     """How long it took until the answer was true."""
     begun = time.monotonic()
-    while not question():
-        assert time.monotonic() < begun + timeout_s, f"never came true: {what}"
-        time.sleep(0.01)
+    eventually(question, what)
     return time.monotonic() - begun
 
 

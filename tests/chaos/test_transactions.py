@@ -108,7 +108,8 @@ class Copying:
         if self.journals.copied > best:
             return self.journals.copied, time.monotonic()
         stalled = f"copying stopped at {best}: {self}\n{self.cluster.all_logs()}"
-        assert time.monotonic() < at + STALL_S, stalled
+        if time.monotonic() >= at + STALL_S:
+            raise TimeoutError(stalled)
         return best, at
 
     def end(self) -> None:

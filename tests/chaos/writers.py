@@ -113,7 +113,8 @@ def _watermark(consumer: Consumer, partition: TopicPartition) -> int:
             marks: tuple[int, int] = consumer.get_watermark_offsets(partition, timeout=5)
             return marks[1]
         except KafkaException:
-            assert time.monotonic() < deadline, f"{partition} never told its offsets"
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"{partition} never told its offsets") from None
 
 
 def read_partition(bootstrap: str, topic: str, partition: int, end: int) -> dict[int, bytes]:

@@ -72,7 +72,8 @@ def poll_until(
     """Polls every member in turn until the answer is true; how long that took."""
     started = time.monotonic()
     while not question():
-        assert time.monotonic() < started + timeout_s, f"never came true: {what}"
+        if time.monotonic() >= started + timeout_s:
+            raise TimeoutError(f"never came true: {what}")
         for member in members:
             member.poll()
     return time.monotonic() - started

@@ -67,7 +67,8 @@ class ShareMember:
         """The next records, as soon as there are any."""
         deadline = time.monotonic() + WAIT_SECONDS
         while not (found := self.poll()):
-            assert time.monotonic() < deadline, "no records"
+            if time.monotonic() >= deadline:
+                raise TimeoutError("no records")
         return found
 
     def read(self, count: int) -> list[Message]:
@@ -75,7 +76,8 @@ class ShareMember:
         start = len(self.messages)
         deadline = time.monotonic() + WAIT_SECONDS
         while len(self.messages) - start < count:
-            assert time.monotonic() < deadline, f"only {len(self.messages) - start} of {count}"
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"only {len(self.messages) - start} of {count}")
             for message in self.poll():
                 self.answer(message)
         return self.messages[start:]

@@ -25,8 +25,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.clients.tools import CODECS, eventually
+from tests.clients.tools import CODECS
 from tests.conftest import Broker
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.clients
 OFFSET_BEGINNING = -2

@@ -16,8 +16,8 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tests.clients.groups import Member, poll_until, share, spawn
-from tests.clients.tools import eventually
 from tests.conftest import QUICK_GROUPS, Broker, FreshBroker
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.clients
 

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 )
 
 from tests.clients.secured import MECHANISMS, PASSWORD, TOPIC, USER, Secured, secured
-from tests.clients.tools import eventually
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.clients
 

@@ -8,8 +8,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.clients.groups import Member, poll_until
-from tests.clients.tools import eventually
 from tests.conftest import Broker, FreshBroker
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.clients
 Begins = Callable[..., Producer]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.clients.tools import eventually
 from tests.conftest import Broker
+from tests.waiting import eventually
 
 with warnings.catch_warnings():
     # kafka-python reads its schemas with a function Python 3.11 has deprecated.

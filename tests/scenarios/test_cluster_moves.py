@@ -3,7 +3,6 @@
 import json
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from tests.brokers import COMMAND
 from tests.clusters import ClusterProcess
 from tests.etcd import require_etcd
+from tests.waiting import eventually
 
 PATIENCE_S = 60.0
 
@@ -52,10 +52,7 @@ def partitions(cluster: ClusterProcess, topic: str) -> list[dict[str, Any]]:
 
 
 def until(cluster: ClusterProcess, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, cluster.all_logs()
-        time.sleep(0.1)
+    eventually(condition, "the cluster comes to that", PATIENCE_S, explain=cluster.all_logs)
 
 
 def files_of(cluster: ClusterProcess, node_id: int, topic: str) -> list[str]:

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.brokers import COMMAND
 from tests.clusters import ClusterProcess, NodeProcess, Nodes, is_running
 from tests.etcd import EtcdProcess, require_etcd
+from tests.waiting import eventually
 
 PATIENCE_S = 60.0
 QUICK = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
@@ -40,10 +41,7 @@ def new_cluster(tmp_path: Path) -> Iterator[NewCluster]:
 
 
 def until(condition: Callable[[], object], what: str, cluster: Cluster) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"never: {what}\n{cluster.all_logs()}"
-        time.sleep(0.05)
+    eventually(condition, what, PATIENCE_S, explain=cluster.all_logs)
 
 
 def create(cluster: Cluster, name: str, partitions: int = 3, copies: int = 3) -> None:
@@ -262,10 +260,7 @@ def test_a_node_waits_for_an_etcd_that_comes_late(tmp_path: Path) -> None:
     node = NodeProcess(tmp_path, 1, {"etcd.endpoints": etcd.url})
     node.spawn()
     try:
-        deadline = time.monotonic() + PATIENCE_S
-        while "waiting up to 30 s for etcd" not in node.log():
-            assert time.monotonic() < deadline, node.log()
-            time.sleep(0.05)
+        eventually(lambda: "waiting up to 30 s for etcd" in node.log(), "it says that it waits")
         assert etcd.url in node.log()
         assert snapshot(tmp_path / "node-1") == {}
         etcd.start()

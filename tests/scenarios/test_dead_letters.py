@@ -7,7 +7,6 @@ runbook in docs/how-to/dead-letters.md has it.
 import asyncio
 import json
 import subprocess
-import time
 import urllib.request
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -23,6 +22,7 @@ from penstock.runtime.clock import SystemClock
 from penstock.runtime.random import SystemRandom
 from tests.brokers import COMMAND, PenstockProcess
 from tests.conftest import FreshBroker
+from tests.waiting import eventually
 
 KEYS = 4
 
@@ -161,7 +161,7 @@ def test_a_redrive_that_is_killed_goes_on_and_sends_nothing_twice(desk: Desk) ->
         start_new_session=True,
     )
     try:
-        _wait(lambda: desk.depth("jobs.dlq") < 40)
+        eventually(lambda: desk.depth("jobs.dlq") < 40, "some letters are gone")
     finally:
         process.kill()
         process.wait()
@@ -195,7 +195,7 @@ def test_metrics_tell_of_letters_and_of_queues(desk: Desk) -> None:
         ready = 'penstock_queue_depth{group="workers",topic="jobs",state="unfinished"}'
         return letters.get('penstock_dead_letters{topic="jobs.dlq"}') == 4 and depth.get(ready) == 6
 
-    _wait(has_come)
+    eventually(has_come, "it has come")
     ages = desk.metric("penstock_queue_oldest_seconds")
     assert ages['penstock_queue_oldest_seconds{group="workers",topic="jobs"}'] > 0
 
@@ -261,14 +261,6 @@ def test_what_every_group_has_finished_is_deleted(desk: Desk) -> None:
         rows = desk.call("topic", "describe", "jobs").stdout.splitlines()[-2:]
         return [int(row.split()[5]) for row in rows]
 
-    _wait(lambda: starts() == [5, 5])
+    eventually(lambda: starts() == [5, 5], "what was done with is forgotten")
     desk.produce("jobs", 10)
     assert starts() == [5, 5]
-
-
-def _wait(is_so: Callable[[], bool]) -> None:
-    for _ in range(60):
-        if is_so():
-            return
-        time.sleep(0.5)
-    raise AssertionError("it did not come to that")

@@ -112,7 +112,8 @@ def test_hostile_connections_cost_little_and_nobody_else_waits(tmp_path: Path) -
             there_at = None
             while there_at is None or time.monotonic() < there_at + SECONDS:
                 client.write()
-                assert time.monotonic() < deadline, "the attackers never got there"
+                if time.monotonic() >= deadline:
+                    raise TimeoutError("the attackers never got there")
                 if there_at is None and "all are there" in (hostile.stdout.readline() or ""):
                     there_at = time.monotonic()
             during_ms = client.p99_ms()

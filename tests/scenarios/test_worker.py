@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from penstock.app.sync import SyncMessage
 from tests.brokers import COMMAND, PenstockProcess
 from tests.conftest import FreshBroker
 from tests.scenarios.working import run_keys, run_poison
+from tests.waiting import eventually
 
 PATIENCE_S = 120.0
 
@@ -65,10 +65,7 @@ class Jobs:
         return self.log.read_text().splitlines() if self.log.exists() else []
 
     def wait_for(self, is_so: Callable[[list[str]], bool]) -> list[str]:
-        deadline = time.monotonic() + PATIENCE_S
-        while not is_so(self.told()):
-            assert time.monotonic() < deadline, self.told()
-            time.sleep(0.05)
+        eventually(lambda: is_so(self.told()), "it tells so", PATIENCE_S, explain=self.told)
         return self.told()
 
 

@@ -54,7 +54,8 @@ class DriverProcess:
         deadline = time.monotonic() + PATIENCE_S
         while word not in self.said():
             assert self._process.poll() is None or word in self.said(), self.said()[-4_000:]
-            assert time.monotonic() < deadline, f"no {word!r}: {self.said()[-4_000:]}"
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"no {word!r}: {self.said()[-4_000:]}")
             time.sleep(0.05)
 
     def finish(self) -> None:
@@ -96,7 +97,8 @@ def test_a_killed_driver_loses_and_doubles_nothing(
             enough = topics.written(out) + draw.uniform(0, 1.2 * RECORDS_PER_RUN)
             deadline = time.monotonic() + PATIENCE_S
             while driver.is_running and topics.written(out) < enough:
-                assert time.monotonic() < deadline, driver.said()[-4_000:]
+                if time.monotonic() >= deadline:
+                    raise TimeoutError(driver.said()[-4_000:])
                 time.sleep(0.01)
             time.sleep(draw.uniform(0, 0.5))
         finally:

@@ -21,6 +21,8 @@ from penstock.sim.loop import SimLoop
 from penstock.sim.store import SimEtcd, SimStore
 from tests.etcd import EtcdProcess
 
+pytestmark = pytest.mark.processes
+
 Scenario = Callable[[Store], Coroutine[Any, Any, None]]
 Check = Callable[[Scenario], None]
 

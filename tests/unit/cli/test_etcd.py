@@ -18,6 +18,8 @@ from penstock.runtime.etcd import EtcdStore
 from penstock.runtime.etcd_config import EtcdConfig
 from tests.etcd import require_etcd
 
+pytestmark = pytest.mark.processes
+
 
 def run(main: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(main, 120))

@@ -24,6 +24,8 @@ from penstock.runtime.etcd_pool import CONNECTIONS_MAX
 from tests.etcd import EtcdProcess
 from tests.proxy import TcpProxy
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def mortal(tmp_path: Path) -> Iterator[EtcdProcess]:

@@ -12,6 +12,8 @@ from penstock.runtime.etcd import EtcdStore
 from penstock.runtime.etcd_config import EtcdConfig
 from tests.etcd import EtcdProcess
 
+pytestmark = pytest.mark.processes
+
 PASSWORD = "correct horse"
 
 

@@ -14,6 +14,8 @@ from penstock.runtime.etcd import EtcdStore
 from penstock.runtime.etcd_config import EtcdConfig, Tls
 from tests.etcd import EtcdProcess
 
+pytestmark = pytest.mark.processes
+
 
 class Secured:
     """An etcd behind TLS and the authority that both sides trust."""

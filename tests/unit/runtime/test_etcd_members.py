@@ -13,6 +13,8 @@ from penstock.runtime.etcd import EtcdStore
 from penstock.runtime.etcd_config import EtcdConfig
 from tests.etcd import EtcdCluster, EtcdProcess
 
+pytestmark = pytest.mark.processes
+
 COMMITS_AFTER = 50
 
 
