@@ -83,11 +83,11 @@ def test_a_topic_lives_through_all_commands(cli: Cli, topic: str) -> None:
     cli.ok("topic", "alter", topic, "-d", "retention.ms")
     assert "retention.ms" not in cli.ok("topic", "describe", topic)
 
-    truncated = json.loads(cli.ok("topic", "truncate", topic, "-p", "0", "--format", "json"))
+    truncated = json.loads(cli.ok("topic", "truncate", topic, "-p", "0", "-y", "--format", "json"))
     assert truncated["partitions"] == [{"partition": 0, "start_offset": 1}]
     assert cli.ok("consume", topic, "-e") == "two\n"
 
-    assert cli.ok("topic", "delete", topic) == f"deleted topic {topic}\n"
+    assert cli.ok("topic", "delete", topic, "--yes") == f"deleted topic {topic}\n"
     assert topic not in cli.ok("topic", "list")
 
 

@@ -79,7 +79,7 @@ def test_a_group_with_members_is_shown_and_left_alone(
                 f"penstock: group {group!r} has 2 members (Stable); "
                 f"stop them first, then {verb} again"
             )
-        line = cli.fails("group", "delete", group, "-t", filled)
+        line = cli.fails("group", "delete", group, "-t", filled, "--yes")
         assert line.endswith("members are subscribed to this topic; stop its members first")
     finally:
         for member in members:
@@ -133,11 +133,11 @@ def test_offsets_travel_by_group_and_by_file(cli: Cli, filled: str, tmp_path: Pa
     assert "does not exist" in cli.fails("group", "seek", copy, "--to", f"group:none-{filled}")
 
     assert (
-        cli.ok("group", "delete", copy, "-t", f"{filled}:0")
+        cli.ok("group", "delete", copy, "-t", f"{filled}:0", "--yes")
         == f"deleted 1 offset of group {copy}\n"
     )
     assert [row["partition"] for row in described(cli, copy)["partitions"]] == [1]
-    cli.ok("group", "delete", copy, group)
+    cli.ok("group", "delete", copy, group, "--yes")
     assert filled not in cli.ok("group", "list")
 
 

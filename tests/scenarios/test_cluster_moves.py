@@ -112,6 +112,7 @@ def test_wrong_goals_are_refused_with_a_clear_word(cluster: ClusterProcess) -> N
         (["reassign", "--factor", "9", "--dry-run"], "9 replica(s)"),
         (["reassign", "nosuch", "--balance"], "does not exist"),
         (["drain", "99"], "there is no node 99"),
+        (["drain", "4"], "add --yes if you mean it"),
     ]:
         done = run(cluster, "cluster", *arguments)
         assert done.returncode == 1, arguments

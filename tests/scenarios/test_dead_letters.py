@@ -132,16 +132,16 @@ def test_letters_are_inspected_redriven_edited_and_purged(desk: Desk) -> None:
     assert "this was a dry run" in desk.call("dlq", "redrive", "jobs", "--dry-run").stdout
     assert desk.depth("jobs.dlq") == 12
 
-    done = desk.ask("dlq", "redrive", "jobs", "--key", "k1", "--rate", "100")
+    done = desk.ask("dlq", "redrive", "jobs", "--key", "k1", "--rate", "100", "--yes")
     assert (done["executed"], done["letters"]) == (True, 3)
     assert desk.judge("jobs", "workers", 3) == [1, 5, 9]
     assert desk.ask("dlq", "redrive", "jobs", "--key", "k1")["letters"] == 0
 
     edited = letters[0]["letter"]
-    desk.call("dlq", "redrive", "jobs", "--letter", edited, "--payload", "1000")
+    desk.call("dlq", "redrive", "jobs", "--letter", edited, "--payload", "1000", "--yes")
     assert desk.judge("jobs", "workers", 1) == [1000]
     assert "--all" in desk.call("dlq", "purge", "jobs", code=1).stderr
-    assert desk.ask("dlq", "purge", "jobs", "--all")["letters"] == 8
+    assert desk.ask("dlq", "purge", "jobs", "--all", "--yes")["letters"] == 8
     assert desk.depth("jobs.dlq") == 0
 
     actions = [(one["action"], one["count"]) for one in desk.ask("dlq", "history")]
@@ -167,7 +167,7 @@ def test_a_redrive_that_is_killed_goes_on_and_sends_nothing_twice(desk: Desk) ->
         process.wait()
     before = desk.depth("jobs.dlq")
     assert 0 < before < 40
-    done = desk.ask("dlq", "redrive", "jobs")
+    done = desk.ask("dlq", "redrive", "jobs", "--yes")
     assert done["letters"] <= before
     assert desk.depth("jobs.dlq") == 0
     values = desk.call("consume", "jobs", "-e", "--committed", "-f", "%v\\n").stdout.split()
@@ -177,7 +177,7 @@ def test_a_redrive_that_is_killed_goes_on_and_sends_nothing_twice(desk: Desk) ->
 def test_what_dies_again_is_a_new_letter_that_says_so(desk: Desk) -> None:
     desk.produce("jobs", 2)
     desk.judge("jobs", "workers", 2, "Poison", "")
-    desk.call("dlq", "redrive", "jobs")
+    desk.call("dlq", "redrive", "jobs", "--yes")
     desk.judge("jobs", "workers", 2, "Poison", "")
     again = desk.ask("dlq", "list", "jobs")
     assert [letter["redrives"] for letter in again] == [1, 1]
@@ -227,15 +227,17 @@ def test_a_share_group_reads_again_and_no_other_notices(desk: Desk) -> None:
     desk.judge("jobs", "others", 10)
     replay = ("replay", "jobs", "--group", "workers", "--from-offset", "2", "--until-offset", "4")
     assert desk.ask(*replay, "--dry-run")["records"] == 4
-    assert desk.ask(*replay)["records"] == 4
+    assert desk.ask(*replay, "--yes")["records"] == 4
     rows = {row["group"]: row["unfinished"] for row in desk.ask("queue", "list")}
     assert rows == {"workers": 4, "others": 0}
     assert sorted(desk.judge("jobs", "workers", 4)) == [4, 5, 6, 7]
+    shown = desk.call("group", "describe", "workers", code=1).stderr
+    assert "is a share group: see `penstock queue describe jobs -g workers`" in shown
 
 
 def test_a_consumer_group_is_put_back(desk: Desk) -> None:
     desk.produce("jobs", 10)
-    done = desk.ask("replay", "jobs", "--group", "plain", "--from-offset", "-2")
+    done = desk.ask("replay", "jobs", "--group", "plain", "--from-offset", "-2", "--yes")
     assert (done["kind"], done["records"]) == ("consumer group", 4)
     group = desk.call("group", "describe", "plain", "--format", "csv").stdout.splitlines()
     assert group == ["jobs,0,3", "jobs,1,3"]
@@ -244,12 +246,15 @@ def test_a_consumer_group_is_put_back(desk: Desk) -> None:
 def test_a_range_is_copied_with_keys_and_times(desk: Desk) -> None:
     desk.produce("jobs", 10)
     desk.call("topic", "create", "again", "-p", "2")
-    done = desk.ask("replay", "jobs", "--to-topic", "again", "--from-offset", "start")
+    done = desk.ask("replay", "jobs", "--to-topic", "again", "--from-offset", "start", "-y")
     assert (done["records"], done["resumed"]) == (10, False)
     template = ("-e", "-f", "%p %k %v %T\\n")
     before = desk.call("consume", "jobs", *template).stdout
     after = desk.call("consume", "again", *template, "--committed").stdout
     assert sorted(before.splitlines()) == sorted(after.splitlines())
+    # The copy has markers of transactions, too; they are not records.
+    preview = ("replay", "again", "--group", "plain", "--from-offset", "start", "--dry-run")
+    assert desk.ask(*preview)["records"] == 10
 
 
 def test_what_every_group_has_finished_is_deleted(desk: Desk) -> None:

@@ -9,7 +9,7 @@ import click
 
 from penstock.cli.confirming import confirm, yes_option
 from penstock.cli.errors import UserError
-from penstock.cli.output import Format, format_option, print_json, print_table
+from penstock.cli.output import Format, format_option, print_listing
 from penstock.cli.session import Session, brokers_option, run
 from penstock.security.acls import Entry, Filter, Resource
 from penstock.security.rights import (
@@ -52,7 +52,7 @@ def _resource_options(command: Command) -> Command:
     return command
 
 
-@click.group("acl", no_args_is_help=True)
+@click.group("acl", no_args_is_help=True, short_help="Who may do what with which resources.")
 def acl() -> None:
     """Who may do what with topics, groups, transactional ids and the cluster.
 
@@ -214,8 +214,5 @@ def _show(bindings: list[tuple[Resource, Entry]], format: Format) -> None:
         }
         for resource, entry in bindings
     ]
-    if format is Format.json:
-        print_json(rows)
-    else:
-        columns = ("permission", "principal", "operation", "resource", "name", "pattern", "host")
-        print_table(columns, [[row[column] for column in columns] for row in rows])
+    columns = ("permission", "principal", "operation", "resource", "name", "pattern", "host")
+    print_listing(format, rows, columns, [[row[column] for column in columns] for row in rows])

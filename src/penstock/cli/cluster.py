@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.cli import cluster_moves
-from penstock.cli.output import Format, format_option, print_json, print_table
+from penstock.cli.output import Format, format_option, print_data, print_table
 from penstock.cli.session import Session, brokers_option, run
 
 if TYPE_CHECKING:
@@ -30,10 +30,15 @@ for command in cluster_moves.COMMANDS:
 @brokers_option
 @format_option
 def describe(brokers: str, format: Format) -> None:
-    """Show the nodes, the controller, what each node leads, and copies that are missing."""
+    """Show the nodes, the controller, what each node leads, and copies that are missing.
+
+    \b
+    penstock cluster describe
+    penstock cluster describe --format json
+    """
     document = run(brokers, describe_cluster)
-    if format is Format.json:
-        print_json(document)
+    if format.is_data:
+        print_data(document, format)
         return
     nodes = document["nodes"]
     assert isinstance(nodes, list)

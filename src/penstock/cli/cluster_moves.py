@@ -21,9 +21,10 @@ from penstock.cli.cluster_plans import (
     read_plan,
     select,
 )
+from penstock.cli.completing import topic_names
 from penstock.cli.confirming import confirm, yes_option
 from penstock.cli.errors import UserError
-from penstock.cli.output import Format, format_option, print_json, print_table
+from penstock.cli.output import Format, format_option, print_data, print_rows
 from penstock.cli.session import Session, brokers_option, require_topics, run
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ throttle_option = click.option(
     metavar="BYTES",
     help="Bytes a second that each node may copy [no limit].",
 )
-topics_argument = click.argument("topics", nargs=-1, help="Topic names [all].")
+topics_argument = click.argument(
+    "topics", nargs=-1, help="Topic names [all].", shell_complete=topic_names
+)
 
 
 # -- reassign -----------------------------------------------------------------------------------
@@ -74,7 +77,14 @@ def reassign(
     brokers: str,
     format: Format,
 ) -> None:
-    """Move replicas to other nodes: evenly, more or fewer of them, or as a plan says."""
+    """Move replicas to other nodes: evenly, more or fewer of them, or as a plan says.
+
+    \b
+    penstock cluster reassign --balance --dry-run
+    penstock cluster reassign orders --factor 3 --throttle 50000000
+    penstock cluster reassign --plan plan.json
+    penstock cluster reassign --status
+    """
     goals = (balance, factor, to, file, cancel, status, unthrottle)
     if sum(goal not in (None, False) for goal in goals) != 1:
         raise UserError(
@@ -117,13 +127,11 @@ async def _show_status(session: Session, topics: tuple[str, ...], format: Format
         for place, move in sorted(under_way.items())
         if not topics or place.topic in topics
     ]
-    if format is Format.json:
-        keys = ("topic", "partition", "replicas", "adding", "removing")
-        print_json([dict(zip(keys, row, strict=True)) for row in rows])
-    elif rows:
-        print_table(["topic", "partition ", "replicas", "adding", "removing"], rows)
-    else:
+    if not rows and not format.is_data:
         print("no moves under way")
+        return
+    keys = ("topic", "partition", "replicas", "adding", "removing")
+    print_rows(format, keys, ["topic", "partition ", "replicas", "adding", "removing"], rows)
 
 
 async def _cancel(session: Session, topics: tuple[str, ...], dry_run: bool, format: Format) -> None:
@@ -134,8 +142,10 @@ async def _cancel(session: Session, topics: tuple[str, ...], dry_run: bool, form
     places = [p for p in sorted(await moves.under_way()) if not topics or p.topic in topics]
     answers = {} if dry_run or not places else await moves.reassign(dict.fromkeys(places))
     refused = {place: why for place, why in answers.items() if why is not None}
-    if format is Format.json:
-        print_json({"cancelled": [str(p) for p in places if p not in refused], "done": not dry_run})
+    if format.is_data:
+        print_data(
+            {"cancelled": [str(p) for p in places if p not in refused], "done": not dry_run}, format
+        )
     else:
         print(f"{'would cancel' if dry_run else 'cancelled'} {len(places) - len(refused)} moves")
     if refused:
@@ -168,6 +178,10 @@ def elect(
     """Hand leadership back to preferred replicas, or (--unclean) to any that is left.
 
     An unclean election gives up records that only the missing replicas have.
+
+    \b
+    penstock cluster elect
+    penstock cluster elect orders --unclean --dry-run
     """
 
     async def work(session: Session) -> None:
@@ -213,8 +227,8 @@ def _print_elections(
     dry_run: bool,
     format: Format,
 ) -> None:
-    if format is Format.json:
-        print_json(
+    if format.is_data:
+        print_data(
             {
                 "partitions": [
                     {
@@ -225,7 +239,8 @@ def _print_elections(
                     for place in places
                 ],
                 "done": not dry_run,
-            }
+            },
+            format,
         )
     elif not places:
         print("no election is needed")
@@ -258,7 +273,13 @@ def drain(
     brokers: str,
     format: Format,
 ) -> None:
-    """Move everything off a node and keep it empty, so that it can be taken away."""
+    """Move everything off a node and keep it empty, so that it can be taken away.
+
+    \b
+    penstock cluster drain 4 --dry-run
+    penstock cluster drain 4 --throttle 50000000
+    penstock cluster drain 4 --undo
+    """
     manner = Manner(throttle, dry_run, no_wait, yes, format)
 
     async def work(session: Session) -> None:

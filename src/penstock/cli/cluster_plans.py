@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING
 
 from penstock.cli.confirming import confirm
 from penstock.cli.errors import UserError
-from penstock.cli.output import Format, print_json, print_table
+from penstock.cli.output import Format, print_data, print_table
 from penstock.cli.session import Session, require_topics
 
 if TYPE_CHECKING:
@@ -100,16 +100,18 @@ async def carry_out(session: Session, plan: Plan, layout: Plan, manner: Manner) 
     if manner.dry_run or not plan:
         _print_plan(plan, layout, copies, manner.format)
         return
-    if manner.format is Format.text:
+    if not manner.format.is_data:
         _print_plan(plan, layout, copies, manner.format)
-        confirm(f"Move {len(plan)} partitions?", manner.yes)
+    confirm(f"Move {len(plan)} partitions?", manner.yes)
     await moving.begin(session, plan, layout, manner.throttle)
     if not manner.no_wait:
         await moving.finish(session, plan)
         if manner.throttle is not None:
             await moving.clear_throttle(session)
-    if manner.format is Format.json:
-        print_json({**_document(plan, layout), "copies": copies, "done": not manner.no_wait})
+    if manner.format.is_data:
+        print_data(
+            {**_document(plan, layout), "copies": copies, "done": not manner.no_wait}, manner.format
+        )
         return
     if manner.no_wait:
         print("begun; see `penstock cluster reassign --status`")
@@ -137,8 +139,8 @@ def _document(plan: Plan, layout: Plan) -> dict[str, object]:
 
 
 def _print_plan(plan: Plan, layout: Plan, copies: int, format: Format) -> None:
-    if format is Format.json:
-        print_json({**_document(plan, layout), "copies": copies, "done": not plan})
+    if format.is_data:
+        print_data({**_document(plan, layout), "copies": copies, "done": not plan}, format)
     elif not plan:
         print("nothing to move")
     else:

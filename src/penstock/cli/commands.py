@@ -1,4 +1,4 @@
-"""The commands below `penstock`, each imported when it is asked for.
+"""The commands below `penstock`, by what people want to do, each imported when it is asked for.
 
 `penstock up` must not wait for what every other command needs; only `--help` looks at all of them.
 """
@@ -7,32 +7,51 @@ from importlib import import_module
 
 import click
 
-COMMANDS = {
-    "acl": ("penstock.cli.acls", "acl"),
-    "bench": ("penstock.cli.bench", "bench"),
-    "cluster": ("penstock.cli.cluster", "cluster"),
-    "config": ("penstock.cli.configs", "config"),
-    "consume": ("penstock.cli.consume", "consume"),
-    "debug": ("penstock.cli.debugging", "debug"),
-    "dlq": ("penstock.cli.dlq", "dlq"),
-    "doctor": ("penstock.cli.doctor", "doctor"),
-    "generate": ("penstock.cli.generate", "generate"),
-    "group": ("penstock.cli.groups", "group"),
-    "node": ("penstock.cli.node", "node"),
-    "outbox": ("penstock.cli.outbox", "outbox"),
-    "plan": ("penstock.cli.plan", "plan_command"),
-    "produce": ("penstock.cli.produce", "produce"),
-    "queue": ("penstock.cli.queues", "queue"),
-    "quota": ("penstock.cli.quotas", "quota"),
-    "replay": ("penstock.cli.replay", "replay"),
-    "topic": ("penstock.cli.topics", "topic"),
-    "txn": ("penstock.cli.txns", "txn"),
-    "up": ("penstock.cli.up", "up"),
-    "user": ("penstock.cli.users", "user"),
-    "wire": ("penstock.cli.wire", "wire"),
-    "worker": ("penstock.cli.worker", "worker"),
+SECTIONS = {
+    "Start": {
+        "up": ("penstock.cli.up", "up"),
+        "node": ("penstock.cli.node", "node"),
+        "doctor": ("penstock.cli.doctor", "doctor"),
+        "cheat": ("penstock.cli.cheat", "cheat"),
+    },
+    "Data": {
+        "topic": ("penstock.cli.topics", "topic"),
+        "produce": ("penstock.cli.produce", "produce"),
+        "consume": ("penstock.cli.consume", "consume"),
+        "replay": ("penstock.cli.replay", "replay"),
+        "outbox": ("penstock.cli.outbox", "outbox"),
+    },
+    "Groups": {
+        "group": ("penstock.cli.groups", "group"),
+        "txn": ("penstock.cli.txns", "txn"),
+    },
+    "Queues": {
+        "queue": ("penstock.cli.queues", "queue"),
+        "dlq": ("penstock.cli.dlq", "dlq"),
+        "worker": ("penstock.cli.worker", "worker"),
+    },
+    "Cluster": {
+        "cluster": ("penstock.cli.cluster", "cluster"),
+        "config": ("penstock.cli.configs", "config"),
+        "plan": ("penstock.cli.plan", "plan_command"),
+    },
+    "Security": {
+        "user": ("penstock.cli.users", "user"),
+        "acl": ("penstock.cli.acls", "acl"),
+        "quota": ("penstock.cli.quotas", "quota"),
+    },
+    "Tools": {
+        "profile": ("penstock.cli.profiles", "profile"),
+        "completion": ("penstock.cli.completion", "completion"),
+        "generate": ("penstock.cli.generate", "generate"),
+        "debug": ("penstock.cli.debugging", "debug"),
+        "bench": ("penstock.cli.bench", "bench"),
+        "wire": ("penstock.cli.wire", "wire"),
+    },
 }
 """By name: the module, and what the command is called there."""
+
+COMMANDS = {name: place for rows in SECTIONS.values() for name, place in rows.items()}
 
 
 def load(name: str) -> click.Command | None:

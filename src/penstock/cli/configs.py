@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from penstock.cli.completing import topic_names
 from penstock.cli.errors import UserError
-from penstock.cli.output import Format, format_option, print_json, print_table
+from penstock.cli.output import Format, format_option, print_data, print_listing
 from penstock.cli.session import Session, brokers_option, nearest, require_topics, run
 
 if TYPE_CHECKING:
     from penstock.client.admin import ConfigEntry
 
-topic_option = click.option("-t", "--topic", help="The configs of this topic.")
+topic_option = click.option(
+    "-t", "--topic", help="The configs of this topic.", shell_complete=topic_names
+)
 broker_option = click.option("--broker", type=int, help="The configs of this node [the first one].")
 
 
@@ -31,14 +34,31 @@ def config() -> None:
 def list_configs(
     topic: str | None, broker: int | None, changed: bool, brokers: str, format: Format
 ) -> None:
-    """List configs with their values and where these come from."""
+    """List configs with their values and where these come from.
+
+    \b
+    penstock config list --changed
+    penstock config list -t orders --format wide
+    """
     entries = run(brokers, lambda session: _describe(session, topic, broker))
     if changed:
         entries = [entry for entry in entries if not entry.is_default]
-    if format is Format.json:
-        print_json([_as_dict(entry) for entry in entries])
-        return
-    print_table(["name", "value", "source"], [(e.name, _show(e), e.source) for e in entries])
+    print_listing(
+        format,
+        [_as_dict(entry) for entry in entries],
+        ["name", "value", "source", "+type", "+read-only", "+meaning"],
+        [
+            (
+                e.name,
+                _show(e),
+                e.source,
+                e.kind,
+                e.is_read_only,
+                " ".join((e.documentation or "").split()),
+            )
+            for e in entries
+        ],
+    )
 
 
 @config.command("describe")
@@ -50,7 +70,12 @@ def list_configs(
 def describe_config(
     name: str, topic: str | None, broker: int | None, brokers: str, format: Format
 ) -> None:
-    """Explain one config: value, type, source, meaning."""
+    """Explain one config: value, type, source, meaning.
+
+    \b
+    penstock config describe retention.ms -t orders
+    penstock config describe num.partitions
+    """
     entries = run(brokers, lambda session: _describe(session, topic, broker))
     entry = next((entry for entry in entries if entry.name == name), None)
     if entry is None:
@@ -58,8 +83,8 @@ def describe_config(
         hint = f"did you mean {close!r}?" if close else "see `penstock config list`"
         what = f"topic {topic!r}" if topic else "the broker"
         raise UserError(f"{what} has no config {name!r}; {hint}")
-    if format is Format.json:
-        print_json(_as_dict(entry))
+    if format.is_data:
+        print_data(_as_dict(entry), format)
         return
     facts = [entry.kind, f"from {entry.source}"]
     facts += ["read-only"] if entry.is_read_only else []

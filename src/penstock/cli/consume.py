@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from penstock.cli.completing import topic_names
 from penstock.cli.errors import UserError
 from penstock.cli.output import Format, format_option
 from penstock.cli.session import Session, brokers_option, require_topics, run
-from penstock.cli.template import DEFAULT, as_json, compile_template
+from penstock.cli.template import DEFAULT, WIDE, as_json, as_yaml, compile_template
 
 if TYPE_CHECKING:
     from penstock.client.fetching import Message
@@ -39,7 +40,9 @@ class Plan:
 
 
 @click.command("consume")
-@click.argument("topics", nargs=-1, required=True, help="The topics to read.")
+@click.argument(
+    "topics", nargs=-1, required=True, help="The topics to read.", shell_complete=topic_names
+)
 @click.option(
     "-o",
     "--offset",
@@ -90,7 +93,7 @@ def consume(
     penstock consume orders -o @-1h -f '%p:%o %k %v\\n'
     penstock consume orders -o @2026-11-01:2026-11-02 --format json
     """
-    render = as_json if format is Format.json else compile_template(template)
+    render = _renderer(format, template)
     plan = Plan(list(topics), offset, list(partitions) or None, num, follow, committed)
     # Wrong offsets are refused before anything is connected to.
     _parse(plan.offsets)
@@ -99,6 +102,18 @@ def consume(
         await read(session, plan, render, sys.stdout.buffer.write, sys.stdout.buffer.flush)
 
     run(brokers, work)
+
+
+def _renderer(format: Format, template: str) -> Callable[[Message], bytes]:
+    match format:
+        case Format.json:
+            return as_json
+        case Format.yaml:
+            return as_yaml
+        case Format.wide:
+            return compile_template(WIDE)
+        case _:
+            return compile_template(template)
 
 
 async def read(

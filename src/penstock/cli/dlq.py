@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.completing import letter_topic_names
 from penstock.cli.dlq_errands import purge, redrive
 from penstock.cli.dlq_history import history
 from penstock.cli.errors import UserError
@@ -23,8 +24,8 @@ from penstock.cli.letter_words import (
 from penstock.cli.output import (
     Format,
     format_option,
-    print_json,
-    print_table,
+    print_data,
+    print_listing,
     show_duration,
     show_time,
 )
@@ -49,7 +50,12 @@ dlq.add_command(history)
 
 
 @dlq.command("list")
-@click.argument("topic", required=False, help="List its letters; without it, list the topics.")
+@click.argument(
+    "topic",
+    required=False,
+    shell_complete=letter_topic_names,
+    help="List its letters; without it, list the topics.",
+)
 @filter_options
 @click.option(
     "-n",
@@ -76,11 +82,13 @@ def list_command(
         return
     wanted = filter_of(**chosen)
     letters, has_more = run(brokers, lambda session: _read(session, topic, wanted, limit))
-    if format is Format.json:
-        print_json([document_of(letter) for letter in letters])
-        return
-    print_table(
-        ["letter", "failed", "error", "attempts ", "key", "source", "message", "payload"],
+    print_listing(
+        format,
+        [document_of(letter) for letter in letters],
+        [
+            *("letter", "failed", "error", "attempts ", "key", "source", "message", "payload"),
+            *("+group", "+first failure", "+redrives ", "+size "),
+        ],
         [_row(letter) for letter in letters],
     )
     if has_more:
@@ -97,6 +105,10 @@ def _row(letter: Letter) -> tuple[object, ...]:
         None if letter.source is None else str(letter.source),
         letter.error_message[:60] or None,
         show_data(letter.payload, 40),
+        letter.group or None,
+        _moment(letter.first_failure_ms),
+        letter.redrives,
+        letter.size_bytes,
     )
 
 
@@ -125,21 +137,18 @@ def _list_boxes(brokers: str, format: Format) -> None:
 
     boxes, now_ms = run(brokers, work)
     ages = [None if box.oldest_ms is None else max(0, now_ms - box.oldest_ms) for box in boxes]
-    if format is Format.json:
-        print_json(
-            [
-                {
-                    "topic": box.topic,
-                    "partitions": box.partitions,
-                    "letters": box.letters,
-                    "oldest_ms": box.oldest_ms,
-                    "oldest_age_ms": age,
-                }
-                for box, age in zip(boxes, ages, strict=True)
-            ]
-        )
-        return
-    print_table(
+    print_listing(
+        format,
+        [
+            {
+                "topic": box.topic,
+                "partitions": box.partitions,
+                "letters": box.letters,
+                "oldest_ms": box.oldest_ms,
+                "oldest_age_ms": age,
+            }
+            for box, age in zip(boxes, ages, strict=True)
+        ],
         ["topic", "partitions ", "letters ", "oldest "],
         [
             (box.topic, box.partitions, box.letters, None if age is None else show_duration(age))
@@ -173,8 +182,8 @@ def show(topic: str, letter: str, payload_only: bool, brokers: str, format: Form
     found = letters[0]
     if payload_only:
         sys.stdout.buffer.write(found.payload or b"")
-    elif format is Format.json:
-        print_json(document_of(found))
+    elif format.is_data:
+        print_data(document_of(found), format)
     else:
         _print_letter(found)
 
@@ -253,9 +262,6 @@ def stats(topic: str, by: str, brokers: str, format: Format, **chosen: Any) -> N
         (*kind.name, kind.count, show_time(kind.first_ms), show_time(kind.last_ms), kind.sample)
         for kind in kinds.largest()
     ]
-    if format is Format.json:
-        names = [column.strip() for column in columns]
-        documents = [dict(zip(names, row, strict=True)) for row in rows]
-        print_json({"letters": kinds.count, "kinds": documents})
-    else:
-        print_table(columns, rows)
+    names = [column.strip() for column in columns]
+    documents = [dict(zip(names, row, strict=True)) for row in rows]
+    print_listing(format, {"letters": kinds.count, "kinds": documents}, columns, rows)

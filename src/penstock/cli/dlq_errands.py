@@ -22,7 +22,7 @@ from penstock.cli.letter_words import (
     show_data,
     topic_argument,
 )
-from penstock.cli.output import Format, format_option, print_json, print_table
+from penstock.cli.output import Format, format_option, print_data, print_table
 from penstock.cli.session import Session, brokers_option, require_topics, run
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def redrive(
         if dry_run or not preview.count:
             return preview, None
         new_payload = _revised(preview.letters[0], edit, payload) if is_edited else None
-        confirm(f"send {_letters(preview.count)} of {name} {_destination(preview)}?", yes)
+        confirm(f"Send {_letters(preview.count)} of {name} {_destination(preview)}?", yes)
         errand = Errand(
             topic=name,
             run=_run_id(session),
@@ -166,7 +166,7 @@ def purge(
         preview = await _preview(session, name, wanted, None, limit, purges=True)
         if dry_run or not preview.count:
             return preview, None
-        confirm(f"purge {_letters(preview.count)} of {name} for good?", yes)
+        confirm(f"Purge {_letters(preview.count)} of {name} for good?", yes)
         errand = Errand(
             topic=name,
             run=_run_id(session),
@@ -302,9 +302,9 @@ async def _delete_settled(session: Session, topic: str) -> None:
 def _print_outcome(
     done: str, preview: Preview, report: Report | None, format: Format, *, is_dry: bool
 ) -> None:
-    if format is Format.json:
+    if format.is_data:
         targets = preview.targets if report is None else report.targets
-        print_json(
+        print_data(
             {
                 "executed": report is not None,
                 "letters": preview.count if report is None else report.settled,
@@ -314,7 +314,8 @@ def _print_outcome(
                     for where, count in sorted(targets.items())
                 ],
                 "first": [document_of(letter, is_whole=False) for letter in preview.letters],
-            }
+            },
+            format,
         )
         return
     if report is not None:

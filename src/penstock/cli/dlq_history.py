@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.completing import letter_topic_names
 from penstock.cli.letter_words import letters_topic
-from penstock.cli.output import Format, format_option, print_json, print_table, show_time
+from penstock.cli.output import Format, format_option, print_data, print_table, show_time
 from penstock.cli.session import Session, brokers_option, run
 
 if TYPE_CHECKING:
@@ -22,7 +23,12 @@ HISTORY_MAX = 100_000
 
 
 @click.command("history")
-@click.argument("topic", required=False, help="Only of this topic of dead letters.")
+@click.argument(
+    "topic",
+    required=False,
+    shell_complete=letter_topic_names,
+    help="Only of this topic of dead letters.",
+)
 @brokers_option
 @format_option
 def history(topic: str | None, brokers: str, format: Format) -> None:
@@ -44,8 +50,8 @@ def history(topic: str | None, brokers: str, format: Format) -> None:
         known["letters"] += [[entry["partition"], *run_] for run_ in entry["letters"]]
         known["until_ms"] = entry["at_ms"]
     found = [{k: v for k, v in one.items() if k != "partition"} for one in runs.values()]
-    if format is Format.json:
-        print_json(found)
+    if format.is_data:
+        print_data(found, format)
         return
     rows = [
         (

@@ -10,7 +10,7 @@ from penstock.cli import checks
 from penstock.cli.checks import Check, Verdict
 from penstock.cli.cluster_checks import check_cluster, unreachable
 from penstock.cli.errors import UserError, explain
-from penstock.cli.output import Format, console, format_option, print_json
+from penstock.cli.output import Format, console, format_option, print_data
 from penstock.cli.session import brokers_option, run
 
 COLOURS = {"ok": "green", "skipped": "dim", "warn": "yellow", "fail": "red"}
@@ -26,7 +26,7 @@ http_option = click.option(
 config_option = click.option("--config", metavar="FILE", help="The node's file, to be checked too.")
 
 
-@click.command("doctor")
+@click.command("doctor", short_help="Check machine and cluster, and say what to do.")
 @click.option(
     "--data",
     default="./penstock-data",
@@ -51,8 +51,8 @@ def doctor(
     penstock doctor --data /var/lib/penstock --config node.toml -b node-1:9092
     """
     found = examine(data, config, urls, brokers)
-    if format is Format.json:
-        print_json([check._asdict() for check in found])
+    if format.is_data:
+        print_data([check._asdict() for check in found], format)
     else:
         _show(found)
     return 1 if any(check.verdict is Verdict.fail for check in found) else 0

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.advice import Finding, HotKey, Place, conclude, hot_keys, hot_partitions, show_key
+from penstock.cli.completing import group_names
 from penstock.cli.group_words import require_group
-from penstock.cli.output import Format, format_option, print_json
+from penstock.cli.output import Format, format_option, print_data
 from penstock.cli.session import Session, brokers_option, run
 from penstock.client.scaling import Row, Scaling, Wish, scale, standing
 
@@ -34,7 +35,7 @@ class Advice:
 
 
 @click.command("advise")
-@click.argument("name", help="The group.")
+@click.argument("name", help="The group.", shell_complete=group_names)
 @click.option(
     "--seconds",
     type=click.FloatRange(1, 3600),
@@ -68,8 +69,8 @@ def advise(name: str, seconds: float, target_delay: float, brokers: str, format:
         return await _advise(session, name, seconds, target_delay)
 
     found = run(brokers, work)
-    if format is Format.json:
-        print_json(_document(name, found))
+    if format.is_data:
+        print_data(_document(name, found), format)
     else:
         _show(name, found)
 
@@ -77,11 +78,16 @@ def advise(name: str, seconds: float, target_delay: float, brokers: str, format:
 async def _advise(session: Session, name: str, seconds: float, target_s: float) -> Advice:
     import asyncio
 
+    from penstock.cli.progress import Progress
+
     await require_group(session, name)
     loop = asyncio.get_running_loop()
     first = await _rows(session, name)
     before = standing(loop.time(), first)
-    await asyncio.sleep(seconds)
+    with Progress(f"measuring {name}", round(seconds), "seconds") as progress:
+        for _ in range(round(seconds)):
+            await asyncio.sleep(seconds / round(seconds))
+            progress.advance()
     info = await require_group(session, name)
     rows = await _rows(session, name)
     now = standing(loop.time(), rows)

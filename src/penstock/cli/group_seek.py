@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from penstock.cli.completing import group_names
 from penstock.cli.errors import UserError
 from penstock.cli.group_words import (
     Chosen,
@@ -26,7 +27,7 @@ from penstock.cli.group_words import (
     refuse_members,
     require_group,
 )
-from penstock.cli.output import Format, format_option, print_json, print_table
+from penstock.cli.output import Format, format_option, print_data, print_table
 from penstock.cli.session import Session, brokers_option, require_topics, run
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Move:
 
 
 @click.command("seek")
-@click.argument("name", help="The group.")
+@click.argument("name", help="The group.", shell_complete=group_names)
 @click.option(
     "--to",
     required=True,
@@ -102,8 +103,8 @@ def seek(
         return moves
 
     moves = run(brokers, work)
-    if format is Format.json:
-        print_json({"group": name, "executed": execute, "partitions": _documents(moves)})
+    if format.is_data:
+        print_data({"group": name, "executed": execute, "partitions": _documents(moves)}, format)
         return
     _print_moves(moves)
     print()

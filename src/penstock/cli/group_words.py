@@ -64,10 +64,22 @@ async def _no_such_group(session: Session, name: str) -> UserError:
     known = {listing.name: listing for listing in await list_groups(session.cluster)}
     if name in known:
         kind = known[name].kind
+        if kind == "share":
+            return UserError(f"{name!r} is a share group: {await _queue_hint(session, name)}")
         return UserError(f"{name!r} is a {kind} group; only groups of consumers are served here")
     close = nearest(name, known)
     hint = f"did you mean {close!r}?" if close else "see `penstock group list`"
     return UserError(f"group {name!r} does not exist; {hint}")
+
+
+async def _queue_hint(session: Session, name: str) -> str:
+    from penstock.client.queue_admin import list_queues
+
+    topics = [queue.topic for queue in await list_queues(session.cluster) if queue.group == name]
+    if not topics:
+        return "it has read nothing yet; see `penstock queue list`"
+    commands = [f"`penstock queue describe {topic} -g {name}`" for topic in topics[:3]]
+    return f"see {' or '.join(commands)}" + (" ..." if len(topics) > 3 else "")
 
 
 def refuse_members(info: GroupInfo, verb: str) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import enum
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
+from penstock.cli.completing import group_names
 from penstock.cli.confirming import confirm, yes_option
 from penstock.cli.errors import UserError
 from penstock.cli.group_advise import advise
@@ -23,7 +23,8 @@ from penstock.cli.group_words import (
 from penstock.cli.output import (
     Format,
     format_option,
-    print_json,
+    print_data,
+    print_rows,
     print_table,
     show_duration,
     show_time,
@@ -46,13 +47,11 @@ STATES = (
 )
 
 
-class DescribeFormat(enum.StrEnum):
-    text = "text"
-    json = "json"
-    csv = "csv"
+CSV = "csv"
 
-
-names_argument = click.argument("names", nargs=-1, required=True, help="Group names.")
+names_argument = click.argument(
+    "names", nargs=-1, required=True, help="Group names.", shell_complete=group_names
+)
 
 
 @click.group("group", no_args_is_help=True)
@@ -92,11 +91,8 @@ def list_command(states: tuple[str, ...], brokers: str, format: Format) -> None:
         for g in run(brokers, work)
         if not states or g.state in states
     ]
-    if format is Format.json:
-        keys = ("name", "state", "type", "protocol", "coordinator")
-        print_json([dict(zip(keys, row, strict=True)) for row in rows])
-    else:
-        print_table(["name", "state", "type", "protocol", "coordinator "], rows)
+    keys = ("name", "state", "type", "protocol", "coordinator")
+    print_rows(format, keys, ["name", "state", "type", "protocol", "coordinator "], rows)
 
 
 @group.command("describe")
@@ -104,12 +100,12 @@ def list_command(states: tuple[str, ...], brokers: str, format: Format) -> None:
 @brokers_option
 @click.option(
     "--format",
-    type=click.Choice(DescribeFormat),
+    type=click.Choice([*Format, CSV]),
     default="text",
     show_default=True,
     help="How to print; csv is what `group seek --to file:` reads.",
 )
-def describe(names: tuple[str, ...], brokers: str, format: DescribeFormat) -> None:
+def describe(names: tuple[str, ...], brokers: str, format: str) -> None:
     """Show members, committed offsets and lag, in records and in time.
 
     The age of a partition is that of its first record not yet read. In csv each line is
@@ -127,18 +123,19 @@ def describe(names: tuple[str, ...], brokers: str, format: DescribeFormat) -> No
     from penstock.runtime.clock import SystemClock
 
     measured = run(brokers, work)
-    if format is DescribeFormat.csv:
+    if format == CSV:
         _print_csv(measured)
         return
+    chosen = Format(format)
     now_ms = SystemClock().now_ms()
     documents = [_document(info, lags, now_ms) for info, lags in measured]
-    if format is DescribeFormat.json:
-        print_json(documents)
+    if chosen.is_data:
+        print_data(documents, chosen)
         return
     for index, (info, lags) in enumerate(measured):
         if index:
             print()
-        _print_description(info, lags, now_ms)
+        _print_description(info, lags, now_ms, chosen)
 
 
 @group.command("delete")
@@ -160,14 +157,14 @@ def delete(names: tuple[str, ...], topics: tuple[str, ...], yes: bool, brokers: 
     penstock group delete billing -t old-orders --yes
     """
     chosen = parse_topics(topics)
-    what = f"the offsets of {', '.join(chosen)} in" if chosen else ""
-    confirm(f"Delete {what} {', '.join(names)}?".replace("  ", " "), yes)
+    what = f"the offsets of {', '.join(chosen)} in " if chosen else ""
 
     async def work(session: Session) -> None:
         from penstock.client.groups import delete_group
 
-        for name in dict.fromkeys(names):
-            info = await require_group(session, name)
+        infos = {name: await require_group(session, name) for name in names}
+        confirm(f"Delete {what}{', '.join(infos)}?", yes)
+        for name, info in infos.items():
             if chosen:
                 # Members may go on reading other topics: whether they do is the broker's to say.
                 count = await _forget(session, name, chosen)
@@ -268,7 +265,7 @@ def _lag_document(info: GroupInfo, lag: Lag, now_ms: int) -> dict[str, object]:
     }
 
 
-def _print_description(info: GroupInfo, lags: list[Lag], now_ms: int) -> None:
+def _print_description(info: GroupInfo, lags: list[Lag], now_ms: int, format: Format) -> None:
     records, age_ms = _totals(lags, now_ms)
     age = f", {show_duration(age_ms)} behind" if age_ms else ""
     print(f"group        {info.name}")
@@ -290,8 +287,12 @@ def _print_description(info: GroupInfo, lags: list[Lag], now_ms: int) -> None:
     if lags:
         print()
         print_table(
-            ["topic", "partition ", "committed ", "end ", "lag ", "age ", "member"],
+            [
+                *("topic", "partition ", "committed ", "end ", "lag ", "age ", "member"),
+                *("+host", "+start ", "+first unread", "+metadata"),
+            ],
             [_lag_row(info, lag, now_ms) for lag in lags],
+            format,
         )
 
 
@@ -314,4 +315,8 @@ def _lag_row(info: GroupInfo, lag: Lag, now_ms: int) -> tuple[object, ...]:
         lag.records,
         show_duration(age_ms) if age_ms else None,
         None if owner is None else owner.member_id,
+        None if owner is None else owner.host,
+        lag.start_offset,
+        None if lag.first_unread_ms is None else show_time(lag.first_unread_ms),
+        lag.metadata or None,
     )

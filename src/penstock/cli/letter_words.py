@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from penstock.cli.completing import letter_topic_names
 from penstock.cli.errors import UserError
 from penstock.cli.session import Session, require_topics
 
@@ -18,7 +19,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 PREVIEW_BYTES = 60
 
 topic_argument = click.argument(
-    "topic", help="The topic of dead letters, or the one that they came from."
+    "topic",
+    shell_complete=letter_topic_names,
+    help="The topic of dead letters, or the one that they came from.",
 )
 
 _OPTIONS = (

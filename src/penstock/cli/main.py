@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import click
 
 from penstock import __version__
-from penstock.cli.commands import COMMANDS, load
+from penstock.cli.commands import COMMANDS, SECTIONS, load
+from penstock.cli.completing import profile_names
 from penstock.cli.errors import PipeClosed, UserError, explain
 
 
@@ -20,6 +21,19 @@ class Root(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """By what people want to do, in columns that line up."""
+        width = max(map(len, COMMANDS))
+        for title, names in SECTIONS.items():
+            limit = formatter.width - width - 6
+            rows = [
+                (name.ljust(width), command.get_short_help_str(limit))
+                for name in names
+                if (command := load(name)) is not None
+            ]
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return load(cmd_name)
@@ -57,8 +71,23 @@ class Root(click.Group):
     help="A file of name=value for brokers that ask who is there: security.protocol, "
     "sasl.username, sasl.password, ssl.ca.location ... as Kafka's tools take it.",
 )
-def app(command_config: str | None) -> None:
-    """A distributed message queue in Python that any Kafka client can use."""
+@click.option(
+    "--profile",
+    envvar="PENSTOCK_PROFILE",
+    show_envvar=True,
+    metavar="NAME",
+    shell_complete=profile_names,
+    help="Talk to this cluster, instead of the one in use; see `penstock profile`.",
+)
+def app(command_config: str | None, profile: str | None) -> None:
+    """A distributed message queue in Python that any Kafka client can use.
+
+    \b
+    penstock up                          start a broker here
+    penstock produce greetings hello     write a record
+    penstock consume greetings           read it
+    penstock cheat                       what else people do, on one page
+    """
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

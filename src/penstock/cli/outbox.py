@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.cli.errors import UserError
-from penstock.cli.output import Format, format_option, print_json, print_table
+from penstock.cli.output import Format, format_option, print_data, print_table
 from penstock.cli.session import Session, brokers_option, run
 
 if TYPE_CHECKING:
@@ -46,7 +46,12 @@ def outbox() -> None:
 @database_option
 @table_option
 def init_command(database: str, table: str) -> None:
-    """Create the outbox's tables, unless they are there."""
+    """Create the outbox's tables, unless they are there.
+
+    \b
+    penstock outbox init -d sqlite:///app.db
+    penstock outbox init -d postgresql://app@db/app
+    """
     with _opened(database, table) as (engine, found):
         found.metadata.create_all(engine)
 
@@ -136,7 +141,11 @@ async def _until_signal(relay: Relay) -> None:
 @table_option
 @format_option
 def status_command(database: str, table: str, format: Format) -> None:
-    """Count messages by state, and say why some could not be sent."""
+    """Count messages by state, and say why some could not be sent.
+
+    \b
+    penstock outbox status -d sqlite:///app.db
+    """
     from sqlalchemy import select
 
     with _opened(database, table) as (engine, found), engine.connect() as connection:
@@ -148,8 +157,8 @@ def status_command(database: str, table: str, format: Format) -> None:
         failed = connection.execute(
             wanted.where(rows.c.state == State.FAILED).order_by(rows.c.id).limit(100)
         ).all()
-    if format is Format.json:
-        print_json({"messages": counts, "failed": [dict(row._mapping) for row in failed]})
+    if format.is_data:
+        print_data({"messages": counts, "failed": [dict(row._mapping) for row in failed]}, format)
         return
     print_table(("STATE", "MESSAGES "), list(counts.items()))
     if failed:
@@ -161,7 +170,11 @@ def status_command(database: str, table: str, format: Format) -> None:
 @database_option
 @table_option
 def retry_command(database: str, table: str) -> None:
-    """Send again what was refused, once its cause is mended."""
+    """Send again what was refused, once its cause is mended.
+
+    \b
+    penstock outbox retry -d sqlite:///app.db
+    """
     with _opened(database, table) as (engine, found), engine.begin() as connection:
         print(f"{found.retry_failed(connection)} messages will be sent again")
 

@@ -1,7 +1,9 @@
-"""Tables for people, JSON for programs, both on standard output.
+"""How every command prints: tables for people, JSON and YAML for programs, on standard output.
 
-JSON is one document per listing. Tables are plain when standard output is not a terminal: no
-frames, no colours, no cutting to a width, so that `grep` and `awk` see whole rows.
+`--format` is declared here and nowhere else. `json` and `yaml` are one document per listing. `text`
+is a table; `wide` has its further columns, and is not cut to the terminal. Tables are plain when
+standard output is not a terminal: no frames, no colours, no cutting to a width, so that `grep` and
+`awk` see whole rows.
 """
 
 from __future__ import annotations
@@ -17,10 +19,20 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
+WIDE = "+"
+WIDTH_MAX = 10_000
+
 
 class Format(enum.StrEnum):
     text = "text"
     json = "json"
+    yaml = "yaml"
+    wide = "wide"
+
+    @property
+    def is_data(self) -> bool:
+        """Whether it is for programs."""
+        return self in (Format.json, Format.yaml)
 
 
 format_option = click.option(
@@ -28,24 +40,56 @@ format_option = click.option(
     type=click.Choice(Format),
     default="text",
     show_default=True,
-    help="How to print.",
+    help="How to print; wide has more columns than text.",
 )
 
 
-def console(*, stderr: bool = False) -> Console:
+def console(*, stderr: bool = False, width: int | None = None) -> Console:
     """A rich console; it honours NO_COLOR by itself."""
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False, soft_wrap=True)
+    return Console(stderr=stderr, highlight=False, soft_wrap=True, width=width)
 
 
-def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+def print_data(value: Any, format: Format) -> None:
+    """One document for programs."""
+    if format is Format.yaml:
+        from penstock.cli.yaml import dumped
+
+        print(dumped(value), end="")
+    else:
+        print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Columns whose name ends in a space are numbers, set to the right."""
-    cells = [[_show(cell) for cell in row] for row in rows]
+def print_listing(
+    format: Format, document: Any, columns: Sequence[str], rows: Sequence[Sequence[object]]
+) -> None:
+    """The document for programs, the table for people."""
+    if format.is_data:
+        print_data(document, format)
+    else:
+        print_table(columns, rows, format)
+
+
+def print_rows(
+    format: Format, keys: Sequence[str], columns: Sequence[str], rows: Sequence[Sequence[object]]
+) -> None:
+    """A listing whose document has the cells of the table, under these keys."""
+    print_listing(format, [dict(zip(keys, row, strict=True)) for row in rows], columns, rows)
+
+
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], format: Format = Format.text
+) -> None:
+    """Columns whose name ends in a space are numbers, set to the right; those whose name begins
+    with a plus are shown in `wide` only."""
+    shown = [
+        index
+        for index, name in enumerate(columns)
+        if format is Format.wide or not name.startswith(WIDE)
+    ]
+    columns = [columns[index].removeprefix(WIDE) for index in shown]
+    cells = [[_show(row[index]) for index in shown] for row in rows]
     if not sys.stdout.isatty():
         _print_plain(columns, cells)
         return
@@ -57,7 +101,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
         table.add_column(name.strip(), justify="right" if name.endswith(" ") else "left")
     for row in cells:
         table.add_row(*(_escape(cell) for cell in row))
-    console().print(table)
+    console(width=WIDTH_MAX if format is Format.wide else None).print(table)
 
 
 def _print_plain(columns: Sequence[str], cells: list[list[str]]) -> None:

@@ -8,7 +8,7 @@ import dataclasses
 import click
 
 from penstock.cli.errors import UserError
-from penstock.cli.output import Format, format_option, print_json, print_table
+from penstock.cli.output import Format, format_option, print_data, print_table
 from penstock.cluster.sizing import Costs, Load, Plan, plan
 
 UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "ki": 1024.0, "mi": 1024.0**2, "gi": 1024.0**3}
@@ -116,8 +116,8 @@ def plan_command(
         network_mb_per_s=parse_amount(network, "--network") / 1e6,
     )
     made = plan(load)
-    if format is Format.json:
-        print_json({"plan": dataclasses.asdict(made), "costs": dataclasses.asdict(Costs())})
+    if format.is_data:
+        print_data({"plan": dataclasses.asdict(made), "costs": dataclasses.asdict(Costs())}, format)
         return
     _show(load, made)
 

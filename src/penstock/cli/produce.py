@@ -6,15 +6,15 @@ the brokers confirmed everything, and says how many records went where.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
+from penstock.cli.completing import topic_names
 from penstock.cli.errors import UserError
-from penstock.cli.output import Format, format_option
+from penstock.cli.output import Format, format_option, print_data
 from penstock.cli.session import Session, brokers_option, require_topics, run
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ class Plan:
     count: int
 
 
-@click.command("produce")
-@click.argument("topic", help="The topic to write to.")
+@click.command("produce", short_help="Write records to a topic.")
+@click.argument("topic", help="The topic to write to.", shell_complete=topic_names)
 @click.argument(
     "payload", required=False, help="One record; without it each line of standard input is one."
 )
@@ -241,8 +241,8 @@ def report(topic: str, written: dict[int, list[int]], format: Format) -> None:
         {"partition": p, "first_offset": first, "last_offset": last, "count": count}
         for p, (first, last, count) in sorted(written.items())
     ]
-    if format is Format.json:
-        print(json.dumps({"topic": topic, "count": total, "partitions": rows}))
+    if format.is_data:
+        print_data({"topic": topic, "count": total, "partitions": rows}, format)
         return
     places = ", ".join(
         f"partition {p} offset {first}"

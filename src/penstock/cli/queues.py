@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from penstock.cli.completing import group_names, topic_names
 from penstock.cli.errors import UserError
 from penstock.cli.letter_words import show_data
 from penstock.cli.output import (
     Format,
     format_option,
-    print_json,
+    print_data,
+    print_listing,
     print_table,
     show_duration,
     show_time,
@@ -32,9 +34,15 @@ INTERNAL_PREFIX = "__"
 STATES = ("waiting", "leased", "failed", "given up")
 PEEK_MAX = 10_000
 
-topic_argument = click.argument("topic", help="The topic behind the queue.")
+topic_argument = click.argument(
+    "topic", help="The topic behind the queue.", shell_complete=topic_names
+)
 group_option = click.option(
-    "-g", "--group", "name", help="The share group; may be left out where there is only one."
+    "-g",
+    "--group",
+    "name",
+    shell_complete=group_names,
+    help="The share group; may be left out where there is only one.",
 )
 
 
@@ -83,9 +91,6 @@ def list_command(every: bool, brokers: str, format: Format) -> None:
         return depths, session.clock.now_ms()
 
     depths, now_ms = run(brokers, work)
-    if format is Format.json:
-        print_json([_document(depth, now_ms) for depth in depths])
-        return
     rows = [
         (
             depth.topic,
@@ -95,11 +100,19 @@ def list_command(every: bool, brokers: str, format: Format) -> None:
             depth.total("leased"),
             depth.total("delayed"),
             _duration(depth.oldest_age_ms(now_ms)),
+            depth.total("given_up"),
+            len(depth.reports),
         )
         for depth in depths
     ]
-    print_table(
-        ["topic", "group", "unfinished ", "ready ", "in flight ", "delayed ", "oldest "], rows
+    print_listing(
+        format,
+        [_document(depth, now_ms) for depth in depths],
+        [
+            *("topic", "group", "unfinished ", "ready ", "in flight ", "delayed ", "oldest "),
+            *("+given up ", "+partitions "),
+        ],
+        rows,
     )
 
 
@@ -164,8 +177,8 @@ def describe(topic: str, name: str | None, brokers: str, format: Format) -> None
         }
         for where, report in depth.reports.items()
     ]
-    if format is Format.json:
-        print_json({**_document(depth, now_ms), "partitions": partitions})
+    if format.is_data:
+        print_data({**_document(depth, now_ms), "partitions": partitions}, format)
         return
     print(f"topic  {depth.topic}")
     print(f"group  {depth.group}")
@@ -253,11 +266,13 @@ def peek(
         return found
 
     rows = run(brokers, work)
-    if format is Format.json:
-        print_json([_peeked(message, state) for message, state in rows])
-        return
-    print_table(
-        ["partition ", "offset ", "state", "deliveries ", "until", "member", "key", "payload"],
+    print_listing(
+        format,
+        [_peeked(message, state) for message, state in rows],
+        [
+            *("partition ", "offset ", "state", "deliveries ", "until", "member", "key"),
+            *("payload", "+written", "+headers"),
+        ],
         [
             (
                 message.partition,
@@ -268,11 +283,13 @@ def peek(
                 state.member or None,
                 show_data(message.key, 30),
                 show_data(message.value),
+                show_time(message.timestamp),
+                [f"{name}:{show_data(value)}" for name, value in message.headers],
             )
             for message, state in rows
         ],
     )
-    if not rows:
+    if not rows and not format.is_data:
         print("everything is finished", file=sys.stderr)
 
 

@@ -9,7 +9,7 @@ import click
 
 from penstock.cli.confirming import confirm, yes_option
 from penstock.cli.errors import UserError
-from penstock.cli.output import Format, format_option, print_json, print_table
+from penstock.cli.output import Format, format_option, print_listing
 from penstock.cli.session import Session, brokers_option, run
 from penstock.security.quotas import DEFAULT, Entity, Kind, Name
 
@@ -85,11 +85,9 @@ def list_command(brokers: str, format: Format) -> None:
             for parts in [one.entity.parts()]
             for key, value in sorted(one.values.items())
         ]
-        if format is Format.json:
-            print_json(rows)
-        else:
-            columns = ("user", "client-id", "ip", "quota", "value")
-            print_table(columns, [[row.get(column, "") for column in columns] for row in rows])
+        columns = ("user", "client-id", "ip", "quota", "value")
+        cells = [[row.get(column, "") for column in columns] for row in rows]
+        print_listing(format, rows, columns, cells)
 
     run(brokers, work)
 

@@ -5,19 +5,20 @@ Shows what it is about to do and asks before it does; `--dry-run` stops there.
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
+from penstock.cli.completing import group_names, topic_names
 from penstock.cli.confirming import confirm, yes_option
 from penstock.cli.errors import UserError
-from penstock.cli.output import Format, format_option, print_table
+from penstock.cli.output import Format, format_option, print_data, print_table
 from penstock.cli.session import Session, brokers_option, require_topics, run
 
 if TYPE_CHECKING:
+    from penstock.client.counting import Count
     from penstock.client.lookup import Span
     from penstock.client.metadata import TopicPartition
     from penstock.client.offsets import OffsetRange
@@ -45,16 +46,23 @@ class Outcome:
     kind: str
     """share group, consumer group or copy."""
     spans: dict[TopicPartition, Span]
-    records: dict[TopicPartition, int]
+    count: Count
     """By partition: offered again, from there on, or copied there."""
     is_done: bool
     is_resumed: bool = False
 
 
-@click.command("replay")
-@click.argument("topic", help="The topic to read again.")
-@click.option("-g", "--group", help="For this group, share or consumer.")
-@click.option("--to-topic", metavar="TOPIC", help="Copy the range into this topic instead.")
+@click.command("replay", short_help="Read a topic again, for a group or as a copy.")
+@click.argument("topic", help="The topic to read again.", shell_complete=topic_names)
+@click.option(
+    "-g", "--group", shell_complete=group_names, help="For this group, share or consumer."
+)
+@click.option(
+    "--to-topic",
+    metavar="TOPIC",
+    shell_complete=topic_names,
+    help="Copy the range into this topic instead.",
+)
 @click.option("--from-offset", metavar="OFFSET", help="start, 5, +10 or -10 (before the end).")
 @click.option("--from-time", metavar="TIME", help="-1h, 2026-11-01, 2026-11-01T12:00, 1700000000.")
 @click.option("--until-offset", metavar="OFFSET", help="Up to, not including, this [the end].")
@@ -181,18 +189,21 @@ async def _is_share_group(session: Session, group: str, topic: str) -> bool:
 async def _offer_again(
     session: Session, wanted: Wanted, group: str, spans: dict[TopicPartition, Span]
 ) -> Outcome:
+    from penstock.client.counting import count_records
     from penstock.client.replaying import finished_within, replay_share_group
 
     finished = {
         where: await finished_within(session.cluster, group, where, span)
         for where, span in spans.items()
     }
-    total = sum(finished.values())
-    if wanted.dry_run or not total:
-        return Outcome("share group", spans, finished, is_done=False)
-    confirm(f"offer {total:,} finished records of {wanted.topic} to {group} again?", wanted.yes)
-    offered = await replay_share_group(session.cluster, group, spans)
-    return Outcome("share group", spans, offered, is_done=True)
+    count = await count_records(session.cluster, finished)
+    if wanted.dry_run or not count.total:
+        return Outcome("share group", spans, count, is_done=False)
+    confirm(
+        f"Offer {_many(count)} finished records of {wanted.topic} to {group} again?", wanted.yes
+    )
+    await replay_share_group(session.cluster, group, spans)
+    return Outcome("share group", spans, count, is_done=True)
 
 
 async def _seek(
@@ -205,13 +216,13 @@ async def _seek(
             "a consumer group reads on from where it is put: leave out --until, or copy the range "
             "with --to-topic"
         )
-    counts = {where: (span.end or 0) - span.start for where, span in spans.items()}
+    count = await _count_all(session, spans)
     if wanted.dry_run:
-        return Outcome("consumer group", spans, counts, is_done=False)
-    confirm(f"have {group} read {sum(counts.values()):,} records of {wanted.topic}?", wanted.yes)
+        return Outcome("consumer group", spans, count, is_done=False)
+    confirm(f"Have {group} read {_many(count)} records of {wanted.topic}?", wanted.yes)
     starts = {where: span.start for where, span in spans.items()}
     await commit_offsets(session.cluster, group, starts)
-    return Outcome("consumer group", spans, counts, is_done=True)
+    return Outcome("consumer group", spans, count, is_done=True)
 
 
 async def _copy(
@@ -219,6 +230,7 @@ async def _copy(
 ) -> Outcome:
     from penstock.base.errors import ErrorCode, Refused
     from penstock.cli.progress import Progress
+    from penstock.client.counting import Count
     from penstock.client.groups import delete_group
     from penstock.client.replaying import Copier, Copy, cursor_group, unfinished_copy
 
@@ -235,23 +247,35 @@ async def _copy(
             raise UserError(f"{wanted.name!r} is a copy of another topic: choose another --name")
         print(f"goes on with the copy {wanted.name!r} that was interrupted", file=sys.stderr)
     spans = left or spans
-    counts = {where: (span.end or 0) - span.start for where, span in spans.items()}
-    total = sum(counts.values())
-    if wanted.dry_run or not total:
-        return Outcome("copy", spans, counts, is_done=False, is_resumed=bool(left))
-    confirm(f"copy up to {total:,} records of {wanted.topic} to {to}?", wanted.yes)
+    count = await _count_all(session, spans)
+    if wanted.dry_run or not count.total:
+        return Outcome("copy", spans, count, is_done=False, is_resumed=bool(left))
+    confirm(f"Copy {_many(count)} records of {wanted.topic} to {to}?", wanted.yes)
     copy = Copy(wanted.name, to, spans, wanted.rate)
-    with Progress(f"copying {wanted.topic} to {to}", total) as progress:
+    with Progress(f"copying {wanted.topic} to {to}", count.total) as progress:
         report: CopyReport = await Copier(session.cluster, copy, progress.advance).run()
-    return Outcome("copy", spans, report.targets, is_done=True, is_resumed=report.is_resumed)
+    copied = Count(report.targets, is_exact=True)
+    return Outcome("copy", spans, copied, is_done=True, is_resumed=report.is_resumed)
+
+
+async def _count_all(session: Session, spans: dict[TopicPartition, Span]) -> Count:
+    from penstock.client.counting import count_records
+    from penstock.client.replaying import offsets_of
+
+    return await count_records(
+        session.cluster, {where: offsets_of(span) for where, span in spans.items()}
+    )
+
+
+def _many(count: Count) -> str:
+    return f"{'' if count.is_exact else 'up to '}{count.total:,}"
 
 
 # -- what is printed --------------------------------------------------------------------------
 
 
 def _print(wanted: Wanted, outcome: Outcome, format: Format) -> None:
-    total = sum(outcome.records.values())
-    if format is Format.json:
+    if format.is_data:
         document = {
             "topic": wanted.topic,
             "group": wanted.group,
@@ -259,32 +283,34 @@ def _print(wanted: Wanted, outcome: Outcome, format: Format) -> None:
             "kind": outcome.kind,
             "executed": outcome.is_done,
             "resumed": outcome.is_resumed,
-            "records": total,
+            "records": outcome.count.total,
+            "exact": outcome.count.is_exact,
             "partitions": [
                 {"partition": where.partition, "from": span.start, "until": span.end}
                 for where, span in sorted(outcome.spans.items())
             ],
         }
-        print(json.dumps(document))
+        print_data(document, format)
         return
     rows = [
-        (where.partition, span.start, span.end, outcome.records.get(where))
+        (where.partition, span.start, span.end, outcome.count.records.get(where))
         for where, span in sorted(outcome.spans.items())
     ]
     print_table(["partition ", "from ", "until ", "records "], rows)
     print()
-    print(_sentence(wanted, outcome, total))
+    print(_sentence(wanted, outcome))
 
 
-def _sentence(wanted: Wanted, outcome: Outcome, total: int) -> str:
+def _sentence(wanted: Wanted, outcome: Outcome) -> str:
+    many = _many(outcome.count)
     if not outcome.is_done and not wanted.dry_run:
         return "nothing to do: there is nothing in this range"
     would = "" if outcome.is_done else "would have "
     ending = "" if outcome.is_done else ": this was a dry run"
     match outcome.kind:
         case "copy":
-            return f"{would}copied {total:,} records to {wanted.to}{ending}"
+            return f"{would}copied {many} records to {wanted.to}{ending}"
         case "share group":
-            return f"{would}offered {total:,} records to {wanted.group} again{ending}"
+            return f"{would}offered {many} records to {wanted.group} again{ending}"
         case _:
-            return f"{would}moved {wanted.group} back by {total:,} records from the end{ending}"
+            return f"{would}moved {wanted.group} back by {many} records from the end{ending}"

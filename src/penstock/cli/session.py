@@ -24,11 +24,22 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+DEFAULT_BROKERS = "127.0.0.1:9092"
+
+
+def default_brokers() -> str:
+    """Of the profile that is named or in use; without any, of this machine."""
+    from penstock.cli import profile_file
+
+    found = profile_file.chosen()
+    return DEFAULT_BROKERS if found is None else found[1].brokers
+
+
 brokers_option = click.option(
     "-b",
     "--brokers",
-    default="127.0.0.1:9092",
-    show_default=True,
+    default=default_brokers,
+    show_default=f"those of the profile in use, else {DEFAULT_BROKERS}",
     envvar="PENSTOCK_BROKERS",
     show_envvar=True,
     metavar="HOST:PORT,...",
@@ -55,8 +66,12 @@ class Session:
         return Consumer(self.cluster, config)
 
 
-def run(brokers: str, work: Callable[[Session], Awaitable[T]]) -> T:
+def run(
+    brokers: str, work: Callable[[Session], Awaitable[T]], *, within_s: float | None = None
+) -> T:
     """Connects, does the work, disconnects. A broker that is not there fails at once."""
+    import asyncio
+
     import uvloop
 
     from penstock.client.cluster import Cluster, parse_brokers
@@ -74,25 +89,60 @@ def run(brokers: str, work: Callable[[Session], Awaitable[T]]) -> T:
     async def connected() -> T:
         config = ConnectionConfig(client_id="penstock-cli", tls=security.tls)
         authenticate = security.authenticate
-        async with Cluster(random, addresses, config, authenticate=authenticate) as cluster:
+        async with (
+            asyncio.timeout(within_s),
+            Cluster(random, addresses, config, authenticate=authenticate) as cluster,
+        ):
             return await work(Session(SystemClock(), random, cluster))
 
     return uvloop.run(connected())
 
 
 def _security(random: Random) -> Security:
-    """As --command-config says, which belongs to the whole command line."""
-    from penstock.client.security import parse_security, read_properties
+    from penstock.client.security import parse_security
+
+    settings, source = security_settings()
+    try:
+        return parse_security(settings, random)
+    except ValueError as error:
+        raise UserError(f"{source}: {error}") from None
+
+
+def security_settings(*, takes_one_in_use: bool = True) -> tuple[dict[str, str], str]:
+    """How to get in, and who says so: --command-config, else the profile.
+
+    A profile's password goes to the profile's brokers, or to those named together with the profile,
+    and to nobody else.
+    """
+    from penstock.cli import profile_file
+    from penstock.client.security import read_properties
 
     context = click.get_current_context(silent=True)
-    path = context.find_root().params.get("command_config") if context is not None else None
-    if path is None:
-        return parse_security({}, random)
-    try:
-        with open(path, encoding="utf-8") as file:
-            return parse_security(read_properties(file.read()), random)
-    except (OSError, ValueError) as error:
-        raise UserError(f"--command-config {path}: {error}") from None
+    if context is None:
+        return {}, ""
+    options = context.find_root().params
+    path = options.get("command_config")
+    if path is not None:
+        source = f"--command-config {path}"
+        try:
+            with open(path, encoding="utf-8") as file:
+                return read_properties(file.read()), source
+        except (OSError, ValueError) as error:
+            raise UserError(f"{source}: {error}") from None
+    is_meant = options.get("profile") is not None or (
+        takes_one_in_use and _has_default_brokers(context)
+    )
+    found = profile_file.chosen() if is_meant else None
+    if found is None:
+        return {}, ""
+    name, profile = found
+    return profile.security, f"profile {name} ({profile_file.path()})"
+
+
+def _has_default_brokers(context: click.Context) -> bool:
+    from click.core import ParameterSource
+
+    return context.get_parameter_source("brokers") in (None, ParameterSource.DEFAULT)
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

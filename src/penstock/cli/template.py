@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Part = Callable[["Message"], bytes]
 
 DEFAULT = "%v\\n"
+WIDE = "%t[%p] %o  %d  %k  %v  %h\\n"
+"""What `--format wide` prints."""
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 
 
@@ -148,6 +150,17 @@ _PLAIN: dict[str, Part] = {
 
 def as_json(message: "Message") -> bytes:
     """One message as one line of JSON. What is not UTF-8 is in base64, and says so."""
+    return json.dumps(_document(message), ensure_ascii=False).encode() + b"\n"
+
+
+def as_yaml(message: "Message") -> bytes:
+    """One message as one document of a stream of YAML."""
+    from penstock.cli.yaml import dumped
+
+    return b"---\n" + dumped(_document(message)).encode()
+
+
+def _document(message: "Message") -> dict[str, object]:
     row: dict[str, object] = {
         "topic": message.topic,
         "partition": message.partition,
@@ -162,7 +175,7 @@ def as_json(message: "Message") -> bytes:
         text, is_base64 = _as_text(value)
         headers.append({"name": name, "value_base64" if is_base64 else "value": text})
     row["headers"] = headers
-    return json.dumps(row, ensure_ascii=False).encode() + b"\n"
+    return row
 
 
 def _as_text(value: bytes | None) -> tuple[str | None, bool]:

@@ -6,17 +6,28 @@ from typing import TYPE_CHECKING
 
 import click
 
+from penstock.cli.completing import topic_config_names, topic_names
 from penstock.cli.confirming import confirm, yes_option
 from penstock.cli.errors import UserError
-from penstock.cli.output import Format, format_option, print_json, print_table, show_bytes
+from penstock.cli.output import (
+    Format,
+    format_option,
+    print_data,
+    print_listing,
+    print_rows,
+    print_table,
+    show_bytes,
+)
 from penstock.cli.session import Session, brokers_option, require_topics, run
 from penstock.cli.up import parse_pairs
 
 if TYPE_CHECKING:
     from penstock.client.metadata import TopicInfo
 
-names_argument = click.argument("names", nargs=-1, required=True, help="Topic names.")
-name_argument = click.argument("name", help="The topic.")
+names_argument = click.argument(
+    "names", nargs=-1, required=True, help="Topic names.", shell_complete=topic_names
+)
+name_argument = click.argument("name", help="The topic.", shell_complete=topic_names)
 
 
 @click.group("topic", no_args_is_help=True)
@@ -25,7 +36,7 @@ def topic() -> None:
 
 
 @topic.command("create")
-@names_argument
+@click.argument("names", nargs=-1, required=True, help="What to call them.")
 @click.option(
     "-p",
     "--partitions",
@@ -48,6 +59,7 @@ def topic() -> None:
     "configs",
     multiple=True,
     metavar="NAME=VALUE",
+    shell_complete=topic_config_names,
     help="A topic config; repeatable.",
 )
 @click.option("--if-not-exists", is_flag=True, help="No error when it is there already.")
@@ -62,7 +74,12 @@ def create(
     dry_run: bool,
     brokers: str,
 ) -> None:
-    """Create topics."""
+    """Create topics.
+
+    \b
+    penstock topic create orders -p 6
+    penstock topic create orders -p 6 -r 3 -c retention.ms=604800000 --if-not-exists
+    """
     pairs = parse_pairs(configs, "-c")
 
     async def work(session: Session) -> None:
@@ -90,7 +107,12 @@ def create(
 @brokers_option
 @format_option
 def list_topics(internal: bool, brokers: str, format: Format) -> None:
-    """List topics with their partitions and copies."""
+    """List topics with their partitions and copies.
+
+    \b
+    penstock topic list
+    penstock topic list --internal --format wide
+    """
 
     async def work(session: Session) -> list[TopicInfo]:
         from penstock.client.admin import Admin
@@ -98,12 +120,28 @@ def list_topics(internal: bool, brokers: str, format: Format) -> None:
         return await Admin(session.cluster).list_topics()
 
     topics = [t for t in run(brokers, work) if internal or not t.is_internal]
-    rows = [(t.name, len(t.partitions), _replication(t), _under_replicated(t)) for t in topics]
-    if format is Format.json:
-        keys = ("name", "partitions", "replication_factor", "under_replicated")
-        print_json([dict(zip(keys, row, strict=True)) for row in rows])
-    else:
-        print_table(["name", "partitions ", "replicas ", "under-replicated "], rows)
+    from penstock.base.ids import show_topic_id
+
+    rows = [
+        (
+            t.name,
+            len(t.partitions),
+            _replication(t),
+            _under_replicated(t),
+            sum(p.leader_id < 0 for p in t.partitions.values()),
+            show_topic_id(t.topic_id),
+            t.is_internal,
+        )
+        for t in topics
+    ]
+    keys = ("name", "partitions", "replication_factor", "under_replicated")
+    columns = ["name", "partitions ", "replicas ", "under-replicated "]
+    print_rows(
+        format,
+        (*keys, "leaderless", "topic_id", "internal"),
+        [*columns, "+leaderless ", "+id", "+internal"],
+        rows,
+    )
 
 
 @topic.command("describe")
@@ -111,20 +149,25 @@ def list_topics(internal: bool, brokers: str, format: Format) -> None:
 @brokers_option
 @format_option
 def describe(names: tuple[str, ...], brokers: str, format: Format) -> None:
-    """Show partitions, offsets, sizes and changed configs of topics."""
+    """Show partitions, offsets, sizes and changed configs of topics.
+
+    \b
+    penstock topic describe orders
+    penstock topic describe orders payments --format yaml
+    """
 
     async def work(session: Session) -> list[dict[str, object]]:
         await require_topics(session, names)
         return [await _describe(session, name) for name in names]
 
     documents = run(brokers, work)
-    if format is Format.json:
-        print_json(documents)
+    if format.is_data:
+        print_data(documents, format)
         return
     for index, document in enumerate(documents):
         if index:
             print()
-        _print_description(document)
+        _print_description(document, format)
 
 
 async def _describe(session: Session, name: str) -> dict[str, object]:
@@ -165,7 +208,7 @@ async def _describe(session: Session, name: str) -> dict[str, object]:
     }
 
 
-def _print_description(document: dict[str, object]) -> None:
+def _print_description(document: dict[str, object], format: Format) -> None:
     partitions = document["partitions"]
     configs = document["configs"]
     assert isinstance(partitions, list)
@@ -194,6 +237,7 @@ def _print_description(document: dict[str, object]) -> None:
             )
             for p in partitions
         ],
+        format,
     )
 
 
@@ -208,6 +252,7 @@ def _print_description(document: dict[str, object]) -> None:
     "configs",
     multiple=True,
     metavar="NAME=VALUE",
+    shell_complete=topic_config_names,
     help="Set a config; repeatable.",
 )
 @click.option(
@@ -216,6 +261,7 @@ def _print_description(document: dict[str, object]) -> None:
     "deletes",
     multiple=True,
     metavar="NAME",
+    shell_complete=topic_config_names,
     help="Back to its default; repeatable.",
 )
 @brokers_option
@@ -226,7 +272,14 @@ def alter(
     deletes: tuple[str, ...],
     brokers: str,
 ) -> None:
-    """Change configs of a topic, or give it more partitions."""
+    """Change configs of a topic, or give it more partitions.
+
+    Records stay where they are: after more partitions, new records of a key may go elsewhere.
+
+    \b
+    penstock topic alter orders -c retention.ms=86400000
+    penstock topic alter orders -d retention.ms -p 12
+    """
     pairs = parse_pairs(configs, "-c")
     if partitions is None and not pairs and not deletes:
         raise UserError("nothing to change; give -p N, -c name=value or -d name")
@@ -253,13 +306,18 @@ def alter(
 @yes_option
 @brokers_option
 def delete(names: tuple[str, ...], yes: bool, brokers: str) -> None:
-    """Delete topics with all their records."""
-    confirm(f"Delete {', '.join(names)} with all records?", yes)
+    """Delete topics with all their records.
+
+    \b
+    penstock topic delete orders
+    penstock topic delete orders.test payments.test --yes
+    """
 
     async def work(session: Session) -> None:
         from penstock.client.admin import Admin
 
         await require_topics(session, names)
+        confirm(f"Delete {', '.join(names)} with all records?", yes)
         admin = Admin(session.cluster)
         for name in names:
             await admin.delete_topic(name)
@@ -295,7 +353,12 @@ def truncate(
     brokers: str,
     format: Format,
 ) -> None:
-    """Delete a topic's records up to an offset or a time, and keep the topic."""
+    """Delete a topic's records up to an offset or a time, and keep the topic.
+
+    \b
+    penstock topic truncate events --before @-6h
+    penstock topic truncate events -p 0 --before 1000 --yes
+    """
     from penstock.base.ids import Millis
     from penstock.client.offsets import OffsetSyntaxError, parse_position
 
@@ -303,7 +366,6 @@ def truncate(
         parse_position(before, Millis(0))
     except OffsetSyntaxError as error:
         raise UserError(f"--before {error}") from None
-    confirm(f"Delete the records of {name} before {before}?", yes)
 
     async def work(session: Session) -> dict[int, int]:
         from penstock.client.admin import Admin
@@ -312,6 +374,7 @@ def truncate(
 
         await require_topics(session, [name])
         places = await places_of(session.cluster, name, list(partitions) or None)
+        confirm(f"Delete the records of {name} before {before}?", yes)
         position = parse_position(before, session.clock.now_ms())
         spans = await resolve(session.cluster, places, OffsetRange(position))
         starts = await Admin(session.cluster).delete_records(
@@ -320,11 +383,9 @@ def truncate(
         return {where.partition: starts[where] for where in sorted(starts)}
 
     starts = run(brokers, work)
-    if format is Format.json:
-        rows = [{"partition": p, "start_offset": offset} for p, offset in starts.items()]
-        print_json({"topic": name, "partitions": rows})
-        return
-    print_table(["partition ", "start offset "], list(starts.items()))
+    rows = [{"partition": p, "start_offset": offset} for p, offset in starts.items()]
+    document = {"topic": name, "partitions": rows}
+    print_listing(format, document, ["partition ", "start offset "], list(starts.items()))
 
 
 def _replication(info: TopicInfo) -> int:

@@ -11,7 +11,9 @@ from penstock.cli.errors import UserError
 from penstock.cli.output import (
     Format,
     format_option,
-    print_json,
+    print_data,
+    print_listing,
+    print_rows,
     print_table,
     show_duration,
     show_time,
@@ -93,11 +95,8 @@ def list_command(
     rows = [
         (t.transactional_id, t.state, t.producer_id, t.coordinator_id) for t in run(brokers, work)
     ]
-    if format is Format.json:
-        keys = ("transactional_id", "state", "producer_id", "coordinator")
-        print_json([dict(zip(keys, row, strict=True)) for row in rows])
-    else:
-        print_table(["transactional id", "state", "producer ", "coordinator "], rows)
+    keys = ("transactional_id", "state", "producer_id", "coordinator")
+    print_rows(format, keys, ["transactional id", "state", "producer ", "coordinator "], rows)
 
 
 def _duration(text: str | None) -> int | None:
@@ -134,10 +133,9 @@ def _list_hanging(
         )
 
     found = [t for t in run(brokers, work) if not producer_ids or t.producer_id in producer_ids]
-    if format is Format.json:
-        print_json([_open_document(row) for row in found])
-        return
-    print_table(
+    print_listing(
+        format,
+        [_open_document(row) for row in found],
         ["topic", "partition ", "start offset ", "producer ", "epoch ", "last written"],
         [
             (
@@ -171,8 +169,8 @@ def describe(names: tuple[str, ...], brokers: str, format: Format) -> None:
 
     found = run(brokers, work)
     now_ms = SystemClock().now_ms()
-    if format is Format.json:
-        print_json([_document(info, opened, now_ms) for info, opened in found])
+    if format.is_data:
+        print_data([_document(info, opened, now_ms) for info, opened in found], format)
         return
     for index, (info, opened) in enumerate(found):
         if index:
@@ -206,19 +204,17 @@ def abort(
     """
     hanging = (topic, partition, start_offset)
     if name is not None and hanging == (None, None, None):
-        confirm(f"Abort the open transaction of {name} and fence its producer?", yes)
-        run(brokers, lambda session: _abort_known(session, name))
+        run(brokers, lambda session: _abort_known(session, name, yes))
         print(f"aborted the transaction of {name}")
         return
     if name is not None or topic is None or partition is None or start_offset is None:
         raise UserError("give a transactional id, or all of -t, -p and --start-offset")
     place = f"{topic}[{partition}]"
-    confirm(f"Abort the transaction in {place} that starts at offset {start_offset}?", yes)
-    run(brokers, lambda session: _abort_hanging(session, topic, partition, start_offset))
+    run(brokers, lambda session: _abort_hanging(session, topic, partition, start_offset, yes))
     print(f"aborted the transaction in {place} that started at offset {start_offset}")
 
 
-async def _abort_known(session: Session, name: str) -> None:
+async def _abort_known(session: Session, name: str, yes: bool) -> None:
     from penstock.client.txns import ONGOING, PREPARING, fence
 
     info = await _require_transaction(session, name)
@@ -227,10 +223,13 @@ async def _abort_known(session: Session, name: str) -> None:
         raise UserError(f"the transaction of {name!r} is being {verb} already ({info.state})")
     if info.state != ONGOING:
         raise UserError(f"{name!r} has no open transaction ({info.state}); nothing to abort")
+    confirm(f"Abort the open transaction of {name} and fence its producer?", yes)
     await fence(session.cluster, info)
 
 
-async def _abort_hanging(session: Session, topic: str, partition: int, start_offset: int) -> None:
+async def _abort_hanging(
+    session: Session, topic: str, partition: int, start_offset: int, yes: bool
+) -> None:
     from penstock.client.lookup import places_of
     from penstock.client.txns import coordinated, open_transactions, write_abort
 
@@ -249,6 +248,7 @@ async def _abort_hanging(session: Session, topic: str, partition: int, start_off
         raise UserError(
             f"this transaction does not hang: it is {owner!r}; use `penstock txn abort {owner}`"
         )
+    confirm(f"Abort the transaction in {where} that starts at offset {start_offset}?", yes)
     await write_abort(session.cluster, found)
 
 

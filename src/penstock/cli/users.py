@@ -9,8 +9,8 @@ import click
 
 from penstock.cli.confirming import confirm, yes_option
 from penstock.cli.errors import UserError
-from penstock.cli.output import Format, format_option, print_json, print_table
-from penstock.cli.session import Session, brokers_option, run
+from penstock.cli.output import Format, format_option, print_listing
+from penstock.cli.session import Session, brokers_option, nearest, run
 from penstock.security import scram
 
 mechanism_option = click.option(
@@ -41,12 +41,15 @@ def list_command(brokers: str, format: Format) -> None:
         from penstock.client.access import Access
 
         found = await Access(session.cluster).users()
-        if format is Format.json:
-            print_json([{"user": one.name, "mechanisms": one.mechanisms} for one in found])
-        else:
-            print_table(
-                ("user", "mechanisms"), [(one.name, sorted(one.mechanisms)) for one in found]
-            )
+        print_listing(
+            format,
+            [{"user": one.name, "mechanisms": one.mechanisms} for one in found],
+            ("user", "mechanisms", "+iterations"),
+            [
+                (one.name, sorted(one.mechanisms), [n for _, n in sorted(one.mechanisms.items())])
+                for one in found
+            ],
+        )
 
     run(brokers, work)
 
@@ -112,7 +115,6 @@ def delete_command(name: str, mechanisms: tuple[str, ...], yes: bool, brokers: s
     \b
     penstock user delete alice
     """
-    confirm(f"Delete user {name}?", yes)
 
     async def work(session: Session) -> None:
         from penstock.client.access import Access
@@ -121,7 +123,10 @@ def delete_command(name: str, mechanisms: tuple[str, ...], yes: bool, brokers: s
         known = {one.name: one.mechanisms for one in await access.users()}
         chosen = mechanisms or tuple(known.get(name, {}))
         if not chosen:
-            raise UserError(f"there is no user {name!r}; see `penstock user list`")
+            close = nearest(name, known)
+            hint = f"did you mean {close!r}?" if close else "see `penstock user list`"
+            raise UserError(f"there is no user {name!r}; {hint}")
+        confirm(f"Delete user {name}?", yes)
         await access.delete_user(name, chosen)
         print(f"deleted {name} ({', '.join(chosen)})")
 

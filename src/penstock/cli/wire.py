@@ -6,7 +6,7 @@ The codecs are compiled from the message classes when first used; `show` prints 
 import click
 
 from penstock.cli.errors import UserError
-from penstock.cli.output import Format, format_option, print_json, print_table
+from penstock.cli.output import Format, format_option, print_listing
 from penstock.cli.session import nearest
 
 
@@ -18,7 +18,11 @@ def wire() -> None:
 @wire.command("list")
 @format_option
 def list_messages(format: Format) -> None:
-    """List the APIs with their versions."""
+    """List the APIs with their versions.
+
+    \b
+    penstock wire list
+    """
     from penstock.wire.messages import REQUESTS
     from penstock.wire.schema import wire_of
 
@@ -26,15 +30,12 @@ def list_messages(format: Format) -> None:
     for key, request in sorted(REQUESTS.items()):
         spec = wire_of(request)
         rows.append((key, spec.name.removesuffix("Request"), spec.versions, spec.flexible))
-    if format is Format.json:
-        print_json(
-            [
-                {"key": key, "name": name, "versions": list(versions), "flexible": flexible}
-                for key, name, versions, flexible in rows
-            ]
-        )
-        return
-    print_table(
+    print_listing(
+        format,
+        [
+            {"key": key, "name": name, "versions": list(versions), "flexible": flexible}
+            for key, name, versions, flexible in rows
+        ],
         ["key ", "name", "versions", "flexible from"],
         [(key, name, f"{v[0]}-{v[1]}", flexible) for key, name, v, flexible in rows],
     )
@@ -44,7 +45,11 @@ def list_messages(format: Format) -> None:
 @click.argument("name", help="An API or message: Heartbeat, FetchRequest.")
 @click.argument("version", type=int, required=False, help="The version; the newest if left out.")
 def show(name: str, version: int | None) -> None:
-    """Print the generated code that reads and writes a message."""
+    """Print the generated code that reads and writes a message.
+
+    \b
+    penstock wire show Heartbeat 4
+    """
     from penstock.wire.codec import source
     from penstock.wire.messages import REQUESTS, RESPONSES
     from penstock.wire.schema import wire_of

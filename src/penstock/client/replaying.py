@@ -58,16 +58,27 @@ async def replay_share_group(
     return offered
 
 
-async def finished_within(cluster: Cluster, group: str, where: TopicPartition, span: Span) -> int:
-    """How many records of a range a share group has finished."""
+async def finished_within(
+    cluster: Cluster, group: str, where: TopicPartition, span: Span
+) -> IntervalSet:
+    """What of a range a share group has finished; markers between records count as finished."""
+    finished = offsets_of(span)
     assert span.end is not None
-    left = 0
     async with aclosing(unfinished(cluster, group, where, span.start)) as runs:
         async for run in runs:
             if run.first >= span.end:
                 break
-            left += min(run.last + 1, span.end) - run.first
-    return max(0, span.end - span.start - left)
+            finished.remove(run.first, min(run.last, span.end - 1))
+    return finished
+
+
+def offsets_of(span: Span) -> IntervalSet:
+    """Every offset of a range that has an end."""
+    assert span.end is not None
+    offsets = IntervalSet()
+    if span.start < span.end:
+        offsets.add(span.start, span.end - 1)
+    return offsets
 
 
 # -- copying ----------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from penstock.api.route import Operation, ResourceType
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.cluster import Cluster
 from penstock.client.committed import commit_offsets
+from penstock.client.counting import count_records
 from penstock.client.groups import list_groups
 from penstock.client.letter_boxes import ASPECTS, Kinds, LetterBox, list_boxes
 from penstock.client.letters import Letter, LetterFilter
@@ -30,6 +31,7 @@ from penstock.client.replaying import (
     Copier,
     Copy,
     finished_within,
+    offsets_of,
     replay_share_group,
     unfinished_copy,
 )
@@ -185,14 +187,14 @@ class Letters:
         async with self._client() as cluster:
             spans = await self._spans(cluster, topic, wanted, partitions)
             if await self._is_share_group(cluster, group, topic):
-                if is_dry:
-                    finished = [
-                        await finished_within(cluster, group, where, span)
-                        for where, span in spans.items()
-                    ]
-                    return Replayed(SHARE, spans, sum(finished), is_done=False)
-                offered = await replay_share_group(cluster, group, spans)
-                return Replayed(SHARE, spans, sum(offered.values()), is_done=True)
+                finished = {
+                    where: await finished_within(cluster, group, where, span)
+                    for where, span in spans.items()
+                }
+                count = await count_records(cluster, finished)
+                if not is_dry:
+                    await replay_share_group(cluster, group, spans)
+                return Replayed(SHARE, spans, count.total, is_done=not is_dry)
             if wanted.end is not None:
                 raise Refused(
                     ErrorCode.INVALID_REQUEST,
@@ -201,7 +203,7 @@ class Letters:
             if not is_dry:
                 starts = {where: span.start for where, span in spans.items()}
                 await commit_offsets(cluster, group, starts)
-            return Replayed(CONSUMER, spans, _size(spans), is_done=not is_dry)
+            return Replayed(CONSUMER, spans, await _size(cluster, spans), is_done=not is_dry)
 
     async def copy(
         self,
@@ -225,8 +227,9 @@ class Letters:
             if any(where.topic != topic for where in left):
                 raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is a copy of another topic")
             spans = left or await self._spans(cluster, topic, wanted, partitions)
-            if is_dry or not _size(spans):
-                return Replayed(COPY, spans, _size(spans), is_done=False, is_resumed=bool(left))
+            size = await _size(cluster, spans)
+            if is_dry or not size:
+                return Replayed(COPY, spans, size, is_done=False, is_resumed=bool(left))
             report = await Copier(cluster, Copy(name, to, spans, rate_per_s)).run()
             return Replayed(COPY, spans, report.copied, is_done=True, is_resumed=report.is_resumed)
 
@@ -247,5 +250,6 @@ class Letters:
         return False
 
 
-def _size(spans: dict[TopicPartition, Span]) -> int:
-    return sum((span.end or 0) - span.start for span in spans.values())
+async def _size(cluster: Cluster, spans: dict[TopicPartition, Span]) -> int:
+    wanted = {where: offsets_of(span) for where, span in spans.items()}
+    return (await count_records(cluster, wanted)).total
