@@ -50,7 +50,7 @@ $(VENV)/.runtime: $(INPUTS) | $(BIN)/python
 
 $(VENV)/.dev: $(INPUTS) | $(BIN)/python
 	@echo "==> installing penstock and the tools that check it into $(VENV)"
-	@$(PIP_INSTALL) --editable '.[dev,clients,bench,arrow,spark,outbox,postgres,redis]'
+	@$(PIP_INSTALL) --editable '.[dev,clients,bench,arrow,spark,outbox,postgres,redis,otel]'
 	@$(BIN)/python -m compileall -q src
 	@touch $(VENV)/.runtime $@
 
@@ -70,6 +70,10 @@ etcd: ## an etcd that is new enough: the one on the PATH, else built with Go int
 .PHONY: up
 up: $(VENV)/.runtime ## a broker on this machine: Kafka on 9092, HTTP on 8080 (ARGS="--kafka-port 0")
 	@exec $(BIN)/penstock up $(ARGS)
+
+.PHONY: demo
+demo: $(VENV)/.runtime ## a shop with live load, failures and dead letters, for the console to show
+	@exec $(BIN)/python -m demo $(ARGS)
 
 # ---- check
 

@@ -13,7 +13,7 @@ and newer; delays, priorities and the like are Penstock's, and Kafka delivers su
 import base64
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from penstock.app.durations import Duration, Moment, moment_ms, ms_of, seconds_of
 from penstock.app.log_reader import LogConfig, LogDelivery, LogReader
@@ -28,6 +28,7 @@ from penstock.app.publishing import (
     Publishing,
 )
 from penstock.app.queue_reader import QueueDelivery, QueueReader, check_delivery
+from penstock.app.tracing import tracer_of
 from penstock.app.transaction import Transaction
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Random, WallClock
@@ -62,6 +63,8 @@ class Client:
     `partitioner(topic, key, partitions)` chooses a partition, or None to leave it to the key.
     `security` has Kafka's settings by their names: `{"sasl.username": "ann", "sasl.password":
     "...", "ssl.ca.location": "ca.pem"}`; a TLS context may be given as `tls` instead.
+    `tracing=True` traces what is published and handled with the application's OpenTelemetry; a
+    provider may be given instead.
     """
 
     def __init__(
@@ -79,9 +82,11 @@ class Client:
         auto_create: bool = True,
         tls: ssl.SSLContext | None = None,
         security: Mapping[str, str] | None = None,
+        tracing: Any = None,
         clock: WallClock | None = None,
         random: Random | None = None,
     ) -> None:
+        self._tracer = tracer_of(tracing)
         if compression not in COMPRESSIONS:
             raise ValueError(f"compression={compression!r}: one of {', '.join(COMPRESSIONS)}")
         self._addresses = parse_brokers(brokers)
@@ -120,7 +125,9 @@ class Client:
             cluster = self._new_cluster()
             await cluster.bootstrap()
             self._cluster = cluster
-            self._publisher = Publisher(self._clock, self._random, cluster, self._publishing)
+            self._publisher = Publisher(
+                self._clock, self._random, cluster, self._publishing, self._tracer
+            )
 
     async def close(self, *, drain: bool = True) -> None:
         """Delivers what is buffered (unless told not to), and closes every reader."""
@@ -290,7 +297,9 @@ class Client:
 
         topics = [topic] if isinstance(topic, str) else list(topic)
         assert self.cluster
-        reader = QueueReader(self._new_cluster(), prepare, group, topics, delivery, config)
+        reader = QueueReader(
+            self._new_cluster(), prepare, group, topics, delivery, config, self._tracer
+        )
         return self._keep(reader)
 
     async def poll(
@@ -366,7 +375,14 @@ class Client:
             transaction = Transaction(control, self._clock, group, f"{group}-{name}")
         return self._keep(
             LogReader(
-                self._new_cluster(), control, topics, group, config, transaction, self.publish
+                self._new_cluster(),
+                control,
+                topics,
+                group,
+                config,
+                transaction,
+                self.publish,
+                self._tracer,
             )
         )
 

@@ -10,6 +10,7 @@ hold is given back for another worker, at once.
 
 import asyncio
 import logging
+from contextvars import copy_context
 
 from penstock.app.message import Message
 from penstock.app.queue_reader import QueueReader
@@ -103,10 +104,11 @@ class Lane:
     async def _handle(self, message: Message) -> None:
         try:
             async with asyncio.timeout(self.task.timeout_s):
-                if self.task.is_async:
-                    await self.task.handler(message)
+                if message.is_traced:
+                    with message.span():
+                        await self._call(message)
                 else:
-                    await self._workers.run(self.task.handler, message)
+                    await self._call(message)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the message's failure
             self.failed += 1
             if not message.is_settled:
@@ -115,6 +117,15 @@ class Lane:
         self.handled += 1
         if not message.is_settled:
             self._settled(message, message.accept())
+
+    async def _call(self, message: Message) -> None:
+        if self.task.is_async:
+            await self.task.handler(message)
+        elif message.is_traced:
+            # The thread goes on below the span that is current here.
+            await self._workers.run(copy_context().run, self.task.handler, message)
+        else:
+            await self._workers.run(self.task.handler, message)
 
     def _fail(self, message: Message, error: Exception) -> None:
         task, attempt = self.task, message.attempt

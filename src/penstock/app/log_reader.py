@@ -18,9 +18,11 @@ from typing import Any, Literal, TypeAlias
 
 from penstock.app.durations import Moment, moment_ms
 from penstock.app.message import LogMessage
-from penstock.app.outgoing import Outgoing, Payload
+from penstock.app.outgoing import Outgoing, Payload, encode_headers
+from penstock.app.tracing import MessageTrace, made_from, sending
 from penstock.app.transaction import Transaction
 from penstock.base.errors import Refused
+from penstock.base.tracing import Tracer
 from penstock.client.cluster import Cluster
 from penstock.client.committed import committed_offsets
 from penstock.client.consumer import Consumer, ConsumerConfig
@@ -68,6 +70,7 @@ class LogReader(AsyncIterator[LogMessage]):
         config: LogConfig,
         transaction: Transaction | None = None,
         publish: Callable[..., Awaitable[object]] | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         config.check(group)
         self.group = group
@@ -78,6 +81,7 @@ class LogReader(AsyncIterator[LogMessage]):
         self._control = control
         self._transaction = transaction
         self._publish = publish
+        self._tracer = tracer
         isolation = READ_COMMITTED if config.is_committed_only else READ_UNCOMMITTED
         self._consumer = Consumer(
             cluster, ConsumerConfig(isolation_level=isolation, reset=STARTS[config.start])
@@ -158,7 +162,7 @@ class LogReader(AsyncIterator[LogMessage]):
             found = await self._poll()
             positions = self._consumer.positions
             messages = [
-                LogMessage(one)
+                LogMessage(one, self._trace_of(one))
                 for one in found
                 if TopicPartition(one.topic, one.partition) in positions
             ]
@@ -167,6 +171,11 @@ class LogReader(AsyncIterator[LogMessage]):
                 await self._commit_now()
             self._buffer.extend(messages)
         return None
+
+    def _trace_of(self, fetched: Fetched) -> MessageTrace | None:
+        if self._tracer is None:
+            return None
+        return MessageTrace(self._tracer, fetched, self.group or "", 1)
 
     async def _poll(self) -> list[Fetched]:
         try:
@@ -338,8 +347,16 @@ class LogReader(AsyncIterator[LogMessage]):
 
         Takes what `Client.publish` takes.
         """
+        if self._tracer is not None and self._current is not None:
+            headers = encode_headers(options.get("headers"))
+            options["headers"] = made_from(self._tracer, self._current.fetched, headers)
         if self._transaction is not None:
-            await self._transaction.add(topic, Outgoing(payload=payload, **options))
+            message = Outgoing(payload=payload, **options)
+            if self._tracer is None:
+                await self._transaction.add(topic, message)
+                return
+            with sending(self._tracer, topic, [message]) as (_, (traced,)):
+                await self._transaction.add(topic, traced)
         else:
             assert self._publish is not None
             await self._publish(topic, payload, **options)

@@ -6,6 +6,7 @@ when the broker has kept it, and raises `Refused` if the message is no longer th
 """
 
 import asyncio
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -19,18 +20,26 @@ from penstock.client.metadata import TopicPartition
 from penstock.client.share_acks import NOTHING, Note, Verdict
 
 if TYPE_CHECKING:
+    from penstock.app.tracing import MessageTrace
     from penstock.client.share_consumer import ShareConsumer
 
 DELAY_MS_MAX = 365 * 86_400_000
+_WORDS = {
+    Verdict.ACCEPT: "ack",
+    Verdict.RELEASE: "nack",
+    Verdict.REJECT: "reject",
+    Verdict.RENEW: "extend",
+}
 
 
 class Received:
     """What every message has."""
 
-    __slots__ = ("_fetched",)
+    __slots__ = ("_fetched", "_trace")
 
-    def __init__(self, fetched: Fetched) -> None:
+    def __init__(self, fetched: Fetched, trace: "MessageTrace | None" = None) -> None:
         self._fetched = fetched
+        self._trace = trace
 
     @property
     def fetched(self) -> Fetched:
@@ -102,6 +111,17 @@ class Received:
     def where(self) -> TopicPartition:
         return TopicPartition(self._fetched.topic, self._fetched.partition)
 
+    @property
+    def is_traced(self) -> bool:
+        return self._trace is not None
+
+    def span(self) -> AbstractContextManager[None]:
+        """Where tracing is on, a span of handling this message: `with message.span(): ...`.
+
+        Spans begun inside, and messages published there, belong to the message's trace.
+        """
+        return nullcontext() if self._trace is None else self._trace.handling()
+
     def __repr__(self) -> str:
         shown = self.payload[:40]
         return f"{type(self).__name__}({self.where}@{self.offset}, key={self.key!r}, {shown!r})"
@@ -118,8 +138,10 @@ class Message(Received):
 
     __slots__ = ("_consumer", "_lease")
 
-    def __init__(self, consumer: "ShareConsumer", lease: Lease) -> None:
-        super().__init__(lease.message)
+    def __init__(
+        self, consumer: "ShareConsumer", lease: Lease, trace: "MessageTrace | None" = None
+    ) -> None:
+        super().__init__(lease.message, trace)
         self._consumer = consumer
         self._lease = lease
 
@@ -175,7 +197,12 @@ class Message(Received):
         await self._settle(Verdict.RENEW, note)
 
     def _settle(self, verdict: Verdict, note: Note = NOTHING) -> "asyncio.Future[None]":
-        return self._consumer.settle(self._lease, verdict, note)
+        return self._traced(verdict, self._consumer.settle(self._lease, verdict, note))
+
+    def _traced(self, verdict: Verdict, answer: "asyncio.Future[None]") -> "asyncio.Future[None]":
+        if self._trace is not None:
+            self._trace.settling(_WORDS[verdict], answer)
+        return answer
 
     # The same without waiting: for those who handle many at a time.
 
@@ -197,7 +224,8 @@ class Message(Received):
 
     def _say(self, verdict: Verdict, note: Note = NOTHING) -> "asyncio.Future[None] | Refused":
         try:
-            return self._consumer.settle(self._lease, verdict, note, is_awaited=False)
+            answer = self._consumer.settle(self._lease, verdict, note, is_awaited=False)
+            return self._traced(verdict, answer)
         except Refused as refused:
             return refused
 

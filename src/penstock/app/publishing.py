@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from penstock.app.outgoing import Outgoing, encode_key, encode_payload
+from penstock.app.tracing import sending
 from penstock.base.ports import Random, WallClock
+from penstock.base.tracing import OFFSET, PARTITION, Tracer
 from penstock.client.cluster import Cluster
 from penstock.client.producer import Delivery, Producer, ProducerConfig
 from penstock.wire.compression import Codec
@@ -61,18 +63,36 @@ class Publishing:
 class Publisher:
     """Takes messages until it is closed."""
 
-    def __init__(self, clock: WallClock, random: Random, cluster: Cluster, how: Publishing) -> None:
+    def __init__(
+        self,
+        clock: WallClock,
+        random: Random,
+        cluster: Cluster,
+        how: Publishing,
+        tracer: Tracer | None = None,
+    ) -> None:
         self.dropped = 0
+        self._tracer = tracer
         self._how = how
         self._cluster = cluster
         self._producer = Producer(clock, random, cluster, how.config)
 
     async def publish(self, topic: str, message: Outgoing) -> Published:
-        delivery = await self._take(topic, message)
-        return await self._published(topic, delivery)
+        if self._tracer is None:
+            return await self._published(topic, await self._take(topic, message))
+        with sending(self._tracer, topic, [message]) as (span, (traced,)):
+            published = await self._published(topic, await self._take(topic, traced))
+            span.note({PARTITION: str(published.partition), OFFSET: published.offset})
+            return published
 
     async def publish_many(self, topic: str, messages: Iterable[Outgoing]) -> list[Published]:
         """In order; raises the first failure once all have their outcome."""
+        if self._tracer is None:
+            return await self._publish_many(topic, messages)
+        with sending(self._tracer, topic, list(messages)) as (_, traced):
+            return await self._publish_many(topic, traced)
+
+    async def _publish_many(self, topic: str, messages: Iterable[Outgoing]) -> list[Published]:
         results: list[Published | BaseException] = []
         waiting: list[Delivery | None] = []
         for message in messages:

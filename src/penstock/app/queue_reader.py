@@ -12,7 +12,9 @@ from typing import Literal, TypeAlias
 
 from penstock.app.durations import Duration, ms_of
 from penstock.app.message import Message
+from penstock.app.tracing import MessageTrace
 from penstock.base.errors import ErrorCode, Refused
+from penstock.base.tracing import Tracer
 from penstock.client.cluster import Cluster
 from penstock.client.share_acks import Verdict
 from penstock.client.share_consumer import ShareConfig, ShareConsumer
@@ -35,8 +37,10 @@ class QueueReader(AsyncIterator[Message]):
         topics: Sequence[str],
         delivery: str = "at-least-once",
         config: ShareConfig | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         check_delivery(delivery)
+        self._tracer = tracer
         self.group = group
         self.topics = tuple(topics)
         self._delivery = delivery
@@ -106,7 +110,16 @@ class QueueReader(AsyncIterator[Message]):
             leases = [
                 lease for lease, failed in zip(leases, outcomes, strict=True) if failed is None
             ]
-        return [Message(self._consumer, lease) for lease in leases]
+        if self._tracer is None:
+            return [Message(self._consumer, lease) for lease in leases]
+        return [
+            Message(
+                self._consumer,
+                lease,
+                MessageTrace(self._tracer, lease.message, self.group, lease.delivery_count),
+            )
+            for lease in leases
+        ]
 
     async def flush(self, timeout_s: float = 30.0) -> None:
         """Waits until every verdict has its answer, or time is up."""

@@ -111,7 +111,8 @@ class RetryTopics:
 
     async def _handle(self, message: LogMessage, level: int, handler: LogHandler) -> None:
         try:
-            await handler(message)
+            with message.span():
+                await handler(message)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the message's failure
             is_final = isinstance(error, self._no_retry) or level >= len(self.levels)
             target = self.dead_letters if is_final else self.levels[level]

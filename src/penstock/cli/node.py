@@ -4,14 +4,11 @@ What it is told comes from its file; the cluster's metadata is in etcd, which is
 Says the same ready line as `penstock up`. Its log goes to standard error, with times.
 """
 
-import logging
-
 import click
 
 from penstock.cli.errors import UserError
+from penstock.cli.logs import log_format_option, log_level_option, set_up
 from penstock.cli.up import announce, parse_pairs, quick_imports, set_option
-
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 @click.command("node")
@@ -19,11 +16,16 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
     "--config", required=True, metavar="FILE", help="What the node is told, as TOML; see below."
 )
 @set_option
-def node(config: str, sets: tuple[str, ...]) -> None:
+@log_format_option
+@log_level_option("info")
+def node(config: str, sets: tuple[str, ...], log_format: str, log_level: str) -> None:
     """Start one node of a cluster whose metadata is in etcd.
 
     The first SIGTERM or Ctrl-C hands over what the node leads and stops it cleanly; a second one
     stops it at once.
+
+    \b
+    penstock node --config node.toml
 
     \b
     node-id = 2
@@ -44,5 +46,5 @@ def node(config: str, sets: tuple[str, ...]) -> None:
             f"{config} has no [etcd] section with endpoints, so there is no cluster to join; "
             "a node by itself is started with `penstock up`"
         )
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    set_up(log_format, log_level, node=loaded.node_id)
     run(loaded, announce)

@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 from penstock.cli.errors import UserError
+from penstock.cli.logs import log_format_option, log_level_option, set_up
 
 set_option = click.option(
     "--set",
@@ -24,7 +25,7 @@ set_option = click.option(
 )
 
 
-@click.command("up")
+@click.command("up", short_help="Start a broker on this machine, or a cluster.")
 @click.option(
     "--nodes",
     type=int,
@@ -51,6 +52,8 @@ set_option = click.option(
 @click.option("--node-id", type=int, metavar="N", help="This node's id in the cluster [1].")
 @set_option
 @click.option("--config", metavar="FILE", help="A TOML file with the same settings; flags win.")
+@log_format_option
+@log_level_option("warning")
 def up(
     nodes: int,
     data: str | None,
@@ -61,17 +64,25 @@ def up(
     node_id: int | None,
     sets: tuple[str, ...],
     config: str | None,
+    log_format: str,
+    log_level: str,
 ) -> int:
     """Start a broker on this machine, or a cluster of them (--nodes 3).
 
     Prints `penstock ready kafka=HOST:PORT http=URL` when it serves; stops cleanly on SIGTERM and
     Ctrl-C. The nodes of a cluster take the next ports; their data and logs are below --data.
+
+    \b
+    penstock up
+    penstock up --data /var/lib/penstock --set num.partitions=6
+    penstock up --nodes 3
     """
     pairs = parse_pairs(sets, "--set")
     if nodes != 1:
         for given, option in ((node_id, "--node-id"), (config, "--config")):
             if given is not None:
                 raise UserError(f"{option} is for one node; leave it out with --nodes {nodes}")
+        set_up(log_format, log_level)
         return _up_cluster(nodes, data, kafka_port, http_port, host, pairs, insecure)
     with quick_imports():
         from penstock.node.config import load
@@ -85,7 +96,9 @@ def up(
         "node_id": node_id,
         "is_insecure": insecure or None,
     }
-    run(load(config, flags, pairs), announce)
+    loaded = load(config, flags, pairs)
+    set_up(log_format, log_level, node=loaded.node_id)
+    run(loaded, announce)
     return 0
 
 

@@ -1,20 +1,22 @@
 """`penstock worker module:worker`: runs a worker that was declared in Python."""
 
 import importlib
-import logging
 import os
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
+from penstock.cli import profile_file
 from penstock.cli.errors import UserError
+from penstock.cli.logs import log_format_option, log_level_option, set_up
+from penstock.cli.session import security_settings
 
 if TYPE_CHECKING:
     from penstock.app.worker import Worker
 
 
-@click.command("worker")
+@click.command("worker", short_help="Run a worker that was declared in Python.")
 @click.argument("target", metavar="MODULE:WORKER", help="The module, and the worker in it.")
 @click.option(
     "-b",
@@ -25,44 +27,45 @@ if TYPE_CHECKING:
     help="Brokers to connect to, instead of those the worker names.",
 )
 @click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-    help="How much to tell on standard error.",
+    "--tracing",
+    is_flag=True,
+    envvar="PENSTOCK_TRACING",
+    show_envvar=True,
+    help="Trace what is handled, and send it where OTEL_EXPORTER_OTLP_ENDPOINT says.",
 )
-def worker(target: str, brokers: str | None, log_level: str) -> None:
-    """Runs the worker named WORKER in MODULE, until SIGTERM or Ctrl-C.
+@log_format_option
+@log_level_option("info")
+def worker(
+    target: str, brokers: str | None, tracing: bool, log_format: str, log_level: str
+) -> None:
+    """Run the worker named WORKER in MODULE, until SIGTERM or Ctrl-C.
 
     The current directory is searched first. Handlers that run when a signal comes may finish; what
     they do not finish is given back, for another worker.
 
     \b
-        penstock worker shop.jobs:worker
+    penstock worker shop.jobs:worker
     """
     found = load(target)
-    logging.basicConfig(
-        level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    set_up(log_format, log_level)
+    if tracing:
+        from penstock.runtime.tracing import start
+
+        start("penstock-worker")
+        found.client_options["tracing"] = True
     if brokers:
         found.brokers = brokers
-    path = click.get_current_context().find_root().params.get("command_config")
-    if path is not None:
-        found.client_options["security"] = _read_security(path)
+    # A worker names its brokers: only a profile that is named, too, is meant instead of them.
+    is_named = click.get_current_context().find_root().params.get("profile") is not None
+    if is_named and not brokers and (profile := profile_file.chosen()) is not None:
+        found.brokers = profile[1].brokers
+    settings, _ = security_settings(takes_one_in_use=False)
+    if settings:
+        found.client_options["security"] = settings
     try:
         found.run()
     except ValueError as error:
         raise UserError(str(error)) from None
-
-
-def _read_security(path: str) -> dict[str, str]:
-    from penstock.client.security import read_properties
-
-    try:
-        with open(path, encoding="utf-8") as file:
-            return read_properties(file.read())
-    except (OSError, ValueError) as error:
-        raise UserError(f"--command-config {path}: {error}") from None
 
 
 def load(target: str) -> "Worker":

@@ -817,6 +817,10 @@ _READ_ONLY: tuple[Row, ...] = (
      "by commas. Unset: everyone, whatever they sign. Penstock's own."),
     ("super.users", STRING, "User:admin", None,
      "Principals that may do everything, separated by ';'. Kafka's default is nobody."),
+    ("tracing.enable", BOOLEAN, "false", None,
+     "Whether messages that go through the HTTP, SQS and SNS doors are traced with OpenTelemetry; "
+     "needs penstock[otel]. Where spans go is said by OpenTelemetry's own variables, such as "
+     "OTEL_EXPORTER_OTLP_ENDPOINT. Penstock's own."),
     ("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, "10000", at_least(1),
      "How often timed-out transactions are looked for."),
     ("transaction.max.timeout.ms", INT, "900000", at_least(1),

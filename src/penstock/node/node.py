@@ -159,7 +159,7 @@ class Node:
         self._to_stop.push_async_callback(self.peers.close)
         self._coordinate()
         self.ctx = self._context()
-        self.door = Door(self.ctx)
+        self.door = Door(self.ctx, self.ports.tracer(self.configs.flag("tracing.enable")))
         self.moves = Moves(self.door)
         self._follow()
         self._replicate()

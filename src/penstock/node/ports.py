@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.base.ports import Disk, Random, Store, WallClock, Workers
+from penstock.base.tracing import Tracer
 from penstock.coordinator.time import SteadyTime
 from penstock.log.flusher import SYNC_JOBS
 from penstock.runtime.clock import SystemClock, thread_seconds
@@ -48,6 +49,8 @@ class Ports:
     processor_s: Callable[[], float] = lambda: 0.0
     """How long the thread of the loop has been running, without its waits. A simulated one takes
     no time at all."""
+    tracer: Callable[[bool], Tracer | None] = lambda is_wanted: None
+    """Whom to tell of traces, if that is wanted; None: nobody."""
     member_time: Callable[[], SteadyTime] | None = None
     """The time that groups and their members' sessions go by, made on the loop; None: as all the
     rest. A test whose clock jumps would otherwise lose every member (`penstock.testing`)."""
@@ -73,4 +76,13 @@ def real_ports(etcd: EtcdConfig | None = None) -> Ports:
         is_store_shared=etcd is not None,
         process_id=os.getpid(),
         processor_s=thread_seconds,
+        tracer=_start_tracing,
     )
+
+
+def _start_tracing(is_wanted: bool) -> Tracer | None:
+    if not is_wanted:
+        return None
+    from penstock.runtime.tracing import start
+
+    return start("penstock")

@@ -4,11 +4,14 @@ Values that make no sense refuse the whole request, and nothing is written. What
 leaders refuse concerns its own message: the others stand, and the answer has status 207 then.
 """
 
+from dataclasses import replace
+
 from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.base.errors import ErrorCode, Refused
+from penstock.base.tracing import CONTEXT_NAMES, TRACE_PARENT, context_of, with_context
 from penstock.doors.door import Door
 from penstock.doors.messages import DELAY_MS_MAX, TIME_MS_MAX, Outgoing, Placed
 from penstock.http.bodies import PublishAnswer, PublishBody, outgoing_of, placed_answer, unbase64
@@ -25,7 +28,6 @@ from penstock.queues.policy import PRIORITY_MAX
 
 MULTI_STATUS = 207
 HEADER_PREFIX = "penstock-header-"
-TRACE_PARENT = "traceparent"
 TRACE_ID_CHARS = 32
 PARTITION_MAX = (1 << 31) - 1
 
@@ -37,6 +39,7 @@ async def publish(door: Door, request: Request) -> Response:
     else:
         messages, is_one = await _structured(request)
     name = request.path_params["name"]
+    messages = _in_trace(request, messages)
     placed = await door.publish(principal_of(request), name, messages, all_or_none=True)
     if is_one:
         one = placed[0]
@@ -98,6 +101,21 @@ async def _plain(request: Request) -> Outgoing:
         has_envelope=True,
         trace_id=_trace_id(request),
     )
+
+
+def _in_trace(request: Request, messages: list[Outgoing]) -> list[Outgoing]:
+    """The request's trace goes on with its messages, except with those that name their own."""
+    context = context_of(
+        (name, value.encode())
+        for name in CONTEXT_NAMES
+        if (value := request.headers.get(name)) is not None
+    )
+    if not context:
+        return messages
+    return [
+        one if context_of(one.headers) else replace(one, headers=with_context(one.headers, context))
+        for one in messages
+    ]
 
 
 def _trace_id(request: Request) -> str | None:
