@@ -28,6 +28,7 @@ from penstock.wire.messages.fetch import (
     FetchRequest,
     FetchResponse,
 )
+from penstock.wire.records import BATCH_OVERHEAD, age_seconds
 
 READ_COMMITTED = 1
 LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -158,6 +159,7 @@ class Reply:
             row = self._row(found, content)
             if row.error_code:
                 content = b""
+                self._ctx.metrics.count_error("Fetch", row.error_code)
             if session is not None:
                 news = (
                     content
@@ -175,8 +177,8 @@ class Reply:
                     continue
             if content:
                 sent += len(content)
-                if traffic is not None and found.partition is not None:
-                    traffic[found.partition.topic].bytes_out += len(content)
+                if traffic is not None:
+                    self._count_out(traffic, found, content)
             rows = topics.get(followed.topic)
             if rows is None:
                 rows = topics[followed.topic] = []
@@ -193,6 +195,30 @@ class Reply:
                 for key, rows in topics.items()
             ],
         )
+
+    def _count_out(self, traffic: Traffic, found: Found, content: Buffer | Slice) -> None:
+        """By topic, and how old it is: a look at the first header, whatever there is after it."""
+        partition, span = found.partition, found.span
+        assert partition is not None
+        assert span is not None
+        size, metrics = len(content), self._ctx.metrics
+        segment, log = span.segment, partition.log
+        end_offset = log.segments.end_of(segment, log.end_offset)
+        if span.end >= segment.size:
+            records: float = max(0, end_offset - found.followed.offset)
+        else:
+            records = size * (end_offset - segment.base_offset) / segment.size
+        out = traffic[partition.topic]
+        out.bytes_out += size
+        out.records_out += records
+        metrics.records_out.value += records
+        head = (
+            content
+            if isinstance(content, bytes)
+            else segment.file.read_cached(span.position, BATCH_OVERHEAD)
+        )
+        if head is not None and len(head) >= BATCH_OVERHEAD:
+            metrics.age_at_fetch.observe(age_seconds(head, self._ctx.clock.now_ms()))
 
     def _row(self, found: Found, content: Buffer | Slice) -> FetchPartitionData:
         followed = found.followed

@@ -5,7 +5,8 @@ events are counted here.
 """
 
 from penstock.api.traffic import Traffic
-from penstock.base.metrics import Catalogue, Counter, Histogram
+from penstock.base.errors import ErrorCode
+from penstock.base.metrics import AGE_BUCKETS, Catalogue, Counter, Histogram
 from penstock.cluster.elections import Election
 from penstock.cluster.image import Topic
 
@@ -57,6 +58,12 @@ class Metrics:
         self.records_in = add.add(
             "penstock_records_in_total", "counter", "Records appended by producers."
         ).counter()
+        self.records_out = add.add(
+            "penstock_records_out_total",
+            "counter",
+            "Records sent to consumers. Where a fetch ends in the middle of a segment, estimated "
+            "by its bytes.",
+        ).counter()
         self.bytes_in = add.add(
             "penstock_bytes_in_total", "counter", "Bytes of record batches appended by producers."
         ).counter()
@@ -74,7 +81,25 @@ class Metrics:
             "Batches that an idempotent producer sent again, answered with their first offset.",
         ).counter()
 
+        ages = add.add(
+            "penstock_message_age_seconds",
+            "histogram",
+            "How old messages are when they leave: from their timestamp to a consumer's fetch (of "
+            "each partition sent, the first batch) or to their delivery by a queue.",
+            ("at",),
+            bounds=AGE_BUCKETS,
+        )
+        self.age_at_fetch = ages.histogram("fetch")
+        self.age_at_delivery = ages.histogram("delivery")
+
     def _add_trouble(self, add: Catalogue) -> None:
+        self._errors = add.add(
+            "penstock_errors_total",
+            "counter",
+            "Partitions of produce and fetch requests that were answered with an error, by API "
+            "and Kafka's name of the error.",
+            ("api", "error"),
+        )
         self._throttles = add.add(
             "penstock_throttles_total",
             "counter",
@@ -147,11 +172,22 @@ class Metrics:
         self.traffic = Traffic()
         """By topic; `node.telemetry` reads it."""
 
-    def count_out(self, topic: Topic | None, size: int) -> None:
-        """Record batches were sent to a consumer."""
+    def count_delivery(
+        self, topic: Topic | None, size: int, records: int, age_s: float | None
+    ) -> None:
+        """A queue has delivered; the age is that of the first record's batch."""
         self.bytes_out.value += size
+        self.records_out.value += records
         if topic is not None:
-            self.traffic[topic.name].bytes_out += size
+            out = self.traffic[topic.name]
+            out.bytes_out += size
+            out.records_out += records
+        if age_s is not None:
+            self.age_at_delivery.observe(age_s)
+
+    def count_error(self, api: str, code: int) -> None:
+        """Not on the way of what succeeds."""
+        self._errors.counter(api, ErrorCode(code).name).value += 1
 
     def count_throttle(self, kind: str, seconds: float) -> None:
         """A client was put off. Kinds are few: quotas by Kafka's names, the disk, a backlog."""

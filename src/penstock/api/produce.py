@@ -136,11 +136,13 @@ def _append_all(
             except Refused as refused:
                 row.error_code = refused.code
                 row.error_message = refused.message
+                ctx.metrics.count_error("Produce", refused.code)
                 has_moved |= refused.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
                 continue
             except OSError as error:
                 # The log has undone or fenced off what was half written.
                 row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                ctx.metrics.count_error("Produce", row.error_code)
                 row.error_message = f"the broker could not write: {error.strerror}"
                 row.base_offset = -1
                 continue

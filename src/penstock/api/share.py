@@ -18,6 +18,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from penstock.api.context import Call, Context
+from penstock.api.deliveries import count_delivery
 from penstock.api.rows import leader_elsewhere
 from penstock.api.share_acknowledge import (
     MOVED,
@@ -158,7 +159,7 @@ async def _acquire(
         place = (TopicId(key.topic_id), key.partition)
         rows.acquired(place, found.parts, found.leases)
         session.served(place)
-        ctx.metrics.count_out(ctx.image.topics_by_id.get(place[0]), found.size)
+        count_delivery(ctx, ctx.image.topics_by_id.get(place[0]), key, found)
     for key, why in taken.refused.items():
         rows.refused((TopicId(key.topic_id), key.partition), why)
 

@@ -1,6 +1,6 @@
 """What went in and out of each topic, counted by batch and by reply.
 
-Owns: three numbers for each topic that has traffic. `NAMED_MAX` topics have numbers of their own,
+Owns: four numbers for each topic that has traffic. `NAMED_MAX` topics have numbers of their own,
 the first that come; further ones share those of `OTHERS`, and go on doing so until they are
 deleted: a counter that changed its name would seem to fall. A topic that is deleted makes room.
 
@@ -16,12 +16,13 @@ OTHERS = "(others)"
 
 
 class TopicTraffic:
-    __slots__ = ("bytes_in", "bytes_out", "records_in")
+    __slots__ = ("bytes_in", "bytes_out", "records_in", "records_out")
 
     def __init__(self) -> None:
         self.records_in = 0
         self.bytes_in = 0
         self.bytes_out = 0
+        self.records_out: float = 0
 
 
 class Traffic(dict[str, TopicTraffic]):

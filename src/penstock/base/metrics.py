@@ -20,6 +20,8 @@ class Counter:
 
 # Seconds: from a tenth of a millisecond to ten seconds.
 SECONDS_BUCKETS = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 10.0)
+# Seconds: from ten milliseconds to a day, for how old messages are.
+AGE_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 3600.0, 86_400.0)
 
 
 class Histogram:
@@ -37,6 +39,10 @@ class Histogram:
         self.total += value
 
 
+Sample = tuple[tuple[str, ...], "float | Histogram"]
+"""The values of the labels, and the number or the distribution."""
+
+
 @dataclass(slots=True)
 class Family:
     """One metric of the catalogue and its labelled children."""
@@ -46,8 +52,10 @@ class Family:
     help: str
     labels: tuple[str, ...] = ()
     children: dict[tuple[str, ...], Counter | Histogram] = field(default_factory=dict)
-    read: Callable[[], Iterable[tuple[tuple[str, ...], float]]] | None = None
+    read: Callable[[], Iterable[Sample]] | None = None
     """Set instead of children when the value is computed at scrape time."""
+    bounds: tuple[float, ...] = SECONDS_BUCKETS
+    """Of a histogram."""
 
     def counter(self, *labels: str) -> Counter:
         child = self.children.get(labels)
@@ -59,7 +67,7 @@ class Family:
     def histogram(self, *labels: str) -> Histogram:
         child = self.children.get(labels)
         if child is None:
-            child = self.children[labels] = Histogram()
+            child = self.children[labels] = Histogram(self.bounds)
         assert isinstance(child, Histogram)
         return child
 
@@ -76,8 +84,9 @@ class Catalogue:
         kind: str,
         help: str,
         labels: tuple[str, ...] = (),
-        read: Callable[[], Iterable[tuple[tuple[str, ...], float]]] | None = None,
+        read: Callable[[], Iterable[Sample]] | None = None,
+        bounds: tuple[float, ...] = SECONDS_BUCKETS,
     ) -> Family:
         assert name not in self.families, f"metric {name} declared twice"
-        family = self.families[name] = Family(name, kind, help, labels, read=read)
+        family = self.families[name] = Family(name, kind, help, labels, read=read, bounds=bounds)
         return family

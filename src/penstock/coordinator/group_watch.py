@@ -15,7 +15,7 @@ partitions is not told of: it is less far behind than any of those.
 import asyncio
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.base.errors import Corrupt, Refused
@@ -57,6 +57,9 @@ class Behind(NamedTuple):
     records: int
     oldest_ms: int = NO_TIME
 
+    def age_seconds(self, now_ms: int) -> float:
+        return max(0, now_ms - self.oldest_ms) / 1000 if self.oldest_ms >= 0 else 0.0
+
 
 @dataclass(slots=True)
 class GroupLag:
@@ -65,6 +68,9 @@ class GroupLag:
     records: int = 0
     oldest_ms: int = NO_TIME
     """When the oldest unread record was written, as far as known."""
+
+    trend: float = field(default=0.0, compare=False)
+    """By how many records a second it grows, or falls, between the last two rounds."""
 
     def age_seconds(self, now_ms: int) -> float:
         return max(0, now_ms - self.oldest_ms) / 1000 if self.oldest_ms >= 0 else 0.0
@@ -80,6 +86,7 @@ class GroupWatch:
         """By group and topic."""
         self._around = around
         self._groups = groups
+        self._looked_s = 0.0
 
     async def look(self) -> None:
         """One round."""
@@ -105,7 +112,17 @@ class GroupWatch:
                 if (topic, index) in ends:
                     draft.add(group, topic, index, committed, ends[topic, index])
         partitions = [await self._dated(one) for one in draft.furthest()]
-        self.partitions, self.groups = partitions, draft.largest(partitions)
+        before, self.groups = self.groups, draft.largest(partitions)
+        self.partitions = partitions
+        self._compare(before)
+
+    def _compare(self, before: dict[tuple[str, str], GroupLag]) -> None:
+        now_s = asyncio.get_running_loop().time()
+        elapsed_s, self._looked_s = now_s - self._looked_s, now_s
+        for name, lag in self.groups.items():
+            known = before.get(name)
+            if known is not None and elapsed_s > 0:
+                lag.trend = (lag.records - known.records) / elapsed_s
 
     def _groups_here(self) -> Iterator[tuple[str, list[tuple[Place, OffsetValue]]]]:
         """Groups with their positions; what changes meanwhile may be missed."""

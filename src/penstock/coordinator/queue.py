@@ -270,7 +270,7 @@ class Queue:
         ops, self._ops = self._ops, []
         told, self._told = self._told, []
         has_letters, self._has_letters = self._has_letters, False
-        self._counts.note(ops)
+        self._counts.note(ops, self.key, self.time.now_ms())
         start = self.machine.kept.start
         try:
             kept = self._keep(ops)

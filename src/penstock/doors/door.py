@@ -12,9 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.api.context import Context
+from penstock.api.deliveries import count_delivery
 from penstock.api.route import Operation
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId
+from penstock.base.tracing import Tracer
 from penstock.cluster.image import Topic
 from penstock.coordinator.queue_reading import leased_records
 from penstock.coordinator.queue_settling import Ruling, Verdict
@@ -34,6 +36,7 @@ from penstock.doors.rights import require_group, require_topic
 from penstock.doors.scaling import GroupScaling
 from penstock.doors.share_groups import ShareGroups
 from penstock.doors.topics import Topics
+from penstock.doors.tracing import NO_ANSWER, DoorTracing
 from penstock.queues.intake import PRIORITY
 from penstock.queues.keeping import QueueKey
 
@@ -64,8 +67,9 @@ class Settlement:
 class Door:
     """Made once for each node."""
 
-    def __init__(self, ctx: Context) -> None:
+    def __init__(self, ctx: Context, tracer: Tracer | None = None) -> None:
         self.ctx = ctx
+        self._tracing = DoorTracing(tracer) if tracer is not None else None
         self.handlers = Handlers(ctx)
         self.coordinators = Coordinators(ctx, self.handlers)
         self.leaders = Leaders(ctx, self.handlers)
@@ -109,7 +113,18 @@ class Door:
         Makes the topic where `auto.create.topics.enable` says so. `all_or_none`: one message with
         values that make no sense refuses all, before anything is written.
         """
-        return await self._publishing.publish(principal, topic, messages, all_or_none)
+        if self._tracing is None:
+            return await self._publishing.publish(principal, topic, messages, all_or_none)
+        span, messages = self._tracing.publishing(topic, messages)
+        try:
+            placed = await self._publishing.publish(principal, topic, messages, all_or_none)
+            self._tracing.published(span, placed)
+            return placed
+        except BaseException as error:
+            span.fail(error)
+            raise
+        finally:
+            span.end()
 
     # -- receiving --------------------------------------------------------------------------
 
@@ -149,6 +164,8 @@ class Door:
         found = list(self._received(there, member, taken))
         if len(found) > 1 and any(one.headers for one in found):
             found.sort(key=_urgency)
+        if self._tracing is not None:
+            self._tracing.received(group, found)
         return found
 
     async def begin(self, principal: str, topic: Topic, group: str) -> None:
@@ -195,7 +212,7 @@ class Door:
     def _received(self, topic: Topic, member: str, taken: Taken) -> Iterator[Received]:
         write = self._receipts.write
         for key, leased in taken.found.items():
-            self.ctx.metrics.count_out(topic, leased.size)
+            count_delivery(self.ctx, topic, key, leased)
             for record, lease in leased_records(leased):
                 yield Received(
                     topic.name,
@@ -213,6 +230,21 @@ class Door:
     # -- settling ---------------------------------------------------------------------------
 
     async def settle(
+        self, principal: str, settlements: Sequence[Settlement]
+    ) -> list[Refused | None]:
+        """None for each that is kept, else why it does not count; see `_settle`."""
+        if self._tracing is None:
+            return await self._settle(principal, settlements)
+        said = [(one.receipt, one.verdict) for one in settlements]
+        spans = self._tracing.settling(said)
+        answers: list[Refused | None] = [NO_ANSWER] * len(settlements)
+        try:
+            answers = await self._settle(principal, settlements)
+            return answers
+        finally:
+            self._tracing.settled(said, spans, answers)
+
+    async def _settle(
         self, principal: str, settlements: Sequence[Settlement]
     ) -> list[Refused | None]:
         """None for each that is kept, else why it does not count.

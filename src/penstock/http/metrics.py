@@ -47,7 +47,10 @@ def _family(family: Family, *, strict: bool) -> Iterator[str]:
     yield f"# TYPE {title} {family.kind}"
     if family.read is not None:
         for values, value in family.read():
-            yield f"{name}{_labels(family.labels, values)} {_number(value)}"
+            if isinstance(value, Histogram):
+                yield from _histogram(family, values, value)
+            else:
+                yield f"{name}{_labels(family.labels, values)} {_number(value)}"
         return
     for values, child in sorted(family.children.items(), key=lambda item: item[0]):
         if isinstance(child, Counter):

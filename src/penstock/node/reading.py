@@ -3,17 +3,20 @@
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.base.metrics import Histogram, Sample
+
 if TYPE_CHECKING:
     from penstock.node.node import Node
 
-Sample = tuple[tuple[str, ...], float]
-
 
 class Reading(NamedTuple):
-    """One metric of a node. A plain number has no labels."""
+    """One metric of a node. A plain number, and a histogram, has no labels."""
 
     name: str
     kind: str
     help: str
-    read: Callable[["Node"], "float | Iterable[Sample]"]
+    read: Callable[["Node"], "float | Histogram | Iterable[Sample]"]
     labels: tuple[str, ...] = ()
+
+
+__all__ = ["Reading", "Sample"]

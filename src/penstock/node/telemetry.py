@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from penstock.base.metrics import Histogram
 from penstock.cluster.following import Condition
 from penstock.cluster.image import Image
 from penstock.node.reading import Reading, Sample
@@ -281,6 +282,6 @@ def observe(node: "Node") -> None:
 def _reader(reading: Reading, node: "Node") -> Callable[[], Iterable[Sample]]:
     def read() -> Iterable[Sample]:
         value = reading.read(node)
-        return [((), value)] if isinstance(value, int | float) else value
+        return [((), value)] if isinstance(value, int | float | Histogram) else value
 
     return read

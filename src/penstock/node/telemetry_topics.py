@@ -79,6 +79,16 @@ def partition_lags(node: "Node") -> Iterable[Sample]:
     return [((one.group, one.topic, str(one.partition)), one.records) for one in behind]
 
 
+def partition_ages(node: "Node") -> Iterable[Sample]:
+    now_ms = node.clock.now_ms()
+    behind = node.watching.groups.partitions
+    return [((one.group, one.topic, str(one.partition)), one.age_seconds(now_ms)) for one in behind]
+
+
+def group_trends(node: "Node") -> Iterable[Sample]:
+    return [(name, lag.trend) for name, lag in node.watching.groups.groups.items()]
+
+
 def warmth(what: str) -> Callable[["Node"], Iterable[Sample]]:
     return lambda node: [((t,), getattr(w, what)) for t, w in node.watching.heat.topics.items()]
 
@@ -89,6 +99,13 @@ TOPIC_READINGS = (
         "counter",
         "Records appended by producers, by topic.",
         traffic("records_in"),
+        ("topic",),
+    ),
+    Reading(
+        "penstock_topic_records_out_total",
+        "counter",
+        "Records sent to consumers, by topic; see penstock_records_out_total.",
+        traffic("records_out"),
         ("topic",),
     ),
     Reading(
@@ -148,6 +165,20 @@ TOPIC_READINGS = (
         ("group", "topic", "partition"),
     ),
     Reading(
+        "penstock_group_partition_lag_seconds",
+        "gauge",
+        "Age of the first of these records, where this node has a replica to look into.",
+        partition_ages,
+        ("group", "topic", "partition"),
+    ),
+    Reading(
+        "penstock_group_lag_trend",
+        "gauge",
+        "By how many records a second the lag of a group grows; below 0 it catches up.",
+        group_trends,
+        ("group", "topic"),
+    ),
+    Reading(
         "penstock_share_sessions",
         "gauge",
         "Share sessions kept (KIP-932).",
@@ -172,6 +203,20 @@ TOPIC_READINGS = (
         "Records of queues, by what became of them; given up are those that go to dead letters.",
         queue_events,
         ("what",),
+    ),
+    Reading(
+        "penstock_ack_seconds",
+        "histogram",
+        "Time from a queue's delivery of a record to its acknowledgement; of each delivery, the "
+        "first record.",
+        lambda node: node.queues.counts.ack_seconds,
+    ),
+    Reading(
+        "penstock_acknowledged_age_seconds",
+        "histogram",
+        "How old these records are when they are acknowledged: from their timestamp, waiting and "
+        "retries included.",
+        lambda node: node.queues.counts.acked_age,
     ),
     Reading(
         "penstock_queue_depth",

@@ -126,6 +126,16 @@ def _consumers(limits: Thresholds) -> Iterator[Alert]:
         "`penstock group describe {{ $labels.group }}`, then `penstock group advise`.",
     )
     yield Alert(
+        "PenstockLagGrows",
+        "max by (group, topic) (penstock_group_lag_trend) > 0 "
+        f"and max by (group, topic) (penstock_group_lag) > {limits.lag_records}",
+        "15m",
+        "warning",
+        "Group {{ $labels.group }} falls behind in {{ $labels.topic }} by "
+        "{{ $value | humanize }} records a second, and has not caught up for 15 minutes.",
+        "`penstock group advise {{ $labels.group }}` says how many members it needs.",
+    )
+    yield Alert(
         "PenstockQueueOld",
         f"max by (group, topic) (penstock_queue_oldest_seconds) > {limits.lag_seconds}",
         "5m",
@@ -191,6 +201,15 @@ def _health(limits: Thresholds) -> Iterator[Alert]:
         "warning",
         "Everything {{ $labels.instance }} does is late by {{ $value | humanizeDuration }}.",
         "Its core is full: move leaders away (`penstock cluster reassign`) or add a node.",
+    )
+    yield Alert(
+        "PenstockRequestsFail",
+        "sum by (api, error) (rate(penstock_errors_total"
+        '{error=~"KAFKA_STORAGE_ERROR|NOT_ENOUGH_REPLICAS|UNKNOWN_SERVER_ERROR"}[5m])) > 0',
+        "5m",
+        "warning",
+        "{{ $labels.api }} requests are answered with {{ $labels.error }}.",
+        "`penstock cluster describe`, then `penstock doctor` on the node whose log tells of it.",
     )
     yield Alert(
         "PenstockFailedLogins",

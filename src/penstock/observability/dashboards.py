@@ -54,10 +54,22 @@ OVERVIEW = Dashboard(
         ),
         number("Connections", "Kafka connections.", "sum(penstock_connections)"),
         Panel(
-            "Records in",
-            "Appended by producers, a second.",
-            [Query(rate("penstock_records_in_total"), "records/s")],
+            "Records in and out",
+            "Appended by producers and sent to consumers, a second.",
+            [
+                Query(rate("penstock_records_in_total"), "in"),
+                Query(rate("penstock_records_out_total"), "out"),
+            ],
             unit="cps",
+        ),
+        Panel(
+            "Age of messages, 50 and 99 of 100",
+            "From a message's timestamp to the consumer that fetches it, or to its delivery.",
+            [
+                Query(quantile(0.5, "penstock_message_age_seconds", "at"), "p50 {{at}}"),
+                Query(quantile(0.99, "penstock_message_age_seconds", "at"), "p99 {{at}}"),
+            ],
+            unit="s",
         ),
         Panel(
             "Bytes in and out",
@@ -108,6 +120,12 @@ OVERVIEW = Dashboard(
             unit="cps",
         ),
         Panel(
+            "Refused",
+            "Partitions of produce and fetch requests that were answered with an error.",
+            [Query(rate("penstock_errors_total", "api, error"), "{{api}} {{error}}")],
+            unit="cps",
+        ),
+        Panel(
             "Put off",
             "Requests and connections that were slowed down, by what they were above.",
             [Query(rate("penstock_throttles_total", "kind"), "{{kind}}")],
@@ -130,6 +148,16 @@ TOPICS = Dashboard(
             "Records in",
             "Appended by producers, by topic.",
             [Query(rate('penstock_topic_records_in_total{topic=~"$topic"}', "topic"), "{{topic}}")],
+            unit="cps",
+        ),
+        Panel(
+            "Records out",
+            "Sent to consumers, by topic.",
+            [
+                Query(
+                    rate('penstock_topic_records_out_total{topic=~"$topic"}', "topic"), "{{topic}}"
+                )
+            ],
             unit="cps",
         ),
         Panel(
@@ -179,11 +207,22 @@ TOPICS = Dashboard(
             "Records a second by which groups fall behind (above 0) or catch up (below).",
             [
                 Query(
-                    f"sum by (group) (deriv(penstock_group_lag{{{GROUPS}}}[10m]))",
-                    "{{group}}",
+                    f"sum by (group, topic) (penstock_group_lag_trend{{{GROUPS}}})",
+                    "{{group}} {{topic}}",
                 )
             ],
             unit="cps",
+        ),
+        Panel(
+            "Lag of partitions in time",
+            "Age of the first record not read, of the 20 partitions where it is oldest.",
+            [
+                Query(
+                    f"topk(20, penstock_group_partition_lag_seconds{{{GROUPS}}})",
+                    "{{group}} {{topic}}-{{partition}}",
+                )
+            ],
+            unit="s",
         ),
         Panel(
             "Skew of partitions",
@@ -239,6 +278,24 @@ QUEUES = Dashboard(
                     f"max by (group, topic) (penstock_queue_oldest_seconds{{{GROUPS}}})",
                     "{{group}} {{topic}}",
                 )
+            ],
+            unit="s",
+        ),
+        Panel(
+            "Time to ack, 50 and 99 of 100",
+            "From a delivery to its acknowledgement: what handlers take.",
+            [
+                Query(quantile(0.5, "penstock_ack_seconds"), "p50"),
+                Query(quantile(0.99, "penstock_ack_seconds"), "p99"),
+            ],
+            unit="s",
+        ),
+        Panel(
+            "Age when acknowledged, 50 and 99 of 100",
+            "From a message's timestamp to its acknowledgement, waiting and retries included.",
+            [
+                Query(quantile(0.5, "penstock_acknowledged_age_seconds"), "p50"),
+                Query(quantile(0.99, "penstock_acknowledged_age_seconds"), "p99"),
             ],
             unit="s",
         ),

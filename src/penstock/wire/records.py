@@ -116,6 +116,15 @@ def read_header(view: Buffer, position: int = 0) -> BatchHeader:
     return _new_header(BatchHeader, _HEADER.unpack_from(view, position))
 
 
+def age_seconds(view: Buffer, now_ms: int) -> float:
+    """How long ago the newest record of the batch was written, by its header; 0: it does not say.
+
+    Needs a whole header.
+    """
+    (newest_ms,) = _OFFSET.unpack_from(view, _MAX_TIMESTAMP_AT)
+    return max(0, now_ms - newest_ms) / 1000 if newest_ms >= 0 else 0.0
+
+
 def check_batch(view: memoryview) -> BatchHeader:
     """Accepts exactly one batch that a client may append; refuses with Kafka's code for why not.
 

@@ -1,6 +1,9 @@
 """What metrics tell of the lag of consumer groups."""
 
+import asyncio
 from typing import cast
+
+import pytest
 
 from penstock.api.committed import offset_commit
 from penstock.coordinator.group_watch import Behind, GroupLag, GroupWatch
@@ -57,7 +60,12 @@ def test_lag_is_told_by_group_and_by_partition_the_furthest_first() -> None:
         assert watch.groups == {("g", "t"): GroupLag(9, 5_200), ("h", "t"): GroupLag(0)}
         assert watch.groups["g", "t"].age_seconds(6_200) == 1.0
         await commit(node, "g", {0: 6, 1: 9})
+        before_s = asyncio.get_running_loop().time()
+        await asyncio.sleep(3)
         await watch.look()
+        elapsed_s = asyncio.get_running_loop().time() - before_s
+        assert watch.groups["g", "t"].trend == pytest.approx(-9 / elapsed_s, rel=0.1)
+        assert watch.groups["h", "t"].trend == 0
         assert watch.partitions == []
         assert watch.groups["g", "t"] == GroupLag(0)
 

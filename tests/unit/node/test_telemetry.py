@@ -32,6 +32,9 @@ def test_traffic_is_counted_by_topic_and_syncs_are_timed(tmp_path: Path) -> None
             await exchange(kafka, fetch_frame(2))
             found = scrape(node)
             assert found["penstock_topic_records_in_total"] == {("t",): 1}
+            assert found["penstock_topic_records_out_total"] == {("t",): 1}
+            assert found["penstock_records_out_total"] == {(): 1}
+            assert found["penstock_message_age_seconds_count"][("fetch",)] == 1
             assert found["penstock_topic_bytes_in_total"][("t",)] > 60
             assert (
                 found["penstock_topic_bytes_out_total"][("t",)]
