@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "penstock"
-PYTHON_FOLDERS = ("src", "tests", "bench", "docs", "examples")
+PYTHON_FOLDERS = ("src", "tests", "bench", "demo", "docs", "examples")
 TEXT_SUFFIXES = {".py", ".pyx", ".pyi", ".md", ".toml", ".yaml", ".yml", ".sh", ".xml", ".java"}
 NOT_OURS = {"__pycache__", "target", "node_modules"}
 
