@@ -257,6 +257,8 @@ def _metavar(param: Any) -> str:
 
 
 def _default(param: Any) -> str:
+    if isinstance(getattr(param, "show_default", None), str):
+        return str(param.show_default)
     default = getattr(param.default, "value", param.default)
     # An option without default holds a marker of click's own.
     if not isinstance(default, str | int | float) or default in (False, ""):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ import click
 from penstock.cli.completing import topic_names
 from penstock.cli.errors import UserError
 from penstock.cli.output import Format, format_option
+from penstock.cli.progress import Progress
 from penstock.cli.session import Session, brokers_option, require_topics, run
 from penstock.cli.template import DEFAULT, WIDE, as_json, as_yaml, compile_template
 
@@ -128,23 +130,34 @@ async def read(
     spans = await _resolve(session, plan)
     left = plan.limit
     config = ConsumerConfig(isolation_level=int(plan.committed), reset=None)
-    async with session.consumer(config) as consumer:
-        consumer.assign({where: span.start for where, span in spans.items()})
-        _drop_finished(consumer.positions, spans, consumer.unassign)
-        while consumer.positions:
-            for fetched in await consumer.fetch():
-                end = spans[fetched.where].end
-                for message in fetched.messages():
-                    if end is not None and message.offset >= end:
-                        break
-                    write(render(message))
-                    if left is not None:
-                        left -= 1
-                        if left == 0:
-                            flush()
-                            return
-            flush()
+    with _progress(plan, spans) as progress:
+        async with session.consumer(config) as consumer:
+            consumer.assign({where: span.start for where, span in spans.items()})
             _drop_finished(consumer.positions, spans, consumer.unassign)
+            while consumer.positions:
+                for fetched in await consumer.fetch():
+                    end = spans[fetched.where].end
+                    progress.advance(max(0, fetched.next_offset - fetched.offset))
+                    for message in fetched.messages():
+                        if end is not None and message.offset >= end:
+                            break
+                        write(render(message))
+                        if left is not None:
+                            left -= 1
+                            if left == 0:
+                                flush()
+                                return
+                flush()
+                _drop_finished(consumer.positions, spans, consumer.unassign)
+
+
+def _progress(plan: Plan, spans: dict[TopicPartition, Span]) -> AbstractContextManager[Progress]:
+    """Shown where records go to a file or another program, and the range has an end."""
+    total = sum((span.end or span.start) - span.start for span in spans.values())
+    is_seen = sys.stdout.isatty() or plan.limit is not None
+    if is_seen or any(span.end is None for span in spans.values()):
+        return nullcontext(Progress.silent())
+    return Progress(f"reading {', '.join(plan.topics)}", total, "offsets")
 
 
 def _drop_finished(

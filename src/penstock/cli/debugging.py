@@ -18,6 +18,7 @@ import click
 from penstock import __version__
 from penstock.cli.doctor import ASK_SECONDS, config_option, examine, http_option
 from penstock.cli.errors import UserError, explain
+from penstock.cli.progress import Progress
 from penstock.cli.redacting import REDACTED, is_secret, redact
 from penstock.cli.session import Session, brokers_option, run
 
@@ -100,8 +101,10 @@ class Gathered:
     def __init__(self) -> None:
         self.files: dict[str, str] = {}
         self.missing: list[str] = []
+        self._progress = Progress("gathering", unit="files")
 
     def take(self, name: str, make: Callable[..., str]) -> None:
+        self._progress.advance()
         try:
             self.files[name] = make()
         except Exception as error:
@@ -114,6 +117,7 @@ class Gathered:
 
     def write(self, path: Path) -> None:
         """Readable for its owner only, whatever the umask says."""
+        self._progress.stop()
         import io
         import tarfile
 

@@ -32,6 +32,13 @@ class Progress:
         self._bar: Bar | None = None
         self._task: TaskID | None = None
 
+    @classmethod
+    def silent(cls) -> Progress:
+        """Counts, and never shows."""
+        made = cls("")
+        made._started = float("inf")
+        return made
+
     def __enter__(self) -> Progress:
         return self
 
@@ -41,6 +48,9 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
         if self._bar is not None:
             self._bar.stop()
 
