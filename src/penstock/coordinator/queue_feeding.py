@@ -14,7 +14,7 @@ from penstock.base.ports import Workers
 from penstock.cluster.partition import Partition
 from penstock.log.caches import AbortedTxn
 from penstock.log.span import Span
-from penstock.queues.delivery import Delivery
+from penstock.queues.delivery import Arrival, Delivery
 from penstock.queues.intake import Intake
 from penstock.queues.state import Op
 from penstock.wire.records import (
@@ -159,15 +159,20 @@ class Feed:
             machine.arrive_run(machine.end, last)
             return
         self._chunk_bytes = CHUNK_BYTES_MIN
+        run: list[Arrival] = []
+        end = machine.end
         for arrival in intake.arrivals(columns):
             offset = arrival if isinstance(arrival, int) else arrival.offset
-            if offset < machine.end:
+            if offset < end:
                 continue
-            self._pass_over(offset - 1)
-            if isinstance(arrival, int):
-                self._pass_over(offset)
-            else:
-                machine.arrive((arrival,))
+            if offset > end or isinstance(arrival, int):
+                machine.arrive(run)
+                run = []
+                self._pass_over(offset if isinstance(arrival, int) else offset - 1)
+            if not isinstance(arrival, int):
+                run.append(arrival)
+            end = offset + 1
+        machine.arrive(run)
         self._pass_over(last)
         if intake.has_ids and not machine.kept.has_ids:
             self._keep(machine.note_ids())

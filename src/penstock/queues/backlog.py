@@ -112,9 +112,10 @@ class Backlog:
 
     def arrive(self, arrivals: Iterable[Arrival]) -> None:
         """Records one by one, in the order of the log."""
+        is_ordered = self.is_ordered
         for arrival in arrivals:
             assert arrival.offset >= self.end
-            if self.is_ordered:
+            if is_ordered:
                 self._note_key(arrival)
             self.end = arrival.offset + 1
             self._admit(arrival)
@@ -151,7 +152,7 @@ class Backlog:
             self._priorities[offset] = arrival.priority
         if arrival.expires_ms:
             self._expiries.add(arrival.expires_ms, offset)
-        if any(kept.leases_within(offset, offset)):
+        if kept.leases and any(kept.leases_within(offset, offset)):
             self._stand_in_line(offset)  # Delivered before: it is the head of its line.
         elif offset in kept.failures:
             self._stand_in_line(offset)

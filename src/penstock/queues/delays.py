@@ -1,9 +1,10 @@
 """Offsets that wait for their time, millions of them, in a few bytes each.
 
-Far ahead they lie in buckets, one for each span of `BUCKET_MS`, as plain arrays: about twenty bytes
-an offset. A bucket whose time is near becomes a heap, which gives them out in order to the
-millisecond. Cancelling is for whoever owns the offsets: they are told of a due time that no longer
-means anything, and ignore it.
+Far ahead they lie in buckets of `SPAN_MS`, as plain arrays: about twenty bytes an offset. A bucket
+whose time is near is spread over buckets of `BUCKET_MS`, and the nearest of those is a heap, which
+gives them out in order to the millisecond. So little is moved at a time, however many are due in
+one hour, and few buckets are needed, however far the last one is. Cancelling is for whoever owns
+the offsets: they are told of a due time that no longer means anything, and ignore it.
 
 `tag` is a small number that travels with an offset (0-15), so that its owner needs no table.
 """
@@ -12,18 +13,21 @@ import heapq
 from array import array
 
 BUCKET_MS = 1_000
+SPAN_MS = 16 * BUCKET_MS
 TAG_BITS = 4
 TAG_MAX = (1 << TAG_BITS) - 1
+_PLACE_BITS = 64 + TAG_BITS
+_PLACE_MASK = (1 << _PLACE_BITS) - 1
 
 
 class Delays:
-    __slots__ = ("_buckets", "_count", "_near", "_near_until", "_order")
+    __slots__ = ("_buckets", "_count", "_near", "_near_until", "_spans")
 
     def __init__(self) -> None:
-        self._near: list[tuple[int, int]] = []  # A heap of what is due before `_near_until`.
+        self._near: list[int] = []  # A heap of what is due before `_near_until`, see `_near_one`.
         self._near_until = 0
-        self._buckets: dict[int, array[int]] = {}  # Pairs of due time and tagged offset.
-        self._order: list[int] = []  # A heap of the buckets' numbers.
+        self._buckets = _Buckets(BUCKET_MS)
+        self._spans = _Buckets(SPAN_MS)
         self._count = 0
 
     def __len__(self) -> int:
@@ -32,43 +36,87 @@ class Delays:
     def add(self, due_ms: int, offset: int, tag: int = 0) -> None:
         assert 0 <= tag <= TAG_MAX
         self._count += 1
-        packed = offset << TAG_BITS | tag
-        if due_ms < self._near_until:
-            heapq.heappush(self._near, (due_ms, packed))
-            return
-        number = due_ms // BUCKET_MS
-        bucket = self._buckets.get(number)
-        if bucket is None:
-            bucket = self._buckets[number] = array("q")
-            heapq.heappush(self._order, number)
-        bucket.append(due_ms)
-        bucket.append(packed)
+        place = offset << TAG_BITS | tag
+        if due_ms >= self._spans.open_from_ms:
+            self._spans.add(due_ms, place)
+        elif due_ms >= self._near_until:
+            self._buckets.add(due_ms, place)
+        else:
+            heapq.heappush(self._near, _near_one(due_ms, place))
 
     def next_ms(self) -> int | None:
         """When `due` may next have something; never later than that."""
         if self._near:
-            return self._near[0][0]
-        if self._order:
-            return self._order[0] * BUCKET_MS
-        return None
+            return self._near[0] >> _PLACE_BITS
+        times = [time for time in (self._buckets.next_ms(), self._spans.next_ms()) if time >= 0]
+        return min(times, default=None)
 
     def due(self, now_ms: int) -> list[tuple[int, int]]:
         """Takes out what is due at `now_ms`: offsets and tags, earliest first."""
-        while self._order and self._order[0] * BUCKET_MS <= now_ms:
-            number = heapq.heappop(self._order)
-            bucket = self._buckets.pop(number)
-            pairs = zip(bucket[::2], bucket[1::2], strict=True)
-            if self._near:
-                for pair in pairs:
-                    heapq.heappush(self._near, pair)
-            else:
-                self._near = list(pairs)
-                heapq.heapify(self._near)
-            self._near_until = max(self._near_until, (number + 1) * BUCKET_MS)
+        while (span := self._spans.pop(now_ms)) is not None:
+            for at in range(0, len(span), 2):
+                self._place(span[at], span[at + 1])
+        while (bucket := self._buckets.pop(now_ms)) is not None:
+            self._bring_near(bucket)
+            self._near_until = max(self._near_until, self._buckets.open_from_ms)
         found = []
-        near = self._near
-        while near and near[0][0] <= now_ms:
-            packed = heapq.heappop(near)[1]
-            found.append((packed >> TAG_BITS, packed & TAG_MAX))
+        near, limit = self._near, (now_ms + 1) << _PLACE_BITS
+        while near and near[0] < limit:
+            place = heapq.heappop(near) & _PLACE_MASK
+            found.append((place >> TAG_BITS, place & TAG_MAX))
         self._count -= len(found)
         return found
+
+    def _place(self, due_ms: int, place: int) -> None:
+        if due_ms >= self._near_until:
+            self._buckets.add(due_ms, place)
+        else:
+            heapq.heappush(self._near, _near_one(due_ms, place))
+
+    def _bring_near(self, bucket: "array[int]") -> None:
+        found = map(_near_one, bucket[::2], bucket[1::2])
+        if self._near:
+            for one in found:
+                heapq.heappush(self._near, one)
+        else:
+            self._near = list(found)
+            heapq.heapify(self._near)
+
+
+def _near_one(due_ms: int, place: int) -> int:
+    """Due time and place in one number: a third of what a tuple takes, and quick to compare."""
+    return due_ms << _PLACE_BITS | place
+
+
+class _Buckets:
+    """Pairs of due time and place in arrays, one for each stretch of time."""
+
+    __slots__ = ("_order", "_table", "_width_ms", "open_from_ms")
+
+    def __init__(self, width_ms: int) -> None:
+        self._width_ms = width_ms
+        self._table: dict[int, array[int]] = {}
+        self._order: list[int] = []  # A heap of the buckets' numbers.
+        self.open_from_ms = 0
+        """The end of the last bucket that was taken: what is due before it belongs elsewhere."""
+
+    def add(self, due_ms: int, place: int) -> None:
+        number = due_ms // self._width_ms
+        bucket = self._table.get(number)
+        if bucket is None:
+            bucket = self._table[number] = array("q")
+            heapq.heappush(self._order, number)
+        bucket.append(due_ms)
+        bucket.append(place)
+
+    def next_ms(self) -> int:
+        """When the first bucket begins; below 0: there is none."""
+        return self._order[0] * self._width_ms if self._order else -1
+
+    def pop(self, now_ms: int) -> "array[int] | None":
+        """The first bucket, if it has begun."""
+        if not self._order or self._order[0] * self._width_ms > now_ms:
+            return None
+        number = heapq.heappop(self._order)
+        self.open_from_ms = max(self.open_from_ms, (number + 1) * self._width_ms)
+        return self._table.pop(number)

@@ -235,7 +235,11 @@ class Kept:
 
     def is_settled(self, offset: int) -> bool:
         """True if the record is finished or archived: nobody will get it again."""
-        return offset < self.start or offset in self.finished or offset in self.archived
+        return (
+            offset < self.start
+            or (bool(self.finished) and offset in self.finished)
+            or offset in self.archived
+        )
 
     # Changing.
 

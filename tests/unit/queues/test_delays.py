@@ -55,23 +55,29 @@ def test_the_next_look_is_never_too_late() -> None:
         assert len(delays) == len(left)
 
 
-def test_a_hundred_thousand_take_less_than_forty_bytes_each() -> None:
+def test_however_far_ahead_they_take_less_than_forty_bytes_each() -> None:
     rng = random.Random(1)
     count = 100_000
+    for span_ms in (60_000, 86_400_000):
+        tracemalloc.start()
+        delays = Delays()
+        for offset in range(count):
+            delays.add(rng.randrange(span_ms), offset)
+        used, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert len(delays) == count
+        assert used / count < 40, span_ms
+
+
+def test_those_of_one_moment_are_no_more_when_it_comes_near() -> None:
+    count = 20_000
     tracemalloc.start()
     delays = Delays()
     for offset in range(count):
-        delays.add(rng.randrange(86_400_000), offset)
+        delays.add(100_000 + offset % 900, offset)
+    assert delays.due(99_999) == []
+    assert len(delays.due(100_000)) == len(range(0, count, 900))
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(delays) == count
-    # A day has 86,400 buckets: with a hundred thousand they are hardly filled yet.
-    assert used / count < 250
-    tracemalloc.start()
-    dense = Delays()
-    for offset in range(count):
-        dense.add(rng.randrange(60_000), offset)
-    used, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert len(dense) == count
-    assert used / count < 40
+    assert used / count < 64
+    assert len(delays.due(100_900)) == count - len(range(0, count, 900))
