@@ -1,25 +1,39 @@
-"""Gets the records behind leases out of the log: as whole batches to send, or one by one.
+"""Gets the records behind leases out of the log: as batches to send, or one by one.
 
-A batch is sent whole, even if only one of its records is leased; the reader takes what it was given
-and skips the rest. Batches that hold nothing leased are left out.
+A batch is sent whole, even if some of its records are not leased; the reader takes what it was
+given and skips the rest. Of a batch with few leased records among many others, as delays and
+retries leave them, a batch of those few is made: else every record would take its neighbours along,
+each time. Batches that hold nothing leased are left out.
 
 Bounds: `bytes_max`, though never less than one batch. What did not fit is answered too, so that it
 can be given back.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from penstock.base.ports import Workers
 from penstock.cluster.partition import Partition
 from penstock.queues.state import Lease
-from penstock.wire.records import ALL, BatchHeader, Record, batches, decode, is_control
+from penstock.wire.records import (
+    ALL,
+    APPEND_TIME,
+    BatchHeader,
+    Record,
+    batches,
+    decode,
+    encode,
+    is_control,
+)
 
 CHUNK_BYTES_MIN = 16 * 1024
 CHUNK_BYTES_MAX = 4 << 20
 RECORD_BYTES = 256
 """What a record may take, for a first guess at how much to read."""
+THIN = 4
+"""One leased record among so many is sent without the others."""
 
 
 @dataclass(slots=True)
@@ -69,15 +83,40 @@ def _gather(view: memoryview, wanted: "_Wanted", found: Leased, bytes_max: int) 
                 return True  # Far ahead: not through everything in between.
             has_moved = True
             continue
-        size = header.size_bytes
-        if found.parts and found.size + size > bytes_max:
+        part = _part_of(view[position : position + header.size_bytes], header, wanted)
+        if found.parts and found.size + len(part) > bytes_max:
             return False
         if not is_control(header.attributes):
-            found.parts.append(view[position : position + size])
-            found.size += size
+            found.parts.append(part)
+            found.size += len(part)
         wanted.cover(header)
         has_moved = True
     return has_moved
+
+
+def _part_of(batch: memoryview, header: BatchHeader, wanted: "_Wanted") -> memoryview:
+    """The batch, or one of what is wanted of it if that is little."""
+    runs = wanted.within(header.last_offset)
+    if header.count < THIN * sum(last - first + 1 for first, last in runs):
+        return batch
+    columns = decode(batch, columns=ALL)
+    offsets = columns.offsets
+    records = [
+        columns.record(at)
+        for first, last in runs
+        for at in range(bisect_left(offsets, first), bisect_right(offsets, last))
+    ]
+    return memoryview(
+        encode(
+            records,
+            base_offset=header.base_offset,
+            leader_epoch=header.leader_epoch,
+            attributes=header.attributes & APPEND_TIME,
+            keep_offsets=True,
+            last_offset=header.last_offset,
+            max_timestamp=header.max_timestamp,
+        )
+    )
 
 
 class _Wanted:
@@ -103,6 +142,16 @@ class _Wanted:
     def count(self) -> int:
         """How many records are wanted in a row from there on."""
         return self._leases[self._at].last - self._from + 1
+
+    def within(self, last: int) -> list[tuple[int, int]]:
+        """What is wanted up to there."""
+        runs = []
+        first = self._from
+        for lease in islice(self._leases, self._at, None):
+            if lease.first > last:
+                break
+            runs.append((max(lease.first, first), min(lease.last, last)))
+        return runs
 
     def reach(self, offset: int) -> None:
         """Nothing below `offset` is there any more."""

@@ -1,7 +1,17 @@
-"""From leases to records: whole batches, only those that are needed, as many as fit."""
+"""From leases to records: only batches that are needed, as many as fit, and no more than that."""
+
+import asyncio
 
 from penstock.coordinator.queue_reading import Leased, read_leased, records_of
 from penstock.queues.state import Lease
+from penstock.wire.records import (
+    Record,
+    check_stored,
+    decode,
+    encode,
+    read_header,
+    stamp_append_time,
+)
 from tests.unit.coordinator.queueing import CONFIGS, Node, append, on_node
 
 
@@ -91,5 +101,42 @@ def test_nothing_leased_is_nothing_read() -> None:
         found = await read(node)
         assert (found.parts, found.leases, found.left) == ([], [], [])
         assert offsets(found) == []
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_a_few_records_of_a_large_batch_come_without_the_others() -> None:
+    async def test(node: Node) -> None:
+        await fill(node, 2, 100)
+        found = await read(node, lease(103, 103, 2), lease(150, 152), lease(199, 199))
+        assert offsets(found) == [(103, 2), (150, 1), (151, 1), (152, 1), (199, 1)]
+        (part,) = found.parts
+        check_stored(part)
+        few = decode(part)
+        (whole,) = (await read(node, lease(100, 199))).parts
+        many = decode(whole)
+        assert [*few] == [record for record in many if record.offset in few.offsets]
+        assert few.header.count == 5
+        assert few.header[0] == many.header[0]
+        assert few.header.last_offset == many.header.last_offset
+        assert few.header.max_timestamp == many.header.max_timestamp
+        assert found.size == len(part) < len(whole) / 10
+        assert found.left == []
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_few_records_have_the_time_of_their_append_where_that_counts() -> None:
+    async def test(node: Node) -> None:
+        await node.create("t", 1)
+        partition = node.ctx.partitions.get("t", 0)
+        assert partition is not None
+        batch = memoryview(encode([Record(timestamp=n, value=b"%d" % n) for n in range(20)]))
+        stamp_append_time(batch, 1_000)
+        partition.append(batch, read_header(batch), 1_000)
+        while partition.high_watermark < 20:
+            await asyncio.sleep(0.001)
+        ((record, _),) = records_of(await read(node, lease(7, 7)))
+        assert (record.timestamp, record.value) == (1_000, b"7")
 
     on_node(test, configs=CONFIGS)
