@@ -69,10 +69,21 @@ def test_the_decoders_agree_on_what_the_encoder_wrote(
         assert list(ours[1]) == [record.timestamp for record in records]
         assert pure.slices(payload, ours[2], ours[3]) == [record.key for record in records]
         assert pure.slices(payload, ours[4], ours[5]) == [record.value for record in records]
-        assert [
-            pure.decode_headers(memoryview(payload), start, count)
-            for start, count in zip(ours[6], ours[7], strict=True)
-        ] == [record.headers for record in records]
+        for twin in (pure, compiled):
+            assert [
+                twin.decode_headers(memoryview(payload), start, count)
+                for start, count in zip(ours[6], ours[7], strict=True)
+            ] == [record.headers for record in records]
+
+
+def test_headers_that_are_cut_off_are_refused_by_both() -> None:
+    payload = pure.encode([Record(headers=(("name", b"value"), ("n", None)))], 0, 0, 0, True)
+    *_, starts, counts = pure.decode(payload, 1, 0, 2**31 - 1, 0, ALL)
+    for end in range(starts[0], len(payload)):
+        cut = memoryview(payload)[:end]
+        for twin in (pure, compiled):
+            assert isinstance(outcome(twin.decode_headers, cut, starts[0], counts[0]), str)
+    assert outcome(compiled.decode_headers, memoryview(payload), -1, 1).startswith("ValueError")
 
 
 EDITS = st.lists(

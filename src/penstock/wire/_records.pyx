@@ -12,6 +12,7 @@ from cpython cimport array
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 
@@ -540,3 +541,39 @@ def slices(payload, array.array starts, array.array ends):
     finally:
         PyBuffer_Release(&view)
     return column
+
+
+def decode_headers(payload, Py_ssize_t start, Py_ssize_t count):
+    """The headers of one record, which `decode` found and checked."""
+    cdef Py_buffer view
+    cdef const uint8_t *data
+    cdef Py_ssize_t position = start
+    cdef int64_t key_start, key_end, value_start, value_end
+    cdef Fault failed
+    cdef list headers = []
+    if start < 0:
+        raise ValueError(_twin.TRUNCATED)
+    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
+    try:
+        data = <const uint8_t *>view.buf
+        for _ in range(count):
+            failed = read_span(data, &position, view.len, BAD_HEADER_KEY, &key_start, &key_end)
+            if not failed:
+                failed = read_span(
+                    data, &position, view.len, BAD_HEADER_VALUE, &value_start, &value_end
+                )
+            if failed:
+                raise ValueError(REASONS[<int>failed])
+            headers.append((
+                PyUnicode_DecodeUTF8(
+                    <const char *>data + max(key_start, 0), key_end - key_start, "replace"
+                ),
+                None
+                if value_start < 0
+                else PyBytes_FromStringAndSize(
+                    <const char *>data + value_start, value_end - value_start
+                ),
+            ))
+    finally:
+        PyBuffer_Release(&view)
+    return tuple(headers)

@@ -13,12 +13,12 @@ from itertools import repeat
 from typing import Final, NamedTuple
 
 from penstock.wire import _records_py
-from penstock.wire._records_py import Packed, decode_headers
+from penstock.wire._records_py import Packed
 
 try:
-    from penstock.wire._records import gather, slices
+    from penstock.wire._records import decode_headers, gather, slices
 except ImportError:
-    from penstock.wire._records_py import gather, slices
+    from penstock.wire._records_py import decode_headers, gather, slices
 
 
 # The length field counts what follows it: base offset and the length itself come before.
@@ -137,7 +137,11 @@ class Columns:
 
     def headers(self, index: int) -> tuple[tuple[str, bytes | None], ...]:
         count = self.header_counts[index]
-        return decode_headers(self.payload, self.header_starts[index], count) if count else ()
+        if not count:
+            return ()
+        headers: tuple[tuple[str, bytes | None], ...]
+        headers = decode_headers(self.payload, self.header_starts[index], count)
+        return headers
 
     def record(self, index: int) -> Record:
         """One record; columns that were not selected hold Record's defaults."""
