@@ -1,4 +1,4 @@
-"""The routes of the HTTP port, as one Starlette application built over a narrow state.
+"""The routes of the HTTP port, as one application built over a narrow state.
 
 `/` links to the rest, `/healthz` says whether the process should be left alive, `/readyz` whether
 it should be sent work, `/metrics` is what Prometheus scrapes, `/version` is what runs here. The
@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from penstock.base.errors import Refused
 from penstock.base.metrics import Catalogue
@@ -25,7 +26,7 @@ from penstock.http.exchange import Waits
 from penstock.http.metrics import render
 from penstock.http.problems import answer_bug, answer_http_error, answer_refused, status_of
 from penstock.http.registry.entry import registry_routes
-from penstock.http.sqs.entry import aws_routes
+from penstock.http.sqs.entry import AwsFront
 from penstock.http.sqs.moves import Moves
 from penstock.http.table import ENDPOINTS
 
@@ -69,7 +70,7 @@ PAGES = {
 """Every page and what it answers; `/` shows it and the documentation is made from it."""
 
 
-def build_app(state: HttpState) -> Starlette:
+def build_app(state: HttpState) -> ASGIApp:
     about = {
         "version": state.version,
         "node_id": state.node_id,
@@ -121,8 +122,6 @@ def build_app(state: HttpState) -> Starlette:
         routes = [_route(row, state.door) for row in ENDPOINTS] + routes
     if state.door is not None:
         routes = registry_routes(state.door) + routes
-    if state.door is not None and state.moves is not None:
-        routes = aws_routes(state.door, state.moves) + routes
     app = Starlette(
         routes=[Directory(routes)],
         exception_handlers={
@@ -132,7 +131,9 @@ def build_app(state: HttpState) -> Starlette:
         },
     )
     app.state.waits = state.waits
-    return app
+    if state.door is None or state.moves is None:
+        return app
+    return AwsFront(app, state.door, state.moves)
 
 
 def _route(row: Endpoint, door: Door) -> Route:

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import logging
 import ssl
+from typing import Any
 
 from starlette.types import ASGIApp
 from uvicorn.config import Config
@@ -33,6 +34,41 @@ IDLE_TIMEOUT_S = 30
 REST_TIMEOUT_S = 2.0
 """For the rest of a body after its request was answered: it is taken, and dropped."""
 STOP_TIMEOUT_S = 5.0
+HEAD = b"HTTP/"
+"""What the head of an answer begins with."""
+
+
+class JoiningTransport:
+    """A connection's transport that sends the head of an answer together with what follows it.
+
+    uvicorn writes the two one after the other, which is two system calls here, and two wake-ups of
+    whoever waits for the answer. A head that nothing follows in the same turn goes alone.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._head = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif data.startswith(HEAD):
+            self._head = data
+            self._loop.call_soon(self._send_head)
+            return
+        self._transport.write(data)
+
+    def _send_head(self) -> None:
+        if self._head and not self._transport.is_closing():
+            self.write(b"")
+
+    def close(self) -> None:
+        self._send_head()
+        self._transport.close()
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -49,7 +85,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._rest_deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(JoiningTransport(transport, self.loop))  # type: ignore[arg-type]
         self._drained.clear()
         self._expect_head()
         if len(self.connections) > CONNECTIONS_MAX:

@@ -331,3 +331,41 @@ def test_stop_does_not_wait_for_ever_for_a_stuck_request(monkeypatch: pytest.Mon
             assert not (await reader.read()).startswith(b"HTTP/1.1 200")
 
     asyncio.run(run())
+
+
+class Wire:
+    """A transport that remembers what was written to it."""
+
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+        self.is_over = False
+
+    def write(self, data: bytes) -> None:
+        self.writes.append(data)
+
+    def is_closing(self) -> bool:
+        return self.is_over
+
+    def close(self) -> None:
+        self.is_over = True
+
+
+def test_an_answer_leaves_in_one_piece() -> None:
+    async def main() -> None:
+        wire = Wire()
+        joining = limits.JoiningTransport(wire, asyncio.get_running_loop())  # type: ignore[arg-type]
+        joining.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        joining.write(b"body")
+        joining.write(b"more")
+        assert wire.writes == [b"HTTP/1.1 200 OK\r\n\r\nbody", b"more"]
+        joining.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        await asyncio.sleep(0)
+        assert wire.writes[2:] == [b"HTTP/1.1 204 No Content\r\n\r\n"]
+        joining.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        joining.close()
+        assert wire.writes[3:] == [b"HTTP/1.1 400 Bad Request\r\n\r\n"]
+        assert joining.is_closing()
+        await asyncio.sleep(0)
+        assert len(wire.writes) == 4
+
+    asyncio.run(main())

@@ -26,7 +26,7 @@ SQS_ACTIONS = {
     "ListQueueTags": Action(requests.ListQueueTags, queues.list_queue_tags),
     "ListQueues": Action(requests.ListQueues, queues.list_queues),
     "PurgeQueue": Action(requests.PurgeQueue, queues.purge_queue),
-    "ReceiveMessage": Action(requests.ReceiveMessage, receiving.receive_message, waits=True),
+    "ReceiveMessage": Action(requests.ReceiveMessage, receiving.receive_message),
     "SendMessage": Action(requests.SendMessage, sending.send_message),
     "SendMessageBatch": Action(requests.SendMessageBatch, sending.send_message_batch),
     "SetQueueAttributes": Action(requests.SetQueueAttributes, queues.set_queue_attributes),

@@ -4,9 +4,9 @@ A handler takes a `Call` and a request and answers with the fields of the JSON p
 Fault or Refused. Queues are topics; a topic that Kafka clients made is a queue too.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.api.context import Context
 from penstock.api.route import Operation, ResourceType
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from penstock.http.sqs.moves import Moves
 
 Answer = dict[str, object]
+Patience: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]]
+"""Has work done that may take long, and gives it up when whoever asked is gone."""
+
+
+def _unwatched(work: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
+    return work
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,7 @@ class Call:
     region: str
     moves: "Moves"
     """The tasks that move messages between queues."""
+    patiently: Patience = _unwatched
 
     @property
     def node(self) -> Context:
@@ -73,5 +80,3 @@ class Action:
 
     request: type[Request]
     handler: Callable[[Call, Any], Coroutine[Any, Any, Answer]]
-    waits: bool = False
-    """Whether it may take long, and is given up when whoever asked is gone."""

@@ -3,37 +3,68 @@
 SQS and SNS share the port with everything else: requests are POST to `/`, or to a queue's own
 URL. Who asks is checked first: with `sqs.credentials` set, every request must be signed by one of
 them (`sigv4`), and whoever signed is the principal `User:<access key>`; without, nobody is asked.
+
+SDKs ask often, one small thing at a time, so their requests do not go through the application: an
+`AwsFront` before it tells them by their path and answers.
 """
 
 import uuid
 
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from penstock.base.errors import Refused
 from penstock.doors.door import Door
 from penstock.http.exchange import while_connected
-from penstock.http.sqs.call import Answer, Call
+from penstock.http.problems import answer_http_error
+from penstock.http.sqs.call import Call
 from penstock.http.sqs.faults import Fault, fault_of
 from penstock.http.sqs.moves import Moves
 from penstock.http.sqs.names import ACCOUNT, REGION
-from penstock.http.sqs.protocols import Asked, JsonProtocol, QueryProtocol, Speaker
+from penstock.http.sqs.protocols import JsonProtocol, QueryProtocol, Speaker
 from penstock.http.sqs.requests import read_request
-from penstock.http.sqs.sigv4 import Claim, SignedRequest, claim_of, verify
+from penstock.http.sqs.sigv4 import SignedRequest, claim_of, verify
 from penstock.security.rights import ANONYMOUS
 
 TARGET = "x-amz-target"
 CREDENTIALS = "sqs.credentials"
+QUEUES = f"/{ACCOUNT}/"
 
 
-def aws_routes(door: Door, moves: Moves) -> list[Route]:
-    """The routes of the SQS and SNS doors."""
-    entry = Entry(door, moves)
-    return [
-        Route("/", entry.answer, methods=["POST"]),
-        Route(f"/{ACCOUNT}/{{queue}}", entry.answer, methods=["POST"]),
-    ]
+class AwsFront:
+    """Wraps the application: answers AWS SDKs, and hands everything else on."""
+
+    def __init__(self, app: Starlette, door: Door, moves: Moves) -> None:
+        self._app = app
+        self._entry = Entry(door, moves)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        queue = _queue_of(scope)
+        if queue is None:
+            await self._app(scope, receive, send)
+            return
+        scope["app"] = self._app
+        scope["path_params"] = {"queue": queue} if queue else {}
+        request = Request(scope, receive)
+        try:
+            response = await self._entry.answer(request)
+        except HTTPException as error:
+            response = await answer_http_error(request, error)
+        await response(scope, receive, send)
+
+
+def _queue_of(scope: Scope) -> str | None:
+    """The queue that a request of an SDK is sent to, "" for none; None: it is not of an SDK."""
+    if scope["type"] != "http" or scope["method"] != "POST":
+        return None
+    path: str = scope["path"]
+    if path == "/":
+        return ""
+    queue = path.removeprefix(QUEUES)
+    return None if queue == path or not queue or "/" in queue else queue
 
 
 class Entry:
@@ -52,29 +83,40 @@ class Entry:
         )
         body = await request.body()
         try:
-            call = self._admit(_signed(request, body))
+            call = self._admit(request, body)
             asked = speaker.read(body)
             if "queue" in request.path_params:
                 # Older SDKs send to the queue's own URL, and may leave it out of the request.
                 asked.values.setdefault("QueueUrl", request.path_params["queue"])
-            return speaker.result(asked, await _act(request, call, asked))
+            action = asked.action
+            answer = await action.handler(call, read_request(action.request, asked.values))
+            return speaker.result(asked, answer)
         except Fault as fault:
             return speaker.error(fault)
         except Refused as refused:
             return speaker.error(fault_of(refused))
 
-    def _admit(self, request: SignedRequest) -> Call:
+    def _admit(self, request: Request, body: bytes) -> Call:
         """Whoever asks, if they may come in at all."""
-        node = self._door.ctx
+        principal, region = ANONYMOUS, None
         secrets = self._credentials()
-        claim = _claim(request, is_checked=bool(secrets))
-        principal = ANONYMOUS
         if secrets:
-            access_key = verify(request, claim, secrets, node.clock.now_ms())
+            signed = _signed(request, body)
+            claim = claim_of(signed)
+            access_key = verify(signed, claim, secrets, self._door.ctx.clock.now_ms())
             principal = f"User:{access_key}"
-        base_url = f"http://{request.header('host') or 'localhost'}"
-        region = claim.region if claim else REGION
-        return Call(self._door, principal, base_url, region, self._moves)
+            region = claim.region if claim else None
+        else:
+            region = region_of(request.headers.get("authorization", ""))
+        base_url = f"http://{request.headers.get('host') or 'localhost'}"
+        return Call(
+            self._door,
+            principal,
+            base_url,
+            region or REGION,
+            self._moves,
+            lambda work: while_connected(request, work),
+        )
 
     def _credentials(self) -> dict[str, str]:
         """Secrets by access key; read again only when the config has changed."""
@@ -101,17 +143,7 @@ def _signed(request: Request, body: bytes) -> SignedRequest:
     )
 
 
-def _claim(request: SignedRequest, *, is_checked: bool) -> Claim | None:
-    """Who says to have signed; a signature that cannot be read matters only where it is checked."""
-    try:
-        return claim_of(request)
-    except Fault:
-        if is_checked:
-            raise
-        return None
-
-
-async def _act(request: Request, call: Call, asked: Asked) -> Answer:
-    action = asked.action
-    work = action.handler(call, read_request(action.request, asked.values))
-    return await (while_connected(request, work) if action.waits else work)
+def region_of(authorization: str) -> str | None:
+    """The region that a request was signed for, where nobody asks who signed it."""
+    parts = authorization.split("/", 3)
+    return parts[2] if len(parts) == 4 else None

@@ -49,14 +49,11 @@ async def receive_message(call: Call, request: requests.ReceiveMessage) -> Answe
         queue, "ReceiveMessageWaitTimeSeconds", request.wait_time_seconds, "WaitTimeSeconds"
     )
     await prepare_group(call, queue.group)
-    received = await call.door.receive(
-        call.principal,
-        queue.name,
-        queue.group,
-        records_max=most,
-        wait_ms=wait_s * 1000,
-        lock_ms=timeout_s * 1000 or SHORTEST_LOCK_MS,
-    )
+    lock_ms = timeout_s * 1000 or SHORTEST_LOCK_MS
+    # What is there is answered without the cost of waiting for more.
+    received = await _receive(call, queue, most, 0, lock_ms)
+    if wait_s and not received:
+        received = await call.patiently(_receive(call, queue, most, wait_s * 1000, lock_ms))
     if not timeout_s and received:
         await call.door.settle(
             call.principal,
@@ -65,6 +62,14 @@ async def receive_message(call: Call, request: requests.ReceiveMessage) -> Answe
     names = {*request.attribute_names, *request.message_system_attribute_names}
     messages = [_show(call, queue, got, names, request.message_attribute_names) for got in received]
     return {"Messages": messages} if messages else {}
+
+
+async def _receive(
+    call: Call, queue: Queue, most: int, wait_ms: int, lock_ms: int
+) -> list[Received]:
+    return await call.door.receive(
+        call.principal, queue.name, queue.group, records_max=most, wait_ms=wait_ms, lock_ms=lock_ms
+    )
 
 
 async def prepare_group(call: Call, group: str) -> None:
