@@ -22,6 +22,7 @@ from penstock.coordinator.queue_reading import leased_records
 from penstock.coordinator.queue_settling import Ruling, Verdict
 from penstock.coordinator.queue_taking import Taken, Wanted
 from penstock.doors.coordinators import Coordinators
+from penstock.doors.errands import Errands
 from penstock.doors.groups import Groups
 from penstock.doors.handlers import Handlers
 from penstock.doors.leaders import Leaders
@@ -79,6 +80,7 @@ class Door:
         self.queues = Queues(ctx, self.leaders)
         self.scaling = GroupScaling(ctx, self.coordinators, self.topics, self.groups, self.queues)
         self.letters = Letters(ctx)
+        self.errands = Errands(ctx.clock, ctx.random)
         self.log = LogReading(ctx, self.topics, self.groups, self.leaders)
         self._publishing = Publishing(ctx, self.handlers)
         self._reach = ctx.queue_reach

@@ -35,12 +35,17 @@ from penstock.client.replaying import (
     replay_share_group,
     unfinished_copy,
 )
+from penstock.doors.errands import Told
 from penstock.doors.rights import require_group, require_topic
 
 ERRANDS_MAX = 8
 LETTERS_MAX = 100_000
 RUN_BYTES = 6
 SHARE, CONSUMER, COPY = "share", "consumer", "copy"
+
+
+def nobody(count: int) -> None:
+    """Nobody looks at how far it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,7 @@ class Letters:
     ) -> tuple[list[Letter], bool]:
         """Open letters, at most so many; and whether there are more."""
         require_topic(self._ctx, principal, Operation.READ, topic)
-        self._check_limit(limit)
+        self.check_limit(limit)
         found: list[Letter] = []
         async with (
             self._client() as cluster,
@@ -127,8 +132,12 @@ class Letters:
         limit: int = LETTERS_MAX,
         rate_per_s: float | None = None,
         payload: bytes | None = None,
+        told: Told = nobody,
     ) -> Report:
-        """Sends letters back; `payload` instead of its own, where one letter is chosen."""
+        """Sends letters back; `payload` instead of its own, where one letter is chosen.
+
+        `told` is called with how many more were sent, after each transaction.
+        """
         require_topic(self._ctx, principal, Operation.READ, topic)
         if to is not None:
             require_topic(self._ctx, principal, Operation.WRITE, to)
@@ -147,7 +156,7 @@ class Letters:
                 self._ctx, principal, Operation.WRITE, target
             ),
         )
-        return await self._carry_out(errand, limit)
+        return await self._carry_out(errand, limit, told)
 
     async def purge(
         self, principal: str, topic: str, chosen: LetterFilter, *, limit: int = LETTERS_MAX
@@ -157,15 +166,15 @@ class Letters:
         errand = Errand(topic, self._run_id(), principal, chosen, purges=True, limit=limit)
         return await self._carry_out(errand, limit)
 
-    async def _carry_out(self, errand: Errand, limit: int) -> Report:
-        self._check_limit(limit)
+    async def _carry_out(self, errand: Errand, limit: int, told: Told = nobody) -> Report:
+        self.check_limit(limit)
         async with self._client() as cluster:
-            return await Redriver(cluster, self._ctx.clock, errand).run()
+            return await Redriver(cluster, self._ctx.clock, errand, told).run()
 
     def _run_id(self) -> str:
         return self._ctx.random.random_bytes(RUN_BYTES).hex()
 
-    def _check_limit(self, limit: int) -> None:
+    def check_limit(self, limit: int) -> None:
         if not 1 <= limit <= LETTERS_MAX:
             raise Refused(ErrorCode.INVALID_REQUEST, f"limit is 1 to {LETTERS_MAX}")
 

@@ -6,6 +6,7 @@ A new family is a module in `http.routes` with its `ENDPOINTS`, and its name her
 from penstock.http.endpoint import Endpoint
 from penstock.http.routes import (
     deadletters,
+    errands,
     groups,
     messages,
     offsets,
@@ -29,6 +30,7 @@ FAMILIES = (
     scaling,
     queues,
     deadletters,
+    errands,
     replays,
 )
 

@@ -2,9 +2,11 @@
 
 A letter is named by its partition and offset among the dead letters, as in `0:15`. It is shown as
 any message, with what is known of its end beside it. Redriving and purging answer when all is done;
-whoever hangs up stops them, and asking again goes on from there.
+whoever hangs up stops them, and asking again goes on from there. A redrive in the background
+answers at once, with the name of a task (`errands`).
 """
 
+from collections.abc import Coroutine
 from typing import Any
 
 import msgspec
@@ -12,15 +14,19 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
+from penstock.api.route import Operation
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.letter_boxes import ASPECTS
 from penstock.client.letters import Letter, LetterFilter
 from penstock.client.redriving import Report
 from penstock.doors.door import Door
-from penstock.doors.letters import LETTERS_MAX
+from penstock.doors.errands import Told
+from penstock.doors.letters import LETTERS_MAX, nobody
+from penstock.doors.rights import require_topic
 from penstock.http.bodies import MessageAnswer, MessageBody, message_answer, outgoing_of
 from penstock.http.endpoint import Endpoint, Parameter
 from penstock.http.exchange import (
+    Waits,
     choice,
     integer,
     json_answer,
@@ -28,7 +34,9 @@ from penstock.http.exchange import (
     read_json,
     while_connected,
 )
+from penstock.http.routes.errands import errand_answer
 
+ACCEPTED = 202
 LIST_DEFAULT = 100
 LIST_MAX = 1_000
 PREVIEW_MAX = 20
@@ -62,6 +70,8 @@ class RedriveBody(Chosen, forbid_unknown_fields=True, kw_only=True):
     rate: float | None = None
     """Letters a second, at most."""
     dry_run: bool = False
+    background: bool = False
+    """Answers at once, with a task to look at; else when all is done."""
     payload: Raw | UnsetType = UNSET
     payload_base64: str | UnsetType = UNSET
 
@@ -194,16 +204,28 @@ async def redrive(door: Door, request: Request) -> Response:
         raise Refused(ErrorCode.INVALID_REQUEST, "rate is above 0")
     if body.dry_run:
         return await _preview(door, request, chosen, body.limit)
-    work = door.letters.redrive(
-        principal,
-        topic,
-        chosen,
-        to=body.to,
-        limit=body.limit,
-        rate_per_s=body.rate,
-        payload=_payload(body),
-    )
-    return json_answer(_settled_answer(await while_connected(request, work)))
+    payload = _payload(body)
+
+    def work(told: Told) -> Coroutine[Any, Any, Report]:
+        return door.letters.redrive(
+            principal,
+            topic,
+            chosen,
+            to=body.to,
+            limit=body.limit,
+            rate_per_s=body.rate,
+            payload=payload,
+            told=told,
+        )
+
+    if body.background:
+        require_topic(door.ctx, principal, Operation.READ, topic)
+        door.letters.check_limit(body.limit)
+        errand, task = door.errands.start(topic, "redrive", work)
+        waits: Waits = request.app.state.waits
+        waits.add(task)
+        return json_answer(errand_answer(errand), ACCEPTED)
+    return json_answer(_settled_answer(await while_connected(request, work(nobody))))
 
 
 async def purge(door: Door, request: Request) -> Response:
@@ -379,6 +401,10 @@ ENDPOINTS = (
         redrive,
         body=RedriveBody,
         answer=SettledAnswer,
+        description=(
+            "Answers when all is done; hanging up stops it, and asking again goes on from there. "
+            "With background=true it answers 202 at once, with a task: see /dlq/{name}/tasks."
+        ),
         refusals=(403, 404, 503),
     ),
     Endpoint(

@@ -1,5 +1,7 @@
 """Dead letters over HTTP: listed, shown, counted, sent back, purged."""
 
+import asyncio
+
 from penstock.api.route import Operation, ResourceType
 from tests.unit.api.harness import Rights
 from tests.unit.http.asking import Web
@@ -83,6 +85,57 @@ def test_nothing_is_sent_to_a_topic_that_the_caller_may_not_write_to() -> None:
         # Not 403: nobody has said who it is.
         assert (answer.status, answer.code) == (401, "TOPIC_AUTHORIZATION_FAILED")
         assert await depth(web, "t.dlq") == 1
+
+    rights = Rights()
+    rights.deny(Operation.WRITE, ResourceType.TOPIC, "other")
+    on_served(test, rights)
+
+
+def test_a_redrive_in_the_background_tells_how_far_it_is() -> None:
+    async def test(web: Web) -> None:
+        await bury(web, "a", "b", "c")
+        begun = await web.post("/dlq/t.dlq/redrive", {"background": True})
+        assert (begun.status, begun.json["status"]) == (202, "running")
+        path = f"/dlq/t.dlq/tasks/{begun.json['task']}"
+        while (now := (await web.get(path)).json)["status"] == "running":
+            await asyncio.sleep(0.05)
+        assert (now["status"], now["settled"]) == ("completed", 3)
+        assert now["targets"] == [{"topic": "t", "partition": 0, "letters": 3}]
+        assert (await web.get("/dlq/t.dlq/tasks")).json["tasks"] == [now]
+        assert [one["payload"] for one in await web.poll(max=10)] == ["a", "b", "c"]
+        assert (await web.get("/dlq/t.dlq/tasks/none")).status == 404
+        assert (await web.get(path.replace("t.dlq", "t"))).status == 404
+
+    on_served(test)
+
+
+def test_a_redrive_in_the_background_is_stopped_and_gone_on_with() -> None:
+    async def test(web: Web) -> None:
+        await bury(web, *"abcdef")
+        begun = await web.post("/dlq/t.dlq/redrive", {"background": True, "rate": 1})
+        path = f"/dlq/t.dlq/tasks/{begun.json['task']}"
+        while not (now := (await web.get(path)).json)["settled"]:
+            await asyncio.sleep(0.05)
+        assert (now["status"], now["settled"] < 6) == ("running", True)
+        stopped = (await web.ask("DELETE", path)).json
+        assert (stopped["status"], stopped["settled"] < 6) == ("cancelled", True)
+        assert (await web.post("/dlq/t.dlq/redrive", {})).json["letters"] == 6 - stopped["settled"]
+        assert [one["payload"] for one in await web.poll(max=10)] == list("abcdef")
+
+    on_served(test)
+
+
+def test_a_redrive_in_the_background_that_fails_says_why() -> None:
+    async def test(web: Web) -> None:
+        await bury(web, "a")
+        path = "/dlq/t.dlq/redrive"
+        assert (await web.post(path, {"background": True, "limit": 0})).code == "INVALID_REQUEST"
+        begun = await web.post(path, {"background": True, "to": "other"})
+        path = f"/dlq/t.dlq/tasks/{begun.json['task']}"
+        while (now := (await web.get(path)).json)["status"] == "running":
+            await asyncio.sleep(0.05)
+        assert now["status"] == "failed"
+        assert "other" in now["reason"]
 
     rights = Rights()
     rights.deny(Operation.WRITE, ResourceType.TOPIC, "other")
