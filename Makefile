@@ -135,6 +135,7 @@ bench-spark: setup spark-connector ## the Spark source and sink beside Spark's o
 	$(BIN)/python -m bench.spark $(ARGS)
 
 bench-queues: setup ## Penstock as a queue beside RabbitMQ, NATS and ElasticMQ, where they are
+	@sh bench/queues/fetch_peers.sh
 	$(BIN)/python -m bench.queues.run $(ARGS)
 
 reference: setup ## rewrite docs/reference from routes, configs, metrics and commands

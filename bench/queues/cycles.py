@@ -8,7 +8,6 @@ acknowledgement. Latency is taken apart, at `PACE` messages a second: from publi
 from dataclasses import dataclass
 
 MESSAGES = 50_000
-SQS_MESSAGES = 5_000
 SIZE = 100
 UNCONFIRMED = 1_000
 PACE = 1_000

@@ -1,14 +1,11 @@
-"""Cycles through Kafka's protocol: confluent-kafka's producer and share consumers, as threads.
+"""Cycles through Kafka's protocol: confluent-kafka's producer and share consumers."""
 
-Share groups are KIP-932's, so the same code runs against Kafka 4.2 and newer.
-"""
-
-import threading
 import time
 
-from confluent_kafka import Producer, ShareConsumer
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from bench.queues.crowd import Countdown, Crowd
 from bench.queues.cycles import (
     LATENCY_SECONDS,
     MESSAGES,
@@ -21,57 +18,8 @@ from bench.queues.cycles import (
 from tests.clients.shares import configure_group
 
 PARTITIONS = 6
-PATIENCE_S = 120.0
-
-
-class _Crowd:
-    """Consumers that count and acknowledge what they get."""
-
-    def __init__(self, bootstrap: str, topic: str, group: str, consumers: int, count: int) -> None:
-        self.ages_ms: list[float] = []
-        self.left = count
-        self.ended_at = 0.0
-        self._lock = threading.Lock()
-        self._done = threading.Event()
-        self._settings = {
-            "bootstrap.servers": bootstrap,
-            "group.id": group,
-            "fetch.wait.max.ms": 100,
-            "log_level": 0,
-        }
-        self._threads = [
-            threading.Thread(target=self._consume, args=(topic,), daemon=True)
-            for _ in range(consumers)
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def _consume(self, topic: str) -> None:
-        # What was polled is acknowledged by the next poll.
-        consumer = ShareConsumer(self._settings)
-        consumer.subscribe([topic])
-        try:
-            while not self._done.is_set():
-                found = [one for one in consumer.poll(0.1) if one.error() is None]
-                now = time.time()
-                with self._lock:
-                    for message in found:
-                        self.ages_ms.append((now - float(message.value()[:20])) * 1000)
-                    self.left -= len(found)
-                    if self.left <= 0 and not self._done.is_set():
-                        self.ended_at = time.monotonic()
-                        self._done.set()
-            consumer.commit_sync()
-        finally:
-            consumer.close()
-
-    def wait(self) -> None:
-        assert self._done.wait(PATIENCE_S), f"{self.left} messages never came"
-
-    def join(self) -> None:
-        self._done.set()
-        for thread in self._threads:
-            thread.join(PATIENCE_S)
+JOIN_S = 3.0
+"""Everybody is a member by then."""
 
 
 def cycles(bootstrap: str, consumers: int, messages: int = MESSAGES) -> Cycles:
@@ -79,22 +27,23 @@ def cycles(bootstrap: str, consumers: int, messages: int = MESSAGES) -> Cycles:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(60)
     configure_group(bootstrap, name, {"share.auto.offset.reset": "earliest"})
-    crowd = _Crowd(bootstrap, name, name, consumers, messages)
-    time.sleep(3.0)  # Everybody is a member by then.
+    fast = Countdown(messages)
+    crowd = Crowd(bootstrap, name, name, consumers, fast)
+    time.sleep(JOIN_S)
     began = time.monotonic()
     _publish(bootstrap, name, messages, None)
-    crowd.wait()
-    rate = messages / (crowd.ended_at - began)
-    crowd.join()
-    paced = PACE * LATENCY_SECONDS
-    crowd = _Crowd(bootstrap, name, name, consumers, paced)
-    time.sleep(3.0)
-    _publish(bootstrap, name, paced, PACE)
-    crowd.wait()
-    crowd.join()
+    fast.wait()
+    rate = messages / (fast.ended_at - began)
+    crowd.stop()
+    slow = Countdown(PACE * LATENCY_SECONDS)
+    crowd = Crowd(bootstrap, name, name, consumers, slow)
+    time.sleep(JOIN_S)
+    _publish(bootstrap, name, slow.left, PACE)
+    slow.wait()
+    crowd.stop()
     admin.delete_topics([name])[name].result(60)
     # Who joins late is served late: that says nothing about the queue.
-    settled = crowd.ages_ms[len(crowd.ages_ms) // 4 :]
+    settled = slow.ages_ms[len(slow.ages_ms) // 4 :]
     return Cycles(rate, percentile(settled, 0.99))
 
 

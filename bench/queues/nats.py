@@ -1,37 +1,54 @@
-"""NATS JetStream, one server with file storage, driven by its own `nats bench`."""
+"""NATS JetStream, one server with file storage and a work queue, through nats-py.
 
-import re
+The publisher waits for the server's acknowledgements with at most `UNCONFIRMED` outstanding; each
+consumer pulls from one durable consumer over a connection of its own and acknowledges each message.
+JetStream syncs to disk every two minutes by default, so what it acknowledges is in memory.
+"""
+
+import asyncio
+import multiprocessing
 import shutil
+import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from bench.peers.kafka import PeerMissing, free_port
-from bench.queues.cycles import MESSAGES, SIZE, UNCONFIRMED, Cycles
+from bench.queues.cycles import (
+    LATENCY_SECONDS,
+    MESSAGES,
+    PACE,
+    SIZE,
+    UNCONFIRMED,
+    Cycles,
+    percentile,
+)
 
-RATE = re.compile(r"([\d,]+) msgs/sec")
+READY_S = 30
+PULLED = 100
+"""Messages that a consumer asks for at a time."""
+PATIENCE_S = 120.0
 
 
 @contextmanager
 def running(programs: Path) -> Iterator[str]:
     """A server of its own, stopped and wiped at the end; its URL."""
-    server_path = shutil.which("nats-server", path=str(programs)) or shutil.which("nats-server")
-    tool = shutil.which("nats", path=str(programs)) or shutil.which("nats")
-    if server_path is None or tool is None:
-        raise PeerMissing(
-            "NATS is not installed (go install github.com/nats-io/nats-server/v2@latest and "
-            "github.com/nats-io/natscli/nats@latest)"
-        )
+    path = shutil.which("nats-server", path=str(programs)) or shutil.which("nats-server")
+    if path is None:
+        raise PeerMissing("NATS is not installed (sh bench/queues/fetch_peers.sh)")
     directory = tempfile.mkdtemp(prefix="nats")
     port = free_port()
     server = subprocess.Popen(
-        [server_path, "-js", "-a", "127.0.0.1", "-p", str(port), "-sd", directory],
+        [path, "-js", "-a", "127.0.0.1", "-p", str(port), "-sd", directory],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.STDOUT,
     )
     try:
+        _wait(port)
         yield f"nats://127.0.0.1:{port}"
     finally:
         server.terminate()
@@ -39,27 +56,108 @@ def running(programs: Path) -> Iterator[str]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def cycles(url: str, consumers: int, programs: Path, messages: int = MESSAGES) -> Cycles:
-    """Publishing with acknowledgements and consuming with explicit ones, one after the other: the
-    tool does not do both at once, so the rate of cycles is that of the two in a row."""
-    tool = shutil.which("nats", path=str(programs)) or "nats"
-    stream = f"bench{free_port()}"
-    common = ["--server", url, "--no-progress", "--msgs", str(messages), "--stream", stream]
-    publish = [tool, "bench", "js", "pub", "async", f"{stream}.x", "--create", *common]
-    publish += ["--storage", "file", "--size", str(SIZE), "--batch", str(UNCONFIRMED)]
-    consume = [tool, "bench", "js", "consume", "--acks", "explicit", *common]
-    consume += ["--batch", "500", "--clients", str(consumers)]
-    published, consumed = _run(publish), _run(consume)
-    return Cycles(1 / (1 / _rate(published) + 1 / _rate(consumed)))
+def _wait(port: int) -> None:
+    deadline = time.monotonic() + READY_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise PeerMissing("NATS did not start") from None
+            time.sleep(0.05)
 
 
-def _run(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    return done.stdout + done.stderr
+def cycles(url: str, consumers: int, messages: int = MESSAGES) -> Cycles:
+    rate, _ = asyncio.run(_measure(url, consumers, messages, None))
+    _, ages_ms = asyncio.run(_measure(url, consumers, PACE * LATENCY_SECONDS, PACE))
+    return Cycles(rate, percentile(ages_ms[len(ages_ms) // 4 :], 0.99))
 
 
-def _rate(text: str) -> float:
-    found = RATE.findall(text)
-    assert found, text[-1000:]
-    return float(found[-1].replace(",", ""))
+async def _measure(
+    url: str, consumers: int, count: int, pace: int | None
+) -> tuple[float, list[float]]:
+    import nats
+    from nats.js.api import ConsumerConfig, RetentionPolicy, StorageType, StreamConfig
+
+    stream = f"cycles{time.monotonic_ns()}"
+    connection = await nats.connect(url)
+    js = connection.jetstream()
+    await js.add_stream(
+        StreamConfig(
+            stream,
+            subjects=[stream],
+            storage=StorageType.FILE,
+            retention=RetentionPolicy.WORK_QUEUE,
+        )
+    )
+    await js.add_consumer(stream, ConsumerConfig(durable_name="workers", max_ack_pending=100_000))
+    ages_ms: list[float] = []
+    done = asyncio.Event()
+    connections = [await nats.connect(url) for _ in range(consumers)]
+    tasks = [
+        asyncio.create_task(_consume(one, stream, ages_ms, count, done)) for one in connections
+    ]
+    context = multiprocessing.get_context("spawn")
+    ready, go = context.Event(), context.Event()
+    publisher = context.Process(
+        target=_publish, args=(url, stream, count, pace, ready, go), daemon=True
+    )
+    publisher.start()
+    while not ready.is_set():
+        await asyncio.sleep(0.01)
+    began = time.monotonic()
+    go.set()
+    await asyncio.wait_for(done.wait(), PATIENCE_S)
+    rate = count / (time.monotonic() - began)
+    await asyncio.gather(*tasks)
+    publisher.join(PATIENCE_S)
+    for one in connections:
+        await one.close()
+    await js.delete_stream(stream)
+    await connection.close()
+    return rate, ages_ms
+
+
+async def _consume(
+    connection: Any, stream: str, ages_ms: list[float], count: int, done: asyncio.Event
+) -> None:
+    from nats.errors import TimeoutError as NothingThere
+
+    js = connection.jetstream()
+    pulled = await js.pull_subscribe_bind(durable="workers", stream=stream)
+    while not done.is_set():
+        try:
+            found = await pulled.fetch(PULLED, timeout=1)
+        except NothingThere:
+            continue
+        now = time.time()
+        for message in found:
+            ages_ms.append((now - float(message.data[:20])) * 1000)
+            await message.ack()
+        if len(ages_ms) >= count:
+            await connection.flush()
+            done.set()
+
+
+def _publish(url: str, stream: str, count: int, pace: int | None, ready: Any, go: Any) -> None:
+    asyncio.run(_publish_all(url, stream, count, pace, ready, go))
+
+
+async def _publish_all(
+    url: str, stream: str, count: int, pace: int | None, ready: Any, go: Any
+) -> None:
+    import nats
+
+    connection = await nats.connect(url)
+    js = connection.jetstream(publish_async_max_pending=UNCONFIRMED)
+    ready.set()
+    go.wait(PATIENCE_S)
+    began = time.monotonic()
+    for n in range(count):
+        if pace:
+            await asyncio.sleep(max(0.0, began + n / pace - time.monotonic()))
+        payload = f"{time.time():020.6f}".encode().ljust(SIZE, b".")
+        await js.publish_async(stream, payload, wait_stall=PATIENCE_S)
+    await js.publish_async_completed()
+    await connection.close()

@@ -1,15 +1,14 @@
 """`make bench-queues`: cycles of publish, receive and acknowledge with 1, 10 and 100 consumers.
 
-    python -m bench.queues.run [--rounds N] [--peers DIR] [--only SIDE ...]
+    python -m bench.queues.run [--rounds N] [--peers DIR] [--only SIDE ...] [--write]
 
-Sides take turns. Peers that are not installed are left out, with a word; the table says how many
-cycles a second each one makes and how long a message takes. `--peers` has what was fetched by hand:
-`perf/` (com.rabbitmq:perf-test), `em/libs` (org.elasticmq:elasticmq-server), `bin/` (nats).
+Sides take turns. Peers that are not installed are left out, with a word (`fetch_peers.sh` installs
+them); the table says how many cycles a second each one makes and how long a message takes.
+`--write` puts the table and a picture into docs/benchmarks-queues.md.
 """
 
 import argparse
 import json
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -20,11 +19,12 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.peers.kafka import PeerMissing, peers_dir
-from bench.queues import kafka_door, nats, rabbitmq, sqs
+from bench.queues import kafka_door, nats, rabbitmq, report, sqs
 from bench.queues.cycles import CONSUMERS, Cycles
 from bench.run import CACHE
 from bench.sides import penstock
 
+PAGE = Path("docs/benchmarks-queues.md")
 Measure = Callable[[int], Cycles]
 SIDES = (
     "penstock, share group",
@@ -43,14 +43,14 @@ def sides(stack: ExitStack, peers: Path, only: list[str], console: Console) -> d
 
     def rabbit() -> Measure:
         uri = stack.enter_context(rabbitmq.running())
-        return lambda n: rabbitmq.cycles(uri, n, peers / "perf")
+        return lambda n: rabbitmq.cycles(uri, n, peers / "perf-test")
 
     def jetstream() -> Measure:
         url = stack.enter_context(nats.running(peers / "bin"))
-        return lambda n: nats.cycles(url, n, peers / "bin")
+        return lambda n: nats.cycles(url, n)
 
     def elastic() -> Measure:
-        endpoint = stack.enter_context(sqs.elasticmq(peers / "em" / "libs"))
+        endpoint = stack.enter_context(sqs.elasticmq(peers / "elasticmq"))
         return lambda n: sqs.cycles(endpoint, n)
 
     makers: dict[str, Callable[[], Measure]] = dict(
@@ -81,6 +81,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--peers", type=Path, default=peers_dir())
     parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE}")
     options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 130)
     taken: dict[str, dict[int, list[Cycles]]] = {}
@@ -107,23 +108,18 @@ def main() -> int:
             }
         )
     )
+    if options.write:
+        report.write(taken, options.rounds, PAGE)
     return 0
 
 
-def show(taken: dict[str, dict[int, list[Cycles]]], console: Console) -> None:
-    table = Table(title="cycles a second (and p99 in ms)")
+def show(taken: report.Taken, console: Console) -> None:
+    table = Table(title="cycles a second (and p99)")
     table.add_column("side")
     for consumers in CONSUMERS:
         table.add_column(f"{consumers} consumers", justify="right")
     for name, rows in taken.items():
-        cells = []
-        for consumers in CONSUMERS:
-            found = rows.get(consumers, [])
-            rate = statistics.median(c.rate for c in found) if found else 0
-            ages = [c.p99_ms for c in found if c.p99_ms is not None]
-            p99 = f" ({statistics.median(ages):,.1f})" if ages else ""
-            cells.append(f"{rate:,.0f}{p99}")
-        table.add_row(name, *cells)
+        table.add_row(name, *(report.cell(rows.get(consumers, [])) for consumers in CONSUMERS))
     console.print(table)
 
 

@@ -1,5 +1,11 @@
-"""SQS through boto3: the same client against Penstock's door and against ElasticMQ."""
+"""SQS through boto3: the same client against Penstock's door and against ElasticMQ.
 
+One process sends, in batches of ten; consumers receive ten at a time and delete them, as threads of
+`PROCESSES` processes, since most of the work is boto3's own. Latency is taken apart, at `SQS_PACE`
+messages a second, sent one by one.
+"""
+
+import multiprocessing
 import shutil
 import subprocess
 import tempfile
@@ -16,18 +22,24 @@ import boto3
 from botocore.config import Config
 
 from bench.peers.kafka import PeerMissing, free_port
-from bench.queues.cycles import SIZE, SQS_MESSAGES, Cycles, percentile
+from bench.queues.cycles import SIZE, Cycles, percentile
 
+SQS_MESSAGES = 5_000
+SQS_PACE = 100
+SQS_LATENCY_SECONDS = 5
 BATCH = 10
-PATIENCE_S = 180.0
+PROCESSES = 2
+PATIENCE_S = 120.0
 READY_S = 60
+_MAKING = threading.Lock()
+"""boto3's default session makes one client at a time."""
 
 
 @contextmanager
 def elasticmq(jars: Path) -> Iterator[str]:
     """ElasticMQ from Maven Central, in memory as it ships; its endpoint."""
     if not jars.is_dir():
-        raise PeerMissing(f"no jars of ElasticMQ in {jars}")
+        raise PeerMissing("no jars of ElasticMQ (sh bench/queues/fetch_peers.sh)")
     directory = Path(tempfile.mkdtemp(prefix="elasticmq"))
     port = free_port()
     config = directory / "elasticmq.conf"
@@ -66,7 +78,7 @@ def _wait(endpoint: str) -> None:
     raise PeerMissing("ElasticMQ did not start")
 
 
-def _client(endpoint: str) -> Any:
+def client(endpoint: str) -> Any:
     return boto3.client(
         "sqs",
         endpoint_url=endpoint,
@@ -77,61 +89,102 @@ def _client(endpoint: str) -> Any:
     )
 
 
-class _Crowd:
-    """Consumers that receive, count and delete, ten at a time."""
+class Consumers:
+    """Threads in processes that receive, note the age of, and delete messages until all came."""
 
     def __init__(self, endpoint: str, url: str, consumers: int, count: int) -> None:
-        self.ages_ms: list[float] = []
-        self.left = count
-        self.ended_at = 0.0
-        self._lock = threading.Lock()
-        self._done = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._consume, args=(endpoint, url), daemon=True)
-            for _ in range(consumers)
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def _consume(self, endpoint: str, url: str) -> None:
-        client = _client(endpoint)
-        while not self._done.is_set():
-            answer = client.receive_message(
-                QueueUrl=url, MaxNumberOfMessages=BATCH, WaitTimeSeconds=1
+        context = multiprocessing.get_context("spawn")
+        self._ready = context.Semaphore(0)
+        self._left = context.Value("q", count)
+        self._ended_at = context.Value("d", 0.0)  # 0 until then.
+        self._ages = context.Queue()
+        shares = [len(range(at, consumers, PROCESSES)) for at in range(PROCESSES)]
+        self._processes = [
+            context.Process(
+                target=_consume_all,
+                args=(endpoint, url, share, self._ready, self._left, self._ended_at, self._ages),
+                daemon=True,
             )
-            found = answer.get("Messages", [])
-            if not found:
-                continue
-            now = time.time()
-            entries = [
-                {"Id": str(n), "ReceiptHandle": one["ReceiptHandle"]} for n, one in enumerate(found)
-            ]
-            client.delete_message_batch(QueueUrl=url, Entries=entries)
-            with self._lock:
-                self.ages_ms += [(now - float(one["Body"][:20])) * 1000 for one in found]
-                self.left -= len(found)
-                if self.left <= 0 and not self._done.is_set():
-                    self.ended_at = time.monotonic()
-                    self._done.set()
+            for share in shares
+            if share
+        ]
+        for process in self._processes:
+            process.start()
+        for _ in range(consumers):
+            assert self._ready.acquire(timeout=PATIENCE_S)
 
-    def wait(self) -> None:
-        assert self._done.wait(PATIENCE_S), f"{self.left} messages never came"
-        for thread in self._threads:
-            thread.join(10)
+    def wait(self) -> tuple[float, list[float]]:
+        """When the last was deleted, and the ages of all messages at their receipt."""
+        ages: list[float] = []
+        for _ in self._processes:
+            ages += self._ages.get(timeout=PATIENCE_S)
+        for process in self._processes:
+            process.join(PATIENCE_S)
+        return self._ended_at.value, ages
+
+
+def _consume_all(
+    endpoint: str, url: str, threads: int, ready: Any, left: Any, ended_at: Any, out: Any
+) -> None:
+    ages: list[float] = []
+    started = [
+        threading.Thread(target=_consume, args=(endpoint, url, ready, left, ended_at, ages))
+        for _ in range(threads)
+    ]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
+    out.put(ages)
+
+
+def _consume(
+    endpoint: str, url: str, ready: Any, left: Any, ended_at: Any, ages: list[float]
+) -> None:
+    with _MAKING:
+        sqs = client(endpoint)
+    sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
+    ready.release()
+    while not ended_at.value:
+        answer = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=BATCH, WaitTimeSeconds=1)
+        found = answer.get("Messages", [])
+        if not found:
+            continue
+        now = time.time()
+        entries = [
+            {"Id": str(n), "ReceiptHandle": one["ReceiptHandle"]} for n, one in enumerate(found)
+        ]
+        sqs.delete_message_batch(QueueUrl=url, Entries=entries)
+        ages += [(now - float(one["Body"][:20])) * 1000 for one in found]
+        with left.get_lock():
+            left.value -= len(found)
+            if left.value <= 0 and not ended_at.value:
+                ended_at.value = time.monotonic()
+
+
+def _body() -> str:
+    return f"{time.time():020.6f}".ljust(SIZE, ".")
 
 
 def cycles(endpoint: str, consumers: int, messages: int = SQS_MESSAGES) -> Cycles:
-    client = _client(endpoint)
-    name = f"cycles-{consumers}-{time.monotonic_ns()}"
-    url = client.create_queue(QueueName=name)["QueueUrl"]
-    crowd = _Crowd(endpoint, url, consumers, messages)
+    sqs = client(endpoint)
+    url = sqs.create_queue(QueueName=f"cycles-{consumers}-{time.monotonic_ns()}")["QueueUrl"]
+    crowd = Consumers(endpoint, url, consumers, messages)
     began = time.monotonic()
     for start in range(0, messages, BATCH):
         entries = [
-            {"Id": str(n), "MessageBody": f"{time.time():020.6f}".ljust(SIZE, ".")}
+            {"Id": str(n), "MessageBody": _body()}
             for n in range(start, min(start + BATCH, messages))
         ]
-        client.send_message_batch(QueueUrl=url, Entries=entries)
-    crowd.wait()
-    client.delete_queue(QueueUrl=url)
-    return Cycles(messages / (crowd.ended_at - began), percentile(crowd.ages_ms, 0.99))
+        sqs.send_message_batch(QueueUrl=url, Entries=entries)
+    ended_at, _ = crowd.wait()
+    rate = messages / (ended_at - began)
+    paced = SQS_PACE * SQS_LATENCY_SECONDS
+    crowd = Consumers(endpoint, url, consumers, paced)
+    began = time.monotonic()
+    for n in range(paced):
+        time.sleep(max(0.0, began + n / SQS_PACE - time.monotonic()))
+        sqs.send_message(QueueUrl=url, MessageBody=_body())
+    _, ages = crowd.wait()
+    sqs.delete_queue(QueueUrl=url)
+    return Cycles(rate, percentile(ages, 0.99))

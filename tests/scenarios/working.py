@@ -50,7 +50,7 @@ async def run_keys(
 ) -> KeysResult:
     """`each` messages of every key, a share of the tries fails; until all are done."""
     total = keys * each
-    topic = f"ordered-{keys}-{workers}-{each}"
+    topic = f"ordered-{keys}-{workers}-{each}-{time.monotonic_ns()}"
     rng = random.Random(7)
     check, failures = OrderCheck(), 0
     finished = asyncio.Event()

@@ -1,0 +1,234 @@
+"""`python -m bench.queues.delays`: a million delayed messages, and how late each one comes.
+
+    python -m bench.queues.delays [--messages N] [--seconds S] [--partitions P] [--no-kill]
+    python -m bench.queues.delays --day [--messages N]
+
+The first is a real broker process and real clients: messages are published by confluent-kafka with
+a time to be delivered at, spread evenly over `--seconds`, and received by share consumers, which
+note how late each one is. In the middle the broker is killed (-9) and started again. Memory is
+what the broker's resident set grew by while it learned of all messages, divided by their number.
+
+What falls due while there is no broker cannot come in time, and in a run of minutes that is a
+larger share than in a day. So those that fell due in the outage are counted apart: from the kill
+until the broker has again what it owes. `--day` is a whole day in virtual time (`virtual_day`),
+where they count like all others.
+"""
+
+import argparse
+import json
+import random
+import sys
+import threading
+import time
+import urllib.request
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from confluent_kafka import Message, Producer
+from rich.console import Console
+from rich.progress import track
+
+from bench.proc import rss_mib
+from bench.queues.crowd import Crowd
+from bench.queues.cycles import percentile
+from bench.queues.virtual_day import run_day
+from bench.run import CACHE
+from bench.sides import fresh_dir
+from tests.brokers import PenstockProcess
+from tests.clients.shares import configure_group
+
+MIB = 1 << 20
+SIZE = 100
+GROUP = "delayed"
+TOPIC = "delays"
+LEAD_S = 25.0
+"""Everything is published before the first is due."""
+PATIENCE_S = 120.0
+OUTAGE, STEADY = "outage", "steady"
+
+
+class Receipts:
+    """When each message came first, by its number."""
+
+    def __init__(self, count: int) -> None:
+        self.came_ms = array("d", bytes(8 * count))
+        self.repeated = 0
+        self.left = count
+        self.all_there = threading.Event()
+
+    def __call__(self, found: list[Message], now: float) -> None:
+        for message in found:
+            number = int(message.value()[:10])
+            if self.came_ms[number]:
+                self.repeated += 1
+                continue
+            self.came_ms[number] = now * 1000
+            self.left -= 1
+        if not self.left:
+            self.all_there.set()
+
+
+@dataclass
+class Lateness:
+    """What came of one part of the messages."""
+
+    count: int
+    early: int
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+
+    @classmethod
+    def of(cls, late_ms: list[float]) -> "Lateness":
+        if not late_ms:
+            return cls(0, 0, 0.0, 0.0, 0.0)
+        early = sum(late < 0 for late in late_ms)
+        p50, p99 = percentile(late_ms, 0.5), percentile(late_ms, 0.99)
+        return cls(len(late_ms), early, p50, p99, max(late_ms))
+
+    def __str__(self) -> str:
+        return (
+            f"{self.count:,} messages, {self.early} early; late by p50 {self.p50_ms:.1f} ms, "
+            f"p99 {self.p99_ms:.1f} ms, at most {self.max_ms:,.0f} ms"
+        )
+
+
+@contextmanager
+def broker(partitions: int) -> Iterator[PenstockProcess]:
+    with fresh_dir(CACHE / "delays") as directory:
+        process = PenstockProcess(directory / "data", {"num.partitions": partitions})
+        # The same addresses after the kill.
+        process.kafka_port = int(process.bootstrap.rpartition(":")[2])
+        process.http_port = int(process.http.rpartition(":")[2])
+        try:
+            yield process
+        finally:
+            process.stop()
+
+
+def queue(process: PenstockProcess) -> dict[str, int]:
+    with urllib.request.urlopen(f"{process.http}/topics/{TOPIC}/queues/{GROUP}") as answer:
+        found: dict[str, int] = json.load(answer)
+        return found
+
+
+def wait_learned(process: PenstockProcess, count: int) -> None:
+    """Until the queue knows of so many messages that are not settled and not in its log only."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        seen = queue(process)
+        if seen["delayed"] + seen["ready"] + seen["leased"] >= count:
+            return
+        assert time.monotonic() < deadline, seen
+        time.sleep(0.05)
+
+
+def publish(bootstrap: str, due_ms: "array[int]", console: Console) -> None:
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "linger.ms": 5, "log_level": 0, "acks": "all"}
+    )
+    for number in track(range(len(due_ms)), "publishing", console=console, transient=True):
+        payload = f"{number:010d}".encode().ljust(SIZE, b".")
+        headers = [("penstock-deliver-at", str(due_ms[number]).encode())]
+        while True:
+            try:
+                producer.produce(TOPIC, payload, headers=headers)
+                break
+            except BufferError:
+                producer.poll(0.05)
+    assert producer.flush(60) == 0
+
+
+def run(count: int, seconds: float, partitions: int, is_killed: bool, console: Console) -> int:
+    rng = random.Random(6)
+    with broker(partitions) as process:
+        configure_group(process.bootstrap, GROUP, {"share.auto.offset.reset": "earliest"})
+        publish_one(process)
+        before = rss_mib(process.pid)
+        began_ms = int((time.time() + LEAD_S) * 1000)
+        due_ms = array("q", (began_ms + int(rng.random() * seconds * 1000) for _ in range(count)))
+        publish(process.bootstrap, due_ms, console)
+        published = time.time()
+        wait_learned(process, count)
+        grown = (rss_mib(process.pid) - before) * MIB / count
+        console.print(
+            f"{count:,} messages with a delay: {grown:.1f} bytes of memory each "
+            f"(known {time.time() - published:.1f} s after the last was published)"
+        )
+        receipts = Receipts(count)
+        crowd = Crowd(process.bootstrap, TOPIC, GROUP, 4, receipts)
+        killed_ms = back_ms = 0.0
+        if is_killed:
+            killed_ms, back_ms = kill_in_the_middle(
+                process, receipts, began_ms / 1000 + seconds / 2, console
+            )
+        until = began_ms / 1000 + seconds + PATIENCE_S
+        while not receipts.all_there.wait(5) and time.time() < until:
+            console.print(f"[dim]{receipts.left:,} to come[/dim]")
+        crowd.stop()
+        console.print(f"{receipts.left} lost, {receipts.repeated} came twice")
+        parts: dict[str, list[float]] = {STEADY: [], OUTAGE: []}
+        for due, came in zip(due_ms, receipts.came_ms, strict=True):
+            is_hit = due < back_ms and came > killed_ms > 0
+            parts[OUTAGE if is_hit else STEADY].append(came - due)
+        steady = Lateness.of(parts[STEADY])
+        console.print(f"while there was a broker: {steady}")
+        if is_killed:
+            console.print(f"in the outage of {back_ms - killed_ms:,.0f} ms: ", end="")
+            console.print(Lateness.of(parts[OUTAGE]))
+        is_good = not (receipts.left or steady.early or steady.p99_ms >= 100 or grown >= 100)
+        return 0 if is_good else 1
+
+
+def publish_one(process: PenstockProcess) -> None:
+    """Makes topic and group, so that what comes is learned of as it comes."""
+    producer = Producer({"bootstrap.servers": process.bootstrap, "log_level": 0})
+    producer.produce(TOPIC, b"first")
+    assert producer.flush(60) == 0
+    came = threading.Event()
+    crowd = Crowd(process.bootstrap, TOPIC, GROUP, 1, lambda found, now: came.set())
+    assert came.wait(PATIENCE_S)
+    crowd.stop()
+
+
+def kill_in_the_middle(
+    process: PenstockProcess, receipts: Receipts, at_s: float, console: Console
+) -> tuple[float, float]:
+    """When it was killed, and when it had again what it owes, in milliseconds."""
+    time.sleep(max(0.0, at_s - time.time()))
+    killed_ms = time.time() * 1000
+    left = receipts.left
+    process.kill()
+    process.start()
+    serves_s = time.time() - killed_ms / 1000
+    # What was received and not yet acknowledged may be settled by now: a few hundred at most.
+    wait_learned(process, int(left * 0.9))
+    back_ms = time.time() * 1000
+    console.print(
+        f"killed with {left:,} to come: serves after {serves_s:.1f} s, "
+        f"knows them after {(back_ms - killed_ms) / 1000:.1f} s"
+    )
+    return killed_ms, back_ms
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--seconds", type=float, default=180.0)
+    parser.add_argument("--partitions", type=int, default=6)
+    parser.add_argument("--no-kill", action="store_true")
+    parser.add_argument("--day", action="store_true")
+    options = parser.parse_args()
+    console = Console(width=None if sys.stdout.isatty() else 130)
+    if options.day:
+        found = run_day(options.messages, options.partitions, console)
+        late = Lateness.of(found.late_ms)
+        console.print(f"a day in virtual time, killed at noon: {late}; {found.lost} lost")
+        return 0 if not (found.lost or late.early or late.p99_ms >= 100) else 1
+    return run(options.messages, options.seconds, options.partitions, not options.no_kill, console)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""`python -m bench.queues.keys`: order per key through failures, and what those cost the others.
+
+    python -m bench.queues.keys [--keys N] [--workers N] [--each N] [--rounds R]
+
+Many workers do messages of many keys from one queue with order by key, once without failures and
+once with 5 % of all tries failing, in turns. A failed key waits for its retry; the others must
+flow, and no key may see its messages out of order. The ratio is tries a second with failures over
+tries a second without: a try that fails is work as well.
+"""
+
+import argparse
+import asyncio
+import logging
+import statistics
+import sys
+
+from rich.console import Console
+
+from bench.run import CACHE
+from bench.sides import penstock
+from tests.scenarios.working import KeysResult, run_keys
+
+FAILING = 0.05
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--keys", type=int, default=1_000)
+    parser.add_argument("--workers", type=int, default=50)
+    parser.add_argument("--each", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    console = Console(width=None if sys.stdout.isatty() else 130)
+    logging.disable(logging.ERROR)  # Every failure of a handler is told, and there are many.
+    rates: dict[float, list[float]] = {0.0: [], FAILING: []}
+    violations = failures = 0
+    with penstock().running(CACHE / "keys") as process:
+        for _ in range(options.rounds):
+            for share in rates:
+                result = asyncio.run(_run(process.bootstrap, options, share))
+                rates[share].append(result.check.attempts / result.seconds)
+                violations += len(result.check.violations)
+                failures += result.failures
+                console.print(f"[dim]{share:.0%} fail: {rates[share][-1]:,.0f} tries/s[/dim]")
+    plain, failing = (statistics.median(rates[share]) for share in (0.0, FAILING))
+    console.print(
+        f"{options.keys:,} keys, {options.workers} workers: {violations} order violations in "
+        f"{failures:,} failures; {failing:,.0f} tries/s with failures, {plain:,.0f} without: "
+        f"{failing / plain:.2f}"
+    )
+    return 1 if violations else 0
+
+
+async def _run(bootstrap: str, options: argparse.Namespace, share: float) -> KeysResult:
+    return await run_keys(
+        bootstrap, keys=options.keys, workers=options.workers, each=options.each, share=share
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

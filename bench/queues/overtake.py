@@ -1,0 +1,168 @@
+"""`python -m bench.queues.overtake`: an urgent message behind a million that are not.
+
+    python -m bench.queues.overtake [--messages N] [--rounds R]
+
+The backlog is published by confluent-kafka without a priority. Then, round after round, one message
+with priority 9 is published, and the clock runs from that call until it was received: by a poll
+over HTTP, by a share consumer that comes for it, and by share consumers that are at work on the
+backlog all the while. It must be the first that comes, and the backlog must still be there.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import threading
+import time
+import urllib.request
+
+from confluent_kafka import Message, Producer, ShareConsumer
+from rich.console import Console
+from rich.progress import track
+
+from bench.queues.crowd import Crowd
+from bench.queues.cycles import percentile
+from bench.run import CACHE
+from bench.sides import penstock
+from tests.clients.shares import configure_group
+
+SIZE = 100
+TOPIC, GROUP = "backlog", "workers"
+URGENT = b"urgent"
+PRIORITY = [("penstock-priority", b"9")]
+PATIENCE_S = 60.0
+LIMIT_MS = 100.0
+
+
+def fill(bootstrap: str, count: int, console: Console) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "log_level": 0})
+    payload = b"." * SIZE
+    for _ in track(range(count), "publishing", console=console, transient=True):
+        while True:
+            try:
+                producer.produce(TOPIC, payload)
+                break
+            except BufferError:
+                producer.poll(0.05)
+    assert producer.flush(60) == 0
+
+
+class Urgent:
+    """Publishes one urgent message and waits until it is there."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "log_level": 0})
+
+    def publish(self) -> float:
+        began = time.monotonic()
+        self._producer.produce(TOPIC, URGENT, headers=PRIORITY)
+        assert self._producer.flush(30) == 0
+        return began
+
+
+def learn(http: str, count: int) -> None:
+    """The group begins, and learns of the backlog."""
+    queue = f"{http}/topics/{TOPIC}"
+    urllib.request.urlopen(f"{queue}/poll?group={GROUP}&max=1").close()
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        with urllib.request.urlopen(f"{queue}/queues/{GROUP}") as answer:
+            if json.load(answer)["ready"] >= count - 1:
+                return
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def by_http(http: str, urgent: Urgent) -> float:
+    began = urgent.publish()
+    address = f"{http}/topics/{TOPIC}/poll?group={GROUP}&max=1&wait_ms=10000"
+    with urllib.request.urlopen(address) as answer:
+        (message,) = json.load(answer)["messages"]
+    took = time.monotonic() - began
+    assert message["payload"] == URGENT.decode(), message
+    body = json.dumps({"receipt": message["receipt"]}).encode()
+    request = urllib.request.Request(f"{http}/ack", body, {"content-type": "application/json"})
+    urllib.request.urlopen(request).close()
+    return took * 1000
+
+
+def by_kafka(bootstrap: str, urgent: Urgent, rounds: int) -> list[float]:
+    """A share consumer that is a member already, and comes for it."""
+    consumer = ShareConsumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": GROUP,
+            "max.poll.records": 1,
+            "log_level": 0,
+        }
+    )
+    consumer.subscribe([TOPIC])
+    while not consumer.poll(0.5):
+        pass  # It joins, and takes a record that is not urgent.
+    took = []
+    for _ in range(rounds):
+        began = urgent.publish()
+        while True:
+            found = consumer.poll(5)
+            if any(message.value() == URGENT for message in found):
+                break
+        took.append((time.monotonic() - began) * 1000)
+    consumer.commit_sync()
+    consumer.close()
+    return took
+
+
+def by_crowd(bootstrap: str, urgent: Urgent, rounds: int) -> tuple[list[float], int]:
+    """Consumers at work on the backlog; also how much of it they did."""
+    came, done = threading.Event(), 0
+
+    def note(found: list[Message], now: float) -> None:
+        nonlocal done
+        done += len(found)
+        if any(message.value() == URGENT for message in found):
+            came.set()
+
+    crowd = Crowd(bootstrap, TOPIC, GROUP, 2, note, **{"max.poll.records": 500})
+    deadline = time.monotonic() + PATIENCE_S
+    while not done and time.monotonic() < deadline:
+        time.sleep(0.01)
+    took = []
+    for _ in range(rounds):
+        came.clear()
+        began = urgent.publish()
+        assert came.wait(PATIENCE_S)
+        took.append((time.monotonic() - began) * 1000)
+        time.sleep(0.05)
+    crowd.stop()
+    return took, done
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=50)
+    options = parser.parse_args()
+    console = Console(width=None if sys.stdout.isatty() else 130)
+    with penstock({"num.partitions": 1}).running(CACHE / "overtake") as process:
+        http = process.http  # type: ignore[attr-defined]
+        configure_group(process.bootstrap, GROUP, {"share.auto.offset.reset": "earliest"})
+        fill(process.bootstrap, options.messages, console)
+        urgent = Urgent(process.bootstrap)
+        learn(http, options.messages)
+        found = {
+            "http": [by_http(http, urgent) for _ in range(options.rounds)],
+            "share consumer": by_kafka(process.bootstrap, urgent, options.rounds),
+        }
+        found["at work"], done = by_crowd(process.bootstrap, urgent, options.rounds)
+    console.print(f"an urgent message behind {options.messages:,}, from publish to receipt:")
+    for name, took in found.items():
+        console.print(
+            f"  {name}: p50 {statistics.median(took):.1f} ms, p99 {percentile(took, 0.99):.1f} ms, "
+            f"at most {max(took):.1f} ms"
+        )
+    console.print(f"  those at work did {done:,} of the backlog meanwhile")
+    return 0 if all(max(found[name]) < LIMIT_MS for name in ("http", "share consumer")) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
