@@ -30,7 +30,7 @@ from confluent_kafka import Message, Producer
 from rich.console import Console
 from rich.progress import track
 
-from bench.proc import rss_mib
+from bench.proc import cpu_s, rss_mib
 from bench.queues.crowd import Crowd
 from bench.queues.cycles import percentile
 from bench.queues.virtual_day import run_day
@@ -158,17 +158,21 @@ def run(count: int, seconds: float, partitions: int, is_killed: bool, console: C
             f"(known {time.time() - published:.1f} s after the last was published)"
         )
         receipts = Receipts(count)
+        spent_s = -cpu_s(process.pid)
         crowd = Crowd(process.bootstrap, TOPIC, GROUP, 4, receipts)
         killed_ms = back_ms = 0.0
         if is_killed:
-            killed_ms, back_ms = kill_in_the_middle(
-                process, receipts, began_ms / 1000 + seconds / 2, console
-            )
+            time.sleep(max(0.0, began_ms / 1000 + seconds / 2 - time.time()))
+            spent_s += cpu_s(process.pid)
+            killed_ms, back_ms = kill(process, receipts, console)
+            spent_s -= cpu_s(process.pid)
         until = began_ms / 1000 + seconds + PATIENCE_S
         while not receipts.all_there.wait(5) and time.time() < until:
             console.print(f"[dim]{receipts.left:,} to come[/dim]")
+        spent_s += cpu_s(process.pid)
         crowd.stop()
-        console.print(f"{receipts.left} lost, {receipts.repeated} came twice")
+        console.print(f"{receipts.left} lost, {receipts.repeated} came twice; ", end="")
+        console.print(f"{spent_s / count * 1e6:.0f} us of the broker's CPU a message")
         parts: dict[str, list[float]] = {STEADY: [], OUTAGE: []}
         for due, came in zip(due_ms, receipts.came_ms, strict=True):
             is_hit = due < back_ms and came > killed_ms > 0
@@ -177,7 +181,7 @@ def run(count: int, seconds: float, partitions: int, is_killed: bool, console: C
         console.print(f"while there was a broker: {steady}")
         if is_killed:
             console.print(f"in the outage of {back_ms - killed_ms:,.0f} ms: ", end="")
-            console.print(Lateness.of(parts[OUTAGE]))
+            console.print(str(Lateness.of(parts[OUTAGE])))
         is_good = not (receipts.left or steady.early or steady.p99_ms >= 100 or grown >= 100)
         return 0 if is_good else 1
 
@@ -193,11 +197,8 @@ def publish_one(process: PenstockProcess) -> None:
     crowd.stop()
 
 
-def kill_in_the_middle(
-    process: PenstockProcess, receipts: Receipts, at_s: float, console: Console
-) -> tuple[float, float]:
+def kill(process: PenstockProcess, receipts: Receipts, console: Console) -> tuple[float, float]:
     """When it was killed, and when it had again what it owes, in milliseconds."""
-    time.sleep(max(0.0, at_s - time.time()))
     killed_ms = time.time() * 1000
     left = receipts.left
     process.kill()

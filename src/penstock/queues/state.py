@@ -316,8 +316,10 @@ class Kept:
         self.burial = Burial(burial.producer_id, burial.topic_id, burial.partition, sequence)
 
     def _finish(self, first: int, last: int) -> None:
-        _forget(self.failures, first, last)
-        _forget(self.archived, first, last)
+        if self.failures:
+            _forget(self.failures, first, last)
+        if self.archived:
+            _forget(self.archived, first, last)
         if last < self.start:
             return
         self.finished.add(max(first, self.start), last)

@@ -100,8 +100,7 @@ class Web:
             readiness_problem=lambda: None,
             door=self.door,
         )
-        self.starlette = build_app(self.state)
-        self.app = BodyLimit(self.starlette, self.door)
+        self.app = BodyLimit(build_app(self.state), self.door)
 
     def begin(self, method: str, path: str, value: Any = None, **headers: str) -> Visit:
         body = b"" if value is None else value if isinstance(value, bytes) else _json(value)

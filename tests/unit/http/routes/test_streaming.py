@@ -107,7 +107,7 @@ def test_streams_end_when_the_server_stops() -> None:
     async def test(web: Web) -> None:
         await web.publish("x")
         visit = await stream(web, "group=g")
-        web.starlette.state.waits.end()
+        web.state.waits.end()
         answer = await visit.ended()
         assert answer.status == 200
         assert [one["delivery_count"] for one in await web.poll()] == [2]
