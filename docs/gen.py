@@ -21,6 +21,10 @@ from penstock.cluster.config_types import Config, Mode
 from penstock.http.app import PAGES
 from penstock.http.endpoint import Parameter
 from penstock.http.metrics import sample_name
+from penstock.http.registry.table import PAGES as REGISTRY_PAGES
+from penstock.http.registry.table import ROWS as REGISTRY_ROWS
+from penstock.http.sns.actions import SNS_ACTIONS
+from penstock.http.sqs.actions import SQS_ACTIONS
 from penstock.http.table import ENDPOINTS
 from penstock.node.telemetry import observe
 
@@ -112,8 +116,6 @@ def metrics_page() -> str:
     for family in families():
         labels = ", ".join(f"`{label}`" for label in family.labels)
         lines.append(_row(f"`{sample_name(family)}`", family.kind, labels, family.help))
-    lines += ["", "## HTTP pages", "", "| Path | Answers |", "|---|---|"]
-    lines += [_row(f"`{path}`", meaning) for path, meaning in PAGES.items()]
     return _page(lines)
 
 
@@ -138,6 +140,16 @@ def http_page() -> str:
                 lines += ["| Parameter | Default | Meaning |", "|---|---|---|"]
                 lines += [_row(f"`{one.name}`", _given(one), one.meaning) for one in row.parameters]
                 lines.append("")
+    lines += ["## schema registry", "", "| Route | Does |", "|---|---|"]
+    lines += [_row(f"`{row.method} {row.path}`", row.summary) for row in REGISTRY_ROWS]
+    lines += [_row(f"`GET {path}`", meaning) for path, meaning in REGISTRY_PAGES.items()]
+    lines += ["", "## SQS and SNS", ""]
+    lines += ["`POST /` in Amazon's JSON and query protocols; the actions that are served:", ""]
+    lines += ["| Service | Actions |", "|---|---|"]
+    for service, actions in (("SQS", SQS_ACTIONS), ("SNS", SNS_ACTIONS)):
+        lines.append(_row(service, ", ".join(f"`{action}`" for action in sorted(actions))))
+    lines += ["", "## pages", "", "| Route | Answers |", "|---|---|"]
+    lines += [_row(f"`GET {path}`", meaning) for path, meaning in PAGES.items()]
     return _page(lines)
 
 

@@ -1,10 +1,24 @@
 """The generated reference is what the code says today, and says something about everything."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
+from starlette.routing import Route
 
 from docs import gen
+from penstock.api.metrics import Metrics
 from penstock.api.routes import ROUTES
+from penstock.base.metrics import Catalogue
 from penstock.cluster.config_table import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
+from penstock.http.app import HttpState, build_app
+from penstock.http.directory import Directory
+from penstock.http.registry.entry import ROOTS
+from penstock.http.registry.table import ROWS
+from penstock.http.sns.actions import SNS_ACTIONS
+from penstock.http.sqs.actions import SQS_ACTIONS
+from penstock.http.sqs.names import ACCOUNT
 
 
 @pytest.mark.parametrize("name", gen.PAGES_WRITTEN)
@@ -47,3 +61,30 @@ def test_every_command_and_option_has_help() -> None:
             if not getattr(param, "hidden", False) and not getattr(param, "help", None)
         ]
     assert not silent
+
+
+def test_every_route_that_is_served_is_on_the_page() -> None:
+    """Asked of the application itself, so that no route comes in by another way."""
+    page = gen.http_page()
+    ctx: Any = SimpleNamespace(metrics=Metrics())
+    door: Any = SimpleNamespace(ctx=ctx)
+    state: Any = HttpState("1", 1, "c", "k", Catalogue(), lambda: None, lambda: None, door)
+    state = replace(state, moves=cast("Any", SimpleNamespace()))
+    (directory,) = build_app(state).routes
+    assert isinstance(directory, Directory)
+    served = [route for route in directory.routes if isinstance(route, Route)]
+    assert len(served) > 50
+    for route in served:
+        # The registry's routes are found in a table of their own, behind one that takes all.
+        if "{rest:path}" in route.path or route.path in ROOTS:
+            continue
+        shown = any(f"`{method} {route.path}`" in page for method in route.methods or ())
+        assert shown or route.path in ("/", f"/{ACCOUNT}/{{queue}}"), route.path
+    for row in ROWS:
+        assert f"`{row.method} {row.path}`" in page
+
+
+def test_every_action_of_the_amazon_doors_is_on_the_page() -> None:
+    page = gen.http_page()
+    for action in (*SQS_ACTIONS, *SNS_ACTIONS):
+        assert f"`{action}`" in page

@@ -16,7 +16,7 @@ from penstock.doors.door import Door
 from penstock.http.exchange import principal_of
 from penstock.http.registry.asked import VENDOR, Asked, check_media_type, path_parts
 from penstock.http.registry.rights import filter_listing, require
-from penstock.http.registry.table import Row, find_row
+from penstock.http.registry.table import PAGES, Row, find_row
 from penstock.registry.errors import Number, Rejected
 from penstock.registry.parsed import SCHEMA_TYPES
 
@@ -35,12 +35,8 @@ NUMBERS = {
 def registry_routes(door: Door) -> list[Route]:
     """The routes of the registry."""
     entry = Entry(door)
-    routes = [
-        Route("/schemas/types", entry.types),
-        Route("/contexts", entry.contexts),
-        Route("/v1/metadata/id", entry.cluster),
-        Route("/v1/metadata/version", entry.version),
-    ]
+    fixed = (entry.types, entry.contexts, entry.cluster, entry.version)
+    routes = [Route(path, page) for path, page in zip(PAGES, fixed, strict=True)]
     for root in ROOTS:
         routes.append(Route(root, entry.answer, methods=list(METHODS)))
         routes.append(Route(f"{root}/{{rest:path}}", entry.answer, methods=list(METHODS)))

@@ -223,6 +223,15 @@ ROWS: tuple[Row, ...] = (
 )
 
 
+PAGES = {
+    "/schemas/types": "the types of schemas that are understood",
+    "/contexts": "the contexts there are: one",
+    "/v1/metadata/id": "the cluster's id",
+    "/v1/metadata/version": "the version that runs here",
+}
+"""Answers that are always the same."""
+
+
 def find_row(method: str, parts: list[str]) -> tuple[Row | None, dict[str, str], bool]:
     """The row of a request with what its path says; and whether the path has any row at all."""
     is_known = False
