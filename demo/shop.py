@@ -78,7 +78,7 @@ class Shop:
             await asyncio.gather(
                 *(
                     client.publish(
-                        ORDERS, one, key=one["customer"], headers={"from": self._source()}
+                        ORDERS, one, key=str(one["customer"]), headers={"from": self._source()}
                     )
                     for one in orders
                 )

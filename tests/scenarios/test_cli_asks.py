@@ -6,7 +6,6 @@ Every command with --yes is here or in `ELSEWHERE`; the walk of the tree sees to
 import os
 import pty
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -81,7 +80,7 @@ class Shell:
 
 
 @pytest.fixture
-def shell(fresh_broker: FreshBroker, tmp_path: Path) -> Iterator[Shell]:
+def shell(fresh_broker: FreshBroker, tmp_path: Path) -> Shell:
     rights = {"authorizer.class.name": "acl", "super.users": "User:ANONYMOUS"}
     shell = Shell(fresh_broker(sets=rights), tmp_path / "config")
     for topic in ("t", "t.dlq"):
@@ -106,8 +105,8 @@ def test_every_command_that_takes_yes_is_tested() -> None:
 
 
 def test_nothing_is_lost_before_somebody_said_yes(shell: Shell) -> None:
-    state = ("topic list", "acl list", "quota list", "user list", "profile list", "dlq list")
-    state += ("group describe g", "topic describe t")
+    state = ["topic list", "acl list", "quota list", "user list", "profile list", "dlq list"]
+    state += ["group describe g", "topic describe t"]
     before = [shell.ok(*line.split()) for line in state]
     for name, rest in ASKING.items():
         done = shell.run(*name.split(), *rest)

@@ -10,7 +10,7 @@ from tests.brokers import COMMAND
 from tests.conftest import FreshBroker
 
 
-def complete(*words: str, brokers: str, home: Path) -> list[str]:
+def complete(brokers: str, home: Path, *words: str) -> list[str]:
     """What bash would be offered for the last word."""
     environment = {
         **os.environ,
@@ -30,25 +30,25 @@ def test_topics_and_groups_are_completed_by_the_broker(
     fresh_broker: FreshBroker, tmp_path: Path
 ) -> None:
     broker = fresh_broker()
-    here = {"brokers": broker.bootstrap, "home": tmp_path}
+    here = broker.bootstrap, tmp_path
     words = [COMMAND, "topic", "create", "orders", "orders.dlq", "payments", "-b", broker.bootstrap]
     subprocess.run(words, check=True, capture_output=True)
     words = [COMMAND, "group", "seek", "billing", "--to", "end", "-t", "orders", "--yes"]
     subprocess.run([*words, "-b", broker.bootstrap], check=True, capture_output=True)
-    assert complete("consume", "ord", **here) == ["orders", "orders.dlq"]
-    assert complete("topic", "describe", "p", **here) == ["payments"]
-    assert complete("dlq", "stats", "", **here) == ["orders.dlq"]
-    assert complete("group", "describe", "", **here) == ["billing"]
-    assert complete("topic", "alter", "orders", "-c", "retention.m", **here) == [
+    assert complete(*here, "consume", "ord") == ["orders", "orders.dlq"]
+    assert complete(*here, "topic", "describe", "p") == ["payments"]
+    assert complete(*here, "dlq", "stats", "") == ["orders.dlq"]
+    assert complete(*here, "group", "describe", "") == ["billing"]
+    assert complete(*here, "topic", "alter", "orders", "-c", "retention.m") == [
         "retention.mode",
         "retention.ms",
     ]
-    assert "describe" in complete("topic", "de", **here)
-    assert "--brokers" in complete("topic", "list", "--b", **here)
+    assert "describe" in complete(*here, "topic", "de")
+    assert "--brokers" in complete(*here, "topic", "list", "--b")
 
 
 def test_a_broker_that_does_not_answer_offers_nothing(tmp_path: Path) -> None:
-    assert complete("consume", "", brokers="127.0.0.1:1", home=tmp_path) == []
+    assert complete("127.0.0.1:1", tmp_path, "consume", "") == []
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

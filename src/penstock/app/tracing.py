@@ -54,7 +54,7 @@ def sending(
     given = [encode_headers(one.headers) for one in messages]
     more = {COUNT: len(messages)} if len(messages) > 1 else {}
     parent = None if tracer.has_current or not given else context_of(given[0])
-    span = tracer.begin(f"send {topic}", "producer", about("send", "send", topic, **more), parent)
+    span = tracer.begin(f"send {topic}", "producer", about("send", "send", topic, more), parent)
     context = span.headers
     try:
         yield (
@@ -98,8 +98,12 @@ class MessageTrace:
             "process",
             "process",
             fetched.topic,
-            **{GROUP: self._group, PARTITION: str(fetched.partition), OFFSET: fetched.offset},
-            **{ATTEMPT: self._attempt},
+            {
+                GROUP: self._group,
+                PARTITION: str(fetched.partition),
+                OFFSET: fetched.offset,
+                ATTEMPT: self._attempt,
+            },
         )
         parent = context_of(fetched.headers)
         span = self._tracer.begin(f"process {fetched.topic}", "consumer", attributes, parent)

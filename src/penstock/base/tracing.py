@@ -83,12 +83,14 @@ def with_context(headers: Headers, context: Headers) -> Headers:
     return (*(pair for pair in headers if pair[0] not in CONTEXT_NAMES), *context)
 
 
-def about(operation: str, kind: str, topic: str, **more: Value) -> dict[str, Value]:
+def about(
+    operation: str, kind: str, topic: str, more: Attributes | None = None
+) -> dict[str, Value]:
     """The attributes that every span of messaging has."""
     return {
         SYSTEM: "kafka",
         OPERATION: operation,
         OPERATION_TYPE: kind,
         DESTINATION: topic,
-        **more,
+        **(more or {}),
     }

@@ -9,9 +9,12 @@ span of OpenTelemetry.
 import json
 import logging
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LEVELS = ("debug", "info", "warning", "error")
@@ -29,7 +32,7 @@ log_format_option = click.option(
 )
 
 
-def log_level_option(default: str) -> Any:
+def log_level_option(default: str) -> Callable[[F], F]:
     return click.option(
         "--log-level",
         type=click.Choice(LEVELS),

@@ -54,7 +54,7 @@ class DoorTracing:
         """The span of one act of publishing, and the messages as they carry its context."""
         parent = context_of(messages[0].headers) if messages else ()
         more = {COUNT: len(messages)} if len(messages) > 1 else {}
-        attributes = about("send", "send", topic, **more)
+        attributes = about("send", "send", topic, more)
         span = self._tracer.begin(f"send {topic}", "producer", attributes, parent)
         carried = [
             replace(one, headers=with_context(one.headers, span.headers))
@@ -83,8 +83,12 @@ class DoorTracing:
                 "receive",
                 "receive",
                 one.topic,
-                **{GROUP: group, PARTITION: str(one.partition), OFFSET: one.offset},
-                **{ATTEMPT: one.delivery_count},
+                {
+                    GROUP: group,
+                    PARTITION: str(one.partition),
+                    OFFSET: one.offset,
+                    ATTEMPT: one.delivery_count,
+                },
             )
             span = self._tracer.begin(f"receive {one.topic}", "consumer", attributes, parent)
             self._receipts[one.receipt] = one.topic, span.headers
