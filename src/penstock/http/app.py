@@ -23,7 +23,7 @@ from penstock.http.authentication import Users
 from penstock.http.directory import Directory
 from penstock.http.endpoint import Endpoint
 from penstock.http.exchange import Waits
-from penstock.http.metrics import render
+from penstock.http.metrics import render_in_turns
 from penstock.http.problems import answer_bug, answer_http_error, answer_refused, status_of
 from penstock.http.registry.entry import registry_routes
 from penstock.http.sqs.entry import AwsFront
@@ -93,7 +93,8 @@ def build_app(state: HttpState) -> ASGIApp:
         return _verdict(state.health_problem() or state.readiness_problem())
 
     async def metrics(request: Request) -> Response:
-        body, content_type = render(state.catalogue, request.headers.get("accept", ""))
+        accept = request.headers.get("accept", "")
+        body, content_type = await render_in_turns(state.catalogue, accept)
         return Response(body, headers={"content-type": content_type})
 
     async def version(request: Request) -> Response:

@@ -5,25 +5,41 @@ few lines per metric, so they are written here instead of by a library, straight
 `base.metrics`. A counter's samples end in `_total` whether or not its declared name does.
 """
 
+import asyncio
 from collections.abc import Iterable, Iterator
 
 from penstock.base.metrics import Catalogue, Counter, Family, Histogram
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
+TURN_SECONDS = 0.001
+"""After so long, whoever waits for the loop has a turn."""
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
 def render(catalogue: Catalogue, accept: str = "") -> tuple[bytes, str]:
     """The body of a scrape and its content type, in the format that `accept` prefers."""
-    if "application/openmetrics-text" in accept:
-        lines = [line for family in _sorted(catalogue) for line in _family(family, strict=True)]
-        lines.append("# EOF")
-        content_type = OPENMETRICS
-    else:
-        lines = [line for family in _sorted(catalogue) for line in _family(family, strict=False)]
-        content_type = TEXT
-    lines.append("")
-    return "\n".join(lines).encode(), content_type
+    strict = "application/openmetrics-text" in accept
+    lines = [line for family in _sorted(catalogue) for line in _family(family, strict=strict)]
+    return _finished(lines, strict=strict)
+
+
+async def render_in_turns(catalogue: Catalogue, accept: str = "") -> tuple[bytes, str]:
+    """The same, letting others in between: a large node has thousands of lines."""
+    now = asyncio.get_running_loop().time
+    strict = "application/openmetrics-text" in accept
+    lines: list[str] = []
+    began = now()
+    for family in _sorted(catalogue):
+        lines += _family(family, strict=strict)
+        if now() - began > TURN_SECONDS:
+            await asyncio.sleep(0)
+            began = now()
+    return _finished(lines, strict=strict)
+
+
+def _finished(lines: list[str], *, strict: bool) -> tuple[bytes, str]:
+    lines += ["# EOF", ""] if strict else [""]
+    return "\n".join(lines).encode(), OPENMETRICS if strict else TEXT
 
 
 def sample_name(family: Family) -> str:

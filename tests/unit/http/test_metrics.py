@@ -1,16 +1,19 @@
 """The scrape, read back by the parsers that Prometheus' own Python library ships."""
 
+import asyncio
 import math
 from collections.abc import Callable, Iterable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import Metric
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.base.metrics import Catalogue
-from penstock.http.metrics import OPENMETRICS, TEXT, render, sample_name
+from penstock.base.metrics import AGE_BUCKETS, Catalogue, Histogram
+from penstock.http import metrics
+from penstock.http.metrics import OPENMETRICS, TEXT, render, render_in_turns, sample_name
 
 parse_text: Callable[[str], Iterable[Metric]] = text_string_to_metric_families
 parse_openmetrics: Callable[[str], Iterable[Metric]] = openmetrics.text_string_to_metric_families
@@ -113,3 +116,41 @@ def test_not_a_number_is_spelled_as_prometheus_spells_it() -> None:
 def test_an_empty_catalogue_is_a_valid_scrape() -> None:
     assert render(Catalogue()) == (b"", TEXT)
     assert render(Catalogue(), WANTS_OPENMETRICS) == (b"# EOF\n", OPENMETRICS)
+
+
+def test_a_distribution_that_somebody_else_keeps_is_read_when_scraped() -> None:
+    catalogue = Catalogue()
+    kept = Histogram(AGE_BUCKETS)
+    catalogue.add("penstock_age_seconds", "histogram", "Age.", read=lambda: [((), kept)])
+    kept.observe(0.07)
+    kept.observe(100_000)
+    for families in scrape(catalogue):
+        samples = {
+            (s.name, s.labels.get("le")): s.value for s in families["penstock_age_seconds"].samples
+        }
+        assert samples["penstock_age_seconds_bucket", "0.1"] == 1
+        assert samples["penstock_age_seconds_bucket", "+Inf"] == 2
+        assert samples["penstock_age_seconds_count", None] == 2
+
+
+def test_others_have_their_turn_while_much_is_scraped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "TURN_SECONDS", -1.0)
+    catalogue = Catalogue()
+    for number in range(10):
+        catalogue.add(f"penstock_{number}", "gauge", "A number.").counter().value = number
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def story() -> tuple[bytes, str]:
+        waiting = asyncio.ensure_future(others())
+        answer = await render_in_turns(catalogue, WANTS_OPENMETRICS)
+        waiting.cancel()
+        return answer
+
+    assert asyncio.run(story()) == render(catalogue, WANTS_OPENMETRICS)
+    assert turns >= 9
