@@ -127,13 +127,13 @@ Penstock syncs every record to disk before it acknowledges it, Kafka (with its d
 
 - Both brokers run one node on loopback with replication factor 1, data on the same disk. Kafka has
   a 1 GiB heap and the settings it ships with.
-- Produce and consume: a [load generator in C](../bench/load/load.c) over the librdkafka that
+- Produce and consume: a load generator in C (`bench/load/load.c`) over the librdkafka that
   confluent-kafka carries, `acks=all`, no compression, librdkafka's own batching; {volume}.
   Broker CPU is user and system time of the broker process, per 10^9 bytes of payload.
 - Requests: one connection keeps {window} produce requests of one 100-byte record in flight, frames
   built once.
 - Heartbeats and offset commits: {connections} connections, each with a member of a group of its
-  own and {in_flight} requests in flight, from [another generator](../bench/load/pipe.c) that sends
+  own and {in_flight} requests in flight, from another generator (`bench/load/pipe.c`) that sends
   frames built once. A commit is answered when it is kept: by Penstock on disk, by Kafka in memory.
 - Transactions: one transactional producer of librdkafka at full speed on 6 partitions commits
   every 100 ms; a commit is timed from the moment when every record is delivered.

@@ -10,19 +10,20 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cli import main
 from tests.brokers import COMMAND, PenstockProcess
 from tests.conftest import FreshBroker
 from tests.unit.cli.tree import commands
 
-# What each command is given; every one of them would succeed with --yes.
+# What each command is given; every one of them succeeds with --yes, in this order.
 ASKING = {
     "topic truncate": ["t"],
     "acl remove": ["--principal", "alice"],
     "quota remove": ["--user", "alice"],
     "user delete": ["alice"],
     "group delete": ["g"],
-    "replay": ["t", "-g", "g", "--from-offset", "start"],
-    "dlq redrive": ["t.dlq", "--to", "t"],
+    "replay": ["t", "-g", "h", "--from-offset", "start"],
+    "dlq redrive": ["t.dlq", "--to", "t", "--limit", "1"],
     "dlq purge": ["t.dlq", "--all"],
     "profile remove": ["dev"],
     "topic delete": ["t"],
@@ -35,64 +36,68 @@ ELSEWHERE = {
     "txn abort": "tests/clients/test_cli_groups.py",
     "group seek": "shows what it would do, unless told --yes",
 }
+STATE = ("topic list", "acl list", "quota list", "user list", "profile list", "group describe g")
+STATE += ("topic describe t", "topic describe t.dlq")
 
 
 class Shell:
-    def __init__(self, broker: PenstockProcess, home: Path) -> None:
-        self._broker = broker
-        self._environment = {**os.environ, "XDG_CONFIG_HOME": str(home), "NO_COLOR": "1"}
-        self._environment |= {"PENSTOCK_BROKERS": broker.bootstrap}
+    """Commands in this process, where nobody can answer a question."""
 
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [COMMAND, *words],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            env=self._environment,
-        )
+    def __init__(self, broker: PenstockProcess, capsys: pytest.CaptureFixture[str]) -> None:
+        self.broker = broker
+        self._capsys = capsys
+
+    def run(self, *words: str) -> tuple[int, str, str]:
+        self._capsys.readouterr()
+        code = main.run(words)
+        return code, *self._capsys.readouterr()
 
     def ok(self, *words: str) -> str:
-        done = self.run(*words)
-        assert done.returncode == 0, (words, done.stderr)
-        return done.stdout
+        code, out, err = self.run(*words)
+        assert code == 0, (words, err)
+        return out
 
-    def answer(self, text: str, *words: str) -> tuple[int, str]:
-        """At a terminal, with this typed; the exit code and what was asked."""
-        main, side = pty.openpty()
-        try:
-            os.write(main, text.encode())
-            done = subprocess.run(
-                [COMMAND, *words],
-                stdin=side,
-                capture_output=True,
-                text=True,
-                timeout=60,
-                check=False,
-                env=self._environment,
-            )
-        finally:
-            os.close(main)
-            os.close(side)
-        return done.returncode, done.stderr
+    def state(self) -> list[str]:
+        return [self.ok(*line.split()) for line in STATE]
 
 
 @pytest.fixture
-def shell(fresh_broker: FreshBroker, tmp_path: Path) -> Shell:
+def shell(
+    fresh_broker: FreshBroker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Shell:
     rights = {"authorizer.class.name": "acl", "super.users": "User:ANONYMOUS"}
-    shell = Shell(fresh_broker(sets=rights), tmp_path / "config")
+    shell = Shell(fresh_broker(sets=rights), capsys)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("PENSTOCK_BROKERS", shell.broker.bootstrap)
+    monkeypatch.setenv("NO_COLOR", "1")
     for topic in ("t", "t.dlq"):
         shell.ok("topic", "create", topic)
         shell.ok("produce", topic, "x", "-n", "3")
-    shell.ok("group", "seek", "g", "--to", "end", "-t", "t", "--yes")
+    for group in ("g", "h"):
+        shell.ok("group", "seek", group, "--to", "end", "-t", "t", "--yes")
     shell.ok("acl", "allow", "alice", "read", "--topic", "t")
     shell.ok("quota", "set", "--user", "alice", "producer_byte_rate=1000")
     (tmp_path / "password").write_text("hunter2-hunter2")
     shell.ok("user", "set", "alice", "--password-file", str(tmp_path / "password"))
     shell.ok("profile", "add", "dev", "-b", "127.0.0.1:1")
     return shell
+
+
+def answer(text: str, *words: str) -> tuple[int, str]:
+    """At a terminal, with this typed; the exit code and what was asked."""
+    main_end, side = pty.openpty()
+    try:
+        os.write(main_end, text.encode())
+        done = subprocess.run(
+            [COMMAND, *words], stdin=side, capture_output=True, text=True, timeout=60, check=False
+        )
+    finally:
+        os.close(main_end)
+        os.close(side)
+    return done.returncode, done.stderr
 
 
 def test_every_command_that_takes_yes_is_tested() -> None:
@@ -105,20 +110,16 @@ def test_every_command_that_takes_yes_is_tested() -> None:
 
 
 def test_nothing_is_lost_before_somebody_said_yes(shell: Shell) -> None:
-    state = ["topic list", "acl list", "quota list", "user list", "profile list", "dlq list"]
-    state += ["group describe g", "topic describe t"]
-    before = [shell.ok(*line.split()) for line in state]
+    before = shell.state()
     for name, rest in ASKING.items():
-        done = shell.run(*name.split(), *rest)
-        assert done.returncode == 1, name
-        assert "add --yes if you mean it (nothing was done)" in done.stderr, name
-    code, asked = shell.answer("n\n", "topic", "delete", "t")
+        code, _, err = shell.run(*name.split(), *rest)
+        assert code == 1, name
+        assert "add --yes if you mean it (nothing was done)" in err, name
+    code, asked = answer("n\n", "topic", "delete", "t")
     assert code == 130
     assert "Delete t with all records? [y/N]" in asked
-    assert [shell.ok(*line.split()) for line in state] == before
-    code, _ = shell.answer("y\n", "topic", "truncate", "t")
-    assert code == 0
+    assert shell.state() == before
+    assert answer("y\n", "topic", "truncate", "t")[0] == 0
+    assert shell.state() != before
     for name, rest in ASKING.items():
-        done = shell.run(*name.split(), *rest, "--yes")
-        assert done.returncode == 0, (name, done.stderr)
-    assert [shell.ok(*line.split()) for line in state[:1]] != before[:1]
+        shell.ok(*name.split(), *rest, "--yes")

@@ -10,7 +10,7 @@ import errno
 _NEXT = {
     "UNKNOWN_TOPIC_OR_PARTITION": "see `penstock topic list`",
     "TOPIC_ALREADY_EXISTS": "choose another name, or use --if-not-exists",
-    "INVALID_REPLICATION_FACTOR": "leave out -r to use the broker's default",
+    "INVALID_REPLICATION_FACTOR": "each copy needs a node of its own: add nodes, or take fewer",
     "INVALID_PARTITIONS": "the number of partitions can only grow",
     "MESSAGE_TOO_LARGE": "raise it with `penstock topic alter TOPIC -c max.message.bytes=...`",
     "OFFSET_OUT_OF_RANGE": "try -o start or -o end",
@@ -41,7 +41,7 @@ def explain(error: BaseException) -> str | None:
     code = getattr(error, "code", None)
     if code is not None and type(error).__name__ == "Refused":
         advice = _NEXT.get(code.name)
-        return f"{text}; {advice}" if advice else text
+        return f"{text.rstrip('.')}; {advice}" if advice else text
     if type(error).__module__.startswith("penstock."):
         return text
     if isinstance(error, OSError):

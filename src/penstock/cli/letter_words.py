@@ -135,6 +135,7 @@ def _source(text: str | None) -> tuple[str, int | None, tuple[int, int | None] |
 
 async def letters_topic(session: Session, name: str) -> str:
     """The topic of dead letters that is meant: `orders` also names `orders.dlq`."""
+    from penstock.client.letter_boxes import box_names
     from penstock.client.open_letters import SUFFIX
 
     if not name.endswith(SUFFIX):
@@ -142,6 +143,11 @@ async def letters_topic(session: Session, name: str) -> str:
         if name + SUFFIX in session.cluster.metadata.topics:
             return name + SUFFIX
     await require_topics(session, [name])
+    if not name.endswith(SUFFIX) and name not in await box_names(session.cluster):
+        raise UserError(
+            f"there are no dead letters of {name!r}: topic {name + SUFFIX!r} comes with the first "
+            "one; see `penstock dlq list`"
+        )
     return name
 
 

@@ -6,6 +6,7 @@ the brokers confirmed everything, and says how many records went where.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ import click
 from penstock.cli.completing import topic_names
 from penstock.cli.errors import UserError
 from penstock.cli.output import Format, format_option, print_data
-from penstock.cli.session import Session, brokers_option, require_topics, run
+from penstock.cli.session import Session, brokers_option, nearest, require_topics, run
 
 if TYPE_CHECKING:
     from penstock.client.producer import Delivery
@@ -162,6 +163,7 @@ async def send_all(
     assert isinstance(config, ProducerConfig)
     written: dict[int, list[int]] = {}
     waiting: list[Delivery] = []
+    await _note_new_topic(session, plan.topic)
     with Progress(f"producing to {plan.topic}") as progress:
         async with session.producer(config) as producer:
             async for line in lines:
@@ -185,6 +187,18 @@ async def send_all(
             await producer.flush()
             await _confirm(waiting, written)
     return written
+
+
+async def _note_new_topic(session: Session, name: str) -> None:
+    """Brokers make topics that are written to: a typo would make one in silence."""
+    from penstock.base.errors import ErrorCode
+
+    await session.cluster.refresh((name,))
+    if session.cluster.metadata.errors.get(name) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        await session.cluster.refresh(None)
+        close = nearest(name, session.cluster.metadata.topics)
+        hint = f"; did you mean {close!r}?" if close else ""
+        print(f"penstock: there is no topic {name!r} yet{hint}", file=sys.stderr)
 
 
 async def _confirm(waiting: list[Delivery], written: dict[int, list[int]]) -> None:

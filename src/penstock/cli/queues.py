@@ -215,10 +215,13 @@ async def _group_of(session: Session, topic: str, name: str | None) -> str:
         return name
     named = [group for group in groups if not group.startswith(INTERNAL_PREFIX)]
     if len(named) != 1:
-        found = f"{len(named)} share groups" if named else "no share group"
+        if not named:
+            raise UserError(
+                f"nobody has received from {topic!r} as a queue yet: it becomes one with the first "
+                "share group; see `penstock queue list`"
+            )
         raise UserError(
-            f"{found} read {topic!r}: name one with -g"
-            + (f" ({', '.join(named)})" if named else "")
+            f"{len(named)} share groups read {topic!r}: name one with -g ({', '.join(named)})"
         )
     return named[0]
 

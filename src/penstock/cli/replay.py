@@ -15,7 +15,7 @@ from penstock.cli.completing import group_names, topic_names
 from penstock.cli.confirming import confirm, yes_option
 from penstock.cli.errors import UserError
 from penstock.cli.output import Format, format_option, print_data, print_table
-from penstock.cli.session import Session, brokers_option, require_topics, run
+from penstock.cli.session import Session, brokers_option, nearest, require_topics, run
 
 if TYPE_CHECKING:
     from penstock.client.counting import Count
@@ -183,6 +183,10 @@ async def _is_share_group(session: Session, group: str, topic: str) -> bool:
     kinds = {one.name: one.kind for one in await list_groups(session.cluster)}
     if kinds.get(group) == "share":
         raise UserError(f"share group {group!r} has never read {topic!r}: nothing to read again")
+    if group not in kinds:
+        close = nearest(group, kinds)
+        hint = f"; did you mean {close!r}?" if close else ""
+        print(f"penstock: group {group!r} is new{hint}", file=sys.stderr)
     return False
 
 

@@ -40,12 +40,16 @@ class LetterBox:
 
 async def list_boxes(cluster: Cluster) -> list[LetterBox]:
     """Every topic of dead letters, by name."""
+    return [await look_into(cluster, name) for name in await box_names(cluster)]
+
+
+async def box_names(cluster: Cluster) -> list[str]:
+    """Those that end in `.dlq`, that hold letters, or that a group names for its own."""
     await cluster.refresh(None)
     names = {name for name in cluster.metadata.topics if name.endswith(SUFFIX)}
     names |= {queue.topic for queue in await list_queues(cluster) if queue.group == DEAD_LETTERS}
     names |= await _configured(cluster)
-    known = sorted(name for name in names if name in cluster.metadata.topics)
-    return [await look_into(cluster, name) for name in known]
+    return sorted(name for name in names if name in cluster.metadata.topics)
 
 
 async def look_into(cluster: Cluster, topic: str) -> LetterBox:
