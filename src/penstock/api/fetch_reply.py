@@ -153,7 +153,7 @@ class Reply:
     def _response(self, founds: list[Found], contents: list[Buffer | Slice]) -> FetchResponse:
         topics: dict[TopicKey, list[FetchPartitionData]] = {}
         session, traffic = self._session, self._traffic
-        sent = 0
+        sent, records = 0, 0.0
         for found, content in zip(founds, contents, strict=True):
             followed = found.followed
             row = self._row(found, content)
@@ -176,14 +176,23 @@ class Reply:
                 if self._incremental and not news:
                     continue
             if content:
-                sent += len(content)
+                size = len(content)
+                sent += size
                 if traffic is not None:
-                    self._count_out(traffic, found, content)
+                    assert found.partition is not None
+                    if not records:
+                        self._note_age(found, content)
+                    out, count = traffic[found.partition.topic], _records(found, size)
+                    out.bytes_out += size
+                    out.records_out += count
+                    records += count
             rows = topics.get(followed.topic)
             if rows is None:
                 rows = topics[followed.topic] = []
             rows.append(row)
         self._sent.value += sent
+        if records:
+            self._ctx.metrics.records_out.value += records
         endpoints = self._endpoints
         return FetchResponse(
             node_endpoints=tuple(endpoints.values()) if endpoints else (),
@@ -196,29 +205,16 @@ class Reply:
             ],
         )
 
-    def _count_out(self, traffic: Traffic, found: Found, content: Buffer | Slice) -> None:
-        """By topic, and how old it is: a look at the first header, whatever there is after it."""
-        partition, span = found.partition, found.span
-        assert partition is not None
-        assert span is not None
-        size, metrics = len(content), self._ctx.metrics
-        segment, log = span.segment, partition.log
-        end_offset = log.segments.end_of(segment, log.end_offset)
-        if span.end >= segment.size:
-            records: float = max(0, end_offset - found.followed.offset)
+    def _note_age(self, found: Found, content: Buffer | Slice) -> None:
+        """How old what is sent is: a look at the first header, whatever there is after it."""
+        if not isinstance(content, bytes):
+            assert found.span is not None
+            head = found.span.segment.file.read_cached(found.span.position, BATCH_OVERHEAD)
         else:
-            records = size * (end_offset - segment.base_offset) / segment.size
-        out = traffic[partition.topic]
-        out.bytes_out += size
-        out.records_out += records
-        metrics.records_out.value += records
-        head = (
-            content
-            if isinstance(content, bytes)
-            else segment.file.read_cached(span.position, BATCH_OVERHEAD)
-        )
+            head = content
         if head is not None and len(head) >= BATCH_OVERHEAD:
-            metrics.age_at_fetch.observe(age_seconds(head, self._ctx.clock.now_ms()))
+            age_s = age_seconds(head, self._ctx.clock.now_ms())
+            self._ctx.metrics.age_at_fetch.observe(age_s)
 
     def _row(self, found: Found, content: Buffer | Slice) -> FetchPartitionData:
         followed = found.followed
@@ -277,6 +273,20 @@ class Reply:
         except (Corrupt, OSError) as error:
             self.fail(found, error)
         return None
+
+
+def _records(found: Found, size: int) -> float:
+    """How many are sent: exactly, up to the end of a segment; else by their share of its bytes."""
+    span, partition = found.span, found.partition
+    assert span is not None
+    assert partition is not None
+    segment, log = span.segment, partition.log
+    segments = log.segments
+    is_last = segment is segments.active
+    end_offset = log.end_offset if is_last else segments.end_of(segment, log.end_offset)
+    if span.end >= segment.size:
+        return max(0, end_offset - found.followed.offset)
+    return size * (end_offset - segment.base_offset) / segment.size
 
 
 def _content(span: Span) -> Buffer | Slice | None:

@@ -85,7 +85,7 @@ class Metrics:
             "penstock_message_age_seconds",
             "histogram",
             "How old messages are when they leave: from their timestamp to a consumer's fetch (of "
-            "each partition sent, the first batch) or to their delivery by a queue.",
+            "each reply, the first batch) or to their delivery by a queue.",
             ("at",),
             bounds=AGE_BUCKETS,
         )
