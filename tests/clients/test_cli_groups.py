@@ -175,6 +175,7 @@ def test_an_open_transaction_is_shown_and_aborted(
     line = cli.fails("txn", "abort", "-t", filled, "-p", "1", "--start-offset", "3")
     assert line.endswith("none is open there")
 
+    assert "add --yes if you mean it" in cli.fails("txn", "abort", name)
     assert cli.ok("txn", "abort", name, "--yes") == f"aborted the transaction of {name}\n"
     assert cli.ok("consume", filled, "-p", "0", "--committed", "-e").count("\n") == RECORDS
     producer.produce(filled, b"late", partition=0)
