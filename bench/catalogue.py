@@ -93,6 +93,18 @@ def _tls() -> list[Figure]:
     return rows
 
 
+def _encryption() -> list[Figure]:
+    rows = []
+    for verb in ("produce", "consume"):
+        for kind in ("plain", "encrypted"):
+            title = f"{verb} 1 KiB, 6 partitions, {kind} topic"
+            rows.append(Figure(f"encryption_{verb}_{kind}_rate", title, "msg/s"))
+            rows.append(Figure(f"encryption_{verb}_{kind}_cpu", f"{title}: broker CPU", "s/GB"))
+        title = f"encryption at rest: {verb} rate lost"
+        rows.append(Figure(f"encryption_{verb}_cost", title, "%", "at_most", 15))
+    return rows
+
+
 def _replicated() -> list[Figure]:
     rows = []
     for partitions in PARTITIONS:
@@ -112,6 +124,7 @@ FIGURES = [
     *_txns(),
     *_replicated(),
     *_tls(),
+    *_encryption(),
     Figure("latency_p50", "end to end at 1,000 msg/s, p50", "ms"),
     Figure("latency_p99", "end to end at 1,000 msg/s, p99", "ms", "peer_plus", 2.0),
     Figure("latency_p999", "end to end at 1,000 msg/s, p99.9", "ms"),

@@ -22,7 +22,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench import coordination, load, measures, replicated, report, tls
+from bench import coordination, encryption, load, measures, replicated, report, tls
 from bench.catalogue import PARTITIONS, SIZES
 from bench.measures import QUICK, Sizes
 from bench.peers import kafka as kafka_peer
@@ -38,7 +38,8 @@ WARM_UPS = 2
 STARTED = ("start", "many", "memory")
 RUNNING = ("traffic", "requests", "groups", "txns", "latency")
 CLUSTERS = ("replicated", "tls")
-PARTS = (*STARTED, *RUNNING, *CLUSTERS)
+OWN = ("encryption",)
+PARTS = (*STARTED, *RUNNING, *CLUSTERS, *OWN)
 FAILURES = (load.LoadFailed, ProbeFailed, ProcessFailed, OSError, subprocess.SubprocessError)
 
 Measure = Callable[[], measures.Figures]
@@ -61,7 +62,9 @@ class Run:
     def _steps(self) -> int:
         each = {"traffic": len(SIZES) * len(PARTITIONS), "txns": len(SIZES)}
         each["replicated"] = len(replicated.SHAPES)
-        steps = sum(each.get(part, 1) for part in self.parts) * len(self.sides)
+        compared = [part for part in self.parts if part not in OWN]
+        steps = sum(each.get(part, 1) for part in compared) * len(self.sides)
+        steps += len(self.parts) - len(compared)
         own = any(side.name == report.OWN for side in self.sides)
         extra = (own and "latency" in self.parts) + ("traffic" in self.parts)
         return (steps + extra) * self.results.rounds
@@ -89,6 +92,8 @@ class Run:
             self.measure_replicated()
         if "tls" in self.parts:
             self.measure_tls()
+        if "encryption" in self.parts:
+            self.measure_encryption()
 
     def measure_starts(self) -> None:
         """What needs brokers of its own."""
@@ -170,6 +175,12 @@ class Run:
             for process in up.values():
                 tls.traffic(process, certificate, self.sizes.warming())
             self.in_turns(up, "TLS", lambda p: tls.traffic(p, certificate, self.sizes))
+
+    def measure_encryption(self) -> None:
+        with encryption.running(self.data) as process:
+            encryption.traffic(process, self.sizes.warming())
+            only = {report.OWN: process}
+            self.in_turns(only, "encryption", lambda p: encryption.traffic(p, self.sizes))
 
     def in_turns(
         self, up: dict[str, Process], what: str, measure: Callable[[Process], measures.Figures]

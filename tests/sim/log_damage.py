@@ -15,9 +15,10 @@ UNPROTECTED = range(16)
 """Base offset, length and leader epoch of a batch: outside its CRC."""
 
 
-def flip_and_check(seed: int) -> None:
+def flip_and_check(seed: int, options: Options | None = None) -> None:
     rng = random.Random(seed)
-    disk, history, clean = grow(seed)
+    options = options or Options(cut_every_operation=False)
+    disk, history, clean = grow(seed, options)
     files = [path for path in disk.files() if path.endswith(".log") and disk.size(path)]
     path = rng.choice(files)
     # Segments that end below the start offset are retention's to remove, whatever is in them.
@@ -29,7 +30,8 @@ def flip_and_check(seed: int) -> None:
     ]
     sizes = [(name, disk.size(name)) for name in files]
     disk.flip_bit(path, draw_bit(disk, path, rng))
-    log = Log.open(disk, PATH, Options().config, EPOCH_MS, clean if seed % 2 else None)
+    believed = clean if seed % 2 else None
+    log = Log.open(disk, PATH, options.config, EPOCH_MS, believed, options.keyring)
     served: list[tuple[int, bytes]] = []
     damage: Exception | None = None
     try:
@@ -49,10 +51,10 @@ def base_of(path: str) -> int:
     return int(path.rpartition("/")[2].removesuffix(".log"))
 
 
-def grow(seed: int) -> tuple[SimDisk, History, CleanState]:
+def grow(seed: int, options: Options) -> tuple[SimDisk, History, CleanState]:
     """A log that lived, was closed, and so has a checkpoint over all of it."""
     disk, history = SimDisk(seed), History()
-    life = Life(seed, 0, disk, history, Options(cut_every_operation=False))
+    life = Life(seed, 0, disk, history, options)
 
     async def main() -> CleanState:
         await life.live()

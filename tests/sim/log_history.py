@@ -134,7 +134,8 @@ def read_all(log: Log, served: list[tuple[int, bytes]] | None = None) -> list[tu
         data = span.read()
         before = offset
         for position, header in batches(memoryview(data)):
-            served.append((header.base_offset, data[position : position + header.size_bytes]))
+            batch = bytes(data[position : position + header.size_bytes])
+            served.append((header.base_offset, batch))
             offset = header.next_offset
         if offset <= before:
             raise Violation(f"lost: nothing is read at {before}, the end is {log.end_offset}")

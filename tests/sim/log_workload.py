@@ -19,7 +19,8 @@ from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.log import retention
 from penstock.log.config import LogConfig
 from penstock.log.flusher import Flusher
-from penstock.log.log import Log
+from penstock.log.log import CleanState, Log
+from penstock.security.keyring import Keyring
 from penstock.sim.clock import EPOCH_MS, SimClock
 from penstock.sim.disk import Fault, PowerCut, SimDisk
 from penstock.sim.loop import SimLoop
@@ -55,6 +56,7 @@ class Options:
     make_disk: Callable[[int], SimDisk] = lambda seed: SimDisk(seed, journaled=bool(seed % 2))
     make_flusher: Callable[..., Flusher] = Flusher
     config: LogConfig = field(default_factory=lambda: CONFIG)
+    keyring: Keyring | None = None
 
 
 @dataclass(slots=True)
@@ -124,7 +126,7 @@ class Life:
     async def _open(self) -> None:
         self.disk.mkdir("data")
         self.disk.sync_dir("")
-        log = self.log = Log.open(self.disk, PATH, self.options.config, self.clock.now_ms())
+        log = self.log = self._open_log(self.disk)
         self._start(log)
         found = self.history.check(log, self.history.start_max)
         self.history.written = found
@@ -132,6 +134,10 @@ class Life:
         self.history.cut_from = None
         fresh = self.number * 100
         self._producers += [Producer(fresh + 1), Producer(fresh + 2), Producer(fresh + 3)]
+
+    def _open_log(self, disk: SimDisk, clean: CleanState | None = None) -> Log:
+        config, keyring = self.options.config, self.options.keyring
+        return Log.open(disk, PATH, config, self.clock.now_ms(), clean, keyring)
 
     def _start(self, log: Log) -> None:
         self.flusher = self.options.make_flusher(self.disk, self.workers, self._failed.append)
@@ -268,7 +274,7 @@ class Life:
         clean = log.close()
         if self.rng.random() < 0.3:
             clean = None
-        self.log = log = Log.open(self.disk, PATH, self.options.config, self.clock.now_ms(), clean)
+        self.log = log = self._open_log(self.disk, clean)
         self._start(log)
         self.history.check(log, log.start_offset)
         self._removals = []
@@ -331,10 +337,14 @@ class Life:
             self.tally.cuts += 1
         elif more < 0.75:
             self.history.check_retries(log, found, self.clock.now_ms())
+        else:
+            # It goes on: what it seals now must not be sealed as anything before was.
+            view = memoryview(encode([Record(0, 0, None, b"after the cut", ())]))
+            log.append(view, check_batch(view), self._epoch, self.clock.now_ms())
 
     def _reopen(self, disk: SimDisk) -> tuple[Log, list[Written]]:
         start_max = self.log.start_offset if self.log is not None else self.history.start_max
-        log = Log.open(disk, PATH, self.options.config, self.clock.now_ms())
+        log = self._open_log(disk)
         try:
             return log, self.history.check(log, start_max)
         except (Corrupt, Refused) as damage:

@@ -16,7 +16,7 @@ from penstock.api.route import Operation, ResourceType
 from penstock.api.rows import CLUSTER_NAME, ROWS_MAX, duplicates, settled
 from penstock.base.errors import ErrorCode, Refused
 from penstock.cluster import alterations, topics
-from penstock.cluster.alterations import Alteration, Edit, Op, altering, replacing
+from penstock.cluster.alterations import Alteration, Edit, Op, altering, replacing, with_key
 from penstock.cluster.config_types import Mode
 from penstock.cluster.configs import (
     TABLES,
@@ -267,7 +267,7 @@ async def _alter_all(
                     ErrorCode.POLICY_VIOLATION, f"One request may name {ROWS_MAX} resources."
                 )
             _check_resource(ctx, call, key, Operation.ALTER_CONFIGS)
-            edit = edit_for(SCOPES[key[0]])
+            edit = with_key(edit_for(SCOPES[key[0]]), ctx.configs)
             revision = max(revision, await _alter(ctx, key, edit, validate_only))
             answers[key] = ErrorCode.NONE, None
         except Refused as refused:

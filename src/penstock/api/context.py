@@ -14,6 +14,7 @@ from penstock.api.share_sessions import ShareSessions
 from penstock.base.ids import NodeId
 from penstock.base.ports import Buffer, Disk, Random, Store, WallClock, Workers
 from penstock.cluster.configs import BrokerConfigs
+from penstock.cluster.encryption import Encryption
 from penstock.cluster.follower import Follower
 from penstock.cluster.image import Image
 from penstock.cluster.losses import Losses
@@ -112,6 +113,8 @@ class Context:
     share_sessions: ShareSessions = field(default_factory=ShareSessions)
     looking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOOKS_MAX))
     """Held while a producer's batch is unpacked."""
+    encryption: Encryption | None = None
+    """None: this node has no key to encrypt with."""
     leader_throttle: Throttle | None = None
     """Holds back what followers that are not in sync copy from here."""
 

@@ -120,7 +120,8 @@ class Reply:
         return self._response(founds, contents)
 
     async def _answer_cold(self, founds: list[Found]) -> FetchResponse:
-        self._ctx.metrics.cold_reads.value += 1
+        if not all(found.span is None or found.span.segment.is_encrypted for found in founds):
+            self._ctx.metrics.cold_reads.value += 1
         contents = [
             b"" if found.span is None else await self._read(found, found.span) for found in founds
         ]

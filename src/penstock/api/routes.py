@@ -13,6 +13,7 @@ from penstock.api import (
     committed,
     configs,
     elections,
+    encryption,
     group_admin,
     groups,
     metadata,
@@ -135,4 +136,6 @@ ROUTES: tuple[Route, ...] = (
     _row(30006, queue_admin.change_queues, GROUP, Operation.READ),
     _row(30007, queue_admin.list_positions, CLUSTER, Operation.DESCRIBE),
     _row(30010, ask_registry, CLUSTER, Operation.CLUSTER_ACTION, Stage.PARALLEL),
+    _row(30030, encryption.describe_keys, CLUSTER, Operation.DESCRIBE),
+    _row(30031, encryption.rotate_keys, CLUSTER, Operation.ALTER),
 )

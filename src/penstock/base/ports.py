@@ -85,6 +85,11 @@ class File(Protocol):
         """
         ...
 
+    def erase(self) -> None:
+        """Writes zeros over everything, in place: for what nobody may read again. The next sync
+        makes it durable."""
+        ...
+
     def sync(self) -> None:
         """Makes content and size durable (fdatasync). Blocks: call it through Workers."""
         ...

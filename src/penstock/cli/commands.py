@@ -39,6 +39,7 @@ SECTIONS = {
         "user": ("penstock.cli.users", "user"),
         "acl": ("penstock.cli.acls", "acl"),
         "quota": ("penstock.cli.quotas", "quota"),
+        "encryption": ("penstock.cli.encryption", "encryption"),
     },
     "Tools": {
         "profile": ("penstock.cli.profiles", "profile"),

@@ -21,6 +21,7 @@ from penstock.cluster.configs import (
     Scope,
     describe_group,
     find,
+    require_key,
     validate,
 )
 from penstock.cluster.keys import ConfigsRecord, TopicRecord
@@ -82,6 +83,20 @@ def altering(scope: Scope, alterations: Sequence[Alteration]) -> Edit:
         return _checked(scope, values, set(names))
 
     return edit
+
+
+def with_key(edit: Edit, broker: BrokerConfigs) -> Edit:
+    """As `edit`, refusing to ask for encryption where there is no key."""
+
+    def checked(present: Mapping[str, str]) -> dict[str, str]:
+        values = edit(present)
+        try:
+            require_key(values, broker)
+        except InvalidConfig as wrong:
+            raise Refused(ErrorCode.INVALID_CONFIG, str(wrong)) from wrong
+        return values
+
+    return checked
 
 
 def _alter(scope: Scope, values: dict[str, str], alteration: Alteration) -> None:

@@ -137,6 +137,12 @@ TOPIC_CONFIGS: tuple[Config, ...] = (
         "log.cleaner.delete.retention.ms",
     ),
     _topic(
+        "encryption.enable", BOOLEAN, "false", None,
+        "Whether what is appended is encrypted on disk. What was there before stays as it is until "
+        "retention or compaction comes to it. Needs encryption.kek.source. Penstock's own.",
+        "encryption.enable",
+    ),
+    _topic(
         "file.delete.delay.ms", LONG, "60000", at_least(0),
         "How long a removed segment's file stays on disk for reads under way.",
         "log.segment.delete.delay.ms",
@@ -456,6 +462,8 @@ _CLUSTER_WIDE: tuple[Row, ...] = (
      "How full the disk may be before producers are refused; 100 turns that off. Penstock's own."),
     ("disk.watermark.slow.percent", DOUBLE, "95", between(1, 100),
      "How full the disk may be before producers are slowed; 100 turns that off. Penstock's own."),
+    ("encryption.enable", BOOLEAN, "false", None,
+     "Default of the topic config, internal topics included. Penstock's own."),
     ("flush.policy", STRING, GROUP_COMMIT, _FLUSH_POLICIES,
      "Default of the topic config. Penstock's own."),
     ("follower.replication.throttled.rate", LONG, LONG_MAX, at_least(0),
@@ -628,6 +636,9 @@ _READ_ONLY: tuple[Row, ...] = (
      "How long a delegation token lasts at most."),
     ("delegation.token.secret.key", PASSWORD, None, None, "Secret that signs tokens."),
     ("delete.topic.enable", BOOLEAN, "true", None, "Whether topics can be deleted."),
+    ("encryption.kek.source", STRING, None, None,
+     "Where the key-encryption keys are: file:PATH, env:NAME or command:COMMAND. One key of 32 "
+     "bytes a line, in base64 or hexadecimal; the first one is in use. Penstock's own."),
     ("fetch.max.bytes", INT, "8388608", at_least(1024),
      "Largest answer to one fetch request. Kafka's default is 55 MiB; this bounds memory."),
     ("group.consumer.assignors", LIST, "uniform,range", None,

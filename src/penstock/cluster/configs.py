@@ -77,6 +77,15 @@ def _validate_topic(values: Mapping[str, str]) -> None:
             )
 
 
+def require_key(values: Mapping[str, str], broker: "BrokerConfigs") -> None:
+    """Raises InvalidConfig when these values ask for encryption and this broker has no key."""
+    wanted = values.get("encryption.enable", "false").strip().lower() == "true"
+    if wanted and broker.text("encryption.kek.source") is None:
+        raise InvalidConfig(
+            "encryption.enable needs a key: set encryption.kek.source on every node first"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class SourcedValue:
     """A value by the name and the source that gave it: one synonym row of DescribeConfigs."""
@@ -331,6 +340,7 @@ def _log_config(reader: _TopicReader) -> LogConfig:
         message_bytes_max=reader.integer("max.message.bytes"),
         file_delete_delay_ms=reader.integer("file.delete.delay.ms"),
         producer_expiration_ms=reader.broker.integer("producer.id.expiration.ms"),
+        encrypted=reader.flag("encryption.enable"),
         page_cache=reader.text("flush.policy") == PAGE_CACHE,
     )
 

@@ -16,7 +16,9 @@ from penstock.base.ids import TopicId, show_topic_id
 from penstock.base.ports import Disk, WallClock
 from penstock.cluster.configs import TopicConfig
 from penstock.cluster.image import Image, Topic
+from penstock.log import key_file
 from penstock.log.log import CleanState, Log
+from penstock.security.keyring import Keyring
 
 log = logging.getLogger("penstock.partitions")
 
@@ -56,10 +58,13 @@ class Opening:
 class Directories:
     """The folder's only user. Every method blocks."""
 
-    def __init__(self, disk: Disk, clock: WallClock, root: str) -> None:
+    def __init__(
+        self, disk: Disk, clock: WallClock, root: str, keyring: Keyring | None = None
+    ) -> None:
         self._disk = disk
         self._clock = clock
         self._root = root
+        self._keyring = keyring
 
     def make_root(self) -> None:
         """Without the sync a power cut could take the whole folder."""
@@ -89,7 +94,8 @@ class Directories:
 
     def _open(self, opening: Opening, clean: CleanState | None) -> Log:
         path = f"{self._root}/{opening.name}"
-        opened = Log.open(self._disk, path, opening.config.log, self._clock.now_ms(), clean)
+        now_ms = self._clock.now_ms()
+        opened = Log.open(self._disk, path, opening.config.log, now_ms, clean, self._keyring)
         state = opening.topic.partitions[opening.index]
         if opened.offline is not None:
             log.error(
@@ -104,13 +110,16 @@ class Directories:
         return opened
 
     def remove(self, topic_id: TopicId) -> None:
-        """Renamed first, so that a crash never leaves half a topic."""
+        """Renamed first, so that a crash never leaves half a topic; then its keys are destroyed,
+        so that what may be left of an encrypted one tells nobody anything."""
         disk, suffix = self._disk, f".{show_topic_id(topic_id)}"
         doomed = f"{self._root}/{suffix}.deleted"
         for name in disk.listdir(self._root):
             if name.endswith(suffix):
                 disk.rename(f"{self._root}/{name}", doomed)
                 disk.sync_dir(self._root)
+        for index in disk.listdir(doomed):
+            key_file.shred(disk, f"{doomed}/{index}")
         for index in disk.listdir(doomed):
             for file in disk.listdir(f"{doomed}/{index}"):
                 disk.unlink(f"{doomed}/{index}/{file}")
@@ -145,6 +154,7 @@ class Directories:
 
     def _empty(self, doomed: str) -> None:
         if self._disk.exists(doomed):
+            key_file.shred(self._disk, doomed)
             for file in self._disk.listdir(doomed):
                 self._disk.unlink(f"{doomed}/{file}")
             self._disk.rmdir(doomed)

@@ -164,7 +164,12 @@ class Mending:
             partition.is_cutting = True
             try:
                 fresh = await self._workers.run(
-                    rebuild, held.disk, held.path, held.config, self._clock.now_ms()
+                    rebuild,
+                    held.disk,
+                    held.path,
+                    held.config,
+                    self._clock.now_ms(),
+                    held.vault.keyring,
                 )
                 partition.adopt(fresh)
                 self._copied.restored += 1

@@ -37,6 +37,7 @@ from penstock.cluster.pressure import Pressure
 from penstock.cluster.watermarks import Watermarks
 from penstock.log.flusher import Flusher
 from penstock.log.log import CleanState, Log
+from penstock.security.keyring import Keyring
 from penstock.wire.compression import Codec
 
 log = logging.getLogger("penstock.partitions")
@@ -82,12 +83,13 @@ class Partitions:
         root: str,
         *,
         validity: Validity = ALWAYS,
+        keyring: Keyring | None = None,
     ) -> None:
         self._node_id = node_id
         self._workers = workers
         self._home = Home(node_id, flusher, validity, self._isr_due, self._role_due)
         self._configs = configs
-        self._directories = Directories(disk, clock, root)
+        self._directories = Directories(disk, clock, root, keyring)
         self._clearing = Clearing(node_id, store, workers, self._directories)
         self._watermarks = Watermarks(disk, root.rpartition("/")[0] or ".")
         self._partitions: dict[Key, Partition] = {}

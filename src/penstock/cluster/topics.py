@@ -16,7 +16,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NO_TOPIC_ID, TopicId, parse_topic_id, show_topic_id
 from penstock.base.ports import Delete, Entry, Put, Random, Store
 from penstock.cluster import changes, keys, removals
-from penstock.cluster.configs import BrokerConfigs, InvalidConfig, Scope, validate
+from penstock.cluster.configs import BrokerConfigs, InvalidConfig, Scope, require_key, validate
 from penstock.cluster.image import Image
 from penstock.cluster.keys import DeletedRecord, PartitionRecord, TopicRecord
 from penstock.cluster.placement import birth, open_brokers, place
@@ -116,6 +116,10 @@ def plan_topic(new: NewTopic, image: Image, broker: BrokerConfigs, random: Rando
     if new.name in image.topics:
         raise already_exists(new.name)
     configs = check_configs(new.configs)
+    try:
+        require_key(configs, broker)
+    except InvalidConfig as wrong:
+        raise Refused(ErrorCode.INVALID_CONFIG, str(wrong)) from wrong
     partitions = _assigned(new, image) if new.assignments else _placed(new, image, broker, random)
     topic_id = new_topic_id(random)
     record = TopicRecord(id=show_topic_id(topic_id), partitions=partitions, configs=configs)

@@ -27,7 +27,7 @@ class Watermarks:
 
     def read(self) -> dict[str, int]:
         """By the name of the partition's directory; empty when the file is missing or in doubt."""
-        body = store.read_sealed(self._disk, self._path)
+        body = store.read_checked(self._disk, self._path)
         if body is None:
             return {}
         try:

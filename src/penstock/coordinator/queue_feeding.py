@@ -128,7 +128,7 @@ class Feed:
 
     # -- showing ----------------------------------------------------------------------------
 
-    def _show(self, data: bytes) -> None:
+    def _show(self, data: bytes | bytearray) -> None:
         limit, before = self.limit, self._position
         aborted = self._partition.log.aborted(before, limit) if self._committed_only else []
         view = memoryview(data)

@@ -18,6 +18,7 @@ from penstock.base.ports import Disk
 from penstock.log import index as indexes
 from penstock.log import store
 from penstock.log.index import Index
+from penstock.log.vault import Vault
 
 NO_TIMESTAMP = -1
 UNKNOWN = -1
@@ -86,10 +87,10 @@ def encode(path: str, cached: Cached) -> list[tuple[str, bytes]]:
     return files
 
 
-def read(disk: Disk, path: str, log_bytes: int) -> Cached | None:
+def read(disk: Disk, path: str, log_bytes: int, vault: Vault) -> Cached | None:
     """What the files say of the first bytes of a log file of `log_bytes`. None on any doubt."""
-    body = store.read_sealed(disk, path + store.INDEX)
-    times_body = store.read_sealed(disk, path + store.TIME_INDEX)
+    body = store.read_cache(disk, path + store.INDEX, vault)
+    times_body = store.read_cache(disk, path + store.TIME_INDEX, vault)
     if body is None or times_body is None:
         return None
     try:
@@ -100,14 +101,16 @@ def read(disk: Disk, path: str, log_bytes: int) -> Cached | None:
     times = indexes.decode(times_body, indexes.TIME_KINDS)
     if index is None or times is None or not 0 <= index[1] == times[1] <= log_bytes:
         return None
-    aborted = _read_aborted(disk, path, summary.aborted_count, index[1])
+    aborted = _read_aborted(disk, path, summary.aborted_count, index[1], vault)
     return Cached(summary, unindexed, index[1], next_offset, index[0], times[0], aborted)
 
 
-def _read_aborted(disk: Disk, path: str, count: int, covered_bytes: int) -> list[AbortedTxn] | None:
+def _read_aborted(
+    disk: Disk, path: str, count: int, covered_bytes: int, vault: Vault
+) -> list[AbortedTxn] | None:
     if count <= 0:
         return [] if count == 0 else None
-    body = store.read_sealed(disk, path + store.TXN_INDEX)
+    body = store.read_cache(disk, path + store.TXN_INDEX, vault)
     if body is None:
         return None
     try:

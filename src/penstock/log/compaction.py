@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.base.errors import Corrupt, Refused
-from penstock.base.ports import Disk
+from penstock.base.ports import Buffer, Disk
 from penstock.log import index as indexes
 from penstock.log import replay, store
 from penstock.log.caches import AbortedTxn
@@ -231,7 +231,7 @@ def _clean_group(plan: Plan, group: list[Segment], cleaner: Cleaner) -> Replacem
     new = _create(plan, group[0].base_offset)
     try:
         end_offset = plan.everything.end_of(group[-1], plan.end_offset)
-        buffers: list[bytes] = []
+        buffers: list[Buffer] = []
         size = 0
         for segment in group:
             for header, batch in scan_all(segment):
@@ -242,10 +242,10 @@ def _clean_group(plan: Plan, group: list[Segment], cleaner: Cleaner) -> Replacem
                 if kept is None:
                     continue
                 now = read_header(kept)
-                at = new.size + size
-                new.note(at, len(kept), now.base_offset, now.last_offset, now.max_timestamp)
-                buffers.append(kept)
-                size += len(kept)
+                at, room = new.size + size, len(kept) + new.overhead_bytes
+                new.note(at, room, now.base_offset, now.last_offset, now.max_timestamp)
+                buffers += new.stored(kept)
+                size += room
                 if size >= WRITE_BYTES:
                     _write(new, buffers)
                     size = 0
@@ -266,13 +266,15 @@ def _create(plan: Plan, base_offset: int) -> Segment:
     store.remove(plan.disk, path)
     file = plan.disk.open(path, create=True)
     interval = plan.config.index_interval_bytes
-    new = Segment(plan.disk, plan.path, base_offset, file, interval)
+    vault = plan.everything.active.vault
+    new = Segment(plan.disk, plan.path, base_offset, file, interval, vault)
+    new.begin(plan.config.encrypted and vault.has_key)
     new.index = Index(indexes.OFFSET_KINDS)
     new.times = Index(indexes.TIME_KINDS)
     return new
 
 
-def _write(segment: Segment, buffers: list[bytes]) -> None:
+def _write(segment: Segment, buffers: list[Buffer]) -> None:
     if buffers:
         segment.file.append((b"".join(buffers),))
         segment.size = segment.file.size()

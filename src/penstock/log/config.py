@@ -29,6 +29,8 @@ class LogConfig:
     message_bytes_max: int = 1024 * 1024 + 12
     file_delete_delay_ms: int = 60_000
     producer_expiration_ms: int = 24 * 3600 * 1000
+    encrypted: bool = False
+    """True: what is appended from now on is stored encrypted; see `vault`."""
     page_cache: bool = False
     """True: acknowledge what is written, not what is synced; a power cut may lose the tail."""
 

@@ -88,7 +88,7 @@ class Epochs:
 
 def read(disk: Disk, directory: str) -> Epochs | None:
     """The epochs as written, or None when the file is missing or in doubt."""
-    body = store.read_sealed(disk, store.join(directory, store.LEADER_EPOCHS))
+    body = store.read_checked(disk, store.join(directory, store.LEADER_EPOCHS))
     if body is None:
         return None
     try:

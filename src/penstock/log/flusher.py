@@ -202,7 +202,7 @@ def _sync_one(disk: Disk, flush: Flush) -> None:
 
 def _write_down(disk: Disk, flush: Flush) -> None:
     for path, body in flush.caches:
-        store.write_cache(disk, path, body)
+        store.write_cache(disk, path, body, flush.log.vault)
     if flush.checkpoint is not None:
         store.write_durably(disk, store.join(flush.log.path, store.CHECKPOINT), flush.checkpoint)
     for path in flush.obsolete:

@@ -39,7 +39,7 @@ def _finish_swap(disk: Disk, path: str, name: str) -> None:
     if base_offset is None:
         return
     swap_path = store.join(path, name)
-    segment = Segment(disk, path, base_offset, disk.open(swap_path), 0)
+    segment = Segment(disk, path, base_offset, disk.open(swap_path), 0)  # Only its headers.
     end_offset = base_offset
     for _, header in segment.headers():
         end_offset = header.next_offset

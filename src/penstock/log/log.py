@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Disk
-from penstock.log import checkpoint, reading, recovery, retention, store, truncation
+from penstock.log import checkpoint, reading, recovery, retention, rolling, store, truncation
 from penstock.log.caches import AbortedTxn
 from penstock.log.checkpoint import Flush
 from penstock.log.config import LogConfig
@@ -33,6 +33,7 @@ from penstock.log.recovery import CleanState, Recovered
 from penstock.log.retention import Removal
 from penstock.log.segment import RELATIVE_OFFSET_MAX, Segment
 from penstock.log.span import Span
+from penstock.security.keyring import Keyring
 from penstock.wire.markers import Marker, decode_marker
 from penstock.wire.records import CONTROL, BatchHeader, stamp
 
@@ -60,7 +61,6 @@ class Log:
         "_epoch",
         "_in_flight",
         "_loaded",
-        "_prepared",
         "_since_ms",
         "changed",
         "checkpoint_bytes",
@@ -81,12 +81,14 @@ class Log:
         "offline",
         "on_durable",
         "path",
+        "prepared",
         "producers",
         "segments",
         "snapshots",
         "start_offset",
         "synced_offset",
         "unsynced",
+        "vault",
     )
 
     def __init__(self, disk: Disk, path: str, config: LogConfig, parts: Recovered) -> None:
@@ -106,6 +108,7 @@ class Log:
         """Below this offset batches may have gaps between them; see `places`."""
         self.epochs = parts.epochs
         self.producers = parts.producers
+        self.vault = parts.vault
         self.offline = parts.offline
         """Why this log is not used any more."""
         self.on_durable: Callable[[], None] | None = None
@@ -113,7 +116,7 @@ class Log:
         a flush has failed and the log went offline."""
 
         self._epoch = parts.epochs.latest
-        self._prepared = False  # The active segment is ready to be appended to.
+        self.prepared = False  # The active segment knows its index.
         self._since_ms = 0  # When the active segment got its first batch from this process.
         self._loaded: list[Segment] = []
 
@@ -135,10 +138,16 @@ class Log:
 
     @staticmethod
     def open(
-        disk: Disk, path: str, config: LogConfig, now_ms: int, clean: CleanState | None = None
+        disk: Disk,
+        path: str,
+        config: LogConfig,
+        now_ms: int,
+        clean: CleanState | None = None,
+        keyring: Keyring | None = None,
     ) -> "Log":
         """Blocks: call it through Workers. Without a clean state the tail is scanned."""
-        return Log(disk, path, config, recovery.open_directory(disk, path, config, now_ms, clean))
+        parts = recovery.open_directory(disk, path, config, now_ms, clean, keyring)
+        return Log(disk, path, config, parts)
 
     # Appending.
 
@@ -213,24 +222,26 @@ class Log:
         now_ms: int,
     ) -> None:
         """Rolls if need be and writes: every attribute looked up here is paid for per batch."""
-        if self.offline is not None or not self._prepared:
-            self._prepare()
+        if self.offline is not None or not self.prepared:
+            rolling.prepare(self)
         last_offset = base_offset + header.last_offset_delta
         timestamp = header.max_timestamp
         active = self.segments.active
         config = self.config
         first = active.first_timestamp
+        if active.begun is not config.encrypted:
+            active = rolling.begin(self)
         if not active.size:
             self._since_ms = now_ms
         elif (
-            active.size + len(batch) > config.segment_bytes
+            active.size + len(batch) + active.overhead_bytes > config.segment_bytes
             or (timestamp - first if first >= 0 else now_ms - self._since_ms) > config.segment_ms
             or last_offset - active.base_offset > RELATIVE_OFFSET_MAX
             or active.index_bytes >= config.segment_index_bytes
         ):
-            self.roll()
+            rolling.roll(self)
             self._since_ms = now_ms
-            active = self.segments.active
+            active = rolling.begin(self)
         if leader_epoch != self._epoch:
             self.begin_epoch(leader_epoch, base_offset)
         try:
@@ -275,32 +286,9 @@ class Log:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             self.fail(f"a write failed: {error}")
 
-    def _prepare(self) -> None:
-        """Before the first append: the active segment must know its index."""
-        self.require_online()
-        self.segments.active.load()
-        self._prepared = True
-        self.changed = True
-
     def roll(self) -> None:
         """Seals the active segment and starts one at the end offset. Nothing to do when empty."""
-        if not self._prepared:
-            self._prepare()
-        sealed = self.segments.active
-        if sealed.base_offset == self.end_offset:
-            return
-        interval = self.config.index_interval_bytes
-        try:
-            active = Segment.create(self.disk, self.path, self.end_offset, interval)
-        except OSError as error:
-            self.write_failed(error)
-            raise
-        self.take_snapshot()
-        sealed.drop_tail()
-        self.unsynced.append(sealed)
-        self.segments.add(active)
-        self.dir_dirty = True
-        self.keep_loaded(sealed)
+        rolling.roll(self)
 
     def take_snapshot(self) -> None:
         """Notes the producers as they are now, to be written by the next flush."""
@@ -475,7 +463,7 @@ class Log:
         self.unsynced = []
         self.new_snapshots = []
         self._loaded = []
-        self._prepared = False
+        self.prepared = False
         self.changed = True
         self._epoch = self.epochs.latest
 

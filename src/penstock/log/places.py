@@ -55,7 +55,7 @@ def read_gaps(disk: Disk, directory: str) -> int:
     path = store.join(directory, store.GAPS)
     if not disk.exists(path):
         return 0
-    body = store.read_sealed(disk, path)
+    body = store.read_checked(disk, path)
     if body is None:
         return EVERYWHERE
     try:

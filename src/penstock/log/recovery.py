@@ -29,7 +29,7 @@ from typing import NamedTuple
 from penstock.base.errors import Corrupt
 from penstock.base.ports import Disk, File
 from penstock.log import epochs as epoch_file
-from penstock.log import leftovers, store
+from penstock.log import key_file, leftovers, store
 from penstock.log.caches import Summary
 from penstock.log.config import LogConfig
 from penstock.log.epochs import Epochs
@@ -39,6 +39,8 @@ from penstock.log.replay import rebuild_epochs, rebuild_producers
 from penstock.log.scan import scan
 from penstock.log.segment import Segment
 from penstock.log.segments import Segments
+from penstock.log.vault import NO_KEY, PLAIN, Vault
+from penstock.security.keyring import Keyring
 
 REWRITE_BYTES = 1024 * 1024
 
@@ -76,21 +78,31 @@ class Recovered:
     dir_dirty: bool = False
     is_clean: bool = False
     offline: str | None = None
+    vault: Vault = PLAIN
 
 
 def open_directory(
-    disk: Disk, path: str, config: LogConfig, now_ms: int, clean: CleanState | None
+    disk: Disk,
+    path: str,
+    config: LogConfig,
+    now_ms: int,
+    clean: CleanState | None,
+    keyring: Keyring | None = None,
 ) -> Recovered:
-    """Blocks. Damage below the recovery point makes a log that is offline, not an exception."""
+    """Blocks. Damage below the recovery point makes a log that is offline, not an exception; so
+    does a key that is missing."""
     names = disk.listdir(path)
     if not names:
         disk.mkdir(path)
         disk.sync_dir(store.parent(path))
+    try:
+        vault = _unlock(disk, path, config, keyring)
+    except Corrupt as trouble:
+        found = _locked(disk, path, config, names, str(trouble))
+        found.vault = Vault(keyring)
+        return found
     names = leftovers.tidy(disk, path, names)
-    segments = [
-        Segment.open(disk, path, base_offset, config.index_interval_bytes)
-        for base_offset in store.offsets_in(names, store.LOG)
-    ]
+    segments = _segments(disk, path, config, names, vault)
     snapshots = store.offsets_in(names, store.SNAPSHOT)
     gaps_end = read_gaps(disk, path)
     try:
@@ -99,12 +111,41 @@ def open_directory(
             if _agrees(clean, segments):
                 found = _believe(disk, path, config, clean, segments, snapshots, gaps_end)
                 found.producers.expire(now_ms)
+                found.vault = vault
                 return found
-        found = _recover(disk, path, config, segments, snapshots, gaps_end)
+        found = _recover(disk, path, config, segments, snapshots, gaps_end, vault)
     except Corrupt as damage:
-        return _quarantined(disk, path, config, segments, str(damage))
+        found = _quarantined(disk, path, config, segments, str(damage))
     found.producers.expire(now_ms)
+    found.vault = vault
     return found
+
+
+def _segments(
+    disk: Disk, path: str, config: LogConfig, names: list[str], vault: Vault
+) -> list[Segment]:
+    return [
+        Segment.open(disk, path, base_offset, config.index_interval_bytes, vault)
+        for base_offset in store.offsets_in(names, store.LOG)
+    ]
+
+
+def _unlock(disk: Disk, path: str, config: LogConfig, keyring: Keyring | None) -> Vault:
+    """The log's key, made if it needs one and has none. Raises Corrupt."""
+    vault = key_file.read(disk, path, keyring)
+    if config.encrypted and not vault.has_key:
+        if keyring is None:
+            raise Corrupt(NO_KEY)
+        key_file.make(disk, path, vault)
+    return vault
+
+
+def _locked(disk: Disk, path: str, config: LogConfig, names: list[str], reason: str) -> Recovered:
+    """A log that nobody can read here; see `_quarantined`."""
+    segments = _segments(disk, path, config, names, PLAIN)
+    if not segments and not disk.exists(store.join(path, store.CHECKPOINT)):
+        segments = [Segment.create(disk, path, 0, config.index_interval_bytes)]
+    return _quarantined(disk, path, config, segments, reason)
 
 
 def _drop_retired(disk: Disk, segments: list[Segment], start_offset: int) -> None:
@@ -181,9 +222,10 @@ def _recover(
     segments: list[Segment],
     snapshots: list[int],
     gaps_end: int,
+    vault: Vault,
 ) -> Recovered:
     if not segments:
-        return _fresh(disk, path, config)
+        return _fresh(disk, path, config, vault)
     point = _recovery_point(disk, path, segments)
     _drop_retired(disk, segments, point.start_offset)
     epochs = epoch_file.read(disk, path)
@@ -213,11 +255,11 @@ def _recover(
     )
 
 
-def _fresh(disk: Disk, path: str, config: LogConfig) -> Recovered:
+def _fresh(disk: Disk, path: str, config: LogConfig, vault: Vault) -> Recovered:
     """A log that has never been. Its first flush makes its first file durable."""
     if disk.exists(store.join(path, store.CHECKPOINT)):
         raise Corrupt(f"{path}: there is a checkpoint, but there are no segments")
-    segment = Segment.create(disk, path, 0, config.index_interval_bytes)
+    segment = Segment.create(disk, path, 0, config.index_interval_bytes, vault)
     producers = Producers(config.producer_expiration_ms)
     return Recovered(Segments([segment]), 0, 0, Epochs(), producers, [], dir_dirty=True)
 

@@ -72,7 +72,8 @@ def _read_snapshot(
     for offset in sorted(snapshots, reverse=True):
         if not first <= offset <= newest:
             continue
-        body = store.read_sealed(disk, store.join(path, store.file_name(offset, store.SNAPSHOT)))
+        name = store.join(path, store.file_name(offset, store.SNAPSHOT))
+        body = store.read_cache(disk, name, segments.active.vault)
         found = None if body is None else snapshot_file.decode(body, expiration_ms)
         if found is None or found.end_offset != offset:
             continue

@@ -11,6 +11,7 @@ from penstock.log.places import Places
 from penstock.log.segment import Segment
 from penstock.wire.records import (
     BATCH_OVERHEAD,
+    ENCRYPTED,
     LENGTH_OVERHEAD,
     BatchHeader,
     check_stored,
@@ -52,11 +53,15 @@ def scan(
 
 
 def scan_all(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Every batch of a segment that must be intact; raises Corrupt when it is not."""
+    """Every batch of a segment that must be intact, opened; raises Corrupt when one is not."""
     position = 0
     places = segment.places if segment.unverified_end == segment.size else None
     for header, view in scan(segment, 0, segment.base_offset, -1, places):
-        yield header, view
+        if header.attributes & ENCRYPTED:
+            opened = memoryview(segment.reveal(bytes(view), position))
+            yield read_header(opened), opened
+        else:
+            yield header, view
         position += len(view)
     if position != segment.size:
         raise Corrupt(f"{segment.path}: no batch at {position}")

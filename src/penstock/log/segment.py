@@ -1,4 +1,4 @@
-"""One segment: a file of batches exactly as on the wire, and the caches that find things in it.
+"""One segment: a file of batches as on the wire, or sealed, and the caches that find things in it.
 
 Owns the `.log` file, its index (relative offset -> position), its time index (timestamp ->
 relative offset) and the aborted transactions whose marker lies here. The log file is the truth;
@@ -16,6 +16,9 @@ Invariants:
 - `generation` rises before the file's content is cut; a reader that finds it changed after its
   read throws the bytes away. Renamed and unlinked files keep their content (`ports.Disk`).
 
+- Its batches are all sealed (`vault`) or none is: who begins to append says which (`begin`), and
+  with another wish the log rolls. Positions and sizes are those of the stored batches.
+
 The tail keeps the exact place of the newest batches, so that consumers at the end of the log are
 answered without a search in the file. Only the active segment has one.
 """
@@ -31,6 +34,8 @@ from penstock.log import index as indexes
 from penstock.log.caches import EMPTY, NO_TIMESTAMP, UNKNOWN, AbortedTxn, Summary
 from penstock.log.index import Index
 from penstock.log.places import EVERYWHERE, Places
+from penstock.log.vault import PLAIN, SEALED_OVERHEAD, Vault, is_sealed, seal_batches
+from penstock.security.datakeys import Incarnation
 from penstock.wire.records import (
     BATCH_OVERHEAD,
     LENGTH_OVERHEAD,
@@ -50,19 +55,23 @@ NO_TAIL = 2**63 - 1
 class Segment:
     __slots__ = (
         "_disk",
+        "_incarnation",
         "_interval_bytes",
         "_tail_lasts",
         "_tail_positions",
         "_unindexed_bytes",
         "aborted",
         "base_offset",
+        "begun",
         "file",
         "first_timestamp",
         "generation",
         "index",
         "index_bytes",
+        "is_encrypted",
         "max_timestamp",
         "max_timestamp_offset",
+        "overhead_bytes",
         "path",
         "places",
         "retired",
@@ -71,12 +80,26 @@ class Segment:
         "times",
         "unverified_end",
         "unverified_start",
+        "vault",
     )
 
     def __init__(
-        self, disk: Disk, directory: str, base_offset: int, file: File, interval_bytes: int
+        self,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        file: File,
+        interval_bytes: int,
+        vault: Vault = PLAIN,
     ) -> None:
         self._disk = disk
+        self.vault = vault
+        self._incarnation: Incarnation | None = None
+        self.begun: bool | None = None
+        """Whether what is appended is encrypted; None: nobody is ready to append."""
+        self.is_encrypted: bool | None = None
+        """Whether what is there is; None: of an earlier process, and nobody has looked."""
+        self.overhead_bytes = 0  # How much longer a batch is when it is stored here.
         self.path = store.join(directory, store.file_name(base_offset, ""))
         self.base_offset = base_offset
         self.file = file
@@ -103,27 +126,49 @@ class Segment:
         """What the unverified batches must fit; `recovery` sets it."""
 
     @classmethod
-    def open(cls, disk: Disk, directory: str, base_offset: int, interval_bytes: int) -> "Segment":
+    def open(
+        cls, disk: Disk, directory: str, base_offset: int, interval_bytes: int, vault: Vault = PLAIN
+    ) -> "Segment":
         path = store.join(directory, store.file_name(base_offset, store.LOG))
-        return cls(disk, directory, base_offset, disk.open(path), interval_bytes)
+        return cls(disk, directory, base_offset, disk.open(path), interval_bytes, vault)
 
     @classmethod
-    def create(cls, disk: Disk, directory: str, base_offset: int, interval_bytes: int) -> "Segment":
+    def create(
+        cls, disk: Disk, directory: str, base_offset: int, interval_bytes: int, vault: Vault = PLAIN
+    ) -> "Segment":
         path = store.join(directory, store.file_name(base_offset, store.LOG))
-        segment = cls(disk, directory, base_offset, disk.open(path, create=True), interval_bytes)
+        file = disk.open(path, create=True)
+        segment = cls(disk, directory, base_offset, file, interval_bytes, vault)
         assert segment.size == 0, f"{path} was there before it was created"
         segment.index = Index(indexes.OFFSET_KINDS)
         segment.times = Index(indexes.TIME_KINDS)
         segment.aborted = []
         return segment
 
+    def begin(self, encrypted: bool) -> None:
+        """Before it is appended to, and after a cut; an encrypted one gets a data key of its own.
+        What is there already must be of the same kind."""
+        self.begun = self.is_encrypted = encrypted
+        self._incarnation = self.vault.incarnate() if encrypted else None
+        self.overhead_bytes = SEALED_OVERHEAD if encrypted else 0
+
+    def find_kind(self) -> bool | None:
+        """Whether its batches are encrypted; None when there is none yet. May read."""
+        if self.is_encrypted is None and self.size:
+            self.is_encrypted = is_sealed(self.file.read(0, BATCH_OVERHEAD))
+        return self.is_encrypted if self.size else None
+
+    def stored(self, run: Buffer) -> Sequence[Buffer]:
+        """Batches back to back, in parts as they are to be written here."""
+        return (run,) if self._incarnation is None else seal_batches(self._incarnation, run)
+
     def append(self, batch: Buffer, base_offset: int, last_offset: int, timestamp: int) -> None:
         """Writes one batch. The hot path, so it does what `note` does by itself.
 
-        The caller has loaded the index.
+        The caller has loaded the index, and begun.
         """
-        size = len(batch)
-        position = self.file.append((batch,))
+        size = len(batch) + self.overhead_bytes
+        position = self.file.append((batch,) if self._incarnation is None else self.stored(batch))
         assert position == self.size, "somebody else writes to this segment"
         self.size = position + size
         tail = self._tail_lasts
@@ -144,14 +189,15 @@ class Segment:
 
     def append_run(self, run: Buffer, headers: Sequence[BatchHeader]) -> None:
         """Writes batches that lie back to back with one system call. As `append` otherwise."""
-        position = self.file.append((run,))
+        overhead = self.overhead_bytes
+        position = self.file.append(self.stored(run))
         assert position == self.size, "somebody else writes to this segment"
-        self.size = position + len(run)
+        self.size = position + len(run) + overhead * len(headers)
         lasts, positions = self._tail_lasts, self._tail_positions
         if not lasts:
             self.tail_start = headers[0].base_offset
         for header in headers:
-            size = header.length + LENGTH_OVERHEAD
+            size = header.size_bytes + overhead
             base_offset = header.base_offset
             last_offset = base_offset + header.last_offset_delta
             lasts.append(last_offset)
@@ -304,7 +350,7 @@ class Segment:
         """A twin whose indexes cover everything: the caches, and a scan of what they do not."""
         twin = self.blank()
         covered_offset = self.base_offset
-        cached = caches.read(self._disk, self.path, self.size)
+        cached = caches.read(self._disk, self.path, self.size, self.vault)
         if cached is not None and not self.retired:  # In this order: see `retired`.
             twin.believe(cached.summary)
             twin.size = cached.covered_bytes
@@ -322,8 +368,9 @@ class Segment:
 
     def blank(self) -> "Segment":
         """A twin over the same file whose indexes cover nothing yet."""
-        directory = store.parent(self.path)
-        twin = Segment(self._disk, directory, self.base_offset, self.file, self._interval_bytes)
+        directory, file = store.parent(self.path), self.file
+        interval = self._interval_bytes
+        twin = Segment(self._disk, directory, self.base_offset, file, interval, self.vault)
         twin.size = 0
         twin.index = Index(indexes.OFFSET_KINDS)
         twin.times = Index(indexes.TIME_KINDS)
@@ -348,7 +395,7 @@ class Segment:
     def load_aborted(self, offset: int) -> bool:
         """Makes known the aborted transactions that ended below `offset`; False if it cannot."""
         if self.aborted is None:
-            cached = caches.read(self._disk, self.path, self.size)
+            cached = caches.read(self._disk, self.path, self.size, self.vault)
             if cached is None or cached.next_offset < offset:
                 return False
             self.aborted = cached.aborted
@@ -434,10 +481,17 @@ class Segment:
             )
 
     def read_batch(self, position: int, header: BatchHeader) -> memoryview:
-        """One whole batch, verified."""
-        data = memoryview(self.file.read(position, LENGTH_OVERHEAD + header.length))
+        """One whole batch, verified and opened."""
+        data = self.file.read(position, LENGTH_OVERHEAD + header.length)
         try:
-            check_stored(data)
+            check_stored(memoryview(data))
         except Refused as error:
             raise Corrupt(f"{self.path}: at {position}: {error}") from None
-        return data
+        return memoryview(self.reveal(data, position))
+
+    def reveal(self, data: bytes, position: int) -> bytes | bytearray:
+        """Batches of this file from `position` on, as others may have them. Raises Corrupt."""
+        try:
+            return self.vault.open_batches(data)
+        except Corrupt as damage:
+            raise Corrupt(f"{self.path}: at {position} or after: {damage}") from None

@@ -9,6 +9,8 @@ time they are read from the start of the unchecked part on; damage raises Corrup
 never served. The headers before them are checked, too, from the nearest one that is indexed:
 otherwise a wrong offset there would lead to the wrong batch. An empty answer means that the log
 was cut under the reader: answer with no records, and the client will ask again.
+
+What is encrypted is opened when it is read, and never sent as it lies in the file.
 """
 
 from penstock.base.errors import Corrupt, Refused
@@ -55,28 +57,36 @@ class Span:
             return self.end - self.position
         return min(self._bytes_max, self.segment.size)
 
-    def read_cached(self) -> bytes | None:
+    def read_cached(self) -> bytes | bytearray | None:
         segment = self.segment
         position, end = self.position, self.end
         if position < 0 or (position < segment.unverified_end and end > segment.unverified_start):
             return None
         data = segment.file.read_cached(position, end - position)
-        if data is not None and segment.generation != self._generation:
+        if data is None:
+            return None
+        if segment.generation != self._generation:
             return b""
-        return data
+        try:
+            return segment.reveal(data, position)
+        except Corrupt:
+            return None  # The worker meets the same damage and says what it means.
 
     def slice(self) -> "FileSlice | None":
-        """The same bytes unread, to be sent as they are; None where `read_cached` would be None.
+        """The same bytes unread, to be sent as they are; None where `read_cached` would be None,
+        or where it is not known whether they are encrypted, or known that they are.
 
         That they are in memory is found out when they are sent.
         """
         segment = self.segment
+        if segment.is_encrypted is not False:
+            return None
         position, end = self.position, self.end
         if position < 0 or (position < segment.unverified_end and end > segment.unverified_start):
             return None
         return FileSlice(segment, position, end - position)
 
-    def read(self) -> bytes:
+    def read(self) -> bytes | bytearray:
         """Blocks: call it through Workers."""
         segment = self.segment
         try:
@@ -85,6 +95,8 @@ class Span:
             data = segment.file.read(self.position, self.end - self.position)
             if self.position < segment.unverified_end and self.end > segment.unverified_start:
                 self._verify(data)
+            segment.find_kind()
+            content = segment.reveal(data, self.position)
         except Corrupt:
             if segment.generation != self._generation:
                 return b""
@@ -93,7 +105,7 @@ class Span:
             return b""
         if len(data) < self.end - self.position:
             raise Corrupt(f"{segment.path}: {len(data)} bytes at {self.position}")
-        return data
+        return content
 
     def _search(self) -> None:
         """Finds the first batch to send, and where the readable part of the segment ends."""

@@ -10,8 +10,9 @@ Two ways to write a small file:
   be there after a power cut: checkpoint, leader epochs and gaps.
 - `write_cache`: the same without the syncs. For what can be rebuilt: indexes and snapshots.
 
-Every one of them is sealed with a CRC32C, so a reader knows doubt when it sees it: `read_sealed`
-answers None for a file that is missing, short, changed or of another format.
+Every one of them is sealed with a CRC32C, so a reader knows doubt when it sees it: `read_checked`
+answers None for a file that is missing, short, changed or of another format. Caches of a log that
+has a key are encrypted as well (`vault`), and `read_cache` opens them.
 """
 
 import errno
@@ -22,6 +23,7 @@ import crc32c
 import msgspec
 
 from penstock.base.ports import Buffer, Disk
+from penstock.log.vault import Vault
 
 LOG = ".log"
 INDEX = ".index"
@@ -42,6 +44,7 @@ GAPS = "gaps"
 
 SMALL_FILE_BYTES_MAX = 256 * 1024 * 1024
 SEAL = b"PSK1"
+ENCRYPTED_SEAL = b"PSK2"
 SEAL_BYTES = len(SEAL) + 4
 
 
@@ -84,11 +87,26 @@ def parent(path: str) -> str:
     return posixpath.dirname(path) or "."
 
 
-def seal(body: Buffer) -> bytes:
-    return b"".join((SEAL, crc32c.crc32c(body).to_bytes(4, "big"), body))
+def seal(body: Buffer, mark: bytes = SEAL) -> bytes:
+    return b"".join((mark, crc32c.crc32c(body).to_bytes(4, "big"), body))
 
 
-def read_sealed(disk: Disk, path: str) -> bytes | None:
+def read_checked(disk: Disk, path: str) -> bytes | None:
+    """What `write_durably` wrote."""
+    found = _read(disk, path)
+    return found[1] if found is not None and found[0] == SEAL else None
+
+
+def read_cache(disk: Disk, path: str, vault: Vault) -> bytes | None:
+    """What `write_cache` wrote, with this key or before there was one."""
+    found = _read(disk, path)
+    if found is not None and found[0] == ENCRYPTED_SEAL:
+        return vault.open_file(posixpath.basename(path), found[1])
+    return found[1] if found is not None and found[0] == SEAL else None
+
+
+def _read(disk: Disk, path: str) -> tuple[bytes, bytes] | None:
+    """The seal and the body under it."""
     try:
         size = disk.size(path)
         if not SEAL_BYTES <= size <= SMALL_FILE_BYTES_MAX:
@@ -101,25 +119,29 @@ def read_sealed(disk: Disk, path: str) -> bytes | None:
     except FileNotFoundError:
         return None
     body = data[SEAL_BYTES:]
-    if data[: len(SEAL)] != SEAL or crc32c.crc32c(body) != int.from_bytes(data[4:8], "big"):
+    if crc32c.crc32c(body) != int.from_bytes(data[4:8], "big"):
         return None
-    return body
+    return data[: len(SEAL)], body
 
 
 def write_durably(disk: Disk, path: str, body: Buffer) -> None:
-    _write(disk, path, body, durable=True)
+    _write(disk, path, seal(body), durable=True)
     disk.sync_dir(parent(path))
 
 
-def write_cache(disk: Disk, path: str, body: Buffer) -> None:
-    _write(disk, path, body, durable=False)
+def write_cache(disk: Disk, path: str, body: Buffer, vault: Vault) -> None:
+    if vault.has_key:
+        sealed = seal(vault.seal_file(posixpath.basename(path), body), ENCRYPTED_SEAL)
+    else:
+        sealed = seal(body)
+    _write(disk, path, sealed, durable=False)
 
 
-def _write(disk: Disk, path: str, body: Buffer, *, durable: bool) -> None:
+def _write(disk: Disk, path: str, content: bytes, *, durable: bool) -> None:
     file = disk.open(path + TEMPORARY, create=True)
     try:
         file.truncate(0)
-        file.append((seal(body),))
+        file.append((content,))
         if durable:
             file.sync()
     finally:
@@ -145,7 +167,7 @@ def write_checkpoint(disk: Disk, directory: str, checkpoint: Checkpoint) -> None
 
 
 def read_checkpoint(disk: Disk, directory: str) -> Checkpoint | None:
-    body = read_sealed(disk, join(directory, CHECKPOINT))
+    body = read_checked(disk, join(directory, CHECKPOINT))
     if body is None:
         return None
     try:

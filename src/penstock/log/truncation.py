@@ -16,7 +16,7 @@ from penstock.log.places import EVERYWHERE, write_gaps
 from penstock.log.producers import Producers
 from penstock.log.replay import rebuild_producers
 from penstock.log.segment import RELATIVE_OFFSET_MAX, Segment
-from penstock.wire.records import BatchHeader, batches, check_intact
+from penstock.wire.records import ENCRYPTED, BatchHeader, batches, check_intact
 
 if TYPE_CHECKING:
     from penstock.log.log import Log
@@ -29,6 +29,8 @@ def append_replica(log: "Log", view: memoryview, now_ms: int, waits: bool) -> in
         for position, header in batches(view):
             batch = view[position : position + header.size_bytes]
             check_intact(batch, header)
+            if header.attributes & ENCRYPTED:
+                raise Refused(ErrorCode.CORRUPT_MESSAGE, "the leader sent an encrypted batch")
             if run.takes(header):
                 continue
             run.write()
@@ -60,6 +62,7 @@ class _Run:
         self._view = view
         self._start = 0
         self._room = -1
+        self._overhead_bytes = 0
         self._next_offset = -1
         self._offset_max = -1
         self._timestamp_max = -1
@@ -71,6 +74,7 @@ class _Run:
         active, config = log.segments.active, log.config
         self._start = self.end = position
         self._room = config.segment_bytes - active.size
+        self._overhead_bytes = active.overhead_bytes
         if active.index_bytes >= config.segment_index_bytes or active.first_timestamp < 0:
             self._room = -1
         self._next_offset = log.end_offset
@@ -79,9 +83,10 @@ class _Run:
 
     def takes(self, header: BatchHeader) -> bool:
         size = header.size_bytes
+        room = size + self._overhead_bytes
         log = self._log
         if (
-            size > self._room
+            room > self._room
             or header.leader_epoch != log.epochs.latest
             or header.base_offset < self._next_offset
             or (header.base_offset > self._next_offset and log.gaps_end != EVERYWHERE)
@@ -89,7 +94,7 @@ class _Run:
             or header.max_timestamp > self._timestamp_max
         ):
             return False
-        self._room -= size
+        self._room -= room
         self.end += size
         self._next_offset = header.next_offset
         self._headers.append(header)
@@ -183,7 +188,7 @@ def start_over(log: "Log", offset: int) -> None:
         nothing = store.Checkpoint(first, first, 0, log.start_offset)
         store.write_checkpoint(log.disk, log.path, nothing)
         interval = log.config.index_interval_bytes
-        fresh = Segment.create(log.disk, log.path, offset, interval)
+        fresh = Segment.create(log.disk, log.path, offset, interval, log.vault)
         log.disk.sync_dir(log.path)
     store.write_checkpoint(log.disk, log.path, store.Checkpoint(offset, offset, 0, offset))
     _remove_snapshots(log, -1)

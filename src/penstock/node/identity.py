@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from penstock.base.ports import Disk
 from penstock.cluster.configs import InvalidConfig
 from penstock.log.log import CleanState
-from penstock.log.store import TEMPORARY, read_sealed, remove, write_durably
+from penstock.log.store import TEMPORARY, read_checked, remove, write_durably
 
 META = "meta.json"
 CLEAN = "clean-shutdown"
@@ -48,7 +48,7 @@ def claim(disk: Disk, data_dir: str, owner: Meta) -> Meta:
 def read(disk: Disk, data_dir: str, node_id: int, *, is_shared: bool) -> Meta | None:
     """Who owns the directory, None if nobody does; refuses another's. Changes nothing."""
     path = f"{data_dir}/{META}"
-    body = read_sealed(disk, path)
+    body = read_checked(disk, path)
     if body is None:
         if disk.exists(path):
             raise _damaged(path)
@@ -91,7 +91,7 @@ def _damaged(path: str) -> InvalidConfig:
 def take_clean_states(disk: Disk, data_dir: str) -> dict[str, CleanState] | None:
     """What the last clean stop left, removed so that it can never be believed twice."""
     path = f"{data_dir}/{CLEAN}"
-    body = read_sealed(disk, path)
+    body = read_checked(disk, path)
     if body is None:
         return None
     remove(disk, path)

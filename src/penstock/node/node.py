@@ -33,7 +33,7 @@ from penstock.cluster.image import Image
 from penstock.cluster.isr import InSyncReplicas
 from penstock.cluster.links import Links
 from penstock.cluster.losses import Losses
-from penstock.cluster.membership import Membership, NodeIdTaken, leads_what_others_could
+from penstock.cluster.membership import Membership, NodeIdTaken
 from penstock.cluster.partitions import Partitions
 from penstock.cluster.peers import Peers
 from penstock.cluster.producer_ids import ProducerIds
@@ -60,9 +60,10 @@ from penstock.http.app import HttpState
 from penstock.http.server import HttpServer, start_http
 from penstock.http.sqs.moves import Moves
 from penstock.log.flusher import Flusher
-from penstock.node import identity, joining
+from penstock.node import identity, joining, unlocking
 from penstock.node.config import NodeConfig
 from penstock.node.front import CannotListen, Front
+from penstock.node.leaving import hand_over
 from penstock.node.listeners import cannot_listen, show_address
 from penstock.node.ports import Ports, real_ports
 from penstock.node.securing import Security, secure
@@ -72,9 +73,6 @@ from penstock.node.watching import Watching
 log = logging.getLogger("penstock.node")
 
 DRAIN_SECONDS = 5.0
-HAND_OVER_SECONDS = 30.0
-"""How long a node that is asked to stop waits for others to lead in its place."""
-HAND_OVER_LOOK_SECONDS = 0.02
 PEPPER_BYTES = 32
 
 
@@ -144,15 +142,13 @@ class Node:
             raise
 
     async def _start(self) -> tuple[str, str]:
-        config = self.config
+        config, configs = self.config, self.configs
         self._to_stop.callback(self.ports.lock(config.data_dir).release)
         meta, is_new = await self._join()
         await self._open_logs(meta, is_new)
         self._to_stop.push_async_callback(self._close_logs)
         try:
-            self.security = await secure(
-                config, self.configs, self.store, self.follower, self.ports
-            )
+            self.security = await secure(config, configs, self.store, self.follower, self.ports)
         except InvalidConfig as error:
             raise NodeFailed(str(error)) from error
         self.peers = Peers(config.node_id, self.follower, *self.security.introduction)
@@ -217,6 +213,7 @@ class Node:
             self.configs,
             f"{data_dir}/logs",
             validity=self.membership,
+            keyring=self.unlocked.keyring,
         )
         await self.partitions.start(image, clean)
 
@@ -249,6 +246,7 @@ class Node:
             meter=Meter(self.metrics, self.configs, self.follower.image, self.ports.processor_s),
             fetch_sessions=FetchSessions(first_id=self._first_session_id()),
             replica_sessions=ReplicaSessions(first_id=self._first_session_id()),
+            encryption=self.unlocked.encryption(self.partitions, self.ports),
             leader_throttle=Throttle("leader", config.node_id, self.configs, self.follower),
             fetch_bytes_max=self.configs.integer("fetch.max.bytes"),
             has_replica_selector=selects(self.configs.text("replica.selector.class")),
@@ -359,6 +357,7 @@ class Node:
         config = self.config
         try:
             known = joining.look(self.ports, config)
+            self.unlocked = await unlocking.unlock(self.ports, self.configs, config.data_dir)
             self.store: Store = await joining.open_store(self.ports, config, log.warning)
             self._to_stop.push_async_callback(self.store.close)
             meta = await joining.agree(self.ports, config, self.store, known)
@@ -460,27 +459,13 @@ class Node:
         everything appended is on disk, and the next start need not look."""
         self._is_leaving = True
         if self._is_ready and self.ports.is_store_shared and not self.failed.done():
-            await self._hand_over()
+            await hand_over(self.membership, self.follower, self._is_hurried, self.failed)
         self._is_ready = False
         await self._to_stop.aclose()
 
     def hurry(self) -> None:
         """Stop now, whatever this node still leads."""
         self._is_hurried.set()
-
-    async def _hand_over(self) -> None:
-        """Controlled shutdown: serves on until others lead what they can, for a bounded time."""
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + HAND_OVER_SECONDS
-        is_possible = await self.membership.drain()
-        while leads_what_others_could(self.follower.image, self.config.node_id):
-            is_possible = is_possible and not self.membership.is_fenced
-            if not is_possible or self._is_hurried.is_set() or self.failed.done():
-                break
-            if loop.time() >= deadline_s:
-                log.warning("stopping although this node still leads what others could")
-                break
-            await asyncio.sleep(HAND_OVER_LOOK_SECONDS)
 
     async def _stop_front(self) -> None:
         await self.front.stop(0.0 if self.failed.done() else DRAIN_SECONDS)

@@ -18,6 +18,7 @@ from penstock.runtime.disk import LocalDisk
 from penstock.runtime.etcd_config import EtcdConfig
 from penstock.runtime.lock import DirectoryLock
 from penstock.runtime.random import SystemRandom
+from penstock.runtime.secrets import read_secret
 from penstock.runtime.store import SqliteStore
 from penstock.runtime.workers import ThreadWorkers
 
@@ -45,6 +46,8 @@ class Ports:
     ConnectionError or TimeoutError when it is elsewhere and does not answer."""
     is_store_shared: bool = False
     """Whether other nodes use the same metadata: then what tells of this node is under a lease."""
+    read_secret: Callable[[str], str] = read_secret
+    """What is kept at a place such as `file:PATH`. Blocks, and raises NoSecret."""
     process_id: int = 0
     processor_s: Callable[[], float] = lambda: 0.0
     """How long the thread of the loop has been running, without its waits. A simulated one takes

@@ -128,6 +128,9 @@ class LocalFile:
             os.ftruncate(fd, position)
             raise
 
+    def erase(self) -> None:
+        self.rewrite(0, bytes(self._size))
+
     def rewrite(self, position: int, data: Buffer) -> None:
         assert position + len(data) <= self._size, "rewriting never grows a file"
         self._writes += 1

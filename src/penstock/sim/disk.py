@@ -48,8 +48,8 @@ class PowerCut(BaseException):
 class Fault:
     """Fails `times` operations of one kind after letting `skip` of them pass.
 
-    `operation` is append, rewrite, truncate, sync, open, mkdir, rename, unlink, rmdir, sync_dir,
-    sync_all, read, or * for any of them; `path` is a part of the paths it applies to.
+    `operation` is append, rewrite, erase, truncate, sync, open, mkdir, rename, unlink, rmdir,
+    sync_dir, sync_all, read, or * for any of them; `path` is a part of the paths it applies to.
     """
 
     operation: str
@@ -115,6 +115,12 @@ class SimFile:
         disk._check("rewrite", self.path)
         assert node.live[position : position + len(data)] == data, "these are other bytes"
         node.write(position, bytes(data))
+        disk._count()
+
+    def erase(self) -> None:
+        node, disk = self._change(), self._disk
+        disk._check("erase", self.path)
+        node.write(0, bytes(len(node.live)))
         disk._count()
 
     def truncate(self, size: int) -> None:

@@ -33,6 +33,8 @@ from penstock.sim.workers import SimWorkers
 KAFKA_PORT = 9092
 HTTP_PORT = 8080
 DATA = "data"
+SIM_KEK = "00" * 32
+"""What every node finds where its keys are, if it is told that there are any."""
 SYNC_S = (0.0001, 0.002)
 
 
@@ -153,6 +155,7 @@ class SimHost:
             lock=lambda _: _Lock(self),
             open_store=open_store,
             is_store_shared=self._is_store_shared,
+            read_secret=lambda _: SIM_KEK,
             process_id=self.boots,
         )
 

@@ -40,8 +40,10 @@ __all__ = [
     "ATTRIBUTES_AT",
     "BATCH_OVERHEAD",
     "CONTROL",
+    "CRC_AT",
     "DECODED_BYTES_MAX",
     "DELETE_HORIZON",
+    "ENCRYPTED",
     "LENGTH_OVERHEAD",
     "TRANSACTIONAL",
     "BatchHeader",
@@ -75,10 +77,12 @@ APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
+# Only ever on our own disks: the records are encrypted (`penstock.log.vault`).
+ENCRYPTED: Final = 0x4000
 # Bits only a broker may set.
-BROKER_BITS: Final = APPEND_TIME | CONTROL | DELETE_HORIZON
+BROKER_BITS: Final = APPEND_TIME | CONTROL | DELETE_HORIZON | ENCRYPTED
 ATTRIBUTES_AT: Final = 21
-_CRC_AT: Final = 17
+CRC_AT: Final = 17
 _MAX_TIMESTAMP_AT: Final = 35
 _EPOCH_AT: Final = 12
 
@@ -189,7 +193,7 @@ def stamp_append_time(view: memoryview, now_ms: int) -> None:
     (attributes,) = _INT16.unpack_from(view, ATTRIBUTES_AT)
     _INT16.pack_into(view, ATTRIBUTES_AT, attributes | APPEND_TIME)
     _OFFSET.pack_into(view, _MAX_TIMESTAMP_AT, now_ms)
-    _UINT32.pack_into(view, _CRC_AT, crc32c.crc32c(view[ATTRIBUTES_AT:]))
+    _UINT32.pack_into(view, CRC_AT, crc32c.crc32c(view[ATTRIBUTES_AT:]))
 
 
 def batches(view: memoryview) -> Iterator[tuple[int, BatchHeader]]:
@@ -347,7 +351,7 @@ def seal(
         count,
     )
     crc = crc32c.crc32c(memoryview(batch)[ATTRIBUTES_AT:])
-    _UINT32.pack_into(batch, _CRC_AT, crc)
+    _UINT32.pack_into(batch, CRC_AT, crc)
     return batch
 
 
@@ -392,6 +396,8 @@ def _why_refused(header: BatchHeader) -> Refused:
         )
     if header.attributes & APPEND_TIME:
         return Refused(ErrorCode.INVALID_TIMESTAMP, "clients may not set the append time")
+    if header.attributes & ENCRYPTED:
+        return Refused(ErrorCode.INVALID_RECORD, "clients may not set the bit of encrypted batches")
     if header.attributes & BROKER_BITS:
         return Refused(ErrorCode.INVALID_RECORD, "clients may not write control batches")
     return Refused(

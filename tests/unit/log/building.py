@@ -1,13 +1,18 @@
 """Small logs on a simulated disk, for the tests of `penstock.log`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
 
 from penstock.log import compaction
 from penstock.log.compaction import Compacted
 from penstock.log.config import LogConfig
 from penstock.log.flusher import sync
 from penstock.log.log import Appended, CleanState, Log, Removal
+from penstock.security.keyring import Keyring, kek_of
 from penstock.sim.disk import SimDisk
+from penstock.sim.random import SimRandom
 from penstock.wire.markers import encode_marker
 from penstock.wire.records import Record, batches, check_stored, decode, encode
 
@@ -27,13 +32,34 @@ def make_disk(seed: int = 0) -> SimDisk:
     return disk
 
 
+class Mode:
+    """What a fixture chooses for every log of a test: `in_both_modes`."""
+
+    keyring: Keyring | None = None
+
+
+def make_keyring(seed: int = 0, keys: int = 1) -> Keyring:
+    random = SimRandom(seed)
+    return Keyring([kek_of(random.random_bytes(32)) for _ in range(keys)], random)
+
+
+@pytest.fixture(params=["plain", "encrypted"])
+def in_both_modes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Runs a test with logs as they are, and once more with encrypted ones."""
+    Mode.keyring = make_keyring() if request.param == "encrypted" else None
+    yield
+    Mode.keyring = None
+
+
 def open_log(
     disk: SimDisk,
     config: LogConfig = SMALL,
     clean: CleanState | None = None,
     now_ms: int = NOW_MS,
 ) -> Log:
-    return Log.open(disk, PATH, config, now_ms, clean)
+    if Mode.keyring is not None:
+        config = replace(config, encrypted=True)
+    return Log.open(disk, PATH, config, now_ms, clean, Mode.keyring)
 
 
 def disk_of(log: Log) -> SimDisk:

@@ -23,6 +23,8 @@ from tests.unit.log.building import (
     read_from,
 )
 
+pytestmark = pytest.mark.usefixtures("in_both_modes")
+
 
 def test_offsets_and_the_leader_epoch_are_stamped_into_the_batch() -> None:
     log = open_log(make_disk())

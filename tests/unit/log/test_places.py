@@ -54,7 +54,7 @@ def served_by(log: Log, offset: int) -> list[bytes]:
         data = span.read() if data is None else data
         [(_, header)] = batches(memoryview(data))
         assert header.base_offset <= offset < header.next_offset, "offsets were skipped"
-        found.append(data)
+        found.append(bytes(data))
         offset = header.next_offset
     return found
 

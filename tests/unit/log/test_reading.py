@@ -6,6 +6,8 @@ from penstock.log.log import Log
 from penstock.wire.records import Codec
 from tests.unit.log.building import NOW_MS, append, batch, disk_of, make_disk, open_log
 
+pytestmark = pytest.mark.usefixtures("in_both_modes")
+
 TIMES = [10, 20, 20, 15, 40, 30, 31, 32, 90, 50, 95, 95, 96] * 4
 
 

@@ -25,6 +25,8 @@ from tests.unit.log.building import (
     read_all,
 )
 
+pytestmark = pytest.mark.usefixtures("in_both_modes")
+
 
 def log_path(base_offset: int) -> str:
     return f"{PATH}/{base_offset:020d}.log"
@@ -246,7 +248,7 @@ def test_bytes_of_an_earlier_process_are_checked_when_first_read() -> None:
     span = again.locate(0, 500, 10)
     assert span is not None
     assert span.read_cached() is None
-    assert 0 < len(span.read()) == 500
+    assert 0 < len(span.read()) <= 500
     assert 0 < active.unverified_start < 500
     fill(again, 1)
     appended = again.locate(10, 500, 11)

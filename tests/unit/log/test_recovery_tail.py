@@ -8,6 +8,8 @@ import pytest
 from penstock.sim.disk import Fault, SimDisk
 from tests.unit.log.building import fill, flush, make_disk, offsets, open_log, read_all
 
+pytestmark = pytest.mark.usefixtures("in_both_modes")
+
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_a_failed_sync_left_in_the_page_cache_is_made_durable_by_the_next_process(

@@ -25,6 +25,8 @@ from tests.unit.log.building import (
     read_all,
 )
 
+pytestmark = pytest.mark.usefixtures("in_both_modes")
+
 HOUR_MS = 3600 * 1000
 BY_TIME = dataclasses.replace(SMALL, retention_ms=HOUR_MS)
 BY_SIZE = dataclasses.replace(SMALL, retention_ms=-1, retention_bytes=2500)

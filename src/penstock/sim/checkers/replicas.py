@@ -28,6 +28,7 @@ from penstock.sim.checkers.metadata import MetadataChecker
 from penstock.sim.checkers.witness import Witness
 from penstock.sim.cluster import SimCluster
 from penstock.sim.host import SimHost
+from penstock.wire.records import ENCRYPTED, read_header
 
 Place = tuple[str, int]
 
@@ -263,7 +264,11 @@ def read_batches(
             if header.base_offset >= end:
                 return
             if header.last_offset >= start:
-                batch = Batch(header.last_offset, header.leader_epoch, header.crc)
+                # Each node encrypts with keys of its own: what was appended must be the same.
+                told = header
+                if header.attributes & ENCRYPTED:
+                    told = read_header(segment.read_batch(at, header))
+                batch = Batch(header.last_offset, header.leader_epoch, told.crc)
                 place = Cursor(segment, segment.generation, at, header.base_offset)
                 yield header.base_offset, batch, place
 

@@ -153,7 +153,8 @@ class ShardChecker:
     def _check_copy(self, hosted: Host[Any], partition: Partition, disk: Any, shard: Any) -> None:
         key = (hosted.topic, partition.index)
         now_ms = self._host.clock.now_ms()
-        log = Log.open(disk, partition.log.path, partition.log.config, now_ms)
+        known = partition.log
+        log = Log.open(disk, known.path, known.config, now_ms, None, known.vault.keyring)
         if log.offline is not None or log.end_offset < partition.high_watermark:
             self._world.violate(
                 "lost-write",

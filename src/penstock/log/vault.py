@@ -1,0 +1,165 @@
+"""What encryption at rest does to one log: batches and small files, sealed and opened (ADR 0019).
+
+The batch stays the unit. A sealed one has its header in clear, with a length and a CRC of its own
+and the bit ENCRYPTED among its attributes, so that everything that only looks at headers (scans,
+indexes, recovery, cuts) works as with any other:
+
+    header (61) | incarnation (12) | count (4) | encrypted: CRC of before (4), records | tag (16)
+
+The tag also covers the header, so that a batch cannot be put elsewhere. What clients and other
+nodes get is opened again, to the very bytes that were appended.
+
+A log has a key or none (`key_file`). Without one the vault leaves everything as it is; with one,
+segments begun while the topic's config says so are sealed, and caches and snapshots always. Each
+segment that is begun gets an incarnation of its own (`security.datakeys`).
+"""
+
+import struct
+
+import crc32c
+
+from penstock.base.errors import Corrupt
+from penstock.base.ports import Buffer
+from penstock.security.datakeys import (
+    PREFIX_BYTES,
+    SALT_BYTES,
+    TAG_BYTES,
+    DamagedSeal,
+    DataKeys,
+    Incarnation,
+)
+from penstock.security.keyring import Keyring, Wrapped
+from penstock.wire.records import ATTRIBUTES_AT, BATCH_OVERHEAD, CRC_AT, ENCRYPTED, LENGTH_OVERHEAD
+
+_CRC_BYTES = 4
+SEALED_OVERHEAD = PREFIX_BYTES + _CRC_BYTES + TAG_BYTES
+"""How much longer a sealed batch is."""
+_LENGTH_AT = 8
+_BIT = ENCRYPTED >> 8
+_INT32 = struct.Struct(">i")
+_UINT32 = struct.Struct(">I")
+_NO_CRC = bytes(_CRC_BYTES)
+
+
+class Vault:
+    """The key of one log, if it has one. Its segments share it."""
+
+    __slots__ = ("_files", "_keys", "keyring", "wrapped")
+
+    def __init__(self, keyring: Keyring | None = None) -> None:
+        self.keyring = keyring
+        self.wrapped: Wrapped | None = None
+        """The key as it is on disk."""
+        self._keys: DataKeys | None = None
+        self._files: Incarnation | None = None
+
+    def unlock(self, wrapped: Wrapped, root: bytes) -> None:
+        assert self.keyring is not None
+        self.wrapped = wrapped
+        self._keys = DataKeys(root, self.keyring.cipher)
+        self._files = self.incarnate()
+
+    @property
+    def has_key(self) -> bool:
+        return self._keys is not None
+
+    def incarnate(self) -> Incarnation:
+        assert self._keys is not None
+        assert self.keyring is not None
+        return self._keys.incarnate(self.keyring.random.random_bytes(SALT_BYTES))
+
+    def open_batches(self, data: bytes) -> bytes | bytearray:
+        """Stored batches as they were appended; the first one says whether all are sealed.
+
+        Then half a batch at the end is left out: it cannot be opened. Raises Corrupt.
+        """
+        if not is_sealed(data):
+            return data
+        view = memoryview(data)
+        opened = bytearray(len(data))
+        room = memoryview(opened)
+        at = end = 0
+        while at + BATCH_OVERHEAD <= len(view):
+            following = at + LENGTH_OVERHEAD + _INT32.unpack_from(view, at + _LENGTH_AT)[0]
+            if following > len(view):
+                break
+            end += self._open_into(view[at:following], room[end:])
+            at = following
+        room.release()
+        del opened[end:]
+        return opened
+
+    def _open_into(self, batch: memoryview, room: memoryview) -> int:
+        """Opens one batch into the start of `room`; its size there."""
+        size = len(batch) - SEALED_OVERHEAD
+        if self._keys is None or size < BATCH_OVERHEAD or not batch[ATTRIBUTES_AT] & _BIT:
+            raise Corrupt("an encrypted batch without a key, or too short, or amid others")
+        header = bytearray(batch[:BATCH_OVERHEAD])
+        header[CRC_AT:ATTRIBUTES_AT] = _NO_CRC
+        # The CRC of before comes first, so it lands on the end of the header, which comes after.
+        start = BATCH_OVERHEAD - _CRC_BYTES
+        try:
+            self._keys.open_into(batch[BATCH_OVERHEAD:], header, room[start:size])
+        except DamagedSeal:
+            raise Corrupt(
+                "an encrypted batch is not what was written, or not by this log"
+            ) from None
+        header[CRC_AT:ATTRIBUTES_AT] = room[start:BATCH_OVERHEAD]
+        header[ATTRIBUTES_AT] &= ~_BIT
+        _INT32.pack_into(header, _LENGTH_AT, size - LENGTH_OVERHEAD)
+        room[:BATCH_OVERHEAD] = header
+        return size
+
+    def seal_file(self, name: str, body: Buffer) -> bytes:
+        """A small file's content, bound to its name."""
+        assert self._files is not None
+        return b"".join(self._files.seal(body, name.encode()))
+
+    def open_file(self, name: str, sealed: bytes) -> bytes | None:
+        """None when it cannot be opened, for whatever reason."""
+        size = len(sealed) - PREFIX_BYTES - TAG_BYTES
+        if self._keys is None or size < 0:
+            return None
+        body = bytearray(size)
+        try:
+            self._keys.open_into(sealed, name.encode(), memoryview(body))
+        except DamagedSeal:
+            return None
+        return bytes(body)
+
+
+NO_KEY = "the topic is to be encrypted, and this node has no key: set encryption.kek.source"
+
+PLAIN = Vault()
+"""Of a log that knows nothing of encryption."""
+
+
+def is_sealed(data: Buffer) -> bool:
+    """Whether the batch at the start of `data` is."""
+    return len(data) > ATTRIBUTES_AT and bool(data[ATTRIBUTES_AT] & _BIT)
+
+
+def seal_batches(incarnation: Incarnation, run: Buffer) -> list[Buffer]:
+    """The stored form of whole batches, in parts to be written one after the other."""
+    view = memoryview(run)
+    parts: list[Buffer] = []
+    at = 0
+    while at < len(view):
+        following = at + LENGTH_OVERHEAD + _INT32.unpack_from(view, at + _LENGTH_AT)[0]
+        parts += _seal(incarnation, view[at:following])
+        at = following
+    return parts
+
+
+def _seal(incarnation: Incarnation, view: memoryview) -> tuple[bytearray, bytes]:
+    header = bytearray(view[:BATCH_OVERHEAD])
+    assert not header[ATTRIBUTES_AT] & _BIT, "this batch is sealed already"
+    header[ATTRIBUTES_AT] |= _BIT
+    header[CRC_AT:ATTRIBUTES_AT] = _NO_CRC
+    _INT32.pack_into(header, _LENGTH_AT, len(view) + SEALED_OVERHEAD - LENGTH_OVERHEAD)
+    content = b"".join((view[CRC_AT:ATTRIBUTES_AT], view[BATCH_OVERHEAD:]))
+    prefix, sealed = incarnation.seal(content, header)
+    header += prefix
+    crc = crc32c.crc32c(sealed, crc32c.crc32c(memoryview(header)[ATTRIBUTES_AT:]))
+    _UINT32.pack_into(header, CRC_AT, crc)
+    return header, sealed

@@ -1,0 +1,92 @@
+"""The data keys of one log: AES-256-GCM, a key for each incarnation, a counter as the nonce.
+
+A log has one root key. Whoever writes takes a new `Incarnation`: 96 random bits, from which and
+from the root HKDF (RFC 5869) makes a key that nobody else ever had. Its nonces are counted in
+memory, from zero on. So a (key, nonce) pair cannot come twice, whatever becomes of the file: what
+was counted is never read back, and after a crash, a cut or a failed write nobody goes on counting
+from what is on disk; there is another incarnation, or the same one counts on.
+
+What is sealed says which incarnation and which count it has (`PREFIX_BYTES`); that is all that is
+needed, beside the root, to open it.
+"""
+
+import itertools
+import struct
+from collections.abc import Callable
+
+from penstock.base.ports import Buffer
+from penstock.security.keyring import KEY_BYTES, Cipher
+
+SALT_BYTES = 12
+PREFIX_BYTES = 16
+"""The incarnation and the count."""
+TAG_BYTES = 16
+COUNT_MAX = 2**32 - 1
+CIPHERS_KEPT_MAX = 64
+_INFO = b"penstock data key"
+_PREFIX = struct.Struct(f">{SALT_BYTES}sI")
+_NONCE = struct.Struct(">8xI")
+assert _PREFIX.size == PREFIX_BYTES
+assert _NONCE.size == 12
+
+
+class DamagedSeal(Exception):
+    """Not what was sealed under this key, or not with these associated data."""
+
+
+class DataKeys:
+    """What is made of one root. Any thread may ask."""
+
+    def __init__(self, root: bytes, cipher: Callable[[bytes], Cipher]) -> None:
+        self._root = root
+        self._make_cipher = cipher
+        self._ciphers: dict[bytes, Cipher] = {}
+
+    def incarnate(self, salt: bytes) -> "Incarnation":
+        """For one who writes; `salt` is new and random."""
+        return Incarnation(salt, self._cipher(salt))
+
+    def open_into(self, sealed: Buffer, associated: Buffer, room: memoryview) -> None:
+        """Decrypts into `room`, which is just as large as what was sealed. Raises DamagedSeal:
+        then what is in there means nothing."""
+        from cryptography.exceptions import InvalidTag
+
+        salt, count = _PREFIX.unpack_from(sealed)
+        content = memoryview(sealed)[PREFIX_BYTES:]
+        try:
+            self._cipher(salt).decrypt_into(_NONCE.pack(count), content, associated, room)
+        except InvalidTag:
+            raise DamagedSeal from None
+
+    def _cipher(self, salt: bytes) -> Cipher:
+        cipher = self._ciphers.get(salt)
+        if cipher is None:
+            if len(self._ciphers) >= CIPHERS_KEPT_MAX:
+                self._ciphers = {}
+            cipher = self._ciphers[salt] = self._make_cipher(self._derive(salt))
+        return cipher
+
+    def _derive(self, salt: bytes) -> bytes:
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+        return HKDF(SHA256(), KEY_BYTES, salt, _INFO).derive(self._root)
+
+
+class Incarnation:
+    """One key in the hand of one who writes. Any thread may seal: counting is atomic."""
+
+    __slots__ = ("_cipher", "_counts", "_salt")
+
+    def __init__(self, salt: bytes, cipher: Cipher) -> None:
+        assert len(salt) == SALT_BYTES
+        self._salt = salt
+        self._cipher = cipher
+        self._counts = itertools.count()
+
+    def seal(self, content: Buffer, associated: Buffer) -> tuple[bytes, bytes]:
+        """The prefix and the sealed content, to be kept one after the other."""
+        count = next(self._counts)
+        assert count <= COUNT_MAX, "a segment has fewer batches than that"
+        sealed = self._cipher.encrypt(_NONCE.pack(count), content, associated)
+        return _PREFIX.pack(self._salt, count), sealed

@@ -1,0 +1,119 @@
+"""Encrypted logs keep every promise of others, and no nonce ever comes twice.
+
+The same lives as in `test_log_crash`, with encryption on; and the cipher itself is watched over all
+of them: crashes, cuts, failed writes, restarts, and what recovered copies append.
+"""
+
+import errno
+import random
+from dataclasses import replace
+
+import pytest
+
+from penstock.base.ports import Buffer
+from penstock.log.vault import Vault
+from penstock.security.datakeys import SALT_BYTES, Incarnation
+from penstock.security.keyring import Cipher, Keyring, aes_gcm, kek_of
+from penstock.sim.disk import Fault
+from penstock.sim.random import SimRandom
+from tests.sim.log_damage import flip_and_check
+from tests.sim.log_workload import CONFIG, PATH, Options, run_seed
+from tests.sim.seeds import replayable, seeds
+
+ENCRYPTED = replace(CONFIG, encrypted=True)
+
+
+class Witness:
+    """Sees every key and nonce that is ever used to encrypt."""
+
+    def __init__(self) -> None:
+        self.pairs: set[tuple[bytes, bytes]] = set()
+        self.keys: set[bytes] = set()
+        self.repeated = False
+
+    def cipher(self, key: bytes) -> Cipher:
+        return WatchedCipher(self, key, aes_gcm(key))
+
+
+class WatchedCipher:
+    def __init__(self, witness: Witness, key: bytes, cipher: Cipher) -> None:
+        self._witness = witness
+        self._key = key
+        self._cipher = cipher
+        self.decrypt_into = cipher.decrypt_into
+
+    def encrypt(self, nonce: Buffer, data: Buffer, associated: Buffer, /) -> bytes:
+        pair = (self._key, bytes(nonce))
+        self._witness.repeated |= pair in self._witness.pairs
+        self._witness.pairs.add(pair)
+        self._witness.keys.add(self._key)
+        return self._cipher.encrypt(nonce, data, associated)
+
+
+def watched(seed: int) -> tuple[Witness, Keyring]:
+    witness, randomness = Witness(), SimRandom(seed)
+    return witness, Keyring([kek_of(bytes(32))], randomness, witness.cipher)
+
+
+@pytest.mark.parametrize("seed", seeds(1))
+def test_a_power_cut_at_any_operation_loses_nothing_and_repeats_no_nonce(
+    seed: int, request: pytest.FixtureRequest
+) -> None:
+    witness, keyring = watched(seed)
+    with replayable(seed, request):
+        tally = run_seed(seed, Options(config=ENCRYPTED, keyring=keyring))
+    assert tally.cuts >= tally.operations > 300
+    assert not witness.repeated
+    assert len(witness.pairs) > tally.batches, "batches and caches, of the log and of its copies"
+    assert len(witness.keys) > tally.cuts / 10, "what goes on after a cut has keys of its own"
+
+
+@pytest.mark.parametrize("seed", seeds(30))
+def test_failed_writes_and_full_disks_repeat_no_nonce(
+    seed: int, request: pytest.FixtureRequest
+) -> None:
+    def faults(rng: random.Random) -> list[Fault]:
+        code = errno.ENOSPC if seed % 2 else errno.EIO
+        operations = ("append", "append", "sync", "rename", "open", "*")
+        skips = sorted(rng.randint(0, 80) for _ in range(6 if seed % 2 else 1))
+        return [Fault(rng.choice(operations), code, PATH, skip) for skip in skips]
+
+    witness, keyring = watched(seed)
+    options = Options(False, faults, config=ENCRYPTED, keyring=keyring)
+    with replayable(seed, request):
+        run_seed(seed, options)
+    assert witness.pairs
+    assert not witness.repeated
+
+
+@pytest.mark.parametrize("seed", seeds(30))
+def test_a_wrong_bit_in_an_encrypted_log_is_never_served(
+    seed: int, request: pytest.FixtureRequest
+) -> None:
+    _, keyring = watched(seed)
+    with replayable(seed, request):
+        flip_and_check(seed, Options(False, config=ENCRYPTED, keyring=keyring))
+
+
+@pytest.mark.parametrize("bug", ["the same salt", "a count from the file"])
+def test_a_repeated_nonce_would_be_seen(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The witness can see: these are the two mistakes that others made."""
+
+    def forgetful(vault: Vault) -> Incarnation:
+        assert vault._keys is not None
+        return vault._keys.incarnate(bytes(SALT_BYTES))
+
+    monkeypatch.setattr(Vault, "incarnate", forgetful)
+    if bug == "a count from the file":
+        monkeypatch.setattr(Incarnation, "seal", seal_by_size)
+    witness, keyring = watched(1)
+    run_seed(1, Options(False, config=ENCRYPTED, keyring=keyring))
+    assert witness.repeated
+
+
+def seal_by_size(self: Incarnation, content: Buffer, associated: Buffer) -> tuple[bytes, bytes]:
+    """A nonce that follows from what is written."""
+    count = len(content)
+    nonce = bytes(8) + count.to_bytes(4, "big")
+    sealed = self._cipher.encrypt(nonce, content, associated)
+    return self._salt + count.to_bytes(4, "big"), sealed
