@@ -22,6 +22,7 @@ from penstock.cluster.membership import Membership
 from penstock.cluster.partitions import Partitions
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.throttle import Throttle
+from penstock.coordinator.audit import AuditLog
 from penstock.coordinator.groups import GroupCoordinator
 from penstock.coordinator.positions import Positions
 from penstock.coordinator.queue_admin import QueueAdmin
@@ -34,6 +35,7 @@ from penstock.security.rights import WILDCARD
 
 NEVER = float("inf")
 LOOKS_MAX = 2
+DENIED_MAX = 50
 
 
 class Authorizer(Protocol):
@@ -104,6 +106,7 @@ class Context:
     queue_reach: QueueReach
     positions: Positions
     registry: RegistryCoordinator
+    audit: AuditLog
     metrics: Metrics
     data_dir: str
     meter: Meter
@@ -136,7 +139,10 @@ class Context:
         self, call: "Call", operation: Operation, resource: ResourceType, name: str
     ) -> bool:
         caller = call.caller
-        return self.authorizer.allows(caller.principal, operation, resource, name, caller.peer)
+        if self.authorizer.allows(caller.principal, operation, resource, name, caller.peer):
+            return True
+        call.note_denied(f"{resource.name.lower()}:{name}")
+        return False
 
 
 class Caller(Protocol):
@@ -181,10 +187,12 @@ class Call:
         "_encode",
         "_now",
         "_overdue",
+        "asked",
         "caller",
         "client_id",
         "correlation_id",
         "deadline",
+        "denied",
         "frame",
         "is_done",
         "position",
@@ -219,6 +227,16 @@ class Call:
         self._abandoned: Callable[[], None] | None = None
         self._overdue: Callable[[], None] | None = None
         self.deadline = NEVER
+        self.asked: Any = None
+        """The request, where the audit log tells of it whatever becomes of it."""
+        self.denied: list[str] | None = None
+        """Resources that the caller has no right to, and asked for or would have been shown."""
+
+    def note_denied(self, resource: str) -> None:
+        if self.denied is None:
+            self.denied = []
+        if len(self.denied) < DENIED_MAX and resource not in self.denied:
+            self.denied.append(resource)
 
     @property
     def route(self) -> Route:

@@ -11,6 +11,7 @@ routes that need no right ends the connection, and so does a session that is ove
 import asyncio
 from typing import Any
 
+from penstock.api.auditing import ADMINISTRATIVE, SASL_AUTHENTICATE, deed_of, is_told
 from penstock.api.context import Call, Caller, Context, Prepared
 from penstock.api.metering import MeteredCall, timed
 from penstock.api.routes import ROUTES
@@ -22,13 +23,6 @@ from penstock.wire.codec import reader, writer
 from penstock.wire.frame import read_request_header, response_frame
 
 
-def encode(call: Call, response: Any) -> list[Buffer]:
-    parts: list[Buffer] = []
-    prepared = call.prepared
-    prepared.write(response, parts)
-    return response_frame(call.correlation_id, prepared.route.response, prepared.version, parts)
-
-
 class Dispatcher:
     """The route table, ready to be called."""
 
@@ -38,6 +32,17 @@ class Dispatcher:
         self._routes = {route.key: route for route in ROUTES}
         self._prepared: dict[tuple[int, int], Prepared] = {}
         self._timed: dict[Prepared, Prepared] = {}
+
+    def encode(self, call: Call, response: Any) -> list[Buffer]:
+        prepared = call.prepared
+        route = prepared.route
+        if call.asked is not None or call.denied is not None or route.key == SASL_AUTHENTICATE:
+            deed = deed_of(call, response)
+            if deed is not None:
+                self._ctx.audit.tell(deed)
+        parts: list[Buffer] = []
+        prepared.write(response, parts)
+        return response_frame(call.correlation_id, route.response, prepared.version, parts)
 
     def call(self, caller: Caller, view: memoryview, start: int, end: int) -> Call:
         key, version, correlation_id, client_id, position = read_request_header(view, start, end)
@@ -52,7 +57,7 @@ class Dispatcher:
             asked = correlation_id, client_id, version, position
             return self._metered(caller, prepared, *asked, end - start)
         return Call(
-            caller, prepared, correlation_id, client_id, version, position, encode, self._now
+            caller, prepared, correlation_id, client_id, version, position, self.encode, self._now
         )
 
     def _metered(
@@ -73,7 +78,7 @@ class Dispatcher:
                 known = self._timed[prepared] = timed(prepared)
             prepared = known
         asked = correlation_id, client_id, version, position
-        return MeteredCall(caller, prepared, *asked, encode, self._now, meter, size)
+        return MeteredCall(caller, prepared, *asked, self.encode, self._now, meter, size)
 
     def _check(self, login: Login, name: str) -> None:
         if not login.is_done:
@@ -111,4 +116,6 @@ class Dispatcher:
         # Bytes after the body are ignored, as Kafka does: librdkafka leaves three of them after
         # the null topic array of its Metadata requests.
         request, _ = prepared.read(view, call.position, end)
+        if prepared.route.key in ADMINISTRATIVE and is_told(prepared.route.key, request):
+            call.asked = request
         return prepared.route.handler(self._ctx, call, request)

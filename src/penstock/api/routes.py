@@ -30,6 +30,7 @@ from penstock.api import (
     users,
     versions,
 )
+from penstock.api.audit import append_audit
 from penstock.api.fetch import fetch
 from penstock.api.produce import produce
 from penstock.api.queue_peers import (
@@ -138,4 +139,5 @@ ROUTES: tuple[Route, ...] = (
     _row(30010, ask_registry, CLUSTER, Operation.CLUSTER_ACTION, Stage.PARALLEL),
     _row(30030, encryption.describe_keys, CLUSTER, Operation.DESCRIBE),
     _row(30031, encryption.rotate_keys, CLUSTER, Operation.ALTER),
+    _row(30032, append_audit, CLUSTER, Operation.CLUSTER_ACTION, Stage.PARALLEL),
 )

@@ -40,6 +40,7 @@ SECTIONS = {
         "acl": ("penstock.cli.acls", "acl"),
         "quota": ("penstock.cli.quotas", "quota"),
         "encryption": ("penstock.cli.encryption", "encryption"),
+        "audit": ("penstock.cli.audit", "audit"),
     },
     "Tools": {
         "profile": ("penstock.cli.profiles", "profile"),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.output import Format, format_option, print_json, print_table
+from penstock.cli.output import Format, format_option, print_listing
 from penstock.cli.session import Session, brokers_option, run
 
 if TYPE_CHECKING:
@@ -49,31 +49,14 @@ def status_command(brokers: str, format: Format) -> None:
         from penstock.client.encryption import Encryption
 
         uses = await Encryption(session.cluster).describe()
-        if format is Format.json:
-            print_json(
-                [
-                    {
-                        "node": use.node_id,
-                        "key": use.key_id,
-                        "in_use": use.is_current,
-                        "logs": use.logs,
-                    }
-                    for use in uses
-                ]
-            )
-            return
-        print_table(
-            ("node", "key", "for new logs", "logs"),
-            [
-                (
-                    use.node_id,
-                    use.key_id or "not encrypted",
-                    "yes" if use.is_current else "",
-                    use.logs,
-                )
-                for use in uses
-            ],
-        )
+        document = [
+            {"node": use.node_id, "key": use.key_id, "in_use": use.is_current, "logs": use.logs}
+            for use in uses
+        ]
+        cells = [
+            (use.node_id, use.key_id or "not encrypted", use.is_current, use.logs) for use in uses
+        ]
+        print_listing(format, document, ("node ", "key", "for new logs", "logs "), cells)
 
     run(brokers, work)
 

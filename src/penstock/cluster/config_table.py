@@ -450,6 +450,9 @@ GROUP_CONFIGS: tuple[Config, ...] = tuple(
 
 # Broker configs that can change while the broker runs, for the whole cluster or for one broker.
 _CLUSTER_WIDE: tuple[Row, ...] = (
+    ("audit.enable", STRING, "auto", one_of("auto", "true", "false"),
+     "Whether administrative and denied actions are written to the topic __audit; auto: where ACLs "
+     "are obeyed. Penstock's own."),
     ("compression.gzip.level", INT, "-1", GZIP_LEVEL, "Default of the topic config."),
     ("compression.lz4.level", INT, "9", between(1, 17), "Default of the topic config."),
     ("compression.type", STRING, "producer", _CODECS, "Default of the topic config."),
@@ -604,6 +607,8 @@ _READ_ONLY: tuple[Row, ...] = (
     ("advertised.listeners", LIST, None, None, "Addresses clients are told to use."),
     ("allow.everyone.if.no.acl.found", BOOLEAN, "false", None,
      "Whether a resource that no ACL is about is open to everybody."),
+    ("audit.retention.ms", LONG, "7776000000", at_least(1),
+     "How long the topic __audit keeps entries, when it is made; 1 GiB at most. Penstock's own."),
     ("authorizer.class.name", STRING, "", None,
      "Any name, such as Kafka's StandardAuthorizer, has ACLs obeyed. Empty: everyone may do "
      "everything."),

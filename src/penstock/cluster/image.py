@@ -65,7 +65,7 @@ class Topic:
 
 
 INTERNAL_TOPICS = frozenset(
-    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__schemas"}
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__schemas", "__audit"}
 )
 
 

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 from penstock.base.errors import Refused
 from penstock.base.metrics import Catalogue
 from penstock.doors.door import Door
+from penstock.http.auditing import tell_route
 from penstock.http.authentication import Users
 from penstock.http.directory import Directory
 from penstock.http.endpoint import Endpoint
@@ -153,6 +154,7 @@ def _route(row: Endpoint, door: Door) -> Route:
             status = error.status_code
             raise
         finally:
+            tell_route(door, request, name, status)
             metrics.http_requests.counter(name, str(status)).value += 1
             metrics.http_seconds.histogram(name).observe(now() - started)
         return response

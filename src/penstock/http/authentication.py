@@ -39,9 +39,16 @@ class Authentication:
     """Wraps an application."""
 
     def __init__(
-        self, app: ASGIApp, users: Users, generation: Callable[[], object], pepper: bytes
+        self,
+        app: ASGIApp,
+        users: Users,
+        generation: Callable[[], object],
+        pepper: bytes,
+        tell_stranger: Callable[[str], None] | None = None,
     ) -> None:
-        """`generation` answers with another object when a user has changed; `pepper` is random."""
+        """`generation` answers with another object when a user has changed; `pepper` is random.
+        `tell_stranger` is told from where somebody came whose word was not true."""
+        self._tell_stranger = tell_stranger
         self._app = app
         self._users = users
         self._generation = generation
@@ -56,6 +63,8 @@ class Authentication:
             try:
                 scope[PRINCIPAL] = await self._principal(scheme.lower(), rest.strip())
             except LoginFailed:
+                if self._tell_stranger is not None:
+                    self._tell_stranger((scope.get("client") or ("",))[0])
                 refused = Refused(ErrorCode.SASL_AUTHENTICATION_FAILED, FAILED)
                 await problem(refused)(scope, receive, send)
                 return

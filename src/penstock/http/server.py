@@ -21,6 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from penstock.http.app import HttpState, build_app
+from penstock.http.auditing import tell_stranger
 from penstock.http.authentication import Authentication
 from penstock.http.body_limit import BodyLimit
 from penstock.http.exchange import Waits
@@ -216,7 +217,14 @@ async def start_http(
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     app: ASGIApp = BodyLimit(build_app(state), state.door)
     if state.users is not None:
-        app = Authentication(app, state.users, state.users_generation, state.pepper)
+        door = state.door
+        app = Authentication(
+            app,
+            state.users,
+            state.users_generation,
+            state.pepper,
+            (lambda peer: tell_stranger(door, peer)) if door is not None else None,
+        )
     config = Config(
         app,
         http=HttpToolsProtocol,

@@ -41,6 +41,7 @@ from penstock.cluster.returns import come_back
 from penstock.cluster.throttle import Throttle
 from penstock.cluster.upkeep import Upkeep
 from penstock.coordinator.ack_retention import AckRetention
+from penstock.coordinator.audit import AuditLog
 from penstock.coordinator.backlogs import Backlogs
 from penstock.coordinator.burial import Burials
 from penstock.coordinator.groups import GroupCoordinator
@@ -172,11 +173,13 @@ class Node:
         self._watch("queue waking", self.queue_waking.run())
         self._watch("queue watch", self.queue_watch.run())
         self._watch("watching", self.watching.run())
+        self._watch("audit", self.audit.run())
         port = await self._listen(meta.cluster_id)
         # Before the port closes: others are told, instead of having to find out.
         self._to_stop.push_async_callback(self.membership.leave)
         # Whoever waits for records is told, instead of being waited for.
         self._to_stop.callback(self.queues.close)
+        self._to_stop.push_async_callback(self.audit.drain)
         observe(self)
         await self._register(meta.directory_id)
         self._watch("membership", self.membership.run())
@@ -240,6 +243,7 @@ class Node:
             queue_reach=QueueReach(self.queues.around, self.queues),
             positions=self.positions,
             registry=self.registry,
+            audit=self.audit,
             metrics=self.metrics,
             data_dir=config.data_dir,
             authorizer=self.security.authorizer,
@@ -340,6 +344,7 @@ class Node:
         self.queues = QueueCoordinator(around, self.configs, topics, burials)
         self.queue_admin = QueueAdmin(around, self.queues)
         self.registry = RegistryCoordinator(around, topics)
+        self.audit = AuditLog(around, topics, self.configs)
         self.positions = Positions(around, self.queues.keeping, self.groups)
         self.queue_waking = QueueWaking(around, self.queues.keeping, self.queue_admin)
         self.queue_watch = QueueWatch(self.queues)

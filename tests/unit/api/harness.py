@@ -26,6 +26,7 @@ from penstock.cluster.partitions import Partitions
 from penstock.cluster.peers import Peers
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.topics import NewTopic
+from penstock.coordinator.audit import AuditLog
 from penstock.coordinator.burial import Burials
 from penstock.coordinator.groups import GroupCoordinator
 from penstock.coordinator.host import Surroundings
@@ -221,6 +222,7 @@ class Node:
             queue_reach=QueueReach(around, queues),
             positions=Positions(around, queues.keeping, groups),
             registry=registry,
+            audit=AuditLog(around, internal, self.configs),
             metrics=metrics,
             data_dir="data",
             meter=Meter(metrics, self.configs, follower.image),

@@ -13,6 +13,7 @@ from starlette.routing import Route
 from penstock import __version__
 from penstock.base.errors import ErrorCode, Refused
 from penstock.doors.door import Door
+from penstock.http.auditing import tell_call
 from penstock.http.exchange import principal_of
 from penstock.http.registry.asked import VENDOR, Asked, check_media_type, path_parts
 from penstock.http.registry.rights import filter_listing, require
@@ -47,6 +48,7 @@ class Entry:
     """The endpoint of all routes."""
 
     def __init__(self, door: Door) -> None:
+        self._door = door
         self._ctx = door.ctx
 
     async def answer(self, request: Request) -> Response:
@@ -72,8 +74,16 @@ class Entry:
     async def _answer(self, request: Request, row: Row, asked: Asked) -> Response:
         call = row.call(asked)
         principal = principal_of(request)
-        require(self._ctx, principal, call)
-        answer = await self._ctx.registry.ask(call)
+        error: int | None = Number.STORE
+        try:
+            require(self._ctx, principal, call)
+            answer = await self._ctx.registry.ask(call)
+            error = None
+        except Rejected as rejected:
+            error = rejected.number
+            raise
+        finally:
+            tell_call(self._door, request, call, error)
         if row.is_raw:
             text: str = msgspec.json.decode(answer)["schema"]
             return Response(text, media_type=_media_type(request))

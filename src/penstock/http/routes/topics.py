@@ -9,6 +9,7 @@ from penstock.base.ids import show_topic_id
 from penstock.cluster.image import Topic
 from penstock.doors.door import Door
 from penstock.doors.topics import TOPIC_KIND, ConfigValue
+from penstock.http.auditing import about
 from penstock.http.endpoint import Endpoint, Parameter
 from penstock.http.exchange import flag, json_answer, no_content, principal_of, read_json
 
@@ -78,6 +79,7 @@ async def list_topics(door: Door, request: Request) -> Response:
 
 async def create_topic(door: Door, request: Request) -> Response:
     body = await read_json(request, TopicBody)
+    about(request, f"topic:{body.name}")
     configs = {name: config_text(value) for name, value in (body.configs or {}).items()}
     if body.retention_ms is not None:
         configs.setdefault("retention.ms", str(body.retention_ms))

@@ -18,13 +18,14 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.base.errors import Refused
 from penstock.doors.door import Door
+from penstock.http.auditing import DENIED_STATUSES, tell_action
 from penstock.http.exchange import while_connected
 from penstock.http.problems import answer_http_error
 from penstock.http.sqs.call import Call
 from penstock.http.sqs.faults import Fault, fault_of
 from penstock.http.sqs.moves import Moves
 from penstock.http.sqs.names import ACCOUNT, REGION
-from penstock.http.sqs.protocols import JsonProtocol, QueryProtocol, Speaker
+from penstock.http.sqs.protocols import Asked, JsonProtocol, QueryProtocol, Speaker
 from penstock.http.sqs.requests import read_request
 from penstock.http.sqs.sigv4 import SignedRequest, claim_of, verify
 from penstock.security.rights import ANONYMOUS
@@ -82,8 +83,11 @@ class Entry:
             QueryProtocol(request_id) if target is None else JsonProtocol(target, request_id)
         )
         body = await request.body()
+        principal, asked = ANONYMOUS, None
+        failure: Fault | None = None
         try:
             call = self._admit(request, body)
+            principal = call.principal
             asked = speaker.read(body)
             if "queue" in request.path_params:
                 # Older SDKs send to the queue's own URL, and may leave it out of the request.
@@ -92,9 +96,22 @@ class Entry:
             answer = await action.handler(call, read_request(action.request, asked.values))
             return speaker.result(asked, answer)
         except Fault as fault:
+            failure = fault
             return speaker.error(fault)
         except Refused as refused:
-            return speaker.error(fault_of(refused))
+            failure = fault_of(refused)
+            return speaker.error(failure)
+        finally:
+            self._tell(request, principal, asked, failure)
+
+    def _tell(
+        self, request: Request, principal: str, asked: Asked | None, failure: Fault | None
+    ) -> None:
+        name = asked.name if asked is not None else "Authenticate"
+        values = asked.values if asked is not None else {}
+        fault = (failure.name, failure.status) if failure is not None else None
+        if asked is not None or (failure is not None and failure.status in DENIED_STATUSES):
+            tell_action(self._door, request, principal, name, values, fault)
 
     def _admit(self, request: Request, body: bytes) -> Call:
         """Whoever asks, if they may come in at all."""

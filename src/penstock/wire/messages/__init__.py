@@ -14,6 +14,7 @@ from typing import Any, Final
 from penstock.wire.messages import (
     acls,
     api_versions,
+    audit,
     cluster,
     committed,
     configs,
@@ -44,6 +45,7 @@ OWN_KEYS: Final = 30_000
 _FAMILIES: Final = (
     acls,
     api_versions,
+    audit,
     cluster,
     committed,
     configs,

@@ -1,0 +1,158 @@
+"""What the audit log tells of requests that come in over HTTP, whatever their dialect.
+
+As in `api.auditing`, everything that can be asked for is either administrative or ordinary, and
+ordinary requests are told of when they are denied. Looking (GET) is ordinary; what is in no table
+counts as administrative, and fails a test until somebody decides.
+"""
+
+from typing import Final
+
+from starlette.requests import Request
+
+from penstock.doors.door import Door
+from penstock.http.exchange import principal_of
+from penstock.http.problems import FORBIDDEN, UNAUTHORIZED
+from penstock.registry import calls
+from penstock.security.audit import DENIED, DONE, FAILED, Deed
+
+ADMINISTRATIVE_ROUTES: Final = frozenset(
+    {
+        "POST /topics",
+        "DELETE /topics/{name}",
+        "POST /topics/{name}/partitions",
+        "PATCH /topics/{name}/configs",
+        "POST /topics/{name}/replay",
+        "DELETE /groups/{group}",
+        "PATCH /groups/{group}/configs",
+        "POST /offsets/commit",
+        "POST /dlq/{name}/redrive",
+        "POST /dlq/{name}/purge",
+    }
+)
+ORDINARY_ROUTES: Final = frozenset(
+    {
+        "POST /topics/{name}/messages",
+        *(f"POST {path}{verb}" for path in ("/", "/topics/{name}/") for verb in ("ack", "nack")),
+        *(
+            f"POST {path}{verb}"
+            for path in ("/", "/topics/{name}/")
+            for verb in ("reject", "extend")
+        ),
+    }
+)
+ADMINISTRATIVE_ACTIONS: Final = frozenset(
+    {
+        *("CreateQueue", "DeleteQueue", "PurgeQueue", "SetQueueAttributes"),
+        *("StartMessageMoveTask", "CancelMessageMoveTask", "TagQueue", "UntagQueue"),
+        *("CreateTopic", "DeleteTopic", "SetTopicAttributes", "SetSubscriptionAttributes"),
+        *("Subscribe", "Unsubscribe", "TagResource", "UntagResource"),
+    }
+)
+ORDINARY_ACTIONS: Final = frozenset(
+    {
+        *("ChangeMessageVisibility", "ChangeMessageVisibilityBatch"),
+        *("DeleteMessage", "DeleteMessageBatch", "SendMessage", "SendMessageBatch"),
+        *("ReceiveMessage", "Publish", "PublishBatch"),
+    }
+)
+"""Beside what gets and lists."""
+ADMINISTRATIVE_CALLS: Final = frozenset(
+    {
+        calls.Register,
+        calls.DeleteVersion,
+        calls.DeleteSubject,
+        calls.PutConfig,
+        calls.DeleteConfig,
+        calls.PutMode,
+        calls.DeleteMode,
+    }
+)
+FREQUENT: Final = frozenset({"POST /offsets/commit", "Register"})
+"""Programs do these again and again."""
+KINDS: Final = {"name": "topic", "group": "group", "letter": "letter"}
+NAMES: Final = ("QueueUrl", "QueueName", "TopicArn", "SourceArn", "SubscriptionArn", "ResourceArn")
+DENIED_STATUSES: Final = (UNAUTHORIZED, FORBIDDEN)
+
+
+def is_administrative(name: str) -> bool:
+    """Of a route as `METHOD /path`."""
+    return not name.startswith("GET ") and name not in ORDINARY_ROUTES
+
+
+def is_administrative_action(name: str) -> bool:
+    """Of SQS or SNS."""
+    return name not in ORDINARY_ACTIONS and not name.startswith(("Get", "List"))
+
+
+def about(request: Request, *resources: str) -> None:
+    """What a request is about, where its path does not say so."""
+    request.state.audited = resources
+
+
+def tell_route(door: Door, request: Request, name: str, status: int) -> None:
+    """After a route has answered."""
+    is_denied = status in DENIED_STATUSES
+    if not is_denied and not is_administrative(name):
+        return
+    said = tuple(
+        f"{KINDS.get(key, key)}:{value}" for key, value in sorted(request.path_params.items())
+    )
+    resources = said + tuple(getattr(request.state, "audited", ()))
+    outcome = DENIED if is_denied else DONE if status < 400 else FAILED
+    codes = () if outcome == DONE else (str(status),)
+    _tell(door, request, "http", principal_of(request), name, outcome, resources, codes)
+
+
+def tell_action(
+    door: Door,
+    request: Request,
+    principal: str,
+    name: str,
+    values: dict[str, object],
+    fault: tuple[str, int] | None,
+) -> None:
+    """After SQS or SNS has answered; `fault` is its name and status."""
+    is_denied = fault is not None and fault[1] in DENIED_STATUSES
+    if not is_denied and not is_administrative_action(name):
+        return
+    named = [str(values[key]) for key in NAMES if key in values] or [str(values.get("Name", ""))]
+    resources = tuple(f"queue:{one.replace(':', '/').rpartition('/')[2]}" for one in named if one)
+    outcome = DENIED if is_denied else DONE if fault is None else FAILED
+    codes = () if fault is None else (fault[0],)
+    _tell(door, request, "sqs", principal, name, outcome, resources, codes)
+
+
+def tell_call(door: Door, request: Request, call: calls.AnyCall, error: int | None) -> None:
+    """After the registry has answered; `error` is Confluent's number."""
+    is_denied = error is not None and int(str(error)[:3]) in DENIED_STATUSES
+    if not is_denied and type(call) not in ADMINISTRATIVE_CALLS:
+        return
+    subject = getattr(call, "subject", None)
+    resources = (f"subject:{subject}",) if subject is not None else ("cluster:schemas",)
+    outcome = DENIED if is_denied else DONE if error is None else FAILED
+    codes = () if error is None else (str(int(error)),)
+    name = type(call).__name__
+    _tell(door, request, "registry", principal_of(request), name, outcome, resources, codes)
+
+
+def tell_stranger(door: Door, peer: str) -> None:
+    """Somebody said who they are, and it was not true."""
+    deed = Deed("http", "", peer, "Authenticate", DENIED, (), ("SASL_AUTHENTICATION_FAILED",))
+    door.ctx.audit.tell(deed)
+
+
+def _tell(
+    door: Door,
+    request: Request,
+    kind: str,
+    principal: str,
+    name: str,
+    outcome: str,
+    resources: tuple[str, ...],
+    codes: tuple[str, ...],
+) -> None:
+    peer = request.client.host if request.client is not None else ""
+    is_frequent = name in FREQUENT
+    door.ctx.audit.tell(
+        Deed(kind, principal, peer, name, outcome, resources, codes, is_frequent=is_frequent)
+    )
