@@ -1,9 +1,9 @@
 """Takes records for one member from several queues at once: what every door does to receive.
 
 Asks the queues in the given order until there is enough, else waits for whichever has something
-first. What was given is read from the logs, and what does not fit is given back, uncounted; so is
-everything, if whoever asked goes away before it has its answer. The answer comes when the leases
-are kept.
+first; then takes what is ready in the others as well. What was given is read from the logs, and
+what does not fit is given back, uncounted; so is everything, if whoever asked goes away before it
+has its answer. The answer comes when the leases are kept.
 
 Queues of other nodes are not here: those who ask turn to their leaders.
 """
@@ -48,7 +48,7 @@ class Wanted:
     lock_ms: int | None = None
     """How long the leases last; None: as the group's config says."""
     fills: bool = False
-    """Whether every queue is asked before anything is answered; else the first that gives."""
+    """Whether queues are asked again for what they have of a lower priority, until it is full."""
     reset: str | None = None
     """Where a group begins that has no position yet; None: as its config says."""
 
@@ -151,6 +151,7 @@ class _Taking:
             if self._wanted.records_max > 0:
                 await self._wait(deadline)
                 await self._catch_up()
+                self._sweep()
             self._leave()
             await self._read_all()
             while self._unkept:
@@ -189,6 +190,16 @@ class _Taking:
                 if queue.machine.ready_count and self.room(queue) > 0:
                     with contextlib.suppress(Refused):  # It was closed meanwhile.
                         queue.take(self)
+
+    def _sweep(self) -> None:
+        """Takes what is ready in the other queues as well: else records of each would wait for an
+        answer of their own, and for all those before it."""
+        for queue in self._asked:
+            if not self._bytes or self._records_left <= 0:
+                return
+            if queue not in self._granted and queue.machine.ready_count and self.room(queue) > 0:
+                with contextlib.suppress(Refused):  # It was closed meanwhile.
+                    queue.take(self)
 
     @property
     def _is_enough(self) -> bool:

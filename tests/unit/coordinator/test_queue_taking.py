@@ -6,6 +6,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.coordinator.queue_reading import records_of
 from penstock.coordinator.queue_taking import Taken, Wanted, take
 from penstock.queues.keeping import QueueKey
+from penstock.wire.records import Record, encode, read_header
 from tests.unit.coordinator.queueing import CONFIGS, Node, append, configure, key_of, on_node
 
 ALL = Wanted("a", 100, 1 << 20)
@@ -36,9 +37,31 @@ def test_queues_are_asked_in_turn_until_there_is_enough() -> None:
             0: [0, 1, 2],
             1: [0, 1, 2],
         }
-        assert offsets(await take(node.ctx.queues, keys, ALL)) == {1: [3, 4]}
-        assert offsets(await take(node.ctx.queues, keys, ALL)) == {2: [0, 1, 2, 3, 4]}
+        assert offsets(await take(node.ctx.queues, keys, ALL)) == {
+            1: [3, 4],
+            2: [0, 1, 2, 3, 4],
+        }
         assert offsets(await take(node.ctx.queues, keys, ALL)) == {}
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_who_waited_for_one_queue_gets_what_others_have_by_then() -> None:
+    async def test(node: Node) -> None:
+        keys = await set_up(node, 0, 0, 0)
+        wanted = Wanted("a", 3, 1 << 20, wait_ms=60_000)
+        waiting = asyncio.ensure_future(take(node.ctx.queues, keys, wanted))
+        await asyncio.sleep(1)
+        for index in (2, 0, 1):
+            partition = node.ctx.partitions.get("t", index)
+            assert partition is not None
+            batch = memoryview(encode([Record(value=b"v")] * 2))
+            partition.append(batch, read_header(batch), node.ctx.clock.now_ms())
+        taken = offsets(await waiting)
+        assert sorted(map(len, taken.values())) == [1, 2]
+        rest = offsets(await take(node.ctx.queues, keys, ALL))
+        assert sum(map(len, rest.values())) == 3
+        assert all(queue.waiting == 0 for queue in node.ctx.queues.queues())
 
     on_node(test, configs=CONFIGS)
 
