@@ -134,7 +134,7 @@ bench: setup ## Penstock beside Kafka with the same clients
 bench-spark: setup spark-connector ## the Spark source and sink beside Spark's own Kafka connector
 	$(BIN)/python -m bench.spark $(ARGS)
 
-bench-queues: setup ## Penstock as a queue beside RabbitMQ, NATS and ElasticMQ, where they are
+bench-queues: setup ## Penstock as a queue beside Kafka, RabbitMQ, NATS and ElasticMQ, where they are
 	@sh bench/queues/fetch_peers.sh
 	$(BIN)/python -m bench.queues.run $(ARGS)
 

@@ -33,6 +33,7 @@ from rich.progress import track
 from bench.proc import cpu_s, rss_mib
 from bench.queues.crowd import Crowd
 from bench.queues.cycles import percentile
+from bench.queues.report import PAGE, put
 from bench.queues.virtual_day import run_day
 from bench.run import CACHE
 from bench.sides import fresh_dir
@@ -43,10 +44,10 @@ MIB = 1 << 20
 SIZE = 100
 GROUP = "delayed"
 TOPIC = "delays"
-LEAD_S = 25.0
+LEAD_S = 40.0
 """Everything is published before the first is due."""
 PATIENCE_S = 120.0
-OUTAGE, STEADY = "outage", "steady"
+LATE_MS_MAX, BYTES_MAX = 100.0, 100.0
 
 
 class Receipts:
@@ -141,7 +142,73 @@ def publish(bootstrap: str, due_ms: "array[int]", console: Console) -> None:
     assert producer.flush(60) == 0
 
 
-def run(count: int, seconds: float, partitions: int, is_killed: bool, console: Console) -> int:
+@dataclass
+class Outage:
+    """When the broker was killed and when it knew again of all messages, in milliseconds."""
+
+    killed_ms: float
+    serves_ms: float
+    knows_ms: float
+
+    def over_ms(self, due_ms: "array[int]", came_ms: "array[float]") -> float:
+        """When nearly everything had come that fell due while it was not at work."""
+        owed = zip(due_ms, came_ms, strict=True)
+        return percentile(
+            [came for due, came in owed if came > self.killed_ms and due < self.knows_ms], 0.99
+        )
+
+
+class Run:
+    """What came of one."""
+
+    def __init__(self, count: int, seconds: float, due_ms: "array[int]", bytes_each: float) -> None:
+        self.count = count
+        self.seconds = seconds
+        self.due_ms = due_ms
+        self.bytes_each = bytes_each
+        self.receipts = Receipts(count)
+        self.cpu_s = 0.0
+        self.outage: Outage | None = None
+
+    def lateness(self) -> tuple[Lateness, Lateness]:
+        """While there was a broker, and of what fell due while there was none."""
+        late: tuple[list[float], list[float]] = ([], [])
+        killed_ms = over_ms = 0.0
+        if self.outage is not None:
+            killed_ms = self.outage.killed_ms
+            over_ms = self.outage.over_ms(self.due_ms, self.receipts.came_ms)
+        for due, came in zip(self.due_ms, self.receipts.came_ms, strict=True):
+            late[due <= over_ms and came >= killed_ms > 0].append(came - due)
+        return Lateness.of(late[0]), Lateness.of(late[1])
+
+    @property
+    def is_good(self) -> bool:
+        steady, _ = self.lateness()
+        is_late = steady.p99_ms >= LATE_MS_MAX or steady.early
+        return not (self.receipts.left or is_late or self.bytes_each >= BYTES_MAX)
+
+    def lines(self) -> list[str]:
+        steady, hit = self.lateness()
+        lines = [
+            f"{self.count:,} messages due within {self.seconds:.0f} s: {self.bytes_each:.0f} bytes "
+            f"of the broker's memory and {self.cpu_s / self.count * 1e6:.0f} us of its CPU each; "
+            f"{self.receipts.left} lost, {self.receipts.repeated} twice.",
+            "",
+            f"- while there was a broker: {steady}",
+        ]
+        if self.outage is not None:
+            outage = self.outage
+            over_s = outage.over_ms(self.due_ms, self.receipts.came_ms) - outage.killed_ms
+            lines.append(
+                f"- killed in the middle: it served after "
+                f"{(outage.serves_ms - outage.killed_ms) / 1000:.1f} s, knew of all messages after "
+                f"{(outage.knows_ms - outage.killed_ms) / 1000:.1f} s, and owed nothing after "
+                f"{over_s / 1000:.1f} s: {hit}"
+            )
+        return lines
+
+
+def run(count: int, seconds: float, partitions: int, is_killed: bool, console: Console) -> Run:
     rng = random.Random(6)
     with broker(partitions) as process:
         configure_group(process.bootstrap, GROUP, {"share.auto.offset.reset": "earliest"})
@@ -150,40 +217,23 @@ def run(count: int, seconds: float, partitions: int, is_killed: bool, console: C
         began_ms = int((time.time() + LEAD_S) * 1000)
         due_ms = array("q", (began_ms + int(rng.random() * seconds * 1000) for _ in range(count)))
         publish(process.bootstrap, due_ms, console)
-        published = time.time()
         wait_learned(process, count)
-        grown = (rss_mib(process.pid) - before) * MIB / count
-        console.print(
-            f"{count:,} messages with a delay: {grown:.1f} bytes of memory each "
-            f"(known {time.time() - published:.1f} s after the last was published)"
-        )
-        receipts = Receipts(count)
-        spent_s = -cpu_s(process.pid)
+        found = Run(count, seconds, due_ms, (rss_mib(process.pid) - before) * MIB / count)
+        console.print(f"[dim]{found.bytes_each:.1f} bytes of memory each[/dim]")
+        receipts = found.receipts
+        found.cpu_s = -cpu_s(process.pid)
         crowd = Crowd(process.bootstrap, TOPIC, GROUP, 4, receipts)
-        killed_ms = back_ms = 0.0
         if is_killed:
             time.sleep(max(0.0, began_ms / 1000 + seconds / 2 - time.time()))
-            spent_s += cpu_s(process.pid)
-            killed_ms, back_ms = kill(process, receipts, console)
-            spent_s -= cpu_s(process.pid)
+            found.cpu_s += cpu_s(process.pid)
+            found.outage = kill(process, receipts)
+            found.cpu_s -= cpu_s(process.pid)
         until = began_ms / 1000 + seconds + PATIENCE_S
         while not receipts.all_there.wait(5) and time.time() < until:
             console.print(f"[dim]{receipts.left:,} to come[/dim]")
-        spent_s += cpu_s(process.pid)
+        found.cpu_s += cpu_s(process.pid)
         crowd.stop()
-        console.print(f"{receipts.left} lost, {receipts.repeated} came twice; ", end="")
-        console.print(f"{spent_s / count * 1e6:.0f} us of the broker's CPU a message")
-        parts: dict[str, list[float]] = {STEADY: [], OUTAGE: []}
-        for due, came in zip(due_ms, receipts.came_ms, strict=True):
-            is_hit = due < back_ms and came > killed_ms > 0
-            parts[OUTAGE if is_hit else STEADY].append(came - due)
-        steady = Lateness.of(parts[STEADY])
-        console.print(f"while there was a broker: {steady}")
-        if is_killed:
-            console.print(f"in the outage of {back_ms - killed_ms:,.0f} ms: ", end="")
-            console.print(str(Lateness.of(parts[OUTAGE])))
-        is_good = not (receipts.left or steady.early or steady.p99_ms >= 100 or grown >= 100)
-        return 0 if is_good else 1
+    return found
 
 
 def publish_one(process: PenstockProcess) -> None:
@@ -197,21 +247,16 @@ def publish_one(process: PenstockProcess) -> None:
     crowd.stop()
 
 
-def kill(process: PenstockProcess, receipts: Receipts, console: Console) -> tuple[float, float]:
-    """When it was killed, and when it had again what it owes, in milliseconds."""
+def kill(process: PenstockProcess, receipts: Receipts) -> Outage:
+    """Kills the broker and starts it again; returns when it knows what it owes."""
     killed_ms = time.time() * 1000
     left = receipts.left
     process.kill()
     process.start()
-    serves_s = time.time() - killed_ms / 1000
-    # What was received and not yet acknowledged may be settled by now: a few hundred at most.
+    serves_ms = time.time() * 1000
+    # Some of what it owes comes before it has read all of its log.
     wait_learned(process, int(left * 0.9))
-    back_ms = time.time() * 1000
-    console.print(
-        f"killed with {left:,} to come: serves after {serves_s:.1f} s, "
-        f"knows them after {(back_ms - killed_ms) / 1000:.1f} s"
-    )
-    return killed_ms, back_ms
+    return Outage(killed_ms, serves_ms, time.time() * 1000)
 
 
 def main() -> int:
@@ -221,14 +266,23 @@ def main() -> int:
     parser.add_argument("--partitions", type=int, default=6)
     parser.add_argument("--no-kill", action="store_true")
     parser.add_argument("--day", action="store_true")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE}")
     options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 130)
     if options.day:
-        found = run_day(options.messages, options.partitions, console)
-        late = Lateness.of(found.late_ms)
-        console.print(f"a day in virtual time, killed at noon: {late}; {found.lost} lost")
-        return 0 if not (found.lost or late.early or late.p99_ms >= 100) else 1
-    return run(options.messages, options.seconds, options.partitions, not options.no_kill, console)
+        day = run_day(options.messages, options.partitions, console)
+        late = Lateness.of(day.late_ms)
+        mark, is_good = "delays-day", not (day.lost or late.early or late.p99_ms >= LATE_MS_MAX)
+        text = f"A day in virtual time, the broker killed at noon: {late}; {day.lost} lost."
+    else:
+        found = run(
+            options.messages, options.seconds, options.partitions, not options.no_kill, console
+        )
+        mark, is_good, text = "delays", found.is_good, "\n".join(found.lines())
+    console.print(text)
+    if options.write:
+        put(mark, text)
+    return 0 if is_good else 1
 
 
 if __name__ == "__main__":

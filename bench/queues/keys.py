@@ -16,6 +16,7 @@ import sys
 
 from rich.console import Console
 
+from bench.queues.report import PAGE, put
 from bench.run import CACHE
 from bench.sides import penstock
 from tests.scenarios.working import KeysResult, run_keys
@@ -29,6 +30,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=50)
     parser.add_argument("--each", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE}")
     options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 130)
     logging.disable(logging.ERROR)  # Every failure of a handler is told, and there are many.
@@ -43,11 +45,14 @@ def main() -> int:
                 failures += result.failures
                 console.print(f"[dim]{share:.0%} fail: {rates[share][-1]:,.0f} tries/s[/dim]")
     plain, failing = (statistics.median(rates[share]) for share in (0.0, FAILING))
-    console.print(
-        f"{options.keys:,} keys, {options.workers} workers: {violations} order violations in "
-        f"{failures:,} failures; {failing:,.0f} tries/s with failures, {plain:,.0f} without: "
-        f"{failing / plain:.2f}"
+    text = (
+        f"{options.keys:,} keys, {options.workers} workers, {options.each} messages of each key: "
+        f"{violations} order violations in {failures:,} failures; {failing:,.0f} tries a second "
+        f"with failures, {plain:,.0f} without: {failing / plain:.2f} of it."
     )
+    console.print(text)
+    if options.write:
+        put("keys", text)
     return 1 if violations else 0
 
 

@@ -122,14 +122,12 @@ async def _measure(
 async def _consume(
     connection: Any, stream: str, ages_ms: list[float], count: int, done: asyncio.Event
 ) -> None:
-    from nats.errors import TimeoutError as NothingThere
-
     js = connection.jetstream()
     pulled = await js.pull_subscribe_bind(durable="workers", stream=stream)
     while not done.is_set():
         try:
             found = await pulled.fetch(PULLED, timeout=1)
-        except NothingThere:
+        except TimeoutError:
             continue
         now = time.time()
         for message in found:

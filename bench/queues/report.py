@@ -15,8 +15,8 @@ from bench.queues.cycles import CONSUMERS, Cycles
 Taken = Mapping[str, Mapping[int, Sequence[Cycles]]]
 """By side and by number of consumers, what each round found."""
 
-BEGIN, END = "<!-- figures: make bench-queues -->", "<!-- end of figures -->"
-OURS, OTHERS, INK = "#2f9e6e", ("#5b7db1", "#b08968"), "#333333"
+PAGE = Path("docs/benchmarks-queues.md")
+OURS, OTHERS, INK = "#2f9e6e", ("#5b7db1", "#b08968", "#8a6fae"), "#333333"
 GROUPS = (("share group", "quorum", "jetstream"), ("sqs",))
 """Sides that are drawn beside each other, by words of their names."""
 
@@ -48,15 +48,21 @@ def table(taken: Taken) -> str:
     return "\n".join(lines)
 
 
-def write(taken: Taken, rounds: int, page: Path) -> None:
-    """Puts the figures of a run between the page's markers, and draws its picture."""
-    text = page.read_text()
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    shown = f"Median of {rounds} rounds" if rounds > 1 else "One round"
-    body = f"{shown}; cycles a second, and the p99 from publish to receipt at a low rate.\n"
-    page.write_text(f"{before}{BEGIN}\n\n{body}\n{table(taken)}\n\n{END}{after}")
-    draw(taken, page.with_suffix(".svg"))
+def put(mark: str, body: str, page: Path = PAGE) -> None:
+    """Puts what was found between the page's comments `<!-- mark -->` and `<!-- /mark -->`."""
+    begin, end = f"<!-- {mark} -->", f"<!-- /{mark} -->"
+    before, found, rest = page.read_text().partition(begin)
+    _, _, after = rest.partition(end)
+    assert found, f"{page} has no {begin}"
+    page.write_text(f"{before}{begin}\n\n{body}\n\n{end}{after}")
+
+
+def write(taken: Taken, rounds: int) -> None:
+    """The table and the picture of a run."""
+    shown = f"Medians of {rounds} rounds" if rounds > 1 else "One round"
+    body = f"{shown}: cycles a second, and the p99 from publish to receipt at a low rate."
+    put("cycles", f"{body}\n\n{table(taken)}")
+    draw(taken, PAGE.with_suffix(".svg"))
 
 
 def draw(taken: Taken, path: Path) -> None:

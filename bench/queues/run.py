@@ -22,12 +22,12 @@ from bench.peers.kafka import PeerMissing, peers_dir
 from bench.queues import kafka_door, nats, rabbitmq, report, sqs
 from bench.queues.cycles import CONSUMERS, Cycles
 from bench.run import CACHE
-from bench.sides import penstock
+from bench.sides import kafka, penstock
 
-PAGE = Path("docs/benchmarks-queues.md")
 Measure = Callable[[int], Cycles]
 SIDES = (
     "penstock, share group",
+    "kafka, share group",
     "rabbitmq, quorum queue",
     "nats, jetstream",
     "penstock, sqs",
@@ -40,6 +40,10 @@ def sides(stack: ExitStack, peers: Path, only: list[str], console: Console) -> d
     found: dict[str, Measure] = {}
     own = stack.enter_context(penstock().running(CACHE / "queues"))
     http = own.http  # type: ignore[attr-defined]
+
+    def kafkas() -> Measure:
+        peer = stack.enter_context(kafka(console.print).running(CACHE / "queues"))
+        return lambda n: kafka_door.cycles(peer.bootstrap, n)
 
     def rabbit() -> Measure:
         uri = stack.enter_context(rabbitmq.running())
@@ -58,6 +62,7 @@ def sides(stack: ExitStack, peers: Path, only: list[str], console: Console) -> d
             SIDES,
             (
                 lambda: lambda n: kafka_door.cycles(own.bootstrap, n),
+                kafkas,
                 rabbit,
                 jetstream,
                 lambda: lambda n: sqs.cycles(http, n),
@@ -81,7 +86,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--peers", type=Path, default=peers_dir())
     parser.add_argument("--only", nargs="*", default=[])
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE}")
+    parser.add_argument("--write", action="store_true", help=f"write {report.PAGE}")
     options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 130)
     taken: dict[str, dict[int, list[Cycles]]] = {}
@@ -109,7 +114,7 @@ def main() -> int:
         )
     )
     if options.write:
-        report.write(taken, options.rounds, PAGE)
+        report.write(taken, options.rounds)
     return 0
 
 
