@@ -32,6 +32,8 @@ BOTH: Final = "read and write"
 
 EXACTLY_ONCE: Final = "exactly-once"
 AT_LEAST_ONCE: Final = "at-least-once"
+OF_QUERY: Final = "query"
+"""The ledger of a write in foreachBatch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,14 @@ OPTIONS: Final[tuple[Option, ...]] = (
         None,
         "exactly-once: in transactions, each batch once (a stream's default). at-least-once: "
         "faster to be seen, and a task that is run again writes again",
+    ),
+    Option(
+        "ledger",
+        WRITE,
+        text,
+        None,
+        "a name for a batch written exactly once: run again under it, tasks that were committed "
+        "write nothing. query: the batch of the streaming query in whose foreachBatch this is",
     ),
     Option(
         "transaction.timeout.ms",

@@ -16,7 +16,8 @@ dies, whenever it dies:
 - A commit that finds itself fenced (a speculative attempt began after the one that counts had
   ended) fails the query; the batch runs again after the restart and nothing is lost or doubled.
 
-A batch write in transactions has no ledger: its job id is new every time.
+A batch write in transactions has no ledger, because its job id is new every time, unless it is
+given a name: the option `ledger`. In `foreachBatch` that is `query`: the ledger is the query's.
 """
 
 import asyncio
@@ -40,6 +41,7 @@ from penstock.runtime.clock import SystemClock
 from penstock.runtime.random import SystemRandom
 from penstock.spark.ledger import ensure_ledger, next_batch, record_batch
 from penstock.spark.link import Link, link_to
+from penstock.spark.options import OF_QUERY
 from penstock.spark.outgoing import Outgoing, check_rows
 from penstock.spark.settings import WriteSettings
 from penstock.spark.shipping import Shipper
@@ -83,11 +85,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         entry = None
         name = None
         if self.settings.is_exactly_once:
-            entry = Entry(
-                _property(context, _QUERY_PROPERTY),
-                context.partitionId(),
-                int(_property(context, _BATCH_PROPERTY)),
-            )
+            entry = _entry(context)
             name = f"penstock-{entry.query_id}-{entry.task}"
         return _write(self.settings, iterator, context.partitionId(), name, entry)
 
@@ -104,12 +102,20 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         if overwrite:
             raise OptionError("a topic cannot be overwritten: write with mode 'append'")
         self.settings = settings
-        self.job_id = SystemRandom().random_bytes(8).hex()
+        self.job_id = settings.ledger or SystemRandom().random_bytes(8).hex()
 
     def write(self, iterator: Iterator[Any]) -> Written:
-        task = _task().partitionId()
-        name = f"penstock-{self.job_id}-{task}" if self.settings.is_exactly_once else None
-        return _write(self.settings, iterator, task, name, None)
+        context = _task()
+        task = context.partitionId()
+        if not self.settings.is_exactly_once:
+            return _write(self.settings, iterator, task, None, None)
+        entry = None
+        if self.settings.ledger == OF_QUERY:
+            entry = _entry(context)
+        elif self.settings.ledger is not None:
+            entry = Entry(self.job_id, task, 0)
+        job = self.job_id if entry is None else entry.query_id
+        return _write(self.settings, iterator, task, f"penstock-{job}-{task}", entry)
 
     def commit(self, messages: list[Written | None]) -> None:
         _end_all(self.settings, messages, committed=True)
@@ -125,6 +131,15 @@ def _task() -> Any:
     context = TaskContext.get()
     assert context is not None, "Spark writes in tasks"
     return context
+
+
+def _entry(context: Any) -> Entry:
+    """The line of this task and batch of the streaming query that it belongs to."""
+    return Entry(
+        _property(context, _QUERY_PROPERTY),
+        context.partitionId(),
+        int(_property(context, _BATCH_PROPERTY)),
+    )
 
 
 def _property(context: Any, name: str) -> str:

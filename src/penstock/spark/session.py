@@ -1,0 +1,63 @@
+"""A Spark session as a command asks for it: local, on a cluster, or by Spark Connect.
+
+Settings are those a pipeline wants and a user has not chosen: quiet, UTC, this Python for the
+workers. A session that is there already is taken as it is.
+"""
+
+import os
+import sys
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.spark.values import OptionError
+
+DEFAULTS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.ui.enabled": "false",
+}
+
+
+def has_session() -> bool:
+    """Whether this process has a session already, which is then not ours to stop."""
+    try:
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError:
+        return False
+    return SparkSession.getActiveSession() is not None
+
+
+def open_session(
+    name: str,
+    *,
+    master: str | None = None,
+    remote: str | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> Any:
+    """`master` as in spark-submit, `remote` is sc://host:port. Raises OptionError."""
+    try:
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError:
+        raise OptionError("this needs PySpark: pip install 'penstock[spark]'") from None
+    if master and remote:
+        raise OptionError("a session has a --master or a --remote, not both")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name)
+    if remote:
+        builder = builder.remote(remote)
+    else:
+        builder = builder.master(master or "local[*]")
+        if (master or "local").startswith("local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    for key, value in {**DEFAULTS, **(settings or {})}.items():
+        # A server of Spark Connect has its own for all but SQL.
+        if not remote or key.startswith("spark.sql."):
+            builder = builder.config(key, value)
+    with warnings.catch_warnings():
+        # PySpark leaves sockets to the garbage collector.
+        warnings.simplefilter("ignore")
+        session = builder.getOrCreate()
+    if not remote:
+        session.sparkContext.setLogLevel("ERROR")
+    return session
