@@ -37,7 +37,7 @@ LAYERS = (
     "base", "wire", "wire/messages", "log", "groups", "groups/classic", "groups/consumer",
     "groups/share", "groups/assign", "txns", "queues", "registry", "registry/avro",
     "registry/jsonschema", "registry/protobuf", "security", "runtime", "client", "app",
-    "app/outbox", "spark", "cluster",
+    "app/outbox", "spark", "pipelines", "jobs", "cluster",
     "coordinator", "api", "doors", "server",
     "http", "http/routes", "http/registry", "http/sqs", "http/sns", "node",
     "testing", "sim", "sim/checkers", "sim/workloads", "observability", "cli",

@@ -1,7 +1,8 @@
 """Topics of a test, filled and read by our own client: the other side of what Spark does."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from penstock.client.admin import Admin
 from penstock.client.cluster import Cluster, parse_brokers
@@ -128,3 +129,13 @@ class Topics:
     def committed(self, group: str) -> dict[tuple[str, int], int]:
         found = self._loop.run_until_complete(committed_offsets(self._cluster, group))
         return {(where.topic, where.partition): kept.offset for where, kept in found.items()}
+
+
+@contextmanager
+def topics_of(bootstrap: str) -> Iterator[Topics]:
+    """Topics of a broker that is not the shared one."""
+    loop = asyncio.new_event_loop()
+    helper = Topics(loop, bootstrap)
+    yield helper
+    helper.close()
+    loop.close()

@@ -32,6 +32,7 @@ MACHINE_PATHS = re.compile(r"(?<![\w.~}])/(?:wo" + r"rk|ro" + r"ot|ho" + r"me|Us
 SWALLOWS = {
     "src/penstock/app/lane.py",
     "src/penstock/app/retry_topics.py",
+    "src/penstock/pipelines/steps.py",
     "src/penstock/server/connection.py",
     "src/penstock/client/connection.py",
     "src/penstock/runtime/workers.py",
@@ -39,7 +40,7 @@ SWALLOWS = {
 }
 """The connection loops, where whatever a peer provokes ends that connection and nothing else, and
 what carries errors on by other means: from a thread to the loop, as asyncio's own loop does, or as
-the verdict about a message that a worker's handler failed with."""
+the verdict about a message or a row that a user's function failed with."""
 ROOTS = (
     "penstock",
     "penstock.cli.main",
@@ -50,6 +51,7 @@ ROOTS = (
     "penstock.app.retry_topics",
     "penstock.app.salting",
     "penstock.app.sync",
+    "penstock.pipelines",
     "penstock.testing",
     "penstock.testing.plugin",
     "pyspark_penstock",

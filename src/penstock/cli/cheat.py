@@ -52,6 +52,12 @@ TASKS: dict[str, tuple[Line, ...]] = {
         Line("penstock dlq redrive orders.dlq --error 'Timeout*' --dry-run", "what would go back"),
         Line("penstock dlq redrive orders.dlq --rate 100", "send back, slowly"),
     ),
+    "Pipelines on Spark": (
+        Line("penstock pipeline run orders.py --once", "what is there, stage by stage"),
+        Line("penstock pipeline status", "how far pipelines are, and what is wrong"),
+        Line("penstock job archive orders --to /data/archive", "new records to Parquet, once"),
+        Line("penstock job audit orders archive:/data/archive:orders", "lost, doubled, in order?"),
+    ),
     "Cluster": (
         Line("penstock cluster describe", "nodes, leaders, copies that are missing"),
         Line("penstock cluster reassign --balance --dry-run", "spread replicas evenly"),

@@ -30,6 +30,10 @@ SECTIONS = {
         "dlq": ("penstock.cli.dlq", "dlq"),
         "worker": ("penstock.cli.worker", "worker"),
     },
+    "Pipelines": {
+        "pipeline": ("penstock.cli.pipelines", "pipeline"),
+        "job": ("penstock.cli.jobs", "job"),
+    },
     "Cluster": {
         "cluster": ("penstock.cli.cluster", "cluster"),
         "config": ("penstock.cli.configs", "config"),

@@ -1,0 +1,1 @@
+"""Order processing end to end: validate, enrich, aggregate, load, dead letters, redrive."""

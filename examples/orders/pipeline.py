@@ -1,0 +1,80 @@
+"""Orders come in, are checked, priced by customer, added up by country and hour, and loaded.
+
+    penstock up
+    python -m examples.orders.data --brokers localhost:9092 --count 10000
+    penstock pipeline run examples/orders/pipeline.py --once
+    penstock pipeline status orders
+    penstock dlq stats orders.price.dlq
+
+Orders that are no JSON, lack a field or have no quantity are in `orders.validate.dlq`, those of
+customers that nobody knows in `orders.price.dlq`. When the customer is there, send them back:
+
+    penstock dlq redrive orders.price.dlq --yes
+    penstock pipeline run examples/orders/pipeline.py --once
+"""
+
+import os
+from typing import Any
+
+from penstock.pipelines import Files, Latest, Pipeline, Topic, aggregate, dedup, lookup, reject
+
+WAREHOUSE = os.environ.get("ORDERS_WAREHOUSE", "orders-warehouse")
+
+pipeline = Pipeline("orders", about="orders, from the shop to the warehouse")
+
+
+@pipeline.extract(
+    "orders",
+    schema="id string not null, customer string not null, sku string, quantity int not null, "
+    "cents bigint not null, at timestamp not null",
+    to=Topic("orders.valid", partitions=2),
+    key="customer",
+)
+def validate(orders: Any) -> Any:
+    """Only orders that can be priced, each once."""
+    orders = reject(orders, "quantity <= 0", "quantity must be positive", error="BadQuantity")
+    # After what turns rows away: a row that comes back from the dead letters is no repetition.
+    return dedup(orders, "1 day")
+
+
+@pipeline.enrich(
+    tables={"customers": Latest("customers", "customer string, country string, discount int")},
+    to=Topic("orders.priced", partitions=2),
+    key="customer",
+)
+def price(orders: Any, customers: Any) -> Any:
+    """The customer's country and discount, and what the order costs."""
+    known = lookup(orders, customers, ["customer"])
+    return known.selectExpr(
+        "id",
+        "customer",
+        "country",
+        "at",
+        "quantity * cents * (100 - discount) div 100 as total_cents",
+        "record",
+    )
+
+
+@pipeline.transform(
+    "orders.priced",
+    to=Topic("orders.totals", partitions=2, compact=True),
+    key="concat(country, '/', date_format(window_start, 'yyyy-MM-dd HH'))",
+    mode="update",
+)
+def totals(orders: Any) -> Any:
+    """Per country and hour; the last record of a key is the sum so far."""
+    return aggregate(
+        orders,
+        ["country"],
+        window="1 hour",
+        event_time="at",
+        late="2 days",
+        orders="count(*)",
+        cents="sum(total_cents)",
+    )
+
+
+@pipeline.load("orders.priced", to=Files(WAREHOUSE, partition_by=("day",)))
+def load(orders: Any) -> Any:
+    """Parquet by day, for whoever asks later."""
+    return orders.selectExpr("*", "date_format(at, 'yyyy-MM-dd') as day")

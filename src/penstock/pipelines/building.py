@@ -1,0 +1,228 @@
+"""Makes streaming queries of stages: read, parse, the user's function, write.
+
+One query a stage. What it writes and what it turns away are rows of one stream with a column
+`topic`, so both are in the same transaction of the sink, and a batch that is repeated after a
+crash repeats neither. A stage that writes files has a second query for its dead letters: each is
+exactly once on its own.
+
+A stage that can turn rows away has two branches from its source, and reads its records twice:
+Spark's streams have no way to split one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+from pyspark.sql.window import Window
+
+from penstock.app.durations import ms_of
+from penstock.pipelines.checkpoints import older_end, path_of
+from penstock.pipelines.ends import EachBatch, Files, Latest, PipelineError, Queue, Stored, Topic
+from penstock.pipelines.pipeline import Pipeline, Stage
+from penstock.pipelines.progress import ROWS_IN, ROWS_OUT
+from penstock.pipelines.rejects import collecting, split
+from penstock.pipelines.shaping import (
+    COLUMNS,
+    RECORD,
+    dead_letters,
+    is_raw,
+    outgoing,
+    parse_json,
+    with_record,
+)
+from penstock.runtime.clock import SystemClock
+from penstock.spark.options import OF_QUERY
+from penstock.spark.ranged import read_stream
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Where a pipeline runs: the session, the brokers, and the folder for checkpoints."""
+
+    spark: Any
+    brokers: str
+    checkpoints: str
+    per_batch: int | None = None
+    """At most so many records in a batch, whatever the stages say."""
+
+    def options(self) -> dict[str, str]:
+        return {"brokers": self.brokers}
+
+
+@dataclass(slots=True)
+class Built:
+    """A stage as DataFrames, not started yet."""
+
+    stage: Stage
+    good: Any
+    bad: Any | None
+    """Letters, or None where the stage turns nothing away."""
+
+
+class Builder:
+    def __init__(self, pipeline: Pipeline, around: Surroundings) -> None:
+        self._pipeline = pipeline
+        self._around = around
+        self._schemas: dict[str, StructType] = {}
+        """By topic: what stages of this pipeline write there as JSON."""
+
+    def build(self, stage: Stage) -> Built:
+        source = self._read(stage)
+        rows = source.observe(ROWS_IN, F.count(F.lit(1)).alias("rows"))
+        tables = {name: self._table(table) for name, table in stage.tables.items()}
+        with collecting() as rejected:
+            schema = self._schema(stage)
+            shaped = with_record(rows)
+            if schema is not None:
+                shaped = split(parse_json(shaped, schema))
+            result = stage.function(shaped, **tables)
+        if result is None or not hasattr(result, "columns"):
+            raise PipelineError(
+                f"stage {stage.name!r} must return a DataFrame; its function returned {result!r}"
+            )
+        bad = None
+        for branch in rejected:
+            letters = dead_letters(branch, stage)
+            bad = letters if bad is None else bad.unionByName(letters)
+        return Built(stage, result, bad)
+
+    # -- in -----------------------------------------------------------------------------------
+
+    def _read(self, stage: Stage) -> Any:
+        if isinstance(stage.source, Queue):
+            raise PipelineError(f"stage {stage.name!r}: queues cannot be read by a pipeline yet")
+        return read_stream(
+            self._around.spark,
+            **{
+                **self._around.options(),
+                "subscribe": stage.source.name,
+                "columns": COLUMNS,
+                "isolation.level": "read_committed",
+                "group": stage.group,
+                "maxOffsetsPerTrigger": self._around.per_batch or stage.per_batch,
+                **self._beginning(stage),
+                **stage.options,
+            },
+        )
+
+    def _beginning(self, stage: Stage) -> dict[str, str]:
+        """Where a checkpoint that does not exist yet begins."""
+        if stage.begin in ("earliest", "latest", "committed"):
+            return {"startingOffsets": stage.begin}
+        if stage.begin is not None:
+            at_ms = SystemClock().now_ms() - ms_of(stage.begin)
+            strategy = {"startingOffsetsByTimestampStrategy": "latest"}
+            return {"startingTimestamp": str(max(0, at_ms)), **strategy}
+        if stage.version > 1:
+            end = older_end(self._around.spark, self._around.checkpoints, stage)
+            if end is not None:
+                return {"startingOffsets": end}
+        return {"startingOffsets": "earliest"}
+
+    def _schema(self, stage: Stage) -> StructType | None:
+        """What the stage says, or what the one before writes."""
+        if stage.schema is not None:
+            return StructType.fromDDL(stage.schema)
+        topic = str(stage.source)
+        if topic not in self._schemas:
+            writer = self._pipeline.writer_of(topic)
+            if writer is None:
+                return None
+            written = self.build(writer).good
+            if is_raw(written.columns):
+                return None
+            self._schemas[topic] = _nullable(written.drop(RECORD).schema)
+        return self._schemas[topic]
+
+    def _table(self, table: "Latest | Stored") -> Any:
+        spark = self._around.spark
+        if isinstance(table, Stored):
+            reader = spark.read.format(table.format)
+            return (reader.schema(table.schema) if table.schema else reader).load(table.path)
+        raw = (
+            spark.read.format("penstock")
+            .options(**self._around.options())
+            .option("subscribe", table.topic)
+            .option("isolation.level", "read_committed")
+            .option("columns", "key,value,partition,offset")
+            .load()
+        )
+        newest = Window.partitionBy("key").orderBy(F.desc("partition"), F.desc("offset"))
+        last = raw.withColumn("_rank", F.row_number().over(newest)).filter("_rank = 1")
+        parsed = F.from_json(F.col("value").cast("string"), StructType.fromDDL(table.schema))
+        return last.filter("value is not null").select(parsed.alias("_row")).select("_row.*")
+
+    # -- out ----------------------------------------------------------------------------------
+
+    def start(self, built: Built, *, once: bool) -> list[Any]:
+        """Starts the stage's query, or its two queries."""
+        stage = built.stage
+        checkpoint = path_of(self._around.checkpoints, stage)
+        target = stage.target
+        if isinstance(target, Topic):
+            rows = outgoing(built.good, stage, target.name)
+            if built.bad is not None:
+                rows = rows.unionByName(built.bad)
+            is_bad = F.col("topic") == stage.dlq
+            counted = rows.observe(
+                ROWS_OUT,
+                F.count_if(~is_bad).alias("rows"),
+                F.count_if(is_bad).alias("bad"),
+            )
+            return [self._start_topics(counted, stage, checkpoint, stage.name, once=once)]
+        rows = built.good.drop(RECORD).observe(ROWS_OUT, F.count(F.lit(1)).alias("rows"))
+        writer = rows.writeStream.outputMode(stage.mode)
+        if isinstance(target, Files):
+            writer = writer.format(target.format).option("path", target.path)
+            if target.partition_by:
+                writer = writer.partitionBy(*target.partition_by)
+        else:
+            assert isinstance(target, EachBatch)
+            writer = writer.foreachBatch(target.function)
+        started = [_start(writer, stage, checkpoint, stage.name, once=once)]
+        if built.bad is not None:
+            bad = built.bad.observe(ROWS_OUT, F.count(F.lit(1)).alias("bad"))
+            started.append(
+                self._start_topics(bad, stage, f"{checkpoint}.dlq", f"{stage.name}.dlq", once=once)
+            )
+        return started
+
+    def _start_topics(
+        self, rows: Any, stage: Stage, checkpoint: str, name: str, *, once: bool
+    ) -> Any:
+        """Rows with a topic column into the sink, exactly once.
+
+        Spark lets a Python sink only append; with other modes the batches are written one by one,
+        with the same ledger.
+        """
+        options = {**self._around.options(), "includeTimestamp": "true"}
+        writer = rows.writeStream.outputMode(stage.mode)
+        if stage.mode == "append":
+            writer = writer.format("penstock").options(**options)
+        else:
+            writer = writer.foreachBatch(_batch_writer({**options, "ledger": OF_QUERY}))
+        return _start(writer, stage, checkpoint, name, once=once)
+
+
+def _batch_writer(options: dict[str, str]) -> Callable[[Any, int], None]:
+    def write(batch: Any, number: int) -> None:
+        batch.write.format("penstock").options(**options).mode("append").save()
+
+    return write
+
+
+def _start(writer: Any, stage: Stage, checkpoint: str, name: str, *, once: bool) -> Any:
+    writer = writer.option("checkpointLocation", checkpoint).queryName(f"{stage.pipeline}.{name}")
+    if once:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{ms_of(stage.every)} milliseconds").start()
+
+
+def _nullable(schema: StructType) -> StructType:
+    """What came out of a topic may lack any field."""
+    made = StructType()
+    for field in schema.fields:
+        made = made.add(field.name, field.dataType, True)
+    return made

@@ -1,0 +1,107 @@
+"""How far a stage is: what Spark's progress says, added up and in the words of the status.
+
+Pure: progress events in, a `StageState` out. Spark's own count of input rows is not used: a stream
+of offset ranges counts ranges. Rows are counted by metrics that `building` observes.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from penstock.client.metadata import TopicPartition
+from penstock.spark.planning import Offsets, count_between, from_json
+
+STARTING: Final = "starting"
+RUNNING: Final = "running"
+RESTARTING: Final = "restarting"
+STOPPED: Final = "stopped"
+FINISHED: Final = "finished"
+FAILED: Final = "failed"
+ENDED: Final = frozenset({STOPPED, FINISHED, FAILED})
+
+ROWS_IN: Final = "penstock_in"
+ROWS_OUT: Final = "penstock_out"
+_SEEN_MAX: Final = 200
+
+
+@dataclass(slots=True)
+class StageState:
+    """One line of the status. Counts are of this run."""
+
+    pipeline: str
+    stage: str
+    run: str
+    state: str = STARTING
+    batch: int = -1
+    rows_in: int = 0
+    rows_out: int = 0
+    bad_rows: int = 0
+    late_rows: int = 0
+    """Dropped by Spark behind the watermark."""
+    lag: int = -1
+    """Records that wait; -1: not known yet."""
+    updated_ms: int = 0
+    restarts: int = 0
+    error: str | None = None
+    source: str = ""
+    target: str = ""
+    group: str = ""
+    dlq: str = ""
+
+    @property
+    def key(self) -> str:
+        return f"{self.pipeline}/{self.stage}"
+
+    def document(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class ProgressCounter:
+    """Adds up a query's progress events into its state, each event once."""
+
+    def __init__(self, state: StageState) -> None:
+        self.state = state
+        self.done: Offsets = {}
+        """How far the query has read."""
+        self._seen: dict[tuple[str, int, str], None] = {}
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        mark = (str(event["runId"]), int(event["batchId"]), str(event["timestamp"]))
+        if mark in self._seen:
+            return
+        self._seen[mark] = None
+        while len(self._seen) > _SEEN_MAX:
+            del self._seen[next(iter(self._seen))]
+        state = self.state
+        metrics = event.get("observedMetrics") or {}
+        rows_in = _metric(metrics, ROWS_IN, "rows")
+        if rows_in or _metric(metrics, ROWS_OUT, "rows") or _metric(metrics, ROWS_OUT, "bad"):
+            state.batch = int(event["batchId"])
+        state.rows_in += rows_in
+        state.rows_out += _metric(metrics, ROWS_OUT, "rows")
+        state.bad_rows += _metric(metrics, ROWS_OUT, "bad")
+        for operator in event.get("stateOperators") or ():
+            state.late_rows += int(_get(operator, "numRowsDroppedByWatermark", 0))
+        for source in event.get("sources") or ():
+            end = _get(source, "endOffset", None)
+            # Spark hands it on as text.
+            offsets = json.loads(end) if isinstance(end, str) and end.startswith("{") else end
+            if isinstance(offsets, Mapping):
+                self.done.update(from_json(offsets))
+
+    def measure(self, latest: Mapping[TopicPartition, int]) -> None:
+        """Sets the lag, given where the partitions end now."""
+        self.state.lag = count_between(self.done, latest)
+
+
+def _metric(metrics: Mapping[str, Any], name: str, column: str) -> int:
+    row = metrics.get(name)
+    return 0 if row is None else int(_get(row, column, 0) or 0)
+
+
+def _get(row: Any, name: str, default: Any) -> Any:
+    """From a dict, or from one of Spark's own rows."""
+    if isinstance(row, Mapping):
+        return row.get(name, default)
+    return getattr(row, name, default)

@@ -1,0 +1,166 @@
+"""Pipelines: stopping, going on, changing stages, failing, and what the board says meanwhile."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.cli.main import run as penstock
+from penstock.pipelines import (
+    EachBatch,
+    Pipeline,
+    PipelineError,
+    Runner,
+    Surroundings,
+    Topic,
+    aggregate,
+    reject,
+)
+from penstock.pipelines.progress import FINISHED, STOPPED, StageState
+from penstock.wire.records import Record
+from tests.spark.topics import Topics
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "n int not null, k string, at timestamp"
+
+
+def numbers(first: int, count: int) -> list[Record]:
+    rows = [
+        {"n": n, "k": f"k{n % 3}", "at": f"2026-11-16T10:00:{n % 60:02}Z"}
+        for n in range(first, first + count)
+    ]
+    return [Record(0, -1, b"%d" % row["n"], json.dumps(row).encode()) for row in rows]
+
+
+def runner(pipeline: Pipeline, spark: Any, topics: Topics, folder: Path, **options: Any) -> Runner:
+    around = Surroundings(spark, topics.bootstrap, str(folder / "checkpoints"), per_batch=40)
+    return Runner(pipeline, around, restarts=0, **options)
+
+
+def test_a_pipeline_that_is_stopped_goes_on_where_it_was(
+    spark: Any,
+    topics: Topics,
+    topic: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name = "p" + topic[-60:]
+    pipeline = Pipeline(name)
+
+    @pipeline.extract(topic, schema=SCHEMA, to=Topic(f"{topic}-out", partitions=2), every="100ms")
+    def keep(rows: Any) -> Any:
+        return reject(rows, "n % 10 = 9", "ends in nine")
+
+    brokers = ["-b", topics.bootstrap]
+    topics.create(topic, 2)
+    topics.fill(topic, numbers(0, 100))
+    asked = []
+
+    def told(state: StageState) -> None:
+        """Somebody asks it to stop when it has got on."""
+        if state.rows_in >= 40 and not asked:
+            asked.append(penstock(["pipeline", "stop", name, "--no-wait", *brokers]))
+
+    states = runner(pipeline, spark, topics, tmp_path, told=told).run()
+    assert asked == [0]
+    assert [state.state for state in states] == [STOPPED]
+    assert penstock(["pipeline", "stop", name, *brokers]) == 1
+    assert "is not running" in capsys.readouterr().err
+
+    topics.fill(topic, numbers(100, 50))
+    states = runner(pipeline, spark, topics, tmp_path).run(once=True)
+    assert [(state.state, state.lag) for state in states] == [(FINISHED, 0)]
+    good = sorted(json.loads(message.value or b"")["n"] for message in topics.read(f"{topic}-out"))
+    bad = sorted(int(message.key or b"") for message in topics.read(f"{name}.keep.dlq"))
+    assert good == [n for n in range(150) if n % 10 != 9]
+    assert bad == list(range(9, 150, 10))
+
+    capsys.readouterr()
+    assert penstock(["pipeline", "status", name, "--format", "json", *brokers]) == 0
+    (line,) = json.loads(capsys.readouterr().out)
+    assert (line["pipeline"], line["stage"], line["state"]) == (name, "keep", FINISHED)
+    assert line["bad_rows"] == states[0].bad_rows > 0
+    assert penstock(["pipeline", "status", name[:-1] + "x", *brokers]) == 1
+    assert f"did you mean '{name}'" in capsys.readouterr().err
+
+
+def test_a_stage_with_other_state_says_what_to_do_and_begins_where_it_stopped(
+    spark: Any, topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    topics.create(topic, 1)
+    out = f"{topic}-out"
+
+    def made(by: list[str], version: int) -> Pipeline:
+        pipeline = Pipeline("counting")
+
+        @pipeline.extract(
+            topic,
+            schema=SCHEMA,
+            to=Topic(out, partitions=1, compact=True),
+            mode="update",
+            key="window_start",
+            version=version,
+        )
+        def count(rows: Any) -> Any:
+            return aggregate(
+                rows, by, window="1 hour", event_time="at", late="1 day", rows="count(*)"
+            )
+
+        return pipeline
+
+    topics.fill(topic, numbers(0, 30))
+    runner(made(["k"], 1), spark, topics, tmp_path).run(once=True)
+    topics.fill(topic, numbers(30, 6))
+    with pytest.raises(PipelineError, match="version=2"):
+        runner(made(["k", "n"], 1), spark, topics, tmp_path).run(once=True)
+    (state,) = runner(made(["k", "n"], 2), spark, topics, tmp_path).run(once=True)
+    assert state.rows_in == 6, "what came after version 1, once"
+    values = [json.loads(message.value or b"") for message in topics.read(out)]
+    assert sum(row["rows"] for row in values if "n" not in row) == 30
+    assert sorted(row["n"] for row in values if "n" in row) == list(range(30, 36))
+
+
+def test_a_stage_that_fails_is_started_again(
+    spark: Any, topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    topics.create(topic, 1)
+    topics.fill(topic, numbers(0, 10))
+    seen: list[int] = []
+    fails = [True]
+
+    def take(batch: Any, number: int) -> None:
+        if fails.pop() if fails else False:
+            raise RuntimeError("the warehouse is closed")
+        seen.extend(row["n"] for row in batch.collect())
+
+    pipeline = Pipeline("failing")
+
+    @pipeline.load(topic, schema=SCHEMA, to=EachBatch(take))
+    def load(rows: Any) -> Any:
+        return rows
+
+    with pytest.raises(PipelineError, match="the warehouse is closed"):
+        runner(pipeline, spark, topics, tmp_path).run(once=True)
+    around = Surroundings(spark, topics.bootstrap, str(tmp_path / "checkpoints"))
+    fails.append(True)
+    (state,) = Runner(pipeline, around, restarts=1).run(once=True)
+    assert (state.state, state.restarts, state.error) == (FINISHED, 1, None)
+    assert sorted(seen) == list(range(10))
+
+
+def test_what_is_missing_is_told_before_anything_runs(
+    spark: Any, topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    pipeline = Pipeline("missing")
+
+    @pipeline.extract(topic, to=f"{topic}-out")
+    def nothing(rows: Any) -> Any:
+        return None
+
+    with pytest.raises(PipelineError, match="which does not exist"):
+        runner(pipeline, spark, topics, tmp_path).run(once=True)
+    topics.create(topic)
+    with pytest.raises(PipelineError, match="must return a DataFrame"):
+        runner(pipeline, spark, topics, tmp_path).run(once=True)

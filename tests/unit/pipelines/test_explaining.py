@@ -1,0 +1,28 @@
+"""Errors of Spark in words for whoever runs the pipeline."""
+
+from penstock.pipelines import Pipeline
+from penstock.pipelines.explaining import explain
+
+
+def stage() -> object:
+    pipeline = Pipeline("p")
+    pipeline.extract("a", to="b", name="sum", version=2)(lambda rows: rows)
+    return pipeline.stage("sum")
+
+
+def test_a_changed_state_says_what_to_do() -> None:
+    text = "[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] Provided key schema does not match ..."
+    advice = explain(stage(), text)  # type: ignore[arg-type]
+    assert not advice.can_restart
+    assert "version=3" in advice.text
+    assert "no record is lost" in advice.text
+
+
+def test_what_python_raised_is_the_reason() -> None:
+    text = (
+        "Job aborted.\nTraceback (most recent call last):\n  File x\n"
+        "penstock.spark.values.OptionError: nope\nValueError: the last one\n\tat java.lang"
+    )
+    advice = explain(stage(), text)  # type: ignore[arg-type]
+    assert advice == ("ValueError: the last one", True)
+    assert explain(stage(), "").text == "no reason given"  # type: ignore[arg-type]
