@@ -110,8 +110,8 @@ def redrive(
         confirm(f"Send {_letters(preview.count)} of {name} {_destination(preview)}?", yes)
         errand = Errand(
             topic=name,
-            run=_run_id(session),
-            who=_who(),
+            run=run_id(session),
+            who=who(),
             chosen=wanted,
             to=to,
             keeps_timestamp=keep_timestamp,
@@ -119,7 +119,7 @@ def redrive(
             limit=limit,
             revise=_reviser(new_payload) if is_edited else None,
         )
-        return preview, await _carry_out(session, errand, preview.count)
+        return preview, await carry_out(session, errand, preview.count)
 
     preview, report = run(brokers, work)
     _print_outcome("redriven", preview, report, format, is_dry=dry_run)
@@ -169,13 +169,13 @@ def purge(
         confirm(f"Purge {_letters(preview.count)} of {name} for good?", yes)
         errand = Errand(
             topic=name,
-            run=_run_id(session),
-            who=_who(),
+            run=run_id(session),
+            who=who(),
             chosen=wanted,
             purges=True,
             limit=limit,
         )
-        report = await _carry_out(session, errand, preview.count)
+        report = await carry_out(session, errand, preview.count)
         if not keep_records:
             await _delete_settled(session, name)
         return preview, report
@@ -250,11 +250,11 @@ def _letters(count: int) -> str:
     return f"{count:,} letter{'' if count == 1 else 's'}"
 
 
-def _run_id(session: Session) -> str:
+def run_id(session: Session) -> str:
     return session.random.random_bytes(6).hex()
 
 
-def _who() -> str:
+def who() -> str:
     """The person at the terminal, as far as the system knows."""
     import getpass
     import socket
@@ -269,7 +269,7 @@ def _who() -> str:
 # -- doing it ---------------------------------------------------------------------------------
 
 
-async def _carry_out(session: Session, errand: Errand, expected: int) -> Report:
+async def carry_out(session: Session, errand: Errand, expected: int) -> Report:
     from penstock.cli.progress import Progress
     from penstock.client.redriving import Redriver
 

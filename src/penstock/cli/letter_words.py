@@ -10,6 +10,7 @@ import click
 from penstock.cli.completing import letter_topic_names
 from penstock.cli.errors import UserError
 from penstock.cli.session import Session, require_topics
+from penstock.cli.times import parse_times
 
 if TYPE_CHECKING:
     from penstock.client.letters import Letter, LetterFilter
@@ -73,7 +74,7 @@ def filter_of(
     from penstock.client.letters import LetterFilter
 
     name, colon, value = (header or "").partition(":")
-    failed_from, failed_until = _times(failed)
+    failed_from, failed_until = parse_times("--failed", failed)
     topic, partition, offsets = _source(source)
     return LetterFilter(
         ids=frozenset(map(parse_letter, letters)),
@@ -96,23 +97,6 @@ def parse_letter(text: str) -> tuple[int, int]:
     if not (colon and partition.isdecimal() and offset.isdecimal()):
         raise UserError(f"{text!r} is no letter; write PARTITION:OFFSET, as `dlq list` shows it")
     return int(partition), int(offset)
-
-
-def _times(text: str | None) -> tuple[int | None, int | None]:
-    from penstock.client.offsets import Anchor, OffsetSyntaxError, parse_offsets
-    from penstock.runtime.clock import SystemClock
-
-    if text is None:
-        return None, None
-    try:
-        found = parse_offsets(text, SystemClock().now_ms())
-    except OffsetSyntaxError as error:
-        raise UserError(f"--failed {error}") from None
-    ends = [found.start, found.end]
-    if any(p is not None and p.anchor is Anchor.EXACT for p in ends) or not text.startswith("@"):
-        raise UserError(f"--failed {text!r} is no time; try @-1h, @-2h:-1h, @2026-11-01:1d")
-    times = [p.value if p is not None and p.anchor is Anchor.TIME else None for p in ends]
-    return times[0], times[1]
 
 
 def _source(text: str | None) -> tuple[str, int | None, tuple[int, int | None] | None]:

@@ -57,9 +57,27 @@ async def open_letters(
 ) -> AsyncGenerator[Letter, None]:
     """Letters that nobody has seen to and that agree with the filter, partition by partition."""
     chosen = chosen or LetterFilter()
+    async with aclosing(open_runs(cluster, topic, chosen, ends=ends)) as places:
+        async for where, wanted in places:
+            async with aclosing(read_at(cluster, where, wanted)) as messages:
+                async for message in messages:
+                    letter = letter_of(message)
+                    if chosen.matches(letter):
+                        yield letter
+
+
+async def open_runs(
+    cluster: Cluster,
+    topic: str,
+    chosen: LetterFilter | None = None,
+    *,
+    ends: dict[TopicPartition, int] | None = None,
+) -> AsyncGenerator[tuple[TopicPartition, IntervalSet], None]:
+    """The offsets of letters that nobody has seen to; only those that the filter names, if any."""
     places = await places_of(cluster, topic)
-    if chosen.ids:
-        named = {partition for partition, _ in chosen.ids}
+    ids = frozenset() if chosen is None else chosen.ids
+    if ids:
+        named = {partition for partition, _ in ids}
         places = [where for where in places if where.partition in named]
     ends = ends if ends is not None else await ends_of(cluster, places)
     noted = await committed_offsets(cluster, cursor_group(topic), is_stable=True)
@@ -72,13 +90,9 @@ async def open_letters(
                 wanted.add(first, min(last, ends[where] - 1))
         for first, last in noted_in(noted.get(where), topic_id):
             wanted.remove(first, last)
-        if chosen.ids:
-            wanted = _only(wanted, (offset for index, offset in chosen.ids if index == where[1]))
-        async with aclosing(read_at(cluster, where, wanted)) as messages:
-            async for message in messages:
-                letter = letter_of(message)
-                if chosen.matches(letter):
-                    yield letter
+        if ids:
+            wanted = _only(wanted, (offset for index, offset in ids if index == where[1]))
+        yield where, wanted
 
 
 def _only(wanted: IntervalSet, offsets: Iterable[int]) -> IntervalSet:

@@ -1,0 +1,245 @@
+"""How an archive lies on disk, and what its file names say. No Spark in here.
+
+    <root>/topic=orders/date=2026-11-16/p00003-00000000000000001000-00000000000000002000.parquet
+
+A file holds the records of one partition and day from the first offset up to, not including, the
+second, in order. So a task that is run again writes the same file again, and whoever lists the
+folder knows what is archived. Readers of Parquet skip names that begin with `_`.
+
+Merging small files: the merged one is written under a name with `_merged-`, then the small ones
+are deleted, then it gets its name. Whoever finds `_merged-` finishes that. A file that lies within
+the range of another is what a straggler wrote after the merge: it is deleted.
+
+Bounds: `WRITERS_MAX` files are open at a time; a range with more days writes several files a day.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import fs as filesystems
+
+COLUMNS: Final = ("partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
+"""Of a file; topic and date are in its path."""
+CODEC: Final = "zstd"
+WRITERS_MAX: Final = 64
+MERGED: Final = "_merged-"
+MERGING: Final = "_merging-"
+_WRITING: Final = "_writing-"
+_SUFFIX: Final = ".parquet"
+
+
+class ArchiveFile(NamedTuple):
+    """What a path says."""
+
+    topic: str
+    date: str
+    partition: int
+    start: int
+    end: int
+    part: int
+    """0, or the number of a file for the same range and day."""
+    path: str = ""
+    size: int = 0
+
+    @property
+    def folder(self) -> str:
+        return f"topic={self.topic}/date={self.date}"
+
+    @property
+    def name(self) -> str:
+        part = f"-{self.part}" if self.part else ""
+        return f"p{self.partition:05}-{self.start:020}-{self.end:020}{part}{_SUFFIX}"
+
+    def is_within(self, other: "ArchiveFile") -> bool:
+        same = self[:3] == other[:3] and self.part == 0 and other.part == 0
+        inside = other.start <= self.start and self.end <= other.end
+        return same and inside and (self.start, self.end) != (other.start, other.end)
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """A folder, on whatever file system its address names."""
+
+    root: str
+
+    def system(self) -> tuple[Any, str]:
+        """The file system, and the root's path on it."""
+        if "://" in self.root:
+            found, path = filesystems.FileSystem.from_uri(self.root)
+            return found, path.rstrip("/")
+        return filesystems.LocalFileSystem(), self.root.rstrip("/")
+
+    def files(self, topic: str | None = None) -> list[ArchiveFile]:
+        """Every file of the archive, or of one topic, in order."""
+        return [one for one in self._listed(topic) if one.path.rsplit("/", 1)[-1][0] != "_"]
+
+    def unfinished(self) -> list[ArchiveFile]:
+        """Merged files whose parts are perhaps still there."""
+        return [one for one in self._listed(None) if f"/{MERGED}" in one.path]
+
+    def _listed(self, topic: str | None) -> list[ArchiveFile]:
+        system, path = self.system()
+        below = path if topic is None else f"{path}/topic={topic}"
+        selector = filesystems.FileSelector(below, recursive=True, allow_not_found=True)
+        found = []
+        for info in system.get_file_info(selector):
+            if info.type == filesystems.FileType.File:
+                one = parse(info.path, info.size)
+                if one is not None:
+                    found.append(one)
+        return sorted(found)
+
+
+def parse(path: str, size: int = 0) -> ArchiveFile | None:
+    """A file of an archive by its path; None for any other."""
+    parts = PurePosixPath(path).parts
+    if len(parts) < 3 or not path.endswith(_SUFFIX):
+        return None
+    topic, date, name = parts[-3], parts[-2], parts[-1]
+    if not (topic.startswith("topic=") and date.startswith("date=")):
+        return None
+    numbers = name.removeprefix(MERGED).removeprefix("p").removesuffix(_SUFFIX).split("-")
+    if not 3 <= len(numbers) <= 4 or not all(number.isdecimal() for number in numbers):
+        return None
+    partition, start, end, *rest = map(int, numbers)
+    return ArchiveFile(topic[6:], date[5:], partition, start, end, sum(rest), path, size)
+
+
+# -- writing ----------------------------------------------------------------------------------
+
+
+class RangeWriter:
+    """Writes the records of one range, a file for each day, all at once when it is closed."""
+
+    def __init__(self, archive: Archive, topic: str, partition: int, span: tuple[int, int]) -> None:
+        self._system, self._root = archive.system()
+        self._about = (topic, partition, span)
+        self._open: dict[str, tuple[ArchiveFile, str, Any]] = {}
+        self._parts: dict[str, int] = {}
+        self._closed: list[tuple[ArchiveFile, str]] = []
+        self.rows = 0
+
+    def add(self, batch: Any, attempt: str) -> None:
+        """`attempt` tells tasks apart that write the same range at the same time."""
+        days = pc.strftime(batch.column("timestamp").cast(pa.timestamp("us", "UTC")), "%Y-%m-%d")
+        self.rows += batch.num_rows
+        columns = batch.select(list(COLUMNS))
+        for day in pc.unique(days).to_pylist():
+            self._writer(day, columns.schema, attempt).write_batch(
+                columns.filter(pc.equal(days, day))
+            )
+
+    def finish(self) -> list[ArchiveFile]:
+        """Gives every file its name; now it is part of the archive."""
+        while self._open:
+            self._close(next(iter(self._open)))
+        done = []
+        for one, temporary in self._closed:
+            final = f"{self._root}/{one.folder}/{one.name}"
+            self._system.move(temporary, final)
+            done.append(one._replace(path=final, size=self._system.get_file_info(final).size))
+        return done
+
+    def _writer(self, day: str, schema: Any, attempt: str) -> Any:
+        if day not in self._open:
+            if len(self._open) >= WRITERS_MAX:
+                self._close(next(iter(self._open)))
+            topic, partition, (start, end) = self._about
+            part = self._parts.get(day, 0)
+            self._parts[day] = part + 1
+            one = ArchiveFile(topic, day, partition, start, end, part)
+            self._system.create_dir(f"{self._root}/{one.folder}", recursive=True)
+            temporary = f"{self._root}/{one.folder}/{_WRITING}{attempt}-{one.name}"
+            writer = pq.ParquetWriter(temporary, schema, filesystem=self._system, compression=CODEC)
+            self._open[day] = one, temporary, writer
+        return self._open[day][2]
+
+    def _close(self, day: str) -> None:
+        one, temporary, writer = self._open.pop(day)
+        writer.close()
+        self._closed.append((one, temporary))
+
+
+# -- merging ----------------------------------------------------------------------------------
+
+
+def plan_merges(files: Iterable[ArchiveFile], target_bytes: int) -> list[list[ArchiveFile]]:
+    """Neighbours of one partition and day that together make one file of about this size."""
+    merges: list[list[ArchiveFile]] = []
+    run: list[ArchiveFile] = []
+    for one in sorted(files):
+        if one.size >= target_bytes or one.part:
+            run = _finished(merges, run)
+            continue
+        if run and (one[:3] != run[0][:3] or sum(f.size for f in run) + one.size > target_bytes):
+            run = _finished(merges, run)
+        run.append(one)
+    _finished(merges, run)
+    return merges
+
+
+def _finished(merges: list[list[ArchiveFile]], run: list[ArchiveFile]) -> list[ArchiveFile]:
+    if len(run) > 1:
+        merges.append(run)
+    return []
+
+
+def merge(archive: Archive, parts: Sequence[ArchiveFile]) -> ArchiveFile:
+    """One file instead of these."""
+    system, root = archive.system()
+    whole = parts[0]._replace(end=parts[-1].end, path="", size=0)
+    folder = f"{root}/{whole.folder}"
+    temporary, ready = f"{folder}/{MERGING}{whole.name}", f"{folder}/{MERGED}{whole.name}"
+    writer = None
+    for part in parts:
+        with system.open_input_file(part.path) as source:
+            for batch in pq.ParquetFile(source).iter_batches():
+                if writer is None:
+                    writer = pq.ParquetWriter(
+                        temporary, batch.schema, filesystem=system, compression=CODEC
+                    )
+                writer.write_batch(batch)
+    assert writer is not None
+    writer.close()
+    system.move(temporary, ready)
+    return finish_merge(archive, whole._replace(path=ready))
+
+
+def finish_merge(archive: Archive, ready: ArchiveFile) -> ArchiveFile:
+    """Deletes what a merged file replaces, and gives it its name."""
+    system, root = archive.system()
+    for one in archive.files(ready.topic):
+        if one.is_within(ready):
+            system.delete_file(one.path)
+    final = f"{root}/{ready.folder}/{ready.name}"
+    system.move(ready.path, final)
+    return ready._replace(path=final, size=system.get_file_info(final).size)
+
+
+def repair(archive: Archive) -> int:
+    """Finishes merges that were interrupted, and deletes what stragglers wrote; how many files."""
+    count = 0
+    for ready in archive.unfinished():
+        finish_merge(archive, ready)
+        count += 1
+    for one in list(superseded(archive.files())):
+        with contextlib.suppress(FileNotFoundError):
+            archive.system()[0].delete_file(one.path)
+        count += 1
+    return count
+
+
+def superseded(files: Sequence[ArchiveFile]) -> Iterator[ArchiveFile]:
+    """Files that lie within the range of another of the same day."""
+    widest: ArchiveFile | None = None
+    for one in sorted(files, key=lambda file: (*file[:4], -file.end)):
+        if widest is not None and one.is_within(widest):
+            yield one
+        elif widest is None or one[:3] != widest[:3] or one.end > widest.end:
+            widest = one

@@ -1,0 +1,145 @@
+"""The job `cdc`: change events, or an outbox's, as the table that they describe.
+
+A table is a folder of versions. A version holds all rows as of some offsets, which are part of
+it; the file `_current` names the one that counts, and is replaced as a whole. So a run that dies
+leaves the old version, and one that is repeated reads the same events again: every event counts
+once. The last `KEPT` versions are there for those who are still reading them.
+
+Events are JSON values: Debezium's envelope (`op`, `before`, `after`), or the row itself; a record
+without value, or `op` d, deletes the row of its key.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyarrow import fs as filesystems
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+from pyspark.sql.window import Window
+
+from penstock.jobs.sides import Side, read_side
+from penstock.spark.values import OptionError
+
+KEPT: Final = 3
+KEY: Final = "_key"
+_CURRENT: Final = "_current"
+_ENVELOPE: Final = "op string, before string, after string"
+
+
+@dataclass(slots=True)
+class Applied:
+    """What a run did."""
+
+    version: int
+    events: int = 0
+    rows: int = 0
+    path: str = ""
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "version": self.version,
+            "events": self.events,
+            "rows": self.rows,
+            "path": self.path,
+        }
+
+
+def apply_changes(
+    spark: Any, *, brokers: str, topic: str, schema: str, path: str, ends: dict[str, int]
+) -> Applied:
+    """Events up to `ends` (by partition, as text) that the table does not have yet."""
+    system, root = _system(path)
+    current = _read_current(system, root)
+    offsets: dict[str, int] = current.get("offsets", {}) if current else {}
+    if current and current.get("topic") != topic:
+        raise OptionError(f"{path} is the table of topic {current.get('topic')!r}, not {topic!r}")
+    version = int(current["version"]) if current else 0
+    done = Applied(version, path=f"{path.rstrip('/')}/v{version:08}")
+    if all(offsets.get(part, 0) >= end for part, end in ends.items()):
+        done.rows = int(current["rows"]) if current else 0
+        return done
+    begins = {part: offsets.get(part, -2) for part in ends}
+    events = _events(
+        read_side(
+            spark,
+            Side(topic),
+            brokers,
+            columns=("partition", "offset", "key", "value"),
+            startingOffsets=json.dumps({topic: begins}),
+            endingOffsets=json.dumps({topic: ends}),
+        ),
+        schema,
+    )
+    done.events = int(events.count())
+    newest = Window.partitionBy(KEY).orderBy(F.desc("partition"), F.desc("offset"))
+    last = events.withColumn("_rank", F.row_number().over(newest)).filter("_rank = 1")
+    table = last.filter("not deleted").select(KEY, "row.*")
+    if current:
+        before = spark.read.parquet(f"{path.rstrip('/')}/v{version:08}")
+        untouched = before.join(last.select(KEY), KEY, "left_anti")
+        table = untouched.unionByName(table, allowMissingColumns=True)
+    done.version = version + 1
+    done.path = f"{path.rstrip('/')}/v{done.version:08}"
+    # What a run left behind that died here has no `_current`: it is written anew.
+    table.write.mode("overwrite").parquet(done.path)
+    done.rows = int(spark.read.parquet(done.path).count())
+    _publish(system, root, done, topic, {**offsets, **ends})
+    return done
+
+
+def _events(rows: Any, schema: str) -> Any:
+    text = F.col("value").cast("string")
+    row_type = StructType.fromDDL(schema)
+    envelope = F.from_json(text, _ENVELOPE)
+    is_envelope = F.col("_envelope.op").isNotNull()
+    after = F.when(is_envelope, F.col("_envelope.after")).otherwise(text)
+    deleted = F.col("value").isNull() | (is_envelope & (F.col("_envelope.op") == "d"))
+    return rows.withColumn("_envelope", envelope).select(
+        F.coalesce(F.col("key"), F.lit(b"")).cast("string").alias(KEY),
+        "partition",
+        "offset",
+        F.from_json(after, row_type).alias("row"),
+        F.coalesce(deleted, F.lit(False)).alias("deleted"),
+    )
+
+
+def read_table(spark: Any, path: str) -> Any:
+    """The rows of the version that counts."""
+    system, root = _system(path)
+    current = _read_current(system, root)
+    if current is None:
+        raise OptionError(f"{path} is no table of this job: run it first")
+    return spark.read.parquet(f"{path.rstrip('/')}/v{current['version']:08}")
+
+
+def _system(path: str) -> tuple[Any, str]:
+    if "://" in path:
+        system, root = filesystems.FileSystem.from_uri(path)
+        return system, root.rstrip("/")
+    return filesystems.LocalFileSystem(), path.rstrip("/")
+
+
+def _read_current(system: Any, root: str) -> dict[str, Any] | None:
+    place = f"{root}/{_CURRENT}"
+    if system.get_file_info(place).type != filesystems.FileType.File:
+        return None
+    with system.open_input_file(place) as file:
+        found: dict[str, Any] = json.loads(file.read())
+        return found
+
+
+def _publish(system: Any, root: str, done: Applied, topic: str, offsets: dict[str, int]) -> None:
+    document = {
+        "version": done.version,
+        "topic": topic,
+        "offsets": offsets,
+        "rows": done.rows,
+    }
+    temporary = f"{root}/_writing{_CURRENT}"
+    with system.open_output_stream(temporary) as file:
+        file.write(json.dumps(document).encode())
+    system.move(temporary, f"{root}/{_CURRENT}")
+    stale = f"{root}/v{done.version - KEPT:08}"
+    if system.get_file_info(stale).type == filesystems.FileType.Directory:
+        system.delete_dir(stale)

@@ -1,0 +1,195 @@
+"""The job `triage`: dead letters grouped by what went wrong, as a report, and redriven by choice.
+
+Spark reads the letters; only open ones count, as everywhere. Messages that differ in numbers,
+quoted words and ids are one kind. What a condition of SQL selects is redriven by the client's
+redriver, with its promises: each letter once, in order, recorded.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.sql import functions as F
+
+from penstock.client.letters import LetterFilter
+from penstock.jobs import pictures
+from penstock.jobs.reports import Report
+from penstock.jobs.sides import Side, read_side
+from penstock.queues import letters
+
+KINDS_MAX: Final = 50
+LINES_MAX: Final = 5
+SELECTED_MAX: Final = 100_000
+"""Letters that one redrive may name."""
+_HOUR: Final = "yyyy-MM-dd HH:00"
+_SHOWN: Final = 160
+_HEADERS: Final = {
+    "error_class": letters.ERROR_CLASS,
+    "error_message": letters.ERROR_MESSAGE,
+    "source_topic": letters.TOPIC,
+    "source_partition": letters.PARTITION,
+    "source_offset": letters.OFFSET,
+    "group": letters.GROUP,
+    "attempts": letters.ATTEMPTS,
+    "last_failure": letters.LAST_FAILURE,
+}
+COLUMNS: Final = (*_HEADERS, "failed_at", "key", "value", "partition", "offset", "kind")
+"""What a condition may be about; all are text but failed_at, partition and offset."""
+
+Runs = Mapping[int, Sequence[tuple[int, int]]]
+"""By partition: first and last offset of letters that are open."""
+
+
+@dataclass(slots=True)
+class Kind:
+    """Letters that died of the same thing."""
+
+    error_class: str
+    kind: str
+    count: int
+    first: str
+    last: str
+    groups: list[str]
+    sources: list[str]
+    sample: str
+    """Partition and offset of one, as `penstock dlq show` takes it."""
+    message: str
+    value: str
+
+
+@dataclass(slots=True)
+class Triage:
+    topic: str
+    letters: int = 0
+    kinds: list[Kind] = field(default_factory=list)
+    hours: list[str] = field(default_factory=list)
+    by_hour: dict[str, list[int]] = field(default_factory=dict)
+    """By error class, for every hour."""
+    keys: list[tuple[str, int]] = field(default_factory=list)
+
+    def document(self) -> dict[str, Any]:
+        from dataclasses import asdict
+
+        return asdict(self)
+
+
+def read_letters(spark: Any, brokers: str, topic: str, open_runs: Runs) -> Any:
+    """Open letters with `COLUMNS`."""
+    columns = ("partition", "offset", "timestamp", "key", "value", "headers")
+    raw = read_side(spark, Side(topic), brokers, columns=columns)
+    runs = [
+        {"partition": partition, "first": first, "last": last}
+        for partition, spans in open_runs.items()
+        for first, last in spans
+    ]
+    schema = "partition int, first bigint, last bigint"
+    is_open = F.broadcast(spark.createDataFrame(runs, schema))
+    same = (
+        (raw["partition"] == is_open["partition"])
+        & (raw["offset"] >= is_open["first"])
+        & (raw["offset"] <= is_open["last"])
+    )
+    told = {name: _header(header) for name, header in _HEADERS.items()}
+    rows = raw.join(is_open, same, "left_semi").withColumns(told)
+    moment = F.expr("try_cast(last_failure as bigint)")
+    kind = F.col("error_message")
+    for pattern, put in (("'[^']*'|\"[^\"]*\"", "'…'"), (r"[0-9a-fA-F-]{16,}", "#"), (r"\d+", "#")):
+        kind = F.regexp_replace(kind, pattern, put)
+    return rows.withColumns(
+        {
+            "failed_at": F.coalesce(F.timestamp_millis(moment), "timestamp"),
+            "key": F.col("key").cast("string"),
+            "value": F.col("value").cast("string"),
+            "error_class": F.coalesce("error_class", F.lit("unknown")),
+            "kind": F.substring(F.coalesce(kind, F.lit("")), 1, _SHOWN),
+        }
+    ).select(*COLUMNS)
+
+
+def _header(name: str) -> Any:
+    same = F.filter(F.col("headers"), lambda header: header["key"] == name)
+    return F.get(same, 0)["value"].cast("string")
+
+
+def triage(rows: Any, topic: str) -> Triage:
+    """What `read_letters` read, counted in every way that helps."""
+    found = Triage(topic)
+    grouped = rows.groupBy("error_class", "kind").agg(
+        F.count(F.lit(1)).alias("count"),
+        F.min("failed_at").alias("first"),
+        F.max("failed_at").alias("last"),
+        F.sort_array(F.collect_set("group")).alias("groups"),
+        F.sort_array(F.collect_set("source_topic")).alias("sources"),
+        F.min_by(F.concat_ws(":", "partition", "offset"), "failed_at").alias("sample"),
+        F.min_by("error_message", "failed_at").alias("message"),
+        F.min_by(F.substring("value", 1, _SHOWN), "failed_at").alias("value"),
+    )
+    for row in grouped.orderBy(F.desc("count"), "error_class", "kind").limit(KINDS_MAX).collect():
+        found.kinds.append(
+            Kind(
+                row["error_class"],
+                row["kind"],
+                row["count"],
+                str(row["first"]),
+                str(row["last"]),
+                list(row["groups"]),
+                list(row["sources"]),
+                row["sample"] or "",
+                (row["message"] or "")[:_SHOWN],
+                row["value"] or "",
+            )
+        )
+    hour = F.date_format("failed_at", _HOUR)
+    hours = rows.groupBy(hour.alias("hour"), "error_class").count().collect()
+    found.letters = sum(row["count"] for row in hours)
+    found.hours = sorted({row["hour"] for row in hours})
+    at = {name: index for index, name in enumerate(found.hours)}
+    for row in sorted(hours, key=lambda row: row["error_class"]):
+        line = found.by_hour.setdefault(row["error_class"], [0] * len(at))
+        line[at[row["hour"]]] += row["count"]
+    keys = rows.groupBy("key").count().orderBy(F.desc("count"), "key").limit(10).collect()
+    found.keys = [(row["key"] or "-", row["count"]) for row in keys]
+    return found
+
+
+def report_of(found: Triage) -> Report:
+    report = Report(f"Dead letters of {found.topic}")
+    report.text(f"{found.letters:,} open letters of {len(found.kinds)} kinds.")
+    if not found.letters:
+        return report
+    names = [f"{kind.error_class}: {kind.kind}" for kind in found.kinds[:15]]
+    counts = {"letters": [kind.count for kind in found.kinds[:15]]}
+    report.picture("kinds", pictures.bars("Letters by kind", names, counts, "letters"))
+    largest = sorted(found.by_hour.items(), key=lambda pair: -sum(pair[1]))[:LINES_MAX]
+    report.picture("hours", pictures.lines("By hour", found.hours, dict(largest), "letters"))
+    report.heading("Kinds")
+    report.table(
+        ["count ", "error", "message", "groups", "from", "first", "last", "sample"],
+        [
+            (
+                kind.count,
+                kind.error_class,
+                kind.kind,
+                ", ".join(kind.groups),
+                ", ".join(kind.sources),
+                kind.first,
+                kind.last,
+                kind.sample,
+            )
+            for kind in found.kinds
+        ],
+    )
+    report.heading("One of each")
+    report.table(
+        ["sample", "message", "payload"],
+        [(kind.sample, kind.message, kind.value) for kind in found.kinds],
+    )
+    report.heading("Keys with most letters")
+    report.table(["key", "count "], found.keys)
+    return report
+
+
+def select(rows: Any, where: str) -> LetterFilter:
+    """The letters for which a condition is true, named one by one."""
+    ids = rows.filter(where).select("partition", "offset").limit(SELECTED_MAX).collect()
+    return LetterFilter(ids=frozenset((row["partition"], row["offset"]) for row in ids))

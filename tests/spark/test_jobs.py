@@ -1,0 +1,198 @@
+"""The jobs that are ready to use, each on real topics, against what plain Python makes of them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.client.partitioner import partition_for_key
+from penstock.jobs.archive import archive_topics, merge_small, read_archive
+from penstock.jobs.archives import Archive
+from penstock.jobs.audit import audit
+from penstock.jobs.replay import Choice, replay_archive
+from penstock.jobs.sides import Side, parse_side
+from penstock.jobs.skew import find_skew, report_of
+from penstock.jobs.state import rebuild
+from penstock.jobs.tables import apply_changes, read_table
+from penstock.spark.values import OptionError
+from penstock.wire.records import Record
+from tests.spark.topics import Topics
+
+pytestmark = pytest.mark.spark
+
+DAY_MS = 86_400_000
+NOON_MS = 1_790_000_000_000 // DAY_MS * DAY_MS + DAY_MS // 2
+
+
+def days(count: int, first: int = 0) -> list[Record]:
+    """Records of two days with keys, headers and values that tell them apart."""
+    return [
+        Record(0, NOON_MS + n % 2 * DAY_MS, b"k%d" % (n % 5), b"%d" % n, (("n", b"%d" % n),))
+        for n in range(first, first + count)
+    ]
+
+
+def test_archive_replay_and_audit(spark: Any, topics: Topics, topic: str, tmp_path: Path) -> None:
+    root = str(tmp_path / "archive")
+    again = f"{topic}-again"
+    topics.create(topic, 2)
+    topics.create(again, 2)
+    options = {"brokers": topics.bootstrap, "topics": [topic], "root": root}
+
+    topics.fill(topic, days(300))
+    done = archive_topics(spark, **options, rows_per_file=60, merged_bytes=0)
+    assert done.rows == 300
+    files = Archive(root).files(topic)
+    assert len(files) == done.files > 6
+    assert {file.date for file in files} == {"2026-09-21", "2026-09-22"}
+
+    # Only what is new; merged, there is one file for each partition and day.
+    topics.fill(topic, days(100, first=300))
+    done = archive_topics(spark, **options)
+    assert done.rows == 100
+    assert done.merged > 0
+    assert archive_topics(spark, **options).rows == 0
+    files = Archive(root).files(topic)
+    assert len(files) == len({file[:3] for file in files})
+
+    # Readers that know nothing of Spark see the same.
+    table = pq.read_table(f"{root}/topic={topic}")
+    assert sorted(int(value) for value in table["value"].to_pylist()) == list(range(400))
+
+    here, there = Side(topic), parse_side(f"archive:{root}:{topic}")
+    found = audit(spark, brokers=topics.bootstrap, left=here, right=there)
+    assert found.is_clean, found
+    assert found.left_records == found.right_records == 400
+
+    count = replay_archive(
+        spark,
+        brokers=topics.bootstrap,
+        root=root,
+        topic=topic,
+        to=again,
+        partitions=2,
+        choice=Choice(until_ms=NOON_MS + DAY_MS, where="key in ('k1', 'k2')"),
+        name=topic,
+    )
+    original = [m for m in topics.read(topic) if m.key in (b"k1", b"k2") and m.timestamp == NOON_MS]
+    copies = topics.read(again)
+    assert count == len(copies) == len(original)
+    # Keys, headers, timestamps, partitions and order as they were.
+    assert [m[1:2] + m[3:7] for m in copies] == [m[1:2] + m[3:7] for m in original]
+    # Under the same name once more: nothing is written twice.
+    replay_archive(
+        spark,
+        brokers=topics.bootstrap,
+        root=root,
+        topic=topic,
+        to=again,
+        partitions=2,
+        choice=Choice(until_ms=NOON_MS + DAY_MS, where="key in ('k1', 'k2')"),
+        name=topic,
+    )
+    assert topics.read(again) == copies
+
+
+def test_audit_finds_what_is_wrong(spark: Any, topics: Topics, topic: str) -> None:
+    out = f"{topic}-out"
+    topics.create(topic, 1)
+    topics.create(out, 1)
+    topics.fill(topic, [Record(0, -1, b"k", b"%d" % n) for n in range(20)])
+    # 3 is lost, 5 is there twice, 99 is nobody's, 11 comes before 10.
+    order = [0, 1, 2, 4, 5, 5, 6, 7, 8, 9, 11, 10, *range(12, 20), 99]
+    topics.fill(out, [Record(0, -1, b"k", b"%d" % n) for n in order])
+    found = audit(
+        spark,
+        brokers=topics.bootstrap,
+        left=Side(topic),
+        right=Side(out),
+        identity="value",
+    )
+    assert (found.lost, found.doubled, found.foreign, found.out_of_order) == (1, 1, 1, 1)
+    assert not found.is_clean
+    assert found.samples == {
+        "lost": ["3"],
+        "doubled": ["5"],
+        "foreign": ["99"],
+        "out_of_order": ["10"],
+    }
+
+
+def test_skew_names_the_hot_key_and_a_salting_that_helps(
+    spark: Any, topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    topics.create(topic, 4)
+    keys = [b"hot" if n % 2 else b"k%d" % n for n in range(2_000)]
+    topics.fill(topic, [Record(0, -1, key, b"x") for key in keys])
+    found = find_skew(spark, brokers=topics.bootstrap, topic=topic, partitions=4)
+    assert found.records == 2_000
+    assert [one.key for one in found.hot] == [b"hot"]
+    assert found.hot[0].partition == partition_for_key(b"hot", 4)
+    assert found.imbalance > 2 > 1.6 > found.imbalance_salted
+    for name in ("skew.html", "skew.md"):
+        report_of(found).write(str(tmp_path / name))
+    assert "<svg" in (tmp_path / "skew.html").read_text()
+    assert (tmp_path / "skew-partitions.svg").read_text().startswith("<?xml")
+    with pytest.raises(OptionError, match=r"\.html or \.md"):
+        report_of(found).write(str(tmp_path / "skew.pdf"))
+
+
+def test_change_events_become_a_table_and_go_on(
+    spark: Any, topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    topics.create(topic, 1)
+    path = str(tmp_path / "table")
+
+    def change(op: str, key: int, name: str | None) -> Record:
+        row = None if name is None else {"id": key, "name": name}
+        value = json.dumps({"op": op, "before": None, "after": row}).encode()
+        return Record(0, -1, b"%d" % key, value)
+
+    def run(end: int) -> dict[int, str]:
+        apply_changes(
+            spark,
+            brokers=topics.bootstrap,
+            topic=topic,
+            schema="id int, name string",
+            path=path,
+            ends={"0": end},
+        )
+        return {row["id"]: row["name"] for row in read_table(spark, path).collect()}
+
+    topics.fill(topic, [change("c", 1, "ann"), change("c", 2, "bob"), change("u", 1, "anna")])
+    assert run(3) == {1: "anna", 2: "bob"}
+    row = Record(0, -1, b"3", b'{"id": 3, "name": "cyd"}')
+    topics.fill(topic, [change("d", 2, None), row, Record(0, -1, b"1", None)])
+    assert run(5) == {1: "anna", 3: "cyd"}
+    assert run(6) == {3: "cyd"}
+    assert run(6) == {3: "cyd"}
+
+
+def test_state_is_rebuilt_as_of_a_time(spark: Any, topics: Topics, topic: str) -> None:
+    topics.create(topic, 2)
+    events = [
+        Record(0, NOON_MS + n, b"a%d" % (n % 3), json.dumps({"amount": n}).encode())
+        for n in range(30)
+    ]
+    topics.fill(topic, events)
+
+    def add(state: dict[str, Any] | None, event: dict[str, Any]) -> dict[str, Any]:
+        return {"balance": (state or {"balance": 0})["balance"] + event["amount"]}
+
+    for until in (None, 15):
+        until_ms = None if until is None else NOON_MS + until
+        rows = rebuild(
+            spark, brokers=topics.bootstrap, side=Side(topic), fold=add, until_ms=until_ms
+        ).collect()
+        found = {row["key"]: json.loads(row["state"])["balance"] for row in rows}
+        assert found == {
+            f"a{k}": sum(n for n in range(until or 30) if n % 3 == k) for k in range(3)
+        }
+
+
+def test_an_archive_that_is_none_is_refused(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="no archive"):
+        read_archive(spark, str(tmp_path))
+    assert merge_small(spark, Archive(str(tmp_path)), ["t"], 1) == 0

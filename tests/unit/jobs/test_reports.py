@@ -1,0 +1,41 @@
+"""Reports: what is in them is shown as text, never as markup."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.jobs.reports import Report
+from penstock.spark.values import OptionError
+
+
+def made() -> Report:
+    report = Report("Letters <of> orders")
+    report.heading("Kinds")
+    report.text("<script>alert(1)</script>")
+    report.table(["count ", "error"], [(3, "a|b <b>")])
+    report.picture("bars", b'<?xml version="1.0"?><svg xmlns="x"></svg>')
+    report.code("x = 1")
+    return report
+
+
+def test_html_is_one_page_and_safe(tmp_path: Path) -> None:
+    made().write(str(tmp_path / "sub" / "report.html"))
+    text = (tmp_path / "sub" / "report.html").read_text()
+    assert "<script" not in text
+    assert "Letters &lt;of&gt; orders" in text
+    assert '<svg xmlns="x"></svg>' in text
+    assert "<?xml" not in text
+    assert "<td class=n>3" in text
+
+
+def test_markdown_has_its_pictures_beside_it(tmp_path: Path) -> None:
+    made().write(str(tmp_path / "report.md"))
+    text = (tmp_path / "report.md").read_text()
+    assert "| 3 | a\\|b <b> |" in text
+    assert "![bars](report-bars.svg)" in text
+    assert (tmp_path / "report-bars.svg").read_bytes().startswith(b"<?xml")
+
+
+def test_other_endings_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"not 'report\.pdf'"):
+        made().write(str(tmp_path / "report.pdf"))
