@@ -20,7 +20,7 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("seed", seeds(6))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_every_promise_is_kept_with_encrypted_disks(
     seed: int, request: pytest.FixtureRequest
 ) -> None:

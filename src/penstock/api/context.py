@@ -177,6 +177,8 @@ class Prepared:
     read: Callable[[memoryview, int, int], tuple[Any, int]]
     write: Callable[[Any, list[Buffer]], None]
     metrics: RouteMetrics
+    is_audited: bool = False
+    """Whether the audit log may have something to tell of it although nobody is denied."""
 
 
 class Call:

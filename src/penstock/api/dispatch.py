@@ -35,14 +35,14 @@ class Dispatcher:
 
     def encode(self, call: Call, response: Any) -> list[Buffer]:
         prepared = call.prepared
-        route = prepared.route
-        if call.asked is not None or call.denied is not None or route.key == SASL_AUTHENTICATE:
+        if prepared.is_audited or call.denied is not None:
             deed = deed_of(call, response)
             if deed is not None:
                 self._ctx.audit.tell(deed)
         parts: list[Buffer] = []
         prepared.write(response, parts)
-        return response_frame(call.correlation_id, route.response, prepared.version, parts)
+        response_class = prepared.route.response
+        return response_frame(call.correlation_id, response_class, prepared.version, parts)
 
     def call(self, caller: Caller, view: memoryview, start: int, end: int) -> Call:
         key, version, correlation_id, client_id, position = read_request_header(view, start, end)
@@ -102,6 +102,7 @@ class Dispatcher:
             reader(route.request, version),
             writer(route.response, version),
             self._ctx.metrics.route(route.name),
+            key in ADMINISTRATIVE or key == SASL_AUTHENTICATE,
         )
         if asked == version:
             # What is not spoken is not kept either: there are 65,536 versions to ask for.
@@ -116,6 +117,6 @@ class Dispatcher:
         # Bytes after the body are ignored, as Kafka does: librdkafka leaves three of them after
         # the null topic array of its Metadata requests.
         request, _ = prepared.read(view, call.position, end)
-        if prepared.route.key in ADMINISTRATIVE and is_told(prepared.route.key, request):
+        if prepared.is_audited and is_told(prepared.route.key, request):
             call.asked = request
         return prepared.route.handler(self._ctx, call, request)

@@ -5,6 +5,7 @@ and are not read at all; what is cold, or was never checked by this process, is 
 first. Whatever cannot be read takes its own partition offline and is an error in its own row.
 """
 
+import asyncio
 from collections.abc import Awaitable
 from typing import Protocol
 
@@ -33,6 +34,7 @@ from penstock.wire.records import BATCH_OVERHEAD, age_seconds
 READ_COMMITTED = 1
 LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 """With these, the answer says who leads (KIP-951)."""
+READS_AT_ONCE = 4
 SLICE_BYTES_MIN = 32 * 1024
 """From here on it is cheaper to have the kernel send a stretch of the file than to read it."""
 
@@ -122,13 +124,18 @@ class Reply:
     async def _answer_cold(self, founds: list[Found]) -> FetchResponse:
         if not all(found.span is None or found.span.segment.is_encrypted for found in founds):
             self._ctx.metrics.cold_reads.value += 1
-        contents = [
-            b"" if found.span is None else await self._read(found, found.span) for found in founds
-        ]
+        contents: list[Buffer | Slice] = []
+        for at in range(0, len(founds), READS_AT_ONCE):
+            # Some side by side: those that are opened, too, cost time of a processor.
+            some = founds[at : at + READS_AT_ONCE]
+            contents += await asyncio.gather(*(self._read(found) for found in some))
         return self._response(founds, contents)
 
-    async def _read(self, found: Found, span: Span) -> Buffer | Slice:
+    async def _read(self, found: Found) -> Buffer | Slice:
         """Has a worker read, and check where need be; keeps large contents no longer than that."""
+        span = found.span
+        if span is None:
+            return b""
         try:
             data = await self._ctx.workers.run(span.read)
         except Refused:

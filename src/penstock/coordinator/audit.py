@@ -93,11 +93,14 @@ class AuditLog:
     async def _write_some(self) -> bool:
         entries = self._trail.take(ENTRIES_AT_ONCE, self._around.time.now_ms())
         self._is_writing = bool(entries)
+        is_told = False
         while entries:
             try:
                 await self._append(entries)
             except (Refused, PeerError, OSError, TimeoutError) as error:
-                log.warning("the audit log cannot be written, trying again: %s", error)
+                if not is_told:
+                    log.warning("the audit log cannot be written, trying again: %s", error)
+                is_told = True
                 await asyncio.sleep(AGAIN_SECONDS)
             else:
                 self.written += len(entries)
@@ -119,8 +122,9 @@ class AuditLog:
             await self.append(memoryview(batch))
             return
         request = AppendAuditRequest(batch=bytes(batch))
-        answer = await peers.ask(
-            record.leader, request, AppendAuditResponse, lane=LANE, timeout_ms=TIMEOUT_MS
+        connection = await peers.connection(record.leader, LANE)
+        answer = await connection.call(
+            request, AppendAuditResponse, version=0, timeout_ms=TIMEOUT_MS
         )
         code = code_of(answer.error_code)
         if code is not ErrorCode.NONE:

@@ -27,6 +27,7 @@ ADMINISTRATIVE_ROUTES: Final = frozenset(
         "POST /offsets/commit",
         "POST /dlq/{name}/redrive",
         "POST /dlq/{name}/purge",
+        "DELETE /dlq/{name}/tasks/{task}",
     }
 )
 ORDINARY_ROUTES: Final = frozenset(

@@ -244,7 +244,7 @@ def _clean_group(plan: Plan, group: list[Segment], cleaner: Cleaner) -> Replacem
                 now = read_header(kept)
                 at, room = new.size + size, len(kept) + new.overhead_bytes
                 new.note(at, room, now.base_offset, now.last_offset, now.max_timestamp)
-                buffers += new.stored(kept)
+                buffers.append(new.stored(kept))
                 size += room
                 if size >= WRITE_BYTES:
                     _write(new, buffers)

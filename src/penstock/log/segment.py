@@ -158,9 +158,10 @@ class Segment:
             self.is_encrypted = is_sealed(self.file.read(0, BATCH_OVERHEAD))
         return self.is_encrypted if self.size else None
 
-    def stored(self, run: Buffer) -> Sequence[Buffer]:
-        """Batches back to back, in parts as they are to be written here."""
-        return (run,) if self._incarnation is None else seal_batches(self._incarnation, run)
+    def stored(self, run: Buffer, scratch: memoryview | None = None) -> Buffer:
+        """Batches back to back, as they are to be written here."""
+        incarnation = self._incarnation
+        return run if incarnation is None else seal_batches(incarnation, run, scratch)
 
     def append(self, batch: Buffer, base_offset: int, last_offset: int, timestamp: int) -> None:
         """Writes one batch. The hot path, so it does what `note` does by itself.
@@ -168,7 +169,9 @@ class Segment:
         The caller has loaded the index, and begun.
         """
         size = len(batch) + self.overhead_bytes
-        position = self.file.append((batch,) if self._incarnation is None else self.stored(batch))
+        position = self.file.append(
+            (batch if self._incarnation is None else self.stored(batch, self.vault.scratch),)
+        )
         assert position == self.size, "somebody else writes to this segment"
         self.size = position + size
         tail = self._tail_lasts
@@ -190,7 +193,7 @@ class Segment:
     def append_run(self, run: Buffer, headers: Sequence[BatchHeader]) -> None:
         """Writes batches that lie back to back with one system call. As `append` otherwise."""
         overhead = self.overhead_bytes
-        position = self.file.append(self.stored(run))
+        position = self.file.append((self.stored(run, self.vault.scratch),))
         assert position == self.size, "somebody else writes to this segment"
         self.size = position + len(run) + overhead * len(headers)
         lasts, positions = self._tail_lasts, self._tail_positions

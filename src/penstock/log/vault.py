@@ -15,6 +15,7 @@ segment that is begun gets an incarnation of its own (`security.datakeys`).
 """
 
 import struct
+from collections.abc import Iterator
 
 import crc32c
 
@@ -62,6 +63,11 @@ class Vault:
     @property
     def has_key(self) -> bool:
         return self._keys is not None
+
+    @property
+    def scratch(self) -> memoryview | None:
+        """For the thread that appends; see `Keyring`."""
+        return None if self.keyring is None else self.keyring.scratch
 
     def incarnate(self) -> Incarnation:
         assert self._keys is not None
@@ -113,7 +119,7 @@ class Vault:
     def seal_file(self, name: str, body: Buffer) -> bytes:
         """A small file's content, bound to its name."""
         assert self._files is not None
-        return b"".join(self._files.seal(body, name.encode()))
+        return self._files.seal(body, name.encode())
 
     def open_file(self, name: str, sealed: bytes) -> bytes | None:
         """None when it cannot be opened, for whatever reason."""
@@ -139,27 +145,48 @@ def is_sealed(data: Buffer) -> bool:
     return len(data) > ATTRIBUTES_AT and bool(data[ATTRIBUTES_AT] & _BIT)
 
 
-def seal_batches(incarnation: Incarnation, run: Buffer) -> list[Buffer]:
-    """The stored form of whole batches, in parts to be written one after the other."""
+def seal_batches(incarnation: Incarnation, run: Buffer, scratch: memoryview | None) -> memoryview:
+    """The stored form of whole batches; in `scratch`, if there is one and it is large enough."""
     view = memoryview(run)
-    parts: list[Buffer] = []
+    sizes = list(_sizes(view))
+    total = len(view) + SEALED_OVERHEAD * len(sizes)
+    if scratch is None or len(scratch) < total:
+        scratch = memoryview(bytearray(total))
+    at = end = 0
+    for size in sizes:
+        stored = size + SEALED_OVERHEAD
+        _seal_into(incarnation, view[at : at + size], scratch[end : end + stored])
+        at, end = at + size, end + stored
+    return scratch[:total]
+
+
+def _sizes(view: memoryview) -> Iterator[int]:
     at = 0
     while at < len(view):
-        following = at + LENGTH_OVERHEAD + _INT32.unpack_from(view, at + _LENGTH_AT)[0]
-        parts += _seal(incarnation, view[at:following])
-        at = following
-    return parts
+        size = LENGTH_OVERHEAD + _INT32.unpack_from(view, at + _LENGTH_AT)[0]
+        yield size
+        at += size
 
 
-def _seal(incarnation: Incarnation, view: memoryview) -> tuple[bytearray, bytes]:
-    header = bytearray(view[:BATCH_OVERHEAD])
-    assert not header[ATTRIBUTES_AT] & _BIT, "this batch is sealed already"
+def _seal_into(incarnation: Incarnation, batch: memoryview, room: memoryview) -> None:
+    assert not batch[ATTRIBUTES_AT] & _BIT, "this batch is sealed already"
+    header = room[:BATCH_OVERHEAD]
+    header[:] = batch[:BATCH_OVERHEAD]
     header[ATTRIBUTES_AT] |= _BIT
     header[CRC_AT:ATTRIBUTES_AT] = _NO_CRC
-    _INT32.pack_into(header, _LENGTH_AT, len(view) + SEALED_OVERHEAD - LENGTH_OVERHEAD)
-    content = b"".join((view[CRC_AT:ATTRIBUTES_AT], view[BATCH_OVERHEAD:]))
-    prefix, sealed = incarnation.seal(content, header)
-    header += prefix
-    crc = crc32c.crc32c(sealed, crc32c.crc32c(memoryview(header)[ATTRIBUTES_AT:]))
-    _UINT32.pack_into(header, CRC_AT, crc)
-    return header, sealed
+    _INT32.pack_into(header, _LENGTH_AT, len(room) - LENGTH_OVERHEAD)
+    content = room[BATCH_OVERHEAD:]
+    crc = batch[CRC_AT:ATTRIBUTES_AT]
+    start = BATCH_OVERHEAD - _CRC_BYTES
+    if batch.readonly:
+        incarnation.seal_into(b"".join((crc, batch[BATCH_OVERHEAD:])), header, content)
+    else:
+        # The CRC has to stand before the records. The end of the header lends its place, and is
+        # put back: that spares a copy of everything.
+        lent = bytes(batch[start:BATCH_OVERHEAD])
+        batch[start:BATCH_OVERHEAD] = crc
+        try:
+            incarnation.seal_into(batch[start:], header, content)
+        finally:
+            batch[start:BATCH_OVERHEAD] = lent
+    _UINT32.pack_into(room, CRC_AT, crc32c.crc32c(room[ATTRIBUTES_AT:]))

@@ -84,9 +84,15 @@ class Incarnation:
         self._cipher = cipher
         self._counts = itertools.count()
 
-    def seal(self, content: Buffer, associated: Buffer) -> tuple[bytes, bytes]:
-        """The prefix and the sealed content, to be kept one after the other."""
+    def seal_into(self, content: Buffer, associated: Buffer, room: memoryview) -> None:
+        """Fills `room`: the prefix, the encrypted content and the tag."""
         count = next(self._counts)
         assert count <= COUNT_MAX, "a segment has fewer batches than that"
-        sealed = self._cipher.encrypt(_NONCE.pack(count), content, associated)
-        return _PREFIX.pack(self._salt, count), sealed
+        _PREFIX.pack_into(room, 0, self._salt, count)
+        self._cipher.encrypt_into(_NONCE.pack(count), content, associated, room[PREFIX_BYTES:])
+
+    def seal(self, content: Buffer, associated: Buffer) -> bytes:
+        """As `seal_into`, in a room of its own."""
+        room = bytearray(PREFIX_BYTES + len(content) + TAG_BYTES)
+        self.seal_into(content, associated, memoryview(room))
+        return bytes(room)

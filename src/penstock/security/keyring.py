@@ -23,6 +23,7 @@ from penstock.base.ports import Buffer, Random
 
 KEY_BYTES = 32
 KEKS_MAX = 64
+SCRATCH_BYTES = 2 << 20
 ID_DIGITS = 16
 _ID_CONTEXT = b"penstock key-encryption key"
 
@@ -38,7 +39,9 @@ class UnknownKek(KeyTrouble):
 class Cipher(Protocol):
     """Authenticated encryption with one key."""
 
-    def encrypt(self, nonce: Buffer, data: Buffer, associated_data: Buffer, /) -> bytes: ...
+    def encrypt_into(
+        self, nonce: Buffer, data: Buffer, associated_data: Buffer, buf: Buffer, /
+    ) -> int: ...
 
     def decrypt_into(
         self, nonce: Buffer, data: Buffer, associated_data: Buffer, buf: Buffer, /
@@ -116,6 +119,9 @@ class Keyring:
         self.replace(keks)
         self.random = random
         self.cipher = cipher
+        self.scratch = memoryview(bytearray(SCRATCH_BYTES))
+        """For the one thread that appends: what it seals is written at once, and pages that were
+        just used are cheaper than new ones."""
 
     def replace(self, keks: Sequence[Kek]) -> None:
         """From now on these, the first one for what is new."""
