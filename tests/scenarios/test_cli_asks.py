@@ -36,8 +36,8 @@ ELSEWHERE = {
     "txn abort": "tests/clients/test_cli_groups.py",
     "group seek": "shows what it would do, unless told --yes",
 }
-STATE = ("topic list", "acl list", "quota list", "user list", "profile list", "group describe g")
-STATE += ("topic describe t", "topic describe t.dlq")
+STATE = ["topic list", "acl list", "quota list", "user list", "profile list", "group describe g"]
+STATE += ["topic describe t", "topic describe t.dlq"]
 
 
 class Shell:
