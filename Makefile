@@ -18,8 +18,8 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --progre
 # Arguments of the targets that take some.
 ARGS ?=
 SEED ?=
-# Tests run on every core. A file stays on one worker, so that its tests share a broker; the
-# heavy ones (chaos, clients) come first, so that none is left for the end.
+# Tests run on every core. A file stays on one worker, so that its tests share a broker; which
+# comes when is in tests/running_order.py.
 JOBS ?= auto
 PYTEST ?= $(BIN)/python -m pytest
 PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
@@ -77,8 +77,12 @@ demo: $(VENV)/.runtime ## a shop with live load, failures and dead letters, for 
 
 # ---- check
 
-.PHONY: test lint fmt clients chaos sim sim-soak fuzz
-test: setup-test lint ## every check, in one go
+.PHONY: test tests lint fmt clients chaos sim sim-soak fuzz
+test: setup-test ## every check, in one go: lint beside the tests, which often wait
+	@$(MAKE) --no-print-directory -j2 -Otarget lint tests
+
+# Its lines are shown as they come; those of lint when it has ended.
+tests: setup-test
 	$(PYTEST) $(PARALLEL) $(ARGS)
 
 lint: setup ## formatting, lint, types, layers, spelling

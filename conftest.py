@@ -1,8 +1,8 @@
 """How every check runs, whichever folder it lives in.
 
 Owns the hypothesis profiles, the rule that CI skips nothing, and that a test which starts programs
-may interrupt them. Who gets a second chance is in `tests/second_chance.py`, fixtures are in
-`tests/conftest.py`.
+may interrupt them. The order is in `tests/running_order.py`, who gets a second chance in
+`tests/second_chance.py`, fixtures are in `tests/conftest.py`.
 """
 
 import os
@@ -19,7 +19,7 @@ settings.register_profile("default", deadline=None, print_blob=True, derandomize
 settings.register_profile("long", deadline=None, print_blob=True, max_examples=5_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-pytest_plugins = ["tests.second_chance"]
+pytest_plugins = ["tests.running_order", "tests.second_chance"]
 
 # A shell has what it runs in the background ignore SIGINT, and every child would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
