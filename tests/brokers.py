@@ -13,6 +13,13 @@ from tests.processes import LoggedProcess
 
 READY = re.compile(r"^penstock ready kafka=(?P<kafka>\S+) http=(?P<http>\S+)", re.MULTILINE)
 COMMAND = str(Path(sys.executable).parent / "penstock")
+QUICK: Mapping[str, object] = {
+    "group.initial.rebalance.delay.ms": 0,
+    "offsets.topic.num.partitions": 5,
+    "transaction.state.log.num.partitions": 5,
+    "share.coordinator.state.topic.num.partitions": 5,
+}
+"""So that nobody waits for members who never come, and no start for dozens of empty partitions."""
 
 
 class PenstockProcess(LoggedProcess):

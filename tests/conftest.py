@@ -7,18 +7,18 @@ every broker it used.
 
 import itertools
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
-from tests.brokers import PenstockProcess
+from tests.brokers import QUICK, PenstockProcess
 from tests.etcd import EtcdProcess
 
 LOG_CHARACTERS_SHOWN = 8_000
 QUICK_GROUPS = {
-    "group.initial.rebalance.delay.ms": 0,
+    **QUICK,
     "group.min.session.timeout.ms": 1_000,
     "group.consumer.session.timeout.ms": 3_000,
     "group.consumer.heartbeat.interval.ms": 500,
@@ -75,9 +75,11 @@ def fresh_broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Fre
     """Starts brokers of the test's own: `fresh_broker(sets={"num.partitions": 3})`."""
     started: list[PenstockProcess] = []
 
-    def start(data_dir: Path | None = None, **options: object) -> PenstockProcess:
+    def start(
+        data_dir: Path | None = None, sets: Mapping[str, object] | None = None, **options: Any
+    ) -> PenstockProcess:
         directory = data_dir or tmp_path / f"broker-{len(started)}" / "data"
-        process = PenstockProcess(directory, **options)  # type: ignore[arg-type]
+        process = PenstockProcess(directory, {**QUICK, **(sets or {})}, **options)
         started.append(process)
         _used.setdefault(request.node.nodeid, []).append(process)
         return process

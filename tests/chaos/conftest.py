@@ -5,15 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.brokers import QUICK
 from tests.clusters import Nodes
-from tests.conftest import QUICK_GROUPS
-
-QUICK = {
-    "group.initial.rebalance.delay.ms": QUICK_GROUPS["group.initial.rebalance.delay.ms"],
-    "offsets.topic.num.partitions": 6,
-    "transaction.state.log.num.partitions": 6,
-}
-"""A start need not look through dozens of empty partitions; what is tested is in the few."""
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.brokers import QUICK
 from tests.chaos.cluster_view import wait_whole
-from tests.chaos.conftest import QUICK
 from tests.chaos.load import Load
 from tests.chaos.writers import create_topic
 from tests.clusters import Nodes

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.brokers import QUICK
 from tests.chaos.cluster_view import wait_whole
-from tests.chaos.conftest import QUICK
 from tests.chaos.gaps import Gaps, show
 from tests.chaos.load import Load
 from tests.chaos.network import HERE, Network, require_network

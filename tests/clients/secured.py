@@ -32,7 +32,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from bench.peers.kafka import free_port
-from tests.brokers import PenstockProcess
+from tests.brokers import QUICK, PenstockProcess
 
 USER, PASSWORD = "bob", "correct horse"
 TOPIC = "guarded"
@@ -126,6 +126,7 @@ def secured(directory: Path, **sets: object) -> Iterator[Secured]:
     process = PenstockProcess(
         directory / "data",
         {
+            **QUICK,
             "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items()),
             "ssl.keystore.location": directory / "server.pem",
             "ssl.truststore.location": directory / "ca.pem",
@@ -136,7 +137,6 @@ def secured(directory: Path, **sets: object) -> Iterator[Secured]:
             "sasl.oauthbearer.expected.issuer": "test",
             "authorizer.class.name": "acl",
             "super.users": "User:ANONYMOUS",
-            "group.initial.rebalance.delay.ms": 0,
             **sets,
         },
     )

@@ -28,7 +28,7 @@ from google.protobuf import (
     timestamp_pb2,
 )
 
-from tests.brokers import PenstockProcess
+from tests.brokers import QUICK, PenstockProcess
 
 pytestmark = pytest.mark.clients
 
@@ -45,7 +45,7 @@ USER_JSON = """{"title": "User", "type": "object", "additionalProperties": false
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockProcess]:
-    process = PenstockProcess(Path(tmp_path_factory.mktemp("registry")) / "data")
+    process = PenstockProcess(Path(tmp_path_factory.mktemp("registry")) / "data", QUICK)
     yield process
     process.stop()
 
@@ -300,7 +300,7 @@ def test_a_topic_that_asks_for_schemas_refuses_records_without(
 
 
 def test_schemas_are_there_after_a_restart(tmp_path: Path) -> None:
-    process = PenstockProcess(tmp_path / "data")
+    process = PenstockProcess(tmp_path / "data", QUICK)
     try:
         with SchemaRegistryClient({"url": process.http}) as before:
             first = before.register_schema("a-value", Schema(USER, "AVRO"))

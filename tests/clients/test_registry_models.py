@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from penstock.app.schemas import Registry
 from penstock.registry.errors import Number, Rejected
 from penstock.registry.strategies import Strategy
-from tests.brokers import PenstockProcess
+from tests.brokers import QUICK, PenstockProcess
 
 pytestmark = pytest.mark.clients
 
@@ -45,7 +45,7 @@ def broken() -> type[BaseModel]:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockProcess]:
-    process = PenstockProcess(Path(tmp_path_factory.mktemp("models")) / "data")
+    process = PenstockProcess(Path(tmp_path_factory.mktemp("models")) / "data", QUICK)
     yield process
     process.stop()
 

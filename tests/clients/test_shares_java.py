@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.brokers import PenstockProcess
+from tests.brokers import QUICK, PenstockProcess
 from tests.clients.javas import Answers, Jvm, kafka_tools, run_checks
 from tests.clients.shares import ShareMember, configure_group
 
@@ -31,7 +31,7 @@ CHECKS = [
     "positions_are_described_altered_and_deleted",
 ]
 COMMAND = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
-QUICK_SHARES = {"group.share.min.record.lock.duration.ms": 1_000}
+QUICK_SHARES = {**QUICK, "group.share.min.record.lock.duration.ms": 1_000}
 
 
 @pytest.fixture(scope="module")

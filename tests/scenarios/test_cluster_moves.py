@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.brokers import COMMAND
+from tests.brokers import COMMAND, QUICK
 from tests.clusters import ClusterProcess
 from tests.etcd import require_etcd
 from tests.waiting import eventually
@@ -20,7 +20,7 @@ PATIENCE_S = 60.0
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
     require_etcd()
-    started = ClusterProcess(tmp_path_factory.mktemp("moves") / "cluster", nodes=4)
+    started = ClusterProcess(tmp_path_factory.mktemp("moves") / "cluster", 4, QUICK)
     yield started
     if started.running:
         started.stop()

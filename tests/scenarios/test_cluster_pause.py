@@ -19,6 +19,7 @@ from penstock.wire.messages.produce import (
     TopicProduceData,
 )
 from penstock.wire.records import Record, encode
+from tests.brokers import QUICK
 from tests.clusters import Nodes
 from tests.etcd import require_etcd
 from tests.scenarios.test_cluster_up import consume, create, produce, until, values_of
@@ -26,7 +27,7 @@ from tests.scenarios.test_cluster_up import consume, create, produce, until, val
 SESSION_S = 3.0
 PAUSE_S = 3 * SESSION_S
 QUEUED = 50
-QUICK = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
+SETS = {**QUICK, "broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
 VERSION = 9  # Names topics by name.
 
 
@@ -67,7 +68,7 @@ async def answer(connection: Connection, topic: str, value: str, acks: int) -> i
 @pytest.mark.parametrize("acks", [1, -1], ids=["acks=1", "acks=all"])
 def test_a_paused_leader_accepts_nothing_when_it_wakes(tmp_path: Path, acks: int) -> None:
     require_etcd()
-    cluster = Nodes(tmp_path / "cluster", sets=QUICK)
+    cluster = Nodes(tmp_path / "cluster", sets=SETS)
     try:
         create(cluster, "orders", partitions=1)
         produce(cluster, "orders", values_of("before"))

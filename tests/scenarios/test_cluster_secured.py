@@ -7,6 +7,7 @@ import trustme
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.brokers import QUICK
 from tests.clusters import Nodes
 from tests.etcd import require_etcd
 
@@ -31,6 +32,7 @@ def test_nodes_let_each_other_in_and_nobody_else(
 ) -> None:
     require_etcd()
     sets = {
+        **QUICK,
         "listeners": f"{protocol}://127.0.0.1:0",
         "ssl.keystore.location": files / "server.pem",
         "ssl.truststore.location": files / "ca.pem",

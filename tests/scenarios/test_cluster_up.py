@@ -13,13 +13,13 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.brokers import COMMAND
+from tests.brokers import COMMAND, QUICK
 from tests.clusters import ClusterProcess, NodeProcess, Nodes, is_running
 from tests.etcd import EtcdProcess, require_etcd
 from tests.waiting import eventually
 
 PATIENCE_S = 60.0
-QUICK = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
+SHORT_SESSIONS = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
 
 NewCluster = Callable[..., ClusterProcess]
 Cluster = ClusterProcess | Nodes
@@ -31,7 +31,8 @@ def new_cluster(tmp_path: Path) -> Iterator[NewCluster]:
     started: list[ClusterProcess] = []
 
     def start(**options: Any) -> ClusterProcess:
-        started.append(ClusterProcess(tmp_path / "cluster", **options))
+        sets = {**QUICK, **options.pop("sets", {})}
+        started.append(ClusterProcess(tmp_path / "cluster", sets=sets, **options))
         return started[-1]
 
     yield start
@@ -167,7 +168,7 @@ def test_a_killed_supervisor_leaves_no_orphans(new_cluster: NewCluster) -> None:
 
 
 def test_etcd_may_be_away_for_a_while(new_cluster: NewCluster) -> None:
-    cluster = new_cluster(sets=QUICK)
+    cluster = new_cluster(sets=SHORT_SESSIONS)
     create(cluster, "orders")
     producer = new_producer(cluster)
     produce(cluster, "orders", values_of("a"), producer)
@@ -216,7 +217,7 @@ FREE_PORTS = {"kafka-port": 0, "http-port": 0}
 def test_wrong_nodes_are_refused_in_one_line_and_nothing_is_touched(
     new_cluster: NewCluster, tmp_path: Path
 ) -> None:
-    cluster = new_cluster(sets=QUICK)
+    cluster = new_cluster(sets=SHORT_SESSIONS)
     # The id of a node that is alive, with a directory of its own.
     other = str(tmp_path / "other")
     config = altered(cluster, 2, data=other, **FREE_PORTS)

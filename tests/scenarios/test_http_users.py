@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.brokers import COMMAND, PenstockProcess
+from tests.brokers import COMMAND, QUICK, PenstockProcess
 
 ADMIN = ("admin", "correct horse")
 ALICE = ("alice", "battery staple")
@@ -26,6 +26,7 @@ class Guarded:
         self.process = PenstockProcess(
             directory / "data",
             {
+                **QUICK,
                 "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
                 "authorizer.class.name": "acl",
                 "admin.password.file": directory / "admin",
