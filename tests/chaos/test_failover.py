@@ -92,7 +92,7 @@ def replace_killed(cluster: Nodes, load: Load, victim: int, row: Gaps) -> None:
 
 
 def hold(row: Gaps) -> None:
-    assert row.median_s < SESSION_S / 2, row
+    assert row.median_s < SESSION_S, row
     if IS_LONG:
         assert row.p99_s <= row.promised_s, row
 

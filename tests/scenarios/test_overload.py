@@ -1,7 +1,8 @@
 """Three times the load that a broker can take: it goes on at nearly its best, and stays up.
 
-`PENSTOCK_OVERLOAD_SECONDS` is how long each load lasts (6 by default). From a minute on the goodput
-is held to what we promise; below that, on a machine that others use as well, to half of it.
+`PENSTOCK_OVERLOAD_SECONDS` is how long each load lasts (4 by default). From a minute on the goodput
+is held to what we promise; below that, on a machine that others use as well, half of it is held to
+in processor time.
 """
 
 import json
@@ -18,7 +19,7 @@ from tests.brokers import PenstockProcess
 from tests.chaos.writers import create_topic, high_watermarks
 from tests.conftest import FreshBroker
 
-SECONDS = float(os.environ.get("PENSTOCK_OVERLOAD_SECONDS", "6"))
+SECONDS = float(os.environ.get("PENSTOCK_OVERLOAD_SECONDS", "4"))
 LONG_SECONDS = 60.0
 PROMISED = 0.8
 GROWTH_MIB_MAX = 512
@@ -43,7 +44,8 @@ def test_three_times_the_load_leaves_the_goodput_and_the_broker_as_they_are(
 ) -> None:
     broker = fresh_broker()
     create_topic(broker.bootstrap, topic, 1)
-    peak = load(broker, topic, connections=8, window=64)
+    with proc.watched(broker.pid) as before:
+        peak = load(broker, topic, connections=8, window=64)
     before_mib, pid = proc.rss_mib(broker.pid), broker.pid
     offered = int(3 * peak["goodput"])
     with proc.watched(broker.pid) as reading:
@@ -60,7 +62,10 @@ def test_three_times_the_load_leaves_the_goodput_and_the_broker_as_they_are(
     assert under["failed"] == 0
     assert under["lost"] == 0, "connections are slowed, not cut"
     assert grown_mib <= GROWTH_MIB_MAX
-    assert share >= (PROMISED if SECONDS >= LONG_SECONDS else PROMISED / 2)
+    if SECONDS >= LONG_SECONDS:
+        assert share >= PROMISED
+    # In a short run what else the machine does counts as well, but not in processor time.
+    assert under["acked"] / reading.cpu_s >= PROMISED / 2 * peak["acked"] / before.cpu_s
     (end,) = high_watermarks(broker.bootstrap, topic, 1)
     assert end >= peak["acked"] + under["acked"], "what was acknowledged is there"
     assert "Traceback" not in broker.log(), broker.log()
