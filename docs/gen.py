@@ -39,7 +39,8 @@ LAYERS = (
     "registry/jsonschema", "registry/protobuf", "security", "runtime", "client", "app",
     "app/outbox", "spark", "pipelines", "jobs", "cluster",
     "coordinator", "api", "doors", "server",
-    "http", "http/routes", "http/registry", "http/sqs", "http/sns", "node",
+    "http", "http/routes", "http/registry", "http/sqs", "http/sns",
+    "console", "console/routes", "node",
     "testing", "sim", "sim/checkers", "sim/workloads", "observability", "cli",
 )  # fmt: skip
 NOTE = "<!-- Written by docs/gen.py: change the code it reads, then run `make reference`. -->\n"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what the tests run and pip cannot bring: kcat, a JDK and Maven for the client tests,
 # ip, with which the chaos tests make networks of their own, PostgreSQL and Redis for the stores, and
-# promtool, which reads our alerts.
+# promtool, which reads our alerts, and Chromium, in which the console is tried.
 # Fast when everything is there. Ends with an error that says what to do when it cannot.
 set -eu
 
@@ -12,6 +12,7 @@ command -v mvn >/dev/null 2>&1 || missing="$missing maven"
 command -v ip >/dev/null 2>&1 || missing="$missing iproute2"
 command -v promtool >/dev/null 2>&1 || missing="$missing prometheus"
 command -v redis-server >/dev/null 2>&1 || missing="$missing redis-server"
+command -v chromium >/dev/null 2>&1 || missing="$missing chromium"
 ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null 2>&1 ||
     missing="$missing postgresql"
 [ -z "$missing" ] && exit 0

@@ -30,7 +30,7 @@ from penstock.wire.messages.queue_admin import (
     QueueRun,
 )
 
-CHANGES = {0: queue_care.finish, 1: queue_care.offer_again}
+CHANGES = {0: queue_care.finish, 1: queue_care.offer_again, 2: queue_care.withdraw}
 """By the kind that a request names."""
 
 
@@ -103,6 +103,7 @@ def _report(partition: int, found: queue_care.Inspection) -> QueueReport:
             for run in found.runs
         ],
         next_offset=found.next_offset,
+        ready_by_priority=found.ready_by_priority,
     )
 
 

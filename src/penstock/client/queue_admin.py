@@ -30,6 +30,7 @@ from penstock.wire.messages.queue_admin import (
 VERSION = 0
 FINISH = 0
 OFFER_AGAIN = 1
+WITHDRAW = 2
 SHARE = 0
 RUNS_AT_ONCE = 5_000
 CHANGED_AT_ONCE = 5_000
@@ -121,6 +122,15 @@ async def offer_again(
 ) -> int:
     """Makes finished records available again for a group; how many were finished."""
     return await _change(cluster, OFFER_AGAIN, group, runs)
+
+
+async def withdraw(
+    cluster: Cluster, group: str, where: TopicPartition, runs: Sequence[Run]
+) -> bool:
+    """Finishes records for a group if none of them was delivered yet; whether that was so."""
+    assert len(runs) <= CHANGED_AT_ONCE
+    changed = await _change_some(cluster, WITHDRAW, group, where, runs)
+    return changed == sum(last - first + 1 for first, last in runs)
 
 
 async def _change(

@@ -20,6 +20,7 @@ import json
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.base.ports import WallClock
@@ -111,6 +112,14 @@ class Report:
     targets: dict[TopicPartition, int] = field(default_factory=dict)
 
 
+class Copied(NamedTuple):
+    """A letter that was sent back, and where its copy is."""
+
+    letter: Letter
+    target: TopicPartition
+    offset: int
+
+
 class Redriver:
     """One errand."""
 
@@ -121,15 +130,18 @@ class Redriver:
         errand: Errand,
         told: Callable[[int], None] = lambda count: None,
         *,
+        copied: Callable[[list[Copied]], None] = lambda copies: None,
         letters_max: int = LETTERS_MAX,
     ) -> None:
-        """`told` is called with the number of letters after each transaction."""
+        """After each transaction, `told` is called with the number of letters and `copied` with
+        their copies; not for one of which nobody said in time whether it counts."""
         assert 0 < letters_max <= LETTERS_MAX
         self.errand = errand
         self.report = Report()
         self._cluster = cluster
         self._clock = clock
         self._told = told
+        self._copied = copied
         self._letters_max = letters_max
         self._group = cursor_group(errand.topic)
         self._writer = TransactionalWriter(cluster, self._group)
@@ -236,19 +248,23 @@ class Redriver:
         note = note_of(topic_id, offsets)
         assert note is not None, "fewer letters go together"
         batches: dict[TopicPartition, list[Record]] = {}
+        sent: list[tuple[Letter, TopicPartition, int]] = []
         for letter in () if errand.purges else letters:
             target = await target_of(self._cluster, letter, errand.to)
             if errand.check_target is not None:
                 errand.check_target(target.topic)
-            batches.setdefault(target, []).append(self._copy_of(letter))
+            batch = batches.setdefault(target, [])
+            sent.append((letter, target, len(batch)))
+            batch.append(self._copy_of(letter))
         targets = {target: len(records) for target, records in batches.items()}
         batches[TopicPartition(AUDIT, 0)] = [self._entry(where, letters)]
         position = Committed(offsets[-1] + 1, metadata=note)
         self._in_doubt = where, letters, targets
-        await self._writer.write(batches, self._group, {where: position})
+        placed = await self._writer.write(batches, self._group, {where: position})
         self._noted[where] = position.offset
         self._in_doubt = None
         self._count(letters, targets)
+        self._copied([Copied(letter, at, placed[at] + index) for letter, at, index in sent])
         await finish(self._cluster, DEAD_LETTERS, {where: list(_set_of(letters))})
 
     def _count(self, letters: list[Letter], targets: dict[TopicPartition, int]) -> None:

@@ -14,7 +14,7 @@ partitions is not told of: it is less far behind than any of those.
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -107,7 +107,7 @@ class GroupWatch:
             if steps >= POSITIONS_MAX:
                 break
         if away:
-            ends = await self._ask_all(away)
+            ends = await ends_elsewhere(self._around, [(row[1], row[2]) for row in away])
             for group, topic, index, committed in away:
                 if (topic, index) in ends:
                     draft.add(group, topic, index, committed, ends[topic, index])
@@ -141,47 +141,58 @@ class GroupWatch:
         except (Refused, Corrupt, OSError):
             return one  # It is moving, or the disk fails: others tell of that.
 
-    # -- partitions without a replica here ----------------------------------------------------
 
-    async def _ask_all(self, away: list[tuple[str, str, int, int]]) -> dict[Place, int]:
-        """Where partitions end that others have, as far as their leaders answer."""
-        image = self._around.follower.image
-        wanted: dict[int, dict[str, dict[int, None]]] = {}
-        for _, topic, index, _ in away:
-            record = image.partition(topic, index)
-            if record is not None and record.leader in image.brokers:
-                wanted.setdefault(record.leader, {}).setdefault(topic, {})[index] = None
-        ends: dict[Place, int] = {}
-        for answer in await asyncio.gather(*(self._ask(*item) for item in wanted.items())):
-            ends |= answer
-        return ends
+# -- partitions without a replica here ----------------------------------------------------------
 
-    async def _ask(self, node_id: int, wanted: dict[str, dict[int, None]]) -> dict[Place, int]:
-        request = ListOffsetsRequest(
-            replica_id=CONSUMER,
-            topics=[
-                ListOffsetsTopic(
-                    name=topic,
-                    partitions=[
-                        ListOffsetsPartition(partition_index=index, timestamp=LATEST)
-                        for index in indexes
-                    ],
-                )
-                for topic, indexes in wanted.items()
-            ],
-        )
-        try:
-            connection = await self._around.peers.connection(node_id, LANE)
-            response = await connection.call(request, ListOffsetsResponse, timeout_ms=TIMEOUT_MS)
-        except TROUBLE as error:
-            log.info("lag in partitions of node %d is not known: %s", node_id, error)
-            return {}
-        return {
-            (topic.name, row.partition_index): row.offset
-            for topic in response.topics
-            for row in topic.partitions
-            if not row.error_code
-        }
+
+async def ends_elsewhere(
+    around: Surroundings, places: Iterable[Place], timestamp: int = LATEST
+) -> dict[Place, int]:
+    """Where partitions end that others have, as far as their leaders answer.
+
+    Or where they begin, or which offset a time is: as ListOffsets numbers these.
+    """
+    image = around.follower.image
+    wanted: dict[int, dict[str, dict[int, None]]] = {}
+    for topic, index in places:
+        record = image.partition(topic, index)
+        if record is not None and record.leader in image.brokers:
+            wanted.setdefault(record.leader, {}).setdefault(topic, {})[index] = None
+    ends: dict[Place, int] = {}
+    asked = (_ask(around, node_id, rows, timestamp) for node_id, rows in wanted.items())
+    for answer in await asyncio.gather(*asked):
+        ends |= answer
+    return ends
+
+
+async def _ask(
+    around: Surroundings, node_id: int, wanted: dict[str, dict[int, None]], timestamp: int
+) -> dict[Place, int]:
+    request = ListOffsetsRequest(
+        replica_id=CONSUMER,
+        topics=[
+            ListOffsetsTopic(
+                name=topic,
+                partitions=[
+                    ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+                    for index in indexes
+                ],
+            )
+            for topic, indexes in wanted.items()
+        ],
+    )
+    try:
+        connection = await around.peers.connection(node_id, LANE)
+        response = await connection.call(request, ListOffsetsResponse, timeout_ms=TIMEOUT_MS)
+    except TROUBLE as error:
+        log.info("offsets in partitions of node %d are not known: %s", node_id, error)
+        return {}
+    return {
+        (topic.name, row.partition_index): row.offset
+        for topic in response.topics
+        for row in topic.partitions
+        if not row.error_code
+    }
 
 
 class _Draft:

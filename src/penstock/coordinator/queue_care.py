@@ -12,7 +12,7 @@ Bounds: `RUNS_MAX` runs in an answer and in a request.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from penstock.base.errors import ErrorCode, Refused
@@ -51,6 +51,8 @@ class Inspection:
     runs: Sequence[Run] = ()
     next_offset: int = NO_OFFSET
     """Where to go on, if not all runs are here."""
+    ready_by_priority: Sequence[int] = ()
+    """Of an open queue."""
 
 
 async def inspect(
@@ -91,6 +93,7 @@ async def inspect(
         else NO_TIME,
         runs=runs,
         next_offset=NO_OFFSET if following is None else following,
+        ready_by_priority=queue.machine.ready_by_priority if queue is not None else (),
     )
 
 
@@ -120,6 +123,34 @@ async def written_ms(workers: Workers, partition: Partition, offset: int) -> int
 
 async def finish(queues: QueueCoordinator, key: QueueKey, runs: Sequence[tuple[int, int]]) -> int:
     """Finishes records, leased or not; answers how many were not before."""
+    return await _resolve(queues, key, runs, lambda kept: True)
+
+
+async def withdraw(queues: QueueCoordinator, key: QueueKey, runs: Sequence[tuple[int, int]]) -> int:
+    """Finishes records if all of them still wait for their first delivery, else none of them."""
+
+    def all_wait(kept: Kept) -> bool:
+        return all(_is_waiting(kept, first, last) for first, last in runs)
+
+    return await _resolve(queues, key, runs, all_wait)
+
+
+def _is_waiting(kept: Kept, first: int, last: int) -> bool:
+    touched = (offset for table in (kept.failures, kept.archived) for offset in table)
+    return (
+        first >= kept.start
+        and list(kept.finished.missing(first, last)) == [(first, last)]
+        and not any(kept.leases_within(first, last))
+        and not any(first <= offset <= last for offset in touched)
+    )
+
+
+async def _resolve(
+    queues: QueueCoordinator,
+    key: QueueKey,
+    runs: Sequence[tuple[int, int]],
+    may: Callable[[Kept], bool],
+) -> int:
     _check_runs(queues.led_partition(key), runs)
     queue = queues.find(key) or await queues.open(key, creates=key.group == DEAD_LETTERS)
     before = _finished_before(queue.machine.kept)
@@ -127,7 +158,7 @@ async def finish(queues: QueueCoordinator, key: QueueKey, runs: Sequence[tuple[i
 
     def decide(machine: Delivery, now_ms: int) -> Outcome:
         outcome = Outcome()
-        for first, last in runs:
+        for first, last in runs if may(machine.kept) else ():
             outcome.ops += machine.resolve(first, last).ops
         return outcome
 

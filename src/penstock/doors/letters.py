@@ -8,7 +8,7 @@ settled is settled, and asking again goes on from there.
 Bounds: `ERRANDS_MAX` of them at a time, `LETTERS_MAX` letters each.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -24,9 +24,9 @@ from penstock.client.letters import Letter, LetterFilter
 from penstock.client.lookup import Span, places_of, resolve
 from penstock.client.metadata import TopicPartition
 from penstock.client.offsets import OffsetRange
-from penstock.client.open_letters import open_letters
-from penstock.client.queue_admin import list_queues
-from penstock.client.redriving import Errand, Redriver, Report
+from penstock.client.open_letters import DEAD_LETTERS, open_letters
+from penstock.client.queue_admin import finish, list_queues, offer_again, unfinished, withdraw
+from penstock.client.redriving import Copied, Errand, Redriver, Report
 from penstock.client.replaying import (
     Copier,
     Copy,
@@ -37,10 +37,12 @@ from penstock.client.replaying import (
 )
 from penstock.doors.errands import Told
 from penstock.doors.rights import require_group, require_topic
+from penstock.queues.inspection import RunState
 
 ERRANDS_MAX = 8
 LETTERS_MAX = 100_000
 RUN_BYTES = 6
+TAKEN_BACK_AT_ONCE = 1_000
 SHARE, CONSUMER, COPY = "share", "consumer", "copy"
 
 
@@ -133,10 +135,12 @@ class Letters:
         rate_per_s: float | None = None,
         payload: bytes | None = None,
         told: Told = nobody,
+        copied: Callable[[list[Copied]], None] = lambda copies: None,
     ) -> Report:
         """Sends letters back; `payload` instead of its own, where one letter is chosen.
 
-        `told` is called with how many more were sent, after each transaction.
+        `told` is called with how many more were sent, after each transaction, and `copied` with
+        where their copies are.
         """
         require_topic(self._ctx, principal, Operation.READ, topic)
         if to is not None:
@@ -156,7 +160,7 @@ class Letters:
                 self._ctx, principal, Operation.WRITE, target
             ),
         )
-        return await self._carry_out(errand, limit, told)
+        return await self._carry_out(errand, limit, told, copied)
 
     async def purge(
         self, principal: str, topic: str, chosen: LetterFilter, *, limit: int = LETTERS_MAX
@@ -166,10 +170,62 @@ class Letters:
         errand = Errand(topic, self._run_id(), principal, chosen, purges=True, limit=limit)
         return await self._carry_out(errand, limit)
 
-    async def _carry_out(self, errand: Errand, limit: int, told: Told = nobody) -> Report:
+    async def _carry_out(
+        self,
+        errand: Errand,
+        limit: int,
+        told: Told = nobody,
+        copied: Callable[[list[Copied]], None] = lambda copies: None,
+    ) -> Report:
         self.check_limit(limit)
         async with self._client() as cluster:
-            return await Redriver(cluster, self._ctx.clock, errand, told).run()
+            return await Redriver(cluster, self._ctx.clock, errand, told, copied=copied).run()
+
+    async def take_back(self, principal: str, topic: str, copies: Sequence[Copied]) -> int:
+        """Undoes what a redrive did, as far as the letters' groups were not handed the copies yet.
+
+        Such a copy is finished for its group and its letter is open again. The letter is opened
+        first: a crash in between leaves both, and nothing is lost. Other groups that read the
+        topic are not asked; a copy that was delivered stays, and its letter stays settled.
+        """
+        require_topic(self._ctx, principal, Operation.READ, topic)
+        by_queue: dict[tuple[str, TopicPartition], list[Copied]] = {}
+        for copy in copies:
+            if copy.letter.group:
+                by_queue.setdefault((copy.letter.group, copy.target), []).append(copy)
+        for group, where in by_queue:
+            require_group(self._ctx, principal, Operation.READ, group)
+            require_topic(self._ctx, principal, Operation.READ, where.topic)
+        taken = 0
+        async with self._client() as cluster:
+            for (group, where), some in by_queue.items():
+                waiting = await _waiting(cluster, group, where, some)
+                for start in range(0, len(waiting), TAKEN_BACK_AT_ONCE):
+                    chunk = waiting[start : start + TAKEN_BACK_AT_ONCE]
+                    await offer_again(cluster, DEAD_LETTERS, _letters_of(topic, chunk))
+                    taken += await self._withdraw(cluster, group, where, topic, chunk)
+        return taken
+
+    async def _withdraw(
+        self, cluster: Cluster, group: str, where: TopicPartition, topic: str, some: list[Copied]
+    ) -> int:
+        """Of copies whose letters are open again; how many are not delivered now."""
+        if await withdraw(cluster, group, where, [(copy.offset, copy.offset) for copy in some]):
+            return len(some)
+        if len(some) > 1:
+            halves = some[: len(some) // 2], some[len(some) // 2 :]
+            return sum(
+                [await self._withdraw(cluster, group, where, topic, half) for half in halves]
+            )
+        async for run in unfinished(cluster, group, where, some[0].offset):
+            if run.first <= some[0].offset <= run.last:
+                # Somebody has just been handed it: it is settled after all.
+                await finish(cluster, DEAD_LETTERS, _letters_of(topic, some))
+                return 0
+            break
+        # Finished meanwhile, by its group or by a withdrawal whose answer was lost: nobody knows,
+        # so the letter stays open.
+        return 1
 
     def _run_id(self) -> str:
         return self._ctx.random.random_bytes(RUN_BYTES).hex()
@@ -257,6 +313,30 @@ class Letters:
                 ErrorCode.GROUP_ID_NOT_FOUND, f"share group {group} has never read {topic}"
             )
         return False
+
+
+async def _waiting(
+    cluster: Cluster, group: str, where: TopicPartition, some: list[Copied]
+) -> list[Copied]:
+    """Copies that the group was not handed yet."""
+    by_offset = {copy.offset: copy for copy in some}
+    first, last = min(by_offset), max(by_offset)
+    found: list[Copied] = []
+    async for run in unfinished(cluster, group, where, first):
+        if run.first > last:
+            break
+        if run.state == RunState.WAITING and not run.delivery_count:
+            inside = range(max(run.first, first), min(run.last, last) + 1)
+            found += [by_offset[offset] for offset in inside if offset in by_offset]
+    return found
+
+
+def _letters_of(topic: str, some: list[Copied]) -> dict[TopicPartition, list[tuple[int, int]]]:
+    letters: dict[TopicPartition, list[tuple[int, int]]] = {}
+    for copy in some:
+        place = TopicPartition(topic, copy.letter.partition)
+        letters.setdefault(place, []).append((copy.letter.offset, copy.letter.offset))
+    return letters
 
 
 async def _size(cluster: Cluster, spans: dict[TopicPartition, Span]) -> int:

@@ -10,6 +10,7 @@ Bounds: `PARTITION_BYTES` of each partition at a time, though never less than on
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from penstock.api.context import Context
 from penstock.api.route import Operation
@@ -35,6 +36,18 @@ PARTITION_BYTES = 1 << 20
 REQUEST_BYTES = 16 << 20
 LOOK_SECONDS = 0.2
 RESETS: Mapping[str, int] = {"earliest": EARLIEST, "latest": LATEST}
+
+
+class Portion(NamedTuple):
+    """What was read of one partition in one go, not decoded yet."""
+
+    partition: int
+    fetched: Fetched
+    error_code: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return self.fetched.next_offset == self.fetched.offset
 
 
 class LogReading:
@@ -68,6 +81,26 @@ class LogReading:
                     return found
         finally:
             watch.end()
+
+    async def portions(
+        self,
+        principal: str,
+        topic: Topic,
+        positions: Mapping[int, int],
+        *,
+        partition_bytes: int = PARTITION_BYTES,
+    ) -> list[Portion]:
+        """A stretch of each partition as it lies there, for those who decode it elsewhere."""
+        require_topic(self._ctx, principal, Operation.READ, topic.name)
+        rows = await self._fetch(principal, topic, positions, partition_bytes)
+        return [
+            Portion(
+                row.partition_index,
+                _fetched(topic.name, positions[row.partition_index], row),
+                row.error_code,
+            )
+            for row in rows
+        ]
 
     async def group_positions(
         self, principal: str, topic: Topic, group: str, reset: str
@@ -114,7 +147,11 @@ class LogReading:
         return found
 
     async def _fetch(
-        self, principal: str, topic: Topic, positions: Mapping[int, int]
+        self,
+        principal: str,
+        topic: Topic,
+        positions: Mapping[int, int],
+        partition_bytes: int = PARTITION_BYTES,
     ) -> list[FetchPartitionData]:
         def request(indexes: list[int]) -> FetchRequest:
             return FetchRequest(
@@ -130,7 +167,7 @@ class LogReading:
                             FetchPartition(
                                 partition=index,
                                 fetch_offset=positions[index],
-                                partition_max_bytes=PARTITION_BYTES,
+                                partition_max_bytes=partition_bytes,
                             )
                             for index in indexes
                         ],
@@ -145,8 +182,12 @@ class LogReading:
 
 
 def _messages(topic: str, offset: int, row: FetchPartitionData) -> Iterator[Message]:
+    return _fetched(topic, offset, row).messages()
+
+
+def _fetched(topic: str, offset: int, row: FetchPartitionData) -> Fetched:
     records = _joined(row.records)
-    fetched = Fetched(
+    return Fetched(
         TopicPartition(topic, row.partition_index),
         offset,
         end_of(records, offset),
@@ -156,7 +197,6 @@ def _messages(topic: str, offset: int, row: FetchPartitionData) -> Iterator[Mess
         records,
         row.aborted_transactions or (),
     )
-    return fetched.messages()
 
 
 def _joined(records: Records | None) -> memoryview:

@@ -5,31 +5,46 @@ it should be sent work, `/metrics` is what Prometheus scrapes, `/version` is wha
 routes of topics and queues are those of `http.table`, over the node's `Door`.
 """
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from penstock.base.errors import Refused
 from penstock.base.metrics import Catalogue
 from penstock.doors.door import Door
-from penstock.http.auditing import tell_route
 from penstock.http.authentication import Users
+from penstock.http.counting import counted
 from penstock.http.directory import Directory
-from penstock.http.endpoint import Endpoint
 from penstock.http.exchange import Waits
 from penstock.http.metrics import render_in_turns
-from penstock.http.problems import answer_bug, answer_http_error, answer_refused, status_of
+from penstock.http.problems import answer_bug, answer_http_error, answer_refused
 from penstock.http.registry.entry import registry_routes
 from penstock.http.sqs.entry import AwsFront
 from penstock.http.sqs.moves import Moves
 from penstock.http.table import ENDPOINTS
+
+
+class Annex(Protocol):
+    """Pages for people that a layer above adds to the port."""
+
+    @property
+    def routes(self) -> Sequence[BaseRoute]: ...
+
+    @property
+    def home(self) -> str | None:
+        """Where a browser that asks for `/` is sent; None: nowhere of its own."""
+        ...
+
+    def wrap(self, app: ASGIApp) -> ASGIApp:
+        """Looks at every request before the others do."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +73,8 @@ class HttpState:
     """Random bytes of this process."""
     moves: Moves | None = None
     """The tasks that move messages between queues; the SQS and SNS doors are there if these are."""
+    annex: Annex | None = None
+    """The console, where there is one."""
 
 
 PAGES = {
@@ -81,7 +98,8 @@ def build_app(state: HttpState) -> ASGIApp:
 
     async def landing(request: Request) -> Response:
         if "text/html" in request.headers.get("accept", ""):
-            return RedirectResponse("/docs")  # Somebody looks at it in a browser.
+            # Somebody looks at it in a browser.
+            return RedirectResponse((state.annex and state.annex.home) or "/docs")
         links = dict(PAGES)
         if state.door is not None:
             links |= {f"{row.method} {row.path}": row.summary for row in ENDPOINTS}
@@ -111,7 +129,7 @@ def build_app(state: HttpState) -> ASGIApp:
 
         return Response(openapi.document(state.version), media_type="application/json")
 
-    routes = [
+    routes: list[BaseRoute] = [
         Route("/", landing),
         Route("/docs", docs),
         Route("/openapi.json", openapi_json),
@@ -121,9 +139,10 @@ def build_app(state: HttpState) -> ASGIApp:
         Route("/version", version),
     ]
     if state.door is not None:
-        routes = [_route(row, state.door) for row in ENDPOINTS] + routes
-    if state.door is not None:
-        routes = registry_routes(state.door) + routes
+        routes = [counted(row, state.door, state.door) for row in ENDPOINTS] + routes
+        routes = [*registry_routes(state.door), *routes]
+    if state.annex is not None:
+        routes = [*state.annex.routes, *routes]
     app = Starlette(
         routes=[Directory(routes)],
         exception_handlers={
@@ -136,30 +155,6 @@ def build_app(state: HttpState) -> ASGIApp:
     if state.door is None or state.moves is None:
         return app
     return AwsFront(app, state.door, state.moves)
-
-
-def _route(row: Endpoint, door: Door) -> Route:
-    metrics, name = door.ctx.metrics, f"{row.method} {row.path}"
-
-    async def answer(request: Request) -> Response:
-        now = asyncio.get_running_loop().time
-        started, status = now(), 500
-        try:
-            response = await row.handler(door, request)
-            status = response.status_code
-        except Refused as refused:
-            status = status_of(refused.code)
-            raise
-        except HTTPException as error:
-            status = error.status_code
-            raise
-        finally:
-            tell_route(door, request, name, status)
-            metrics.http_requests.counter(name, str(status)).value += 1
-            metrics.http_seconds.histogram(name).observe(now() - started)
-        return response
-
-    return Route(row.path, answer, methods=[row.method])
 
 
 def _verdict(problem: str | None) -> Response:

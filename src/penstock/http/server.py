@@ -225,6 +225,8 @@ async def start_http(
             state.pepper,
             (lambda peer: tell_stranger(door, peer)) if door is not None else None,
         )
+    if state.annex is not None:
+        app = state.annex.wrap(app)
     config = Config(
         app,
         http=HttpToolsProtocol,

@@ -15,7 +15,6 @@ from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
-from penstock import __version__
 from penstock.api.context import Context
 from penstock.api.fetch_sessions import FetchSessions
 from penstock.api.meter import Meter
@@ -57,7 +56,6 @@ from penstock.coordinator.registry import RegistryCoordinator
 from penstock.coordinator.time import SteadyTime
 from penstock.coordinator.transactions import TxnCoordinator
 from penstock.doors.door import Door
-from penstock.http.app import HttpState
 from penstock.http.server import HttpServer, start_http
 from penstock.http.sqs.moves import Moves
 from penstock.log.flusher import Flusher
@@ -70,11 +68,11 @@ from penstock.node.ports import Ports, real_ports
 from penstock.node.securing import Security, secure
 from penstock.node.telemetry import observe
 from penstock.node.watching import Watching
+from penstock.node.web import web_of
 
 log = logging.getLogger("penstock.node")
 
 DRAIN_SECONDS = 5.0
-PEPPER_BYTES = 32
 
 
 class NodeFailed(Exception):
@@ -289,10 +287,10 @@ class Node:
             raise NodeFailed(str(error)) from error
         self._watch("certificates", self.front.watch_certificates(self.workers))
         port = self.front.port
+        state, console = web_of(self, cluster_id, show_address(host, port))
+        self._watch("console", console.run())
         try:
-            self.http: HttpServer = await start_http(
-                host, http_port, self._http_state(cluster_id, port), self.front.http_tls
-            )
+            self.http: HttpServer = await start_http(host, http_port, state, self.front.http_tls)
         except OSError as error:
             raise NodeFailed(cannot_listen(error, host, http_port, "--http-port")) from error
         self._to_stop.push_async_callback(self.http.stop)
@@ -405,23 +403,7 @@ class Node:
     def _first_session_id(self) -> int:
         return int.from_bytes(self.random.random_bytes(4), "big") // 4 + 1
 
-    def _http_state(self, cluster_id: str, port: int) -> HttpState:
-        return HttpState(
-            version=__version__,
-            node_id=self.config.node_id,
-            cluster_id=cluster_id,
-            kafka_address=show_address(self.config.host, port),
-            catalogue=self.metrics.catalogue,
-            health_problem=lambda: "the node has failed" if self.failed.done() else None,
-            readiness_problem=self._readiness_problem,
-            door=self.door,
-            users=self.security.logins,
-            users_generation=lambda: self.follower.image.users,
-            pepper=self.random.random_bytes(PEPPER_BYTES) if self.security.logins else b"",
-            moves=self.moves,
-        )
-
-    def _readiness_problem(self) -> str | None:
+    def readiness_problem(self) -> str | None:
         if not self._is_ready or self._is_leaving:
             return "the node is starting or stopping"
         if self.membership.is_fenced:

@@ -59,6 +59,10 @@ class Backlog:
         return sum(map(len, self._ready))
 
     @property
+    def ready_by_priority(self) -> list[int]:
+        return [len(ready) for ready in self._ready]
+
+    @property
     def delayed_count(self) -> int:
         return len(self._delays)
 

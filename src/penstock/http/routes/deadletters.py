@@ -204,7 +204,7 @@ async def redrive(door: Door, request: Request) -> Response:
         raise Refused(ErrorCode.INVALID_REQUEST, "rate is above 0")
     if body.dry_run:
         return await _preview(door, request, chosen, body.limit)
-    payload = _payload(body)
+    payload = payload_of(body)
 
     def work(told: Told) -> Coroutine[Any, Any, Report]:
         return door.letters.redrive(
@@ -246,7 +246,7 @@ async def _preview(door: Door, request: Request, chosen: LetterFilter, limit: in
     return json_answer(SettledAnswer(False, len(found), 0, [], first))
 
 
-def _payload(body: RedriveBody) -> bytes | None:
+def payload_of(body: RedriveBody) -> bytes | None:
     if body.payload is UNSET and body.payload_base64 is UNSET:
         return None
     given = MessageBody(payload=body.payload, payload_base64=body.payload_base64)

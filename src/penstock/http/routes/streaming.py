@@ -11,16 +11,15 @@ nothing else has for `IDLE_MS`, so that both sides know of each other.
 import asyncio
 from collections.abc import AsyncIterator
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from penstock.base.errors import Refused
 from penstock.doors.door import LOCK_MS_MAX, Door, Settlement, Verdict
 from penstock.doors.prefetch import Prefetch
 from penstock.http.bodies import MessageAnswer, message_answer, received_answer
 from penstock.http.endpoint import Endpoint, Parameter
+from penstock.http.events import IDLE_MS, KEEP_ALIVE, EventStream, event
 from penstock.http.exchange import (
     Waits,
     choice,
@@ -35,49 +34,7 @@ from penstock.http.routes.polling import LOCK, LOG, LOG_PARAMETERS, MODE, QUEUE,
 PREFETCH_DEFAULT = 100
 PREFETCH_MAX = 1_000
 BATCH_MAX = 100
-IDLE_MS = 15_000
 PAUSE_SECONDS = 1.0
-KEEP_ALIVE = b": still here\n\n"
-
-
-class EventStream(Response):
-    """Sends chunks for as long as there are any and somebody reads them."""
-
-    media_type = "text/event-stream"
-
-    def __init__(self, chunks: AsyncIterator[bytes], waits: Waits) -> None:
-        super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no"})
-        del self.headers["content-length"]
-        self._chunks = chunks
-        self._waits = waits
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        loop = asyncio.get_running_loop()
-        pump = loop.create_task(self._pump(send))
-        self._waits.add(pump)
-        gone = loop.create_task(_disconnect(receive))
-        try:
-            await asyncio.wait((pump, gone), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            gone.cancel()
-            pump.cancel()
-            ended = await asyncio.gather(pump, gone, return_exceptions=True)
-        if not isinstance(ended[0], asyncio.CancelledError) and ended[0] is not None:
-            raise ended[0]
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _pump(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        try:
-            async for chunk in self._chunks:
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        finally:
-            await self._chunks.aclose()  # type: ignore[attr-defined]  # It is a generator.
-
-
-async def _disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def stream(door: Door, request: Request) -> Response:
@@ -120,7 +77,7 @@ async def _queue_events(
                     lock_ms=lock_ms,
                 )
             except Refused as refused:
-                yield _event("problem", "", entry_of(refused))
+                yield event("problem", "", entry_of(refused))
                 await asyncio.sleep(PAUSE_SECONDS)
                 continue
             prefetch.handed_out(found)
@@ -144,7 +101,7 @@ async def _log_events(
                 principal, topic, positions, records_max=BATCH_MAX, wait_ms=IDLE_MS
             )
         except Refused as refused:
-            yield _event("problem", "", entry_of(refused))
+            yield event("problem", "", entry_of(refused))
             await asyncio.sleep(PAUSE_SECONDS)
             continue
         events = [_message_event(message_answer(*message[:7])) for message in found]
@@ -152,14 +109,7 @@ async def _log_events(
 
 
 def _message_event(message: MessageAnswer) -> bytes:
-    return _event("message", f"{message.partition}:{message.offset}", message)
-
-
-def _event(name: str, number: str, value: object) -> bytes:
-    # A payload is kept as it was given, and may have line ends between its tokens.
-    data = msgspec.json.encode(value).replace(b"\r", b"").replace(b"\n", b"")
-    head = f"id: {number}\n" if number else ""
-    return f"{head}event: {name}\ndata: ".encode() + data + b"\n\n"
+    return event("message", f"{message.partition}:{message.offset}", message)
 
 
 ENDPOINTS = (

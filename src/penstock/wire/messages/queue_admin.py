@@ -64,7 +64,10 @@ class QueueRun:
 
 @struct()
 class QueueReport:
-    """One partition of a queue; a start offset of -1 says that nothing is kept of it."""
+    """One partition of a queue; a start offset of -1 says that nothing is kept of it.
+
+    How many of each priority are ready is told of queues that are open.
+    """
 
     partition: int = int32()
     error_code: int = int16()
@@ -81,6 +84,7 @@ class QueueReport:
     oldest_ms: int = int64(default=-1)
     runs: Sequence[QueueRun] = array(QueueRun, default=())
     next_offset: int = int64(default=-1)
+    ready_by_priority: Sequence[int] = array(int64, default=(), tag=0)
 
 
 @message(key=30005, versions=(0, 0), flexible=0)
@@ -108,7 +112,8 @@ class ChangedPartition:
 
 @message(key=30006, versions=(0, 0), flexible=0)
 class ChangeQueuesRequest:
-    """Finishes records without a lease (0), or offers finished ones again (1)."""
+    """Finishes records without a lease (0), offers finished ones again (1), or finishes them only
+    if all of a partition's still wait for their first delivery (2)."""
 
     group_id: str = string()
     topic: str = string()

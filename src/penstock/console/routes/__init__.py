@@ -1,0 +1,1 @@
+"""The console's own routes, a module for each kind of page."""

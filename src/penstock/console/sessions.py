@@ -1,0 +1,75 @@
+"""Who is logged in to the console: random tokens in memory, for a while.
+
+A session ends when its time is up, when nobody has used it for a while, when it is logged out of,
+and as soon as its user's passwords change or are gone. Each node has its own; a restart ends all.
+
+Bounds: `SESSIONS_MAX`; one more ends the oldest.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.base.ports import Random
+
+SESSIONS_MAX = 1_000
+SESSION_SECONDS = 12 * 3_600.0
+IDLE_SECONDS = 2 * 3_600.0
+TOKEN_BYTES = 32
+
+
+@dataclass(slots=True)
+class Session:
+    name: str
+    user: object
+    """What was known of the user at login: whatever changes of it ends the session."""
+    token: str
+    """In the cookie."""
+    write_token: str
+    """What a page must say, beside the cookie, to change something: other sites cannot read it."""
+    ends_s: float
+    idle_s: float
+
+    @property
+    def principal(self) -> str:
+        return f"User:{self.name}"
+
+
+class Sessions:
+    def __init__(self, random: Random, user_of: Callable[[str], object]) -> None:
+        """`user_of` answers with what is known of a user; None: there is no such user."""
+        self._random = random
+        self._user_of = user_of
+        self._sessions: dict[str, Session] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(self, name: str, now_s: float) -> Session:
+        while len(self._sessions) >= SESSIONS_MAX:
+            del self._sessions[next(iter(self._sessions))]
+        token, write_token = (self._random.random_bytes(TOKEN_BYTES).hex() for _ in range(2))
+        session = Session(
+            name,
+            self._user_of(name),
+            token,
+            write_token,
+            now_s + SESSION_SECONDS,
+            now_s + IDLE_SECONDS,
+        )
+        self._sessions[token] = session
+        return session
+
+    def find(self, token: str, now_s: float) -> Session | None:
+        """The session of a cookie, if it has not ended; looking at it keeps it from idling."""
+        session = self._sessions.get(token)
+        if session is None:
+            return None
+        user = self._user_of(session.name)
+        if now_s >= min(session.ends_s, session.idle_s) or user is None or user != session.user:
+            del self._sessions[token]
+            return None
+        session.idle_s = now_s + IDLE_SECONDS
+        return session
+
+    def end(self, token: str) -> None:
+        self._sessions.pop(token, None)

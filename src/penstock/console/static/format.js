@@ -1,0 +1,65 @@
+// Numbers, sizes and times as people read them.
+
+const whole = new Intl.NumberFormat("en");
+
+export function count(value) {
+  return value === null || value === undefined ? "–" : whole.format(value);
+}
+
+export function short(value) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  const size = Math.abs(value);
+  if (size >= 1e9) return trim(value / 1e9) + " B";
+  if (size >= 1e6) return trim(value / 1e6) + " M";
+  if (size >= 1e4) return trim(value / 1e3) + " k";
+  if (size >= 100 || Number.isInteger(value)) return whole.format(Math.round(value));
+  return trim(value);
+}
+
+function trim(value) {
+  return value.toFixed(Math.abs(value) >= 100 ? 0 : 1).replace(/\.0$/, "");
+}
+
+export function rate(value) {
+  return `${short(value)}/s`;
+}
+
+export function bytes(value) {
+  if (value === null || value === undefined) return "–";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+  let at = 0;
+  while (value >= 1024 && at < units.length - 1) { value /= 1024; at += 1; }
+  return `${at ? trim(value) : Math.round(value)} ${units[at]}`;
+}
+
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 60) return `${trim(seconds)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+  if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ${Math.round((seconds % 3600) / 60)} min`;
+  return `${trim(seconds / 86400)} days`;
+}
+
+export function ago(ms, now = Date.now()) {
+  if (ms === null || ms === undefined || ms < 0) return "–";
+  const seconds = Math.max(0, (now - ms) / 1000);
+  return seconds < 2 ? "just now" : `${duration(seconds).replace(/ (min|h) .*/, " $1")} ago`;
+}
+
+const pad = (value, size = 2) => String(value).padStart(size, "0");
+
+export function clock(ms) {
+  const at = new Date(ms);
+  return `${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
+}
+
+export function moment(ms) {
+  if (ms === null || ms === undefined || ms < 0) return "–";
+  const at = new Date(ms);
+  return `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())} ${clock(ms)}.${pad(at.getMilliseconds(), 3)}`;
+}
+
+export function plural(value, one, many = `${one}s`) {
+  return `${count(value)} ${value === 1 ? one : many}`;
+}

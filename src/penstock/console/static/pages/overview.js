@@ -1,0 +1,75 @@
+// The first page: how everything goes, live.
+
+import { follow, part } from "../api.js";
+import { alive } from "../app.js";
+import { areaChart, spark } from "../charts.js";
+import { h, icon, put } from "../dom.js";
+import { bytes, count, duration, rate, short } from "../format.js";
+import { card, empty, heading, loading, stat } from "../parts.js";
+
+export async function show(page) {
+  const stats = {
+    in: stat("Records in", "in"), out: stat("Records out", "out"), lag: stat("Lag", "lag"),
+    waiting: stat("In queues", "queue"), dead: stat("Dead letters", "dead"), size: stat("Stored"),
+  };
+  const flow = areaChart({ title: "Records per second" });
+  const lag = areaChart({ title: "Waiting to be read" });
+  const traffic = areaChart({ title: "Bytes per second, this node", show: bytes });
+  const health = h("div", { class: "health" }, loading("Looking…"));
+  const topics = h("div", { class: "lines" });
+  const groups = h("div", { class: "lines" });
+  const sub = h("span", {}, "…");
+  page.show(
+    heading("Overview", sub),
+    h("div", { class: "stats" }, Object.values(stats).map((one) => one.root)),
+    h("div", { class: "grid two" },
+      h("section", { class: "card span" }, flow.root),
+      card("Health", health),
+      h("section", { class: "card" }, lag.root),
+      h("section", { class: "card" }, traffic.root),
+      card("Busiest topics", topics),
+      card("Furthest behind", groups)));
+
+  follow("/console/api/live", {}, {
+    open: () => alive(true),
+    lost: () => alive(false),
+    overview: (seen) => {
+      const { series, totals, node } = seen;
+      const last = (values) => values.at(-1) ?? 0;
+      sub.textContent = `${count(totals.nodes)} ${totals.nodes === 1 ? "node" : "nodes"} · ${count(totals.topics)} topics · ${count(totals.partitions)} partitions · ${count(totals.groups)} groups · ${count(totals.queues)} queues`;
+      stats.in.set(rate(last(series.records_in)), `${bytes(last(series.bytes_in))}/s on this node`);
+      stats.out.set(rate(last(series.records_out)), `${bytes(last(series.bytes_out))}/s on this node`);
+      stats.lag.set(short(last(series.lag)), "records, all consumer groups");
+      stats.waiting.set(short(last(series.waiting)), "messages not finished");
+      stats.dead.set(short(last(series.dead)), last(series.dead) ? "waiting for somebody" : "none: good");
+      stats.size.set(bytes(totals.size_bytes), `${short(totals.records)} records`);
+      flow.update(series.at_ms, [{ name: "in", tone: "in", values: series.records_in }, { name: "out", tone: "out", values: series.records_out }]);
+      lag.update(series.at_ms, [{ name: "lag", tone: "lag", values: series.lag }, { name: "in queues", tone: "queue", values: series.waiting }]);
+      traffic.update(series.at_ms, [{ name: "in", tone: "in", values: series.bytes_in }, { name: "out", tone: "out", values: series.bytes_out }]);
+      put(health, seen.problems.length
+        ? h("ul", { class: "problems" }, seen.problems.map((one) => h("li", { class: one.level }, icon("warn"), h("a", { href: one.link }, one.text))))
+        : h("div", { class: "well" }, icon("check"), h("span", {}, "All is well")),
+      h("dl", { class: "facts" },
+        fact("Disk free", node.penstock_disk_free_bytes === undefined ? "–" : `${bytes(node.penstock_disk_free_bytes)} (${Math.round(node.penstock_disk_used_percent)} % used)`),
+        fact("Memory", node.penstock_process_resident_bytes === undefined ? "–" : bytes(node.penstock_process_resident_bytes)),
+        fact("Kafka connections", count(node.penstock_connections))));
+      put(topics, seen.topics.length ? seen.topics.map((one) => h("a", { class: "line", href: `#/topics/${part(one.name)}` },
+        h("span", { class: "line-name" }, one.name), spark(one.recent, "in"), h("span", { class: "line-value" }, rate(one.per_s))))
+        : empty("No topics yet", "Make one on the Topics page, or just write to one."));
+      put(groups, seen.groups.length ? seen.groups.map((one) => h("a", { class: "line", href: `#/groups/${part(one.name)}` },
+        h("span", { class: "line-name" }, one.name), spark(one.trend.recent, "lag"),
+        h("span", { class: "line-value" }, short(one.trend.lag), h("small", {}, word(one.trend)))))
+        : empty("No groups yet", "A group is there as soon as somebody reads."));
+    },
+  }, page.signal);
+}
+
+function fact(name, value) {
+  return h("div", {}, h("dt", {}, name), h("dd", {}, value));
+}
+
+export function word(trend) {
+  if (!trend.lag) return "caught up";
+  if (trend.eta_s !== null) return `done in ${duration(trend.eta_s)}`;
+  return trend.per_s > 0.01 ? `growing ${rate(trend.per_s)}` : "steady";
+}

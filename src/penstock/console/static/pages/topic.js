@@ -1,0 +1,100 @@
+// One topic: partitions, configs with their defaults, who reads and who writes.
+
+import { own, part, send } from "../api.js";
+import { bars, spark } from "../charts.js";
+import { h, put } from "../dom.js";
+import { ago, bytes, count, rate, short } from "../format.js";
+import { badge, button, card, confirm, dialog, empty, field, heading, stat, table, tabs, toast, trouble } from "../parts.js";
+import { word } from "./overview.js";
+import { remove } from "./topics.js";
+import { produce } from "./produce.js";
+
+export async function show(page) {
+  const name = page.parts[1];
+  const path = `/topics/${part(name)}`;
+  const stats = { records: stat("Records"), size: stat("Size"), rate: stat("Written", "in"), skew: stat("Skew") };
+  const places = h("div");
+  const list = table([
+    { name: "Partition", sort: (row) => row.partition, cell: (row) => h("a", { href: `#${path}/messages?partition=${row.partition}` }, String(row.partition)) },
+    { name: "Leader", sort: (row) => row.leader, cell: (row) => row.leader < 0 ? badge("none", "bad") : `node ${row.leader}` },
+    { name: "Replicas", cell: (row) => row.replicas.map((node) => badge(String(node), row.isr.includes(node) ? "good" : "warn")) },
+    { name: "From", right: true, cell: (row) => count(row.start_offset) },
+    { name: "To", right: true, cell: (row) => count(row.end_offset) },
+    { name: "Records", right: true, sort: records, cell: (row) => count(records(row)) },
+    { name: "Size", right: true, sort: (row) => row.size_bytes ?? 0, cell: (row) => bytes(row.size_bytes) },
+  ], { key: (row) => row.partition, order: "Partition", label: "Partitions" });
+  const configs = table([
+    { name: "Config", sort: (row) => row.name, cell: (row) => h("div", {}, h("span", { class: row.is_set ? "strong mono" : "mono" }, row.name), h("p", { class: "doc" }, row.doc)) },
+    { name: "Value", cell: (row) => h("span", { class: "mono" }, row.value ?? "–", " ", row.is_set && badge("set here", "accent"), row.source === "broker" && badge("broker")) },
+    { name: "Default", cell: (row) => h("span", { class: "mono muted" }, row.default ?? "–") },
+    { name: "", cell: (row) => h("span", { class: "row-actions" }, button("Change", () => change(path, row, refresh), { kind: "small ghost", changes: true }),
+      row.is_set && button("Reset", () => alter(path, row.name, null, refresh), { kind: "small ghost", changes: true })) },
+  ], { key: (row) => row.name, order: "Config", label: "Configs", none: empty("No configs to see", "You may not see the configs of this topic.") });
+  const readers = table([
+    { name: "Group", sort: (row) => row.group, cell: (row) => h("a", { href: `#/groups/${part(row.group)}`, class: "strong" }, row.group) },
+    { name: "Kind", cell: (row) => badge(row.kind || "unknown") },
+    { name: "Behind", right: true, sort: (row) => row.trend.lag, cell: (row) => h("span", { class: "with-spark" }, spark(row.trend.recent, "lag"), short(row.trend.lag)) },
+    { name: "Trend", cell: (row) => word(row.trend) },
+  ], { key: (row) => row.group, order: "Group", label: "Readers", none: empty("Nobody reads this topic", "A group is listed once it has read something.") });
+  const producers = table([
+    { name: "Producer", sort: (row) => row.producer_id, cell: (row) => h("span", { class: "mono" }, `${row.producer_id} `, row.in_transaction && badge("in a transaction", "accent")) },
+    { name: "Last wrote", right: true, sort: (row) => row.last_ms, cell: (row) => ago(row.last_ms) },
+    { name: "Partitions", cell: (row) => row.partitions.join(", ") },
+  ], { key: (row) => row.producer_id, label: "Producers", none: empty("No producer is remembered", "Idempotent producers are listed here while the partitions remember them; others leave no trace.") });
+  const body = h("div");
+  const views = {
+    partitions: () => [h("div", { class: "grid two" }, card("Records by partition", places), h("section", { class: "card flush" }, list.root))],
+    configs: () => h("section", { class: "card flush" }, configs.root),
+    readers: () => [card("Who reads", readers.root), card("Who writes", producers.root)],
+  };
+  const refresh = async () => {
+    const seen = await own(path);
+    const total = seen.partitions.reduce((sum, row) => sum + records(row), 0);
+    stats.records.set(short(total), count(total));
+    stats.size.set(bytes(seen.partitions.reduce((sum, row) => sum + (row.size_bytes ?? 0), 0)), `${seen.partitions.length} partitions`);
+    stats.rate.set(rate(seen.per_s), "over the last minute");
+    stats.skew.set(seen.skew === null ? "–" : `× ${seen.skew}`, seen.skew === null ? "too little to tell" : seen.skew > 2 ? "the largest partition is hot" : "even");
+    put(places, bars(seen.partitions.slice(0, 40).map((row) => ({ name: String(row.partition), value: records(row) })), { tone: seen.skew > 2 ? "lag" : "in", show: short }));
+    list.update(seen.partitions);
+    readers.update(seen.readers);
+    producers.update(seen.producers);
+    configs.update(seen.configs);
+    return seen;
+  };
+  const seen = await refresh();
+  put(body, views.partitions());
+  page.show(
+    heading(h("span", {}, name, " ", seen.is_internal && badge("internal"), seen.holds_dead_letters && badge("dead letters", "dead")), h("span", { class: "mono" }, seen.topic_id),
+      h("a", { class: "button primary", href: `#${path}/messages` }, "Messages"),
+      seen.holds_dead_letters && h("a", { class: "button", href: `#/dlq/${part(name)}` }, "Work on letters"),
+      button("Produce", () => produce(name), { changes: true }),
+      button("Delete", () => confirm(`Delete ${name}?`, `All ${count(seen.partitions.reduce((sum, row) => sum + records(row), 0))} records go with it. There is no way back.`, "Delete topic", async () => {
+        await remove(name); toast(`${name} is deleted`); location.hash = "#/topics";
+      }), { kind: "ghost danger", changes: true, disabled: seen.is_internal })),
+    h("div", { class: "stats" }, Object.values(stats).map((one) => one.root)),
+    tabs([["partitions", "Partitions"], ["configs", "Configs"], ["readers", "Readers and writers"]], "partitions", (key) => put(body, views[key]())),
+    body);
+  page.every(4000, refresh);
+}
+
+function records(row) {
+  return Math.max(0, (row.end_offset ?? 0) - (row.start_offset ?? 0));
+}
+
+async function alter(path, name, value, refresh) {
+  try {
+    await send("PATCH", `${path}/configs`, { [name]: value });
+    toast(value === null ? `${name} is back at its default` : `${name} is ${value}`);
+    await refresh();
+  } catch (error) { trouble(error); }
+}
+
+function change(path, row, refresh) {
+  const input = h("input", { value: row.value ?? "", class: "mono" });
+  dialog(row.name, (close) => h("form", { class: "dialog-body", onsubmit: async (event) => {
+    event.preventDefault();
+    await alter(path, row.name, input.value, refresh);
+    close();
+  } }, h("p", {}, row.doc), field("Value", input, `default: ${row.default ?? "none"}`),
+  h("footer", {}, button("Cancel", close, { kind: "ghost" }), h("button", { class: "button primary", type: "submit" }, "Set"))));
+}

@@ -1,0 +1,56 @@
+// All topics, and making a new one.
+
+import { own, part, post, send } from "../api.js";
+import { spark } from "../charts.js";
+import { h } from "../dom.js";
+import { bytes, count, rate, short } from "../format.js";
+import { badge, button, code, dialog, empty, field, heading, searchBox, table, toast, trouble } from "../parts.js";
+
+export async function show(page) {
+  let internal = false;
+  const list = table([
+    { name: "Topic", sort: (row) => row.name, cell: (row) => [h("a", { href: `#/topics/${part(row.name)}`, class: "strong" }, row.name), " ",
+      row.is_internal && badge("internal"), row.holds_dead_letters && badge("dead letters", "dead"),
+      row.leaderless > 0 && badge(`${row.leaderless} without leader`, "bad"), row.behind > 0 && badge(`${row.behind} behind`, "warn")] },
+    { name: "Records", right: true, sort: (row) => row.records, cell: (row) => short(row.records) },
+    { name: "Size", right: true, sort: (row) => row.size_bytes, cell: (row) => bytes(row.size_bytes) },
+    { name: "Written", right: true, sort: (row) => row.per_s, cell: (row) => h("span", { class: "with-spark" }, spark(row.recent, "in"), rate(row.per_s)) },
+    { name: "Partitions", right: true, sort: (row) => row.partitions, cell: (row) => count(row.partitions) },
+    { name: "Replicas", right: true, sort: (row) => row.replication_factor, cell: (row) => count(row.replication_factor) },
+    { name: "Readers", right: true, sort: (row) => row.readers, cell: (row) => count(row.readers) },
+    { name: "", cell: (row) => h("a", { class: "button small ghost", href: `#/topics/${part(row.name)}/messages` }, "Messages") },
+  ], { key: (row) => row.name, order: "Topic", label: "Topics", none: empty("No topics yet", "Write the first message, and the topic is there:",
+    code(`curl ${location.origin}/topics/orders/messages -H 'content-type: application/json' -d '{"payload": "hello"}'`)) });
+  const refresh = async () => list.update((await own("/topics", { internal: internal || undefined })).topics);
+  await refresh();
+  page.show(
+    heading("Topics", "Records, sizes and rates of every topic you may see", button("New topic", () => create(refresh), { kind: "primary", name: "plus", changes: true })),
+    h("div", { class: "toolbar" }, searchBox("Find a topic", list.filter),
+      h("label", { class: "check" }, h("input", { type: "checkbox", onchange: (event) => { internal = event.target.checked; refresh().catch(trouble); } }), "internal ones too")),
+    h("section", { class: "card flush" }, list.root));
+  page.every(3000, refresh);
+}
+
+function create(refresh) {
+  const name = h("input", { required: true, pattern: "[a-zA-Z0-9._-]+", maxlength: 249, placeholder: "orders" });
+  const partitions = h("input", { type: "number", min: 1, max: 10000, value: 3 });
+  const replicas = h("input", { type: "number", min: 1, max: 32, placeholder: "broker's default" });
+  const days = h("input", { type: "number", min: 0, step: "any", placeholder: "broker's default" });
+  dialog("New topic", (close) => h("form", { class: "dialog-body", onsubmit: async (event) => {
+    event.preventDefault();
+    const body = { name: name.value, partitions: Number(partitions.value) };
+    if (replicas.value) body.replication_factor = Number(replicas.value);
+    if (days.value) body.retention_ms = Math.round(Number(days.value) * 86400000);
+    try {
+      await post("/topics", body);
+      close();
+      toast(`Topic ${body.name} is there`);
+      await refresh();
+    } catch (error) { trouble(error); }
+  } }, field("Name", name, "letters, digits, . _ -"), field("Partitions", partitions), field("Replicas", replicas), field("Keep for days", days),
+  h("footer", {}, button("Cancel", close, { kind: "ghost" }), h("button", { class: "button primary", type: "submit" }, "Create"))));
+}
+
+export async function remove(name) {
+  await send("DELETE", `/topics/${part(name)}`);
+}

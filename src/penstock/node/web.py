@@ -1,0 +1,34 @@
+"""What the HTTP port is told of its node, and the console that it shows."""
+
+from typing import TYPE_CHECKING
+
+from penstock import __version__
+from penstock.console.console import About, Console
+from penstock.console.site import Site
+from penstock.http.app import HttpState
+
+if TYPE_CHECKING:
+    from penstock.node.node import Node
+
+PEPPER_BYTES = 32
+
+
+def web_of(node: "Node", cluster_id: str, kafka_address: str) -> tuple[HttpState, Console]:
+    logins = node.security.logins
+    console = Console(node.door, About(__version__, cluster_id, kafka_address), logins)
+    state = HttpState(
+        version=__version__,
+        node_id=node.config.node_id,
+        cluster_id=cluster_id,
+        kafka_address=kafka_address,
+        catalogue=node.metrics.catalogue,
+        health_problem=lambda: "the node has failed" if node.failed.done() else None,
+        readiness_problem=node.readiness_problem,
+        door=node.door,
+        users=logins,
+        users_generation=lambda: node.follower.image.users,
+        pepper=node.random.random_bytes(PEPPER_BYTES) if logins else b"",
+        moves=node.moves,
+        annex=Site(console),
+    )
+    return state, console

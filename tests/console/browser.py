@@ -1,0 +1,231 @@
+"""A headless Chromium, driven over its own debugging protocol by a pipe.
+
+Needs nothing but the browser: no driver that must fit its version, no port, no package. Messages
+are JSON, each ended by a zero byte. Keys and clicks are real input events: what is tested is
+what a person could do. Every wait polls until a deadline and then says what the page showed.
+"""
+
+import base64
+import itertools
+import json
+import os
+import select
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+WAIT_S = 20.0
+CALL_S = 30.0
+FLAGS = (
+    "--headless=new",
+    "--remote-debugging-pipe",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-extensions",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--no-default-browser-check",
+    "--hide-scrollbars",
+    "--force-color-profile=srgb",
+    "--window-size=1280,860",
+)
+CHANGED = "e.dispatchEvent(new Event('change', {bubbles: true}));"
+FIND = """(selector, text) => {
+  const fits = (e) => e.offsetParent && !e.disabled && (e.innerText ?? '').includes(text);
+  const one = [...document.querySelectorAll(selector)].find(fits);
+  if (!one) return null;
+  one.scrollIntoView({block: 'center'});
+  const box = one.getBoundingClientRect();
+  return [box.left + box.width / 2, box.top + box.height / 2];
+}"""
+KEYS = {
+    "Enter": ("Enter", 13, "\r"),
+    "Escape": ("Escape", 27, ""),
+    "Tab": ("Tab", 9, ""),
+}
+
+
+class BrowserFailed(AssertionError):
+    """The page did not do what was expected; the message says what it showed."""
+
+
+class Browser:
+    def __init__(self, profile: Path) -> None:
+        found = next((path for path in map(shutil.which, NAMES) if path), None)
+        if found is None:
+            raise BrowserFailed("no Chromium: run tests/clients/ensure_tools.sh")
+        self._numbers = itertools.count(1)
+        self._session: str | None = None
+        self._rest = b""
+        self._answers: dict[int, dict[str, Any]] = {}
+        self.trouble: list[str] = []
+        """Errors that pages wrote to the console, and exceptions that nobody caught."""
+        self.requested: list[str] = []
+        """Addresses that pages asked for."""
+        to_read, self._write = os.pipe()
+        self._read, to_write = os.pipe()
+        command = [found, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
+        self._log = profile.with_suffix(".log").open("wb")
+
+        def connect() -> None:
+            # The browser reads from descriptor 3 and writes to 4. Ours may be those very numbers.
+            first, second = os.dup(to_read), os.dup(to_write)
+            spare = max(first, second, 9) + 1
+            os.dup2(first, spare)
+            os.dup2(second, spare + 1)
+            os.dup2(spare, 3)
+            os.dup2(spare + 1, 4)
+
+        self._process = subprocess.Popen(
+            command, stdout=self._log, stderr=self._log, preexec_fn=connect, pass_fds=(3, 4)
+        )
+        os.close(to_read)
+        os.close(to_write)
+        targets = self.call("Target.getTargets")["targetInfos"]
+        page = next(target for target in targets if target["type"] == "page")
+        self._session = self.call("Target.attachToTarget", targetId=page["targetId"], flatten=True)[
+            "sessionId"
+        ]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.call(f"{domain}.enable")
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for descriptor in (self._read, self._write):
+            os.close(descriptor)
+        self._log.close()
+
+    # -- the protocol -----------------------------------------------------------------------
+
+    def call(self, method: str, **params: Any) -> dict[str, Any]:
+        number = next(self._numbers)
+        message: dict[str, Any] = {"id": number, "method": method, "params": params}
+        if self._session is not None:
+            message["sessionId"] = self._session
+        data = json.dumps(message).encode() + b"\0"
+        while data:
+            data = data[os.write(self._write, data) :]
+        deadline = time.monotonic() + CALL_S
+        while number not in self._answers:
+            self._take(deadline)
+        answer = self._answers.pop(number)
+        if "error" in answer:
+            raise BrowserFailed(f"{method}: {answer['error']}")
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def _take(self, deadline: float) -> None:
+        left = deadline - time.monotonic()
+        ready, _, _ = select.select([self._read], [], [], max(left, 0))
+        if not ready:
+            raise BrowserFailed("Chromium does not answer")
+        data = os.read(self._read, 1 << 20)
+        if not data:
+            raise BrowserFailed("Chromium has ended")
+        *messages, self._rest = (self._rest + data).split(b"\0")
+        for message in map(json.loads, messages):
+            if "id" in message:
+                self._answers[message["id"]] = message
+            else:
+                self._note(message["method"], message["params"])
+
+    def _note(self, method: str, params: dict[str, Any]) -> None:
+        if method == "Runtime.exceptionThrown":
+            self.trouble.append(json.dumps(params["exceptionDetails"])[:600])
+        elif method == "Log.entryAdded" and params["entry"]["level"] == "error":
+            self.trouble.append(f"{params['entry']['text']} {params['entry'].get('url', '')}")
+        elif method == "Network.requestWillBeSent":
+            self.requested.append(params["request"]["url"])
+
+    # -- looking ----------------------------------------------------------------------------
+
+    def run(self, script: str) -> Any:
+        """The value of an expression in the page."""
+        result = self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
+        if "exceptionDetails" in result:
+            raise BrowserFailed(f"{script[:200]}: {json.dumps(result['exceptionDetails'])[:600]}")
+        return result["result"].get("value")
+
+    def text(self, selector: str = "body") -> str:
+        found: str = self.run(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''")
+        return found
+
+    def until(self, claim: Callable[[], Any], what: str) -> Any:
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            found = claim()
+            if found:
+                return found
+            if time.monotonic() > deadline:
+                raise BrowserFailed(
+                    f"{what}; the page shows:\n{self.text()[:3000]}\n{self.trouble}"
+                )
+            time.sleep(0.05)
+
+    def shows(self, text: str, within: str = "body") -> None:
+        """Waits until a text is seen."""
+        self.until(lambda: text in self.text(within), f"{text!r} is not in {within}")
+
+    def has(self, selector: str) -> None:
+        exists = f"document.querySelector({json.dumps(selector)}) !== null"
+        self.until(lambda: self.run(exists), f"there is no {selector}")
+
+    # -- doing ------------------------------------------------------------------------------
+
+    def go(self, url: str) -> None:
+        self.call("Page.navigate", url=url)
+        self.until(lambda: self.run("document.readyState") == "complete", f"{url} does not load")
+
+    def click(self, selector: str, text: str = "") -> None:
+        """On the first that fits and holds the text, with the mouse, where it is on the screen."""
+        find = f"({FIND})({json.dumps(selector)}, {json.dumps(text)})"
+        x, y = self.until(lambda: self.run(find), f"there is no {selector} with {text!r}")
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def fill(self, selector: str, text: str) -> None:
+        """Puts a text in the place of what a field has, as if it were typed or pasted."""
+        self.has(selector)
+        self._on(selector, "e.focus(); e.select?.();")
+        self.call("Input.insertText", text=text)
+        self._on(selector, CHANGED)
+
+    def choose(self, selector: str, value: str) -> None:
+        self.has(selector)
+        self._on(selector, f"e.value = {json.dumps(value)}; {CHANGED}")
+
+    def _on(self, selector: str, script: str) -> None:
+        self.run(f"((e) => {{ {script} }})(document.querySelector({json.dumps(selector)}))")
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            name, code, text = KEYS.get(key, (key, ord(key.upper()[0]), key))
+            down = {"type": "keyDown", "key": name, "windowsVirtualKeyCode": code, "text": text}
+            self.call("Input.dispatchKeyEvent", **down)
+            self.call("Input.dispatchKeyEvent", type="keyUp", key=name, windowsVirtualKeyCode=code)
+
+    def theme(self, name: str) -> None:
+        features = [{"name": "prefers-color-scheme", "value": name}]
+        self.call("Emulation.setEmulatedMedia", features=features)
+
+    def picture(self, path: Path, width: int = 1280, height: int = 860) -> None:
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+        shot = self.call("Page.captureScreenshot", format="png")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(base64.b64decode(shot["data"]))

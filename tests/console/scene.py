@@ -1,0 +1,83 @@
+"""Something for the console to show: orders, readers that lag, a queue, letters, a schema."""
+
+import json
+import time
+import urllib.request
+from typing import Any
+
+from tests.brokers import PenstockProcess
+
+ORDERS, JOBS, WORKERS = "orders", "jobs", "workers"
+DEADLINE_S = 20.0
+HOSTILE = {
+    "image": '<img src=x onerror="window.broken=1">',
+    "script": "<script>window.broken=2</script>",
+    "reversed": "pay \u202e001 DEK\u202c now",
+}
+
+
+class Scene:
+    """A broker, asked over HTTP as any program would."""
+
+    def __init__(self, broker: PenstockProcess) -> None:
+        self.broker = broker
+        self.http = broker.http
+
+    @property
+    def console(self) -> str:
+        return f"{self.http}/console"
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"content-type": "application/json"}
+        request = urllib.request.Request(self.http + path, data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=30) as response:
+            text = response.read()
+        return json.loads(text) if text else None
+
+    def publish(self, topic: str, *messages: dict[str, Any]) -> None:
+        self.ask("POST", f"/topics/{topic}/messages", {"messages": list(messages)})
+
+    def orders(self, count: int = 30) -> None:
+        """Orders, of which a consumer group has read half."""
+        self.publish(
+            ORDERS,
+            *(
+                {"payload": {"order": at, "total": at * 7.5, "city": "Graz"}, "key": f"c-{at % 9}"}
+                for at in range(count)
+            ),
+        )
+        topic = self.ask("GET", f"/topics/{ORDERS}")
+        offsets = [
+            {"topic": ORDERS, "partition": row["partition"], "offset": row["end_offset"] // 2}
+            for row in topic["partitions"]
+        ]
+        self.ask("POST", "/offsets/commit", {"group": "billing", "offsets": offsets})
+
+    def letters(self, count: int = 6, topic: str = JOBS) -> None:
+        """Jobs that were rejected: their letters are there when this returns."""
+        before = self.dead(topic)
+        self.publish(topic, *({"payload": {"job": at}, "priority": at % 3} for at in range(count)))
+        left = count
+        while left:
+            path = f"/topics/{topic}/poll?group={WORKERS}&max={left}&wait_ms=5000"
+            for at, message in enumerate(self.ask("GET", path)["messages"]):
+                error = "PaymentTimeout" if at % 3 else "BadAddress"
+                self.ask(
+                    "POST",
+                    "/reject",
+                    {"receipt": message["receipt"], "error_class": error, "error": "after 3 tries"},
+                )
+                left -= 1
+        self.wait(lambda: self.dead(topic) == before + count, "the letters do not arrive")
+
+    def dead(self, topic: str = JOBS) -> int:
+        boxes = self.ask("GET", "/dlq")["topics"]
+        return sum(box["letters"] for box in boxes if box["topic"] == f"{topic}.dlq")
+
+    @staticmethod
+    def wait(claim: Any, what: str) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not claim():
+            assert time.monotonic() < deadline, what
+            time.sleep(0.05)
