@@ -131,7 +131,7 @@ fuzz: setup ## many more examples of every property and fuzz test
 
 # ---- measure and document
 
-.PHONY: bench bench-queues bench-spark docs reference
+.PHONY: bench bench-queues bench-spark docs pictures reference
 bench: setup ## Penstock beside Kafka with the same clients
 	$(BIN)/python -m bench.run $(ARGS)
 
@@ -144,6 +144,9 @@ bench-queues: setup ## Penstock as a queue beside Kafka, RabbitMQ, NATS and Elas
 
 reference: setup ## rewrite docs/reference from routes, configs, metrics and commands
 	@$(BIN)/python docs/gen.py
+
+pictures: setup-test ## the console's pictures in docs/images, taken anew from the demo in Chromium
+	$(BIN)/python -m tests.console.pictures $(ARGS)
 
 docs: setup ## the documentation as a site in site/
 	@$(PIP_INSTALL) --quiet --editable '.[docs]'

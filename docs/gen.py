@@ -18,6 +18,8 @@ from penstock.base.metrics import Family
 from penstock.cli.main import app
 from penstock.cluster.config_table import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
 from penstock.cluster.config_types import Config, Mode
+from penstock.console.gate import API
+from penstock.console.table import ROWS
 from penstock.http.app import PAGES
 from penstock.http.endpoint import Parameter
 from penstock.http.metrics import sample_name
@@ -151,6 +153,10 @@ def http_page() -> str:
         lines.append(_row(service, ", ".join(f"`{action}`" for action in sorted(actions))))
     lines += ["", "## pages", "", "| Route | Answers |", "|---|---|"]
     lines += [_row(f"`GET {path}`", meaning) for path, meaning in PAGES.items()]
+    lines += ["", "## console", ""]
+    lines += ["What the console's pages ask beside the routes above. They change with the pages:"]
+    lines += ["programs should not rely on them.", "", "| Route | Does |", "|---|---|"]
+    lines += [_row(f"`{row.method} {API}{row.path}`", row.summary) for row in ROWS]
     return _page(lines)
 
 

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -183,8 +184,13 @@ class Browser:
     # -- doing ------------------------------------------------------------------------------
 
     def go(self, url: str) -> None:
-        self.call("Page.navigate", url=url)
-        self.until(lambda: self.run("document.readyState") == "complete", f"{url} does not load")
+        """Loads a page anew, also if it is only another place of the same one."""
+        for address in ("about:blank", url):
+            self.call("Page.navigate", url=address)
+            loaded = (
+                f"document.readyState === 'complete' && location.href === {json.dumps(address)}"
+            )
+            self.until(partial(self.run, loaded), f"{address} does not load")
 
     def click(self, selector: str, text: str = "") -> None:
         """On the first that fits and holds the text, with the mouse, where it is on the screen."""

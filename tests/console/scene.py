@@ -5,6 +5,8 @@ import time
 import urllib.request
 from typing import Any
 
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
 from tests.brokers import PenstockProcess
 
 ORDERS, JOBS, WORKERS = "orders", "jobs", "workers"
@@ -27,13 +29,26 @@ class Scene:
     def console(self) -> str:
         return f"{self.http}/console"
 
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
+    def ask(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> Any:
         data = None if body is None else json.dumps(body).encode()
-        headers = {"content-type": "application/json"}
+        headers = {"content-type": "application/json", **(headers or {})}
         request = urllib.request.Request(self.http + path, data, headers, method=method)
         with urllib.request.urlopen(request, timeout=30) as response:
             text = response.read()
         return json.loads(text) if text else None
+
+    def configure(self, configs: dict[str, str]) -> None:
+        """Configs of the node, changed while it runs."""
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in configs.items()
+        ]
+        node = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=entries)
+        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap})
+        for done in admin.incremental_alter_configs([node]).values():
+            done.result(30)
 
     def publish(self, topic: str, *messages: dict[str, Any]) -> None:
         self.ask("POST", f"/topics/{topic}/messages", {"messages": list(messages)})

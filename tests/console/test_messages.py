@@ -13,10 +13,8 @@ def _orders(scene: Scene) -> None:
     scene.orders()
 
 
-def test_a_browser_is_sent_to_the_console_and_sees_how_it_goes(
-    browser: Browser, scene: Scene
-) -> None:
-    browser.go(scene.http)
+def test_the_overview_shows_how_everything_goes(browser: Browser, scene: Scene) -> None:
+    browser.go(scene.console)
     browser.shows("Overview", "h1")
     browser.shows("All is well")
     browser.shows("billing")
@@ -80,7 +78,7 @@ def test_hostile_payloads_are_shown_as_text(browser: Browser, scene: Scene) -> N
 
 def test_a_search_finds_by_value_and_says_how_far_it_looked(browser: Browser, scene: Scene) -> None:
     browser.go(f"{scene.console}#/topics/{ORDERS}/messages?mode=search")
-    browser.fill("input[name=text]", '"order":17,')
+    browser.fill("input[name=text]", '"order": 17,')
     browser.press("Enter")
     browser.shows("1 found in", ".scan")
     browser.shows("everything was looked at", ".scan")

@@ -23,9 +23,10 @@ from penstock.console.sessions import Session, Sessions
 from penstock.http.problems import PRINCIPAL, problem
 
 ROOT = "/console"
+API = f"{ROOT}/api"
 HEADER = "x-penstock-console"
 SESSION = "penstock.console.session"
-LOGIN, LOGOUT = f"{ROOT}/api/login", f"{ROOT}/api/logout"
+LOGIN, LOGOUT = f"{API}/login", f"{API}/logout"
 HARMLESS_POSTS = ("/compatibility/",)
 """Questions that are too long for a query."""
 SAME_SITE = ("same-origin", "none", "")
@@ -128,7 +129,7 @@ def _hardened(send: Send, path: str) -> Send:
         headers["x-frame-options"] = "DENY"
         headers["cross-origin-opener-policy"] = "same-origin"
         headers["cross-origin-resource-policy"] = "same-origin"
-        if path.startswith(f"{ROOT}/api/"):
+        if path.startswith(f"{API}/"):
             headers.setdefault("cache-control", "no-store")
 
     return _sending(send, change)

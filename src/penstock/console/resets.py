@@ -82,8 +82,10 @@ async def _moves(
     elif position.anchor is Anchor.EXACT:
         wanted = dict.fromkeys(offsets.end, position.value)
     else:
-        ends = offsets.start if position.anchor is Anchor.START else offsets.end
-        wanted = {at: offset + position.value for at, offset in ends.items()}
+        is_start = position.anchor is Anchor.START
+        distance = position.value if is_start else -position.value
+        ends = offsets.start if is_start else offsets.end
+        wanted = {at: offset + distance for at, offset in ends.items()}
     if group.kind == SHARE:
         queue = await console.door.queues.one(principal, topic.name, group.group)
         old = {row.partition: row.start_offset for row in queue.partitions if row.start_offset >= 0}

@@ -111,15 +111,14 @@ class Searches:
             progress = Progress(sum(ends[at] - start for at, start in starts.items()))
             deadline_s = asyncio.get_running_loop().time() + SECONDS_MAX
             windows = _windows(starts, ends, newest_first=wanted.newest_first)
-            for low, high in windows:
+            for left, low, high in windows:
                 await self._scan(principal, topic, low, high, wanted, progress)
-                progress.ended = _end_of(progress, wanted, deadline_s)
-                if progress.ended:
-                    break
+                progress.ended = _end_of(progress, wanted, deadline_s) or ("" if left else "all")
                 yield progress
                 progress.found = []
-            else:
-                progress.ended = "all"
+                if progress.ended:
+                    return
+            progress.ended = "all"  # There was nothing to look at.
             yield progress
         finally:
             self._running -= 1
@@ -182,8 +181,8 @@ def _end_of(progress: Progress, wanted: Wanted, deadline_s: float) -> str:
 
 def _windows(
     starts: Offsets, ends: Offsets, *, newest_first: bool
-) -> Iterator[tuple[Offsets, Offsets]]:
-    """Stretches that cover everything, from one side to the other."""
+) -> Iterator[tuple[int, Offsets, Offsets]]:
+    """Stretches that cover everything, from one side to the other; before each, how many follow."""
     steps = max((ends[at] - start + WINDOW - 1) // WINDOW for at, start in starts.items())
     for step in range(steps):
         if newest_first:
@@ -192,4 +191,4 @@ def _windows(
         else:
             low = {at: min(ends[at], start + step * WINDOW) for at, start in starts.items()}
             high = {at: min(ends[at], low[at] + WINDOW) for at in starts}
-        yield low, high
+        yield steps - step - 1, low, high

@@ -96,7 +96,7 @@ def plain(data: bytes | None, chars: int, whole: bool = False) -> Shown:
         return Shown(NULL, "", 0)
     limit = WHOLE_BYTES_MAX if whole else chars
     text = _text_of(data, limit)
-    if text is None:
+    if text is None or "\0" in text:
         shown = Shown(BINARY, data[:HEX_BYTES].hex(" "), len(data), len(data) > HEX_BYTES)
     else:
         form = JSON if data[:1] in (b"{", b"[") and is_valid_json(data) else TEXT

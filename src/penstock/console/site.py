@@ -9,7 +9,7 @@ from starlette.types import ASGIApp
 
 from penstock.console.assets import INDEX, Assets
 from penstock.console.console import Console
-from penstock.console.gate import ROOT, Gate
+from penstock.console.gate import API, ROOT, Gate
 from penstock.console.row import Row
 from penstock.console.table import ROWS
 from penstock.http.counting import counted
@@ -55,5 +55,5 @@ class _Whole:
 
     def __init__(self, row: Row) -> None:
         self.method = row.method
-        self.path = f"{ROOT}/api{row.path}"
+        self.path = f"{API}{row.path}"
         self.handler: Callable[[Console, Request], Awaitable[Response]] = row.answer

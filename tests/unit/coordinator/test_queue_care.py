@@ -104,3 +104,20 @@ def test_runs_that_make_no_sense_are_refused(runs: list[tuple[int, int]]) -> Non
                 await change_them(node.ctx.queues, queue.key, runs)
 
     on_node(test, configs=CONFIGS)
+
+
+def test_records_are_withdrawn_only_if_none_of_them_was_delivered() -> None:
+    async def test(node: Node) -> None:
+        queue = await opened(node, 8)
+        await take(queue, "a", 3)
+        await change(queue, lambda m, now: m.accept("a", 0, 0, now))
+        await change(queue, lambda m, now: m.release("a", 1, 1, now))
+        for touched in (0, 1, 2):
+            assert await queue_care.withdraw(node.ctx.queues, queue.key, [(touched, 4)]) == 0
+        assert await queue_care.withdraw(node.ctx.queues, queue.key, [(3, 4), (6, 6)]) == 3
+        seen = await queue_care.inspect(node.ctx.queues, queue.key, 0, 10)
+        waiting = [run[:2] for run in seen.runs if run.state is RunState.WAITING]
+        assert waiting == [(5, 5), (7, 7)]
+        assert await queue_care.withdraw(node.ctx.queues, queue.key, [(3, 3)]) == 0
+
+    on_node(test, configs=CONFIGS)

@@ -1,0 +1,138 @@
+"""Takes the pictures of the documentation: `make pictures`, or `python -m tests.console.pictures`.
+
+The shop of `make demo` runs for a while, so that charts have something to show; then each page is
+opened in Chromium and photographed into docs/images. Pictures are committed, and taken again only
+when the console looks different.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from demo.shop import Shop
+from tests.brokers import PenstockProcess
+from tests.console.browser import Browser
+from tests.console.scene import Scene
+
+FOLDER = Path(__file__).parents[2] / "docs" / "images"
+STAGES = (
+    ("orders-to-lake", "bronze", "running", 1_284, 0, None),
+    ("orders-to-lake", "silver", "running", 1_262, 14, None),
+    ("orders-to-lake", "gold", "failed", 1_200, 0, "column cents is missing in batch 1200"),
+)
+
+
+@contextlib.contextmanager
+def open_shop(process: PenstockProcess) -> Iterator[Shop]:
+    """The shop goes on in a thread of its own."""
+    shop = Shop(process.bootstrap, process.http, 60.0, 0.08)
+    loop = asyncio.new_event_loop()
+    opened = threading.Event()
+    playing: list[asyncio.Task[None]] = []
+
+    async def play() -> None:
+        await shop.open()
+        opened.set()
+        playing.append(loop.create_task(shop.run()))
+        with contextlib.suppress(asyncio.CancelledError):
+            await playing[0]
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(play(),))
+    thread.start()
+    opened.wait(60)
+    yield shop
+    loop.call_soon_threadsafe(playing[0].cancel)
+    thread.join(30)
+
+
+def report_pipelines(scene: Scene) -> None:
+    for pipeline, stage, state, batch, bad, error in STAGES:
+        report = {"pipeline": pipeline, "stage": stage, "state": state, "batch": batch}
+        report |= {"rows_in": batch * 980, "rows_out": batch * 980 - bad, "bad_rows": bad}
+        report |= {"lag": 0 if error is None else 76_000, "error": error}
+        report["updated_ms"] = int(time.time() * 1000) - 2_000
+        scene.publish("__pipelines", {"payload": report, "key": f"{pipeline}/{stage}"})
+
+
+def take(browser: Browser, scene: Scene, folder: Path) -> None:
+    def shot(name: str) -> None:
+        time.sleep(0.6)  # Until animations have ended.
+        browser.picture(folder / f"console-{name}.png")
+
+    browser.go(f"{scene.console}#/topics")
+    browser.shows("orders", "table")
+    shot("topics")
+    browser.go(f"{scene.console}#/topics/orders")
+    browser.shows("6 partitions", ".stats")
+    shot("topic")
+    browser.go(f"{scene.console}#/topics/orders/messages")
+    browser.click("tr.pick")
+    browser.shows("Decoded", ".drawer")
+    shot("message")
+    browser.go(f"{scene.console}#/groups/analytics")
+    browser.shows("Behind", ".stats")
+    shot("group")
+    browser.click("button", "Reset…")
+    browser.shows("read again", "dialog")
+    shot("reset")
+    browser.go(f"{scene.console}#/queues")
+    browser.shows("shipments", "table")
+    shot("queues")
+    browser.go(f"{scene.console}#/dlq/shipments.dlq")
+    browser.shows("Errors", "main")
+    browser.click("button", "Send back…")
+    browser.fill("dialog input[name=rate]", "2")
+    browser.click("dialog button[name=redrive]")
+    browser.shows("on its way", ".runs")
+    shot("letters")
+    browser.go(f"{scene.console}#/schemas/orders-value")
+    browser.click("[role=tab]", "What changed")
+    browser.has(".diff .added")
+    shot("schema")
+    browser.go(f"{scene.console}#/nodes")
+    browser.shows("Node 1", "main")
+    shot("nodes")
+    browser.go(f"{scene.console}#/pipelines")
+    browser.shows("bronze", "main")
+    shot("pipelines")
+    browser.go(f"{scene.console}#/security")
+    browser.shows("Security", "h1")
+    shot("security")
+    browser.go(scene.console)
+    browser.until(lambda: browser.run("document.querySelectorAll('.plot .line').length") >= 4, "")
+    shot("overview")
+    browser.theme("dark")
+    browser.go(scene.console)
+    browser.until(lambda: browser.run("document.querySelectorAll('.plot .line').length") >= 4, "")
+    shot("dark")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--into", type=Path, default=FOLDER)
+    parser.add_argument("--seconds", type=float, default=90.0, help="how long the shop runs first")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        process = PenstockProcess(Path(folder) / "data", {"group.initial.rebalance.delay.ms": 0})
+        scene, browser = Scene(process), Browser(Path(folder) / "profile")
+        try:
+            with open_shop(process):
+                scene.ask("GET", "/console/api/overview")
+                for _ in range(int(options.seconds / 10)):
+                    time.sleep(10)
+                    report_pipelines(scene)
+                    print(json.dumps(scene.ask("GET", "/console/api/overview")["totals"]))
+                take(browser, scene, options.into)
+        finally:
+            browser.close()
+            process.stop()
+
+
+if __name__ == "__main__":
+    main()

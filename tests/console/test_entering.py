@@ -1,0 +1,192 @@
+"""Logging in, rights, the read-only console, keys and themes, in a real Chromium."""
+
+import base64
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.brokers import PenstockProcess
+from tests.console.browser import Browser
+from tests.console.scene import ORDERS, Scene
+
+pytestmark = pytest.mark.clients
+ADMIN, READER = ("admin", "s3cret words"), ("reader", "other words")
+PAGES = {
+    "": "Overview",
+    "topics": "Topics",
+    "groups": "Groups",
+    "queues": "Queues",
+    "dlq": "Dead letters",
+    "schemas": "Schemas",
+    "pipelines": "Pipelines",
+    "nodes": "Nodes",
+    "security": "Security",
+}
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockProcess]:
+    folder = tmp_path_factory.mktemp("guarded")
+    word = Path(folder / "password")
+    word.write_text(ADMIN[1])
+    process = PenstockProcess(
+        folder / "data",
+        {
+            "authorizer.class.name": "StandardAuthorizer",
+            "super.users": "User:admin",
+            "admin.password.file": word,
+        },
+    )
+    yield process
+    assert process.stop() == 0, process.log()
+
+
+def ask(process: PenstockProcess, path: str, body: object, method: str = "POST") -> None:
+    """As the administrator, from the console's API."""
+    coded = base64.b64encode(":".join(ADMIN).encode()).decode()
+    headers = {
+        "authorization": f"Basic {coded}",
+        "content-type": "application/json",
+        "x-penstock-console": "1",
+    }
+    data = json.dumps(body).encode()
+    request = urllib.request.Request(process.http + path, data, headers, method=method)
+    urllib.request.urlopen(request, timeout=30).close()
+
+
+def _is_titled(browser: Browser, title: str) -> bool:
+    return browser.text("h1") == title
+
+
+def log_in(browser: Browser, name: str, password: str) -> None:
+    browser.fill("input[name=name]", name)
+    browser.fill("input[name=password]", password)
+    browser.press("Enter")
+
+
+def test_only_users_come_in_and_see_what_they_may(
+    browser: Browser, guarded: PenstockProcess
+) -> None:
+    ask(guarded, "/topics", {"name": ORDERS, "partitions": 1})
+    ask(guarded, "/topics", {"name": "secrets", "partitions": 1})
+    ask(
+        guarded, "/console/api/security/users", dict(zip(("name", "password"), READER, strict=True))
+    )
+    line = {"resource": "TOPIC", "name": ORDERS, "pattern": "LITERAL", "principal": "User:reader"}
+    line |= {"host": "*", "operation": "READ", "permission": "ALLOW"}
+    ask(guarded, "/console/api/security/acls", line)
+
+    browser.go(f"{guarded.http}/console#/topics")
+    browser.shows("Log in as a user of this cluster")
+    log_in(browser, READER[0], "wrong")
+    browser.shows("Authentication failed", ".login-error")
+    browser.trouble.clear()  # The browser tells of the 401.
+    log_in(browser, *READER)
+    browser.shows(ORDERS, "table")
+    assert "secrets" not in browser.text("table")
+    (cookie,) = browser.call("Network.getCookies")["cookies"]
+    assert (cookie["httpOnly"], cookie["sameSite"], cookie["secure"]) == (True, "Strict", False)
+
+    browser.go(f"{guarded.http}/console#/topics/secrets/messages")
+    browser.shows("You may not see this")
+    browser.go(f"{guarded.http}/console#/nodes")
+    browser.shows("may not describe the cluster")
+    browser.trouble.clear()
+    browser.click("#logout")
+    browser.shows("Log in as a user of this cluster")
+    log_in(browser, *ADMIN)
+    browser.shows("Nodes", "h1")
+    browser.press("g", "u")
+    browser.shows("reader", "table")
+    browser.click("[role=tab]", "Access")
+    browser.shows("User:reader", "table")
+
+
+def test_a_session_ends_when_the_password_changes(
+    browser: Browser, guarded: PenstockProcess
+) -> None:
+    ask(guarded, "/console/api/security/users", {"name": "leaver", "password": "one"})
+    browser.call("Network.clearBrowserCookies")
+    browser.go(f"{guarded.http}/console#/groups")
+    log_in(browser, "leaver", "one")
+    browser.shows("Groups", "h1")
+    ask(guarded, "/console/api/security/users", {"name": "leaver", "password": "two"})
+    browser.go(f"{guarded.http}/console#/queues")
+    browser.shows("Log in as a user of this cluster")
+    browser.trouble.clear()
+
+
+def test_a_cookie_alone_changes_nothing(browser: Browser, guarded: PenstockProcess) -> None:
+    """What another site could have a browser send: the cookie, without the page's own word."""
+    browser.call("Network.clearBrowserCookies")
+    browser.go(f"{guarded.http}/console")
+    log_in(browser, *ADMIN)
+    browser.shows("Overview", "h1")
+    script = """(async () => {
+      const send = (headers) => fetch('/console/api/security/users', {
+        method: 'POST', headers, body: JSON.stringify({name: 'mallory', password: 'x'})});
+      const wrong = await send({'x-penstock-console': '1'});
+      return [(await send({})).status, wrong.status];
+    })()"""
+    assert browser.run(script) == [403, 403]
+    browser.trouble.clear()
+
+
+def test_a_read_only_console_shows_and_does_nothing(browser: Browser, scene: Scene) -> None:
+    scene.orders(3)
+    browser.call("Network.clearBrowserCookies")
+    scene.configure({"console.read.only": "true"})
+    browser.go(f"{scene.console}#/topics/{ORDERS}/messages")
+    browser.shows("read only", ".topbar")
+    browser.has("button[disabled]")
+    assert browser.run(
+        "[...document.querySelectorAll('button')].find((e) => e.innerText === 'Produce').disabled"
+    )
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        scene.ask("DELETE", f"/topics/{ORDERS}", headers={"x-penstock-console": "1"})
+    scene.configure({"console.read.only": "false", "console.enable": "false"})
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        scene.ask("GET", "/console")
+    scene.configure({"console.enable": "true"})
+
+
+def test_every_page_is_reached_by_keys(browser: Browser, scene: Scene) -> None:
+    browser.go(f"{scene.console}#/topics")
+    browser.shows("Topics", "h1")
+    keys = dict(zip(PAGES, "otgqdspnu", strict=True))
+    for path, title in PAGES.items():
+        browser.press("g", keys[path])
+        browser.until(partial(_is_titled, browser, title), f"{title} is not opened")
+        assert browser.run("location.hash") == f"#/{path}"
+    browser.press("?")
+    browser.shows("Search on this page", "dialog")
+    browser.press("Escape")
+    browser.until(lambda: not browser.run("document.querySelector('dialog')"), "it stays open")
+    browser.go(f"{scene.console}#/topics")
+    browser.shows(ORDERS, "table")
+    for _ in range(40):
+        browser.press("Tab")
+        if browser.run("document.activeElement.innerText") == ORDERS:
+            break
+    assert browser.run("document.activeElement.matches(':focus-visible')")
+    assert browser.run("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    browser.press("Enter")
+    browser.shows("Partitions", "[role=tab]")
+
+
+def test_it_is_dark_where_people_like_that_and_can_be_turned(
+    browser: Browser, scene: Scene
+) -> None:
+    browser.theme("dark")
+    browser.go(f"{scene.console}#/pipelines")
+    browser.shows("No pipelines yet")
+    assert browser.run("document.documentElement.dataset.theme") == "dark"
+    browser.click("#theme")
+    assert browser.run("document.documentElement.dataset.theme") == "light"
+    browser.run("localStorage.clear()")
+    browser.theme("light")

@@ -1,0 +1,29 @@
+"""Users, lists and quotas through the console."""
+
+from tests.unit.console.looking import Looker, on_console
+
+
+def test_users_lists_and_quotas_are_shown_and_changed() -> None:
+    async def test(web: Looker) -> None:
+        line = {"resource": "TOPIC", "name": "t", "pattern": "LITERAL", "principal": "User:ann",
+                "host": "*", "operation": "READ", "permission": "ALLOW"}  # fmt: skip
+        quota = {"entity": {"user": "ann"}, "key": "producer_byte_rate", "value": 1000.0}
+        user = {"name": "ann", "password": "secret"}
+        for path, body in (("users", user), ("quotas", quota)):
+            answer = await web.change(f"/security/{path}", body)
+            assert answer.status == 204, answer
+        # Lists are for those who ask for rights.
+        assert (await web.change("/security/acls", line)).status == 409
+        seen = await web.own("/security")
+        assert (seen["is_guarded"], seen["acls"]) == (False, None)
+        assert seen["users"] == [{"name": "ann", "mechanisms": ["SCRAM-SHA-256", "SCRAM-SHA-512"]}]
+        assert seen["quotas"] == [
+            {"entity": {"user": "ann"}, "values": {"producer_byte_rate": 1000.0}}
+        ]
+        assert (await web.change("/security/users", {"name": "ann"}, "DELETE")).status == 204
+        gone = await web.change("/security/quotas", quota | {"value": None})
+        assert gone.status == 204
+        seen = await web.own("/security")
+        assert (seen["users"], seen["quotas"]) == ([], [])
+
+    on_console(test)
