@@ -82,7 +82,6 @@ PAGES = {
     "/readyz": "may clients be sent here: 200, or 503 with the reason",
     "/metrics": "Prometheus text, or OpenMetrics when asked for",
     "/version": "version, node, cluster and Kafka address",
-    "/console": "the console: everything at a glance, in a browser",
     "/docs": "every route, for people",
     "/openapi.json": "every route, for programs: OpenAPI 3.1",
 }
@@ -101,7 +100,9 @@ def build_app(state: HttpState) -> ASGIApp:
         if "text/html" in request.headers.get("accept", ""):
             # Somebody looks at it in a browser.
             return RedirectResponse((state.annex and state.annex.home) or "/docs")
-        links = {path: text for path, text in PAGES.items() if path != "/console" or state.annex}
+        links = dict(PAGES)
+        if state.annex is not None and state.annex.home is not None:
+            links[state.annex.home] = "the console: everything at a glance, in a browser"
         if state.door is not None:
             links |= {f"{row.method} {row.path}": row.summary for row in ENDPOINTS}
         return JSONResponse({"name": "penstock", **about, "links": links})

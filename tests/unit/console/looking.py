@@ -28,8 +28,7 @@ class Looker(Web):
         super().__init__(node)
         self.console = Console(self.door, About("1.2.3", "abc", "127.0.0.1:9092"), users)
         site = Site(self.console)
-        self.starlette = build_app(replace(self.state, annex=site))
-        self.app = site.wrap(BodyLimit(self.starlette, self.door))
+        self.app = site.wrap(BodyLimit(build_app(replace(self.state, annex=site)), self.door))
 
     async def own(self, path: str, **query: Any) -> Any:
         answer = await self.get(API + path, **query)

@@ -33,7 +33,7 @@ def test_a_slow_redrive_can_be_stopped_and_the_rest_stays() -> None:
         begun = (await web.change("/dlq/t.dlq/redrives", {"rate": 0.5})).json
         await asyncio.sleep(3)
         stopped = (await web.change(f"/redrives/{begun['id']}/stop", {})).json
-        assert stopped["state"] == "stopped"
+        assert stopped["state"] == "cancelled"
         assert 0 < stopped["sent"] < 6
         assert await depth(web, "t.dlq") == 6 - stopped["sent"]
 

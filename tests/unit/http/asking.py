@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from starlette.types import Message
+from starlette.types import ASGIApp, Message
 
 from penstock.base.metrics import Catalogue
 from penstock.doors.door import Door
@@ -100,7 +100,8 @@ class Web:
             readiness_problem=lambda: None,
             door=self.door,
         )
-        self.app = BodyLimit(build_app(self.state), self.door)
+        self.limit = BodyLimit(build_app(self.state), self.door)
+        self.app: ASGIApp = self.limit
 
     def begin(self, method: str, path: str, value: Any = None, **headers: str) -> Visit:
         body = b"" if value is None else value if isinstance(value, bytes) else _json(value)

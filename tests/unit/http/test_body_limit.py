@@ -8,20 +8,20 @@ from tests.unit.http.asking import Web, on_web
 
 def test_a_body_over_the_limit_is_a_problem() -> None:
     async def test(web: Web) -> None:
-        large = b"x" * (web.app.bytes_max + 1)
+        large = b"x" * (web.limit.bytes_max + 1)
         answer = await web.ask("POST", "/topics/t/messages", large)
         assert (answer.status, answer.code) == (413, "MESSAGE_TOO_LARGE")
-        assert web.app.bytes == 0
+        assert web.limit.bytes == 0
 
     on_web(test)
 
 
 def test_the_limit_grows_with_the_largest_message_of_any_topic() -> None:
     async def test(web: Web) -> None:
-        before = web.app.bytes_max
+        before = web.limit.bytes_max
         configs = {"max.message.bytes": 10 << 20}
         await web.post("/topics", {"name": "t", "configs": configs})
-        assert web.app.bytes_max > max(before, 10 << 20)
+        assert web.limit.bytes_max > max(before, 10 << 20)
         body = b"x" * (9 << 20)
         answer = await web.ask(
             "POST", "/topics/t/messages", body, content_type="application/octet-stream"

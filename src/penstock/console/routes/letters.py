@@ -12,8 +12,10 @@ from penstock.console.console import Console
 from penstock.console.redrives import Redrive
 from penstock.console.row import Row
 from penstock.console.sight import sight_of
-from penstock.http.exchange import json_answer, principal_of, read_json
+from penstock.http.exchange import Waits, json_answer, principal_of, read_json
 from penstock.http.routes.deadletters import RedriveBody, filter_of, payload_of
+
+ACCEPTED = 202
 
 
 class RedriveAnswer(Struct):
@@ -39,7 +41,7 @@ class RedrivesAnswer(Struct):
 
 async def list_redrives(console: Console, request: Request) -> Response:
     sight = sight_of(console.ctx, request)
-    found = [_answer(one) for one in console.redrives.all() if sight.topic(one.topic)]
+    found = [_answer(one) for one in console.redrives.all() if sight.topic(one.errand.topic)]
     return json_answer(RedrivesAnswer(found))
 
 
@@ -47,7 +49,7 @@ async def start(console: Console, request: Request) -> Response:
     body = await read_json(request, RedriveBody)
     if body.rate is not None and not body.rate > 0:
         raise Refused(ErrorCode.INVALID_REQUEST, "rate is above 0")
-    redrive = await console.redrives.start(
+    redrive, task = await console.redrives.start(
         principal_of(request),
         request.path_params["name"],
         filter_of(body),
@@ -56,42 +58,47 @@ async def start(console: Console, request: Request) -> Response:
         rate=body.rate,
         payload=payload_of(body),
     )
-    return json_answer(_answer(redrive), 202)
+    waits: Waits = request.app.state.waits
+    waits.add(task)
+    return json_answer(_answer(redrive), ACCEPTED)
 
 
 async def stop(console: Console, request: Request) -> Response:
     redrive = _own(console, request)
-    return json_answer(_answer(await console.redrives.stop(redrive.id)))
+    await console.redrives.stop(redrive)
+    return json_answer(_answer(redrive))
 
 
 async def undo(console: Console, request: Request) -> Response:
     redrive = _own(console, request)
-    return json_answer(_answer(await console.redrives.undo(principal_of(request), redrive.id)))
+    await console.redrives.undo(principal_of(request), redrive)
+    return json_answer(_answer(redrive))
 
 
 def _own(console: Console, request: Request) -> Redrive:
     """A redrive of letters that the caller may read."""
     redrive = console.redrives.find(request.path_params["id"])
-    console.browser.topic(principal_of(request), redrive.topic)
+    console.browser.topic(principal_of(request), redrive.errand.topic)
     return redrive
 
 
 def _answer(one: Redrive) -> RedriveAnswer:
+    errand = one.errand
     return RedriveAnswer(
-        one.id,
-        one.topic,
+        errand.name,
+        errand.topic,
         one.who,
         one.to,
         one.rate,
         one.state,
-        one.started_ms,
-        one.ended_ms,
+        errand.started_ms,
+        errand.ended_ms,
         one.total,
-        one.sent,
-        one.skipped,
+        errand.settled,
+        errand.skipped,
         one.taken_back,
         one.can_undo,
-        one.error,
+        errand.reason or "",
     )
 
 

@@ -49,7 +49,9 @@ def test_one_message_is_shown_whole_with_its_bytes() -> None:
 
 def test_a_search_looks_in_keys_values_and_headers_within_its_budget() -> None:
     async def test(web: Looker) -> None:
-        messages = [{"payload": f"value {at}", "key": f"key-{at}"} for at in range(100)]
+        messages: list[dict[str, object]] = [
+            {"payload": f"value {at}", "key": f"key-{at}"} for at in range(100)
+        ]
         messages.append({"payload": "plain", "headers": {"who": "Ann"}})
         for start in range(0, len(messages), 50):
             await web.post("/topics/t/messages", {"messages": messages[start : start + 50]})

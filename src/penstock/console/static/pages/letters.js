@@ -45,7 +45,7 @@ export async function show(page) {
     const mine = redrives.filter((one) => one.topic === topic).slice(0, 5);
     put(runs, mine.map(run));
   }
-  const WORDS = { running: ["on its way", "accent"], done: ["done", "good"], stopped: ["stopped", "warn"], failed: ["failed", "bad"], undone: ["undone", "warn"] };
+  const WORDS = { running: ["on its way", "accent"], completed: ["done", "good"], cancelled: ["stopped", "warn"], failed: ["failed", "bad"], undone: ["undone", "warn"] };
   function run(one) {
     const [word, tone] = WORDS[one.state];
     return h("div", { class: "card run", "data-state": one.state },
