@@ -7,6 +7,7 @@ authorizer with the caller's principal.
 from dataclasses import dataclass
 
 from penstock.api.context import Context
+from penstock.console.answers import Answers
 from penstock.console.browsing import Browser
 from penstock.console.decoding import Decoder
 from penstock.console.redrives import Redrives
@@ -38,6 +39,7 @@ class Console:
         """Browsers do not tell the ports of one host apart."""
         self.sessions = Sessions(door.ctx.random, lambda name: door.ctx.image.users.get(name))
         self.sampler = Sampler(door)
+        self.answers = Answers(door.ctx, self.sampler)
         self.views = Views()
         self.browser = Browser(door)
         self.decoder = Decoder(door.ctx)

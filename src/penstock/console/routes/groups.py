@@ -1,6 +1,7 @@
 """Groups of every kind: how far behind each is and where that is going; moving them."""
 
 import asyncio
+from functools import partial
 
 from msgspec import Struct
 from starlette.requests import Request
@@ -85,9 +86,12 @@ class ResetAnswer(Struct):
 
 
 async def list_groups(console: Console, request: Request) -> Response:
-    await console.sampler.fresh()
-    sight, samples = sight_of(console.ctx, request), console.sampler.samples
-    by_group = _readers(console, sight)
+    sight = sight_of(console.ctx, request)
+    return await console.answers.of(sight.principal, "groups", partial(_groups, console, sight))
+
+
+async def _groups(console: Console, sight: Sight) -> GroupsAnswer:
+    samples, by_group = console.sampler.samples, _readers(console, sight)
     found = await console.door.groups.all(sight.principal)
     rows = [
         GroupRow(
@@ -100,7 +104,7 @@ async def list_groups(console: Console, request: Request) -> Response:
         for row in found
         if not row.group.startswith("__")
     ]
-    return json_answer(GroupsAnswer(rows))
+    return GroupsAnswer(rows)
 
 
 def _readers(console: Console, sight: Sight) -> dict[str, list[tuple[str, str]]]:

@@ -1,6 +1,7 @@
 """Nodes and partitions of the cluster: who leads what, who follows, how full the disks are."""
 
 import asyncio
+from functools import partial
 
 from msgspec import Struct
 from starlette.requests import Request
@@ -9,8 +10,7 @@ from starlette.responses import Response
 from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.console.console import Console
 from penstock.console.row import Row
-from penstock.console.sight import sight_of
-from penstock.http.exchange import json_answer
+from penstock.console.sight import Sight, sight_of
 from penstock.wire.messages.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
 PARTITIONS_MAX = 2_000
@@ -54,12 +54,17 @@ class NodesAnswer(Struct):
 
 
 async def list_nodes(console: Console, request: Request) -> Response:
-    sight, image = sight_of(console.ctx, request), console.ctx.image
+    sight = sight_of(console.ctx, request)
     if not sight.cluster():
         raise Refused(
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             f"{sight.principal} may not describe the cluster",
         )
+    return await console.answers.of(sight.principal, "nodes", partial(_nodes, console, sight))
+
+
+async def _nodes(console: Console, sight: Sight) -> NodesAnswer:
+    image = console.ctx.image
     leads: dict[int, int] = {}
     replicas: dict[int, int] = {}
     partitions: list[PartitionRow] = []
@@ -100,15 +105,13 @@ async def list_nodes(console: Console, request: Request) -> Response:
         )
         for (node_id, broker), disk in zip(image.brokers.items(), disks, strict=True)
     ]
-    return json_answer(
-        NodesAnswer(
-            image.cluster_id,
-            image.controller_id,
-            rows,
-            partitions[:PARTITIONS_MAX],
-            count,
-            sorted(node for node in replicas if node not in image.brokers),
-        )
+    return NodesAnswer(
+        image.cluster_id,
+        image.controller_id,
+        rows,
+        partitions[:PARTITIONS_MAX],
+        count,
+        sorted(node for node in replicas if node not in image.brokers),
     )
 
 

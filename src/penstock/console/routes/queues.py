@@ -11,7 +11,6 @@ from penstock.console.views import Trend, trend_of
 from penstock.coordinator.queue_policy import DEAD_LETTER_SUFFIX
 from penstock.coordinator.queue_watch import NAME_CONFIG
 from penstock.doors.queues import QueueStanding
-from penstock.http.exchange import json_answer
 
 
 class QueuePartition(Struct):
@@ -47,14 +46,17 @@ class QueuesAnswer(Struct):
 
 
 async def list_queues(console: Console, request: Request) -> Response:
-    await console.sampler.fresh()
     sight = sight_of(console.ctx, request)
-    rows = [
-        _row(console, sight, queue)
-        for (group, topic), queue in sorted(console.sampler.detail.queues.items())
-        if sight.group(group) and sight.topic(topic)
-    ]
-    return json_answer(QueuesAnswer(rows))
+
+    async def make() -> QueuesAnswer:
+        rows = [
+            _row(console, sight, queue)
+            for (group, topic), queue in sorted(console.sampler.detail.queues.items())
+            if sight.group(group) and sight.topic(topic)
+        ]
+        return QueuesAnswer(rows)
+
+    return await console.answers.of(sight.principal, "queues", make)
 
 
 def _row(console: Console, sight: Sight, queue: QueueStanding) -> QueueRow:

@@ -100,11 +100,14 @@ class TopicAnswer(Struct):
 
 
 async def list_topics(console: Console, request: Request) -> Response:
-    await console.sampler.fresh()
-    sight = sight_of(console.ctx, request)
-    found = console.door.topics.all(sight.principal, internal=flag(request, "internal"))
-    letters = {topic.name for topic in letter_topics(console.ctx.image)}
-    return json_answer(TopicsAnswer([_row(console, sight, topic, letters) for topic in found]))
+    sight, internal = sight_of(console.ctx, request), flag(request, "internal")
+
+    async def make() -> TopicsAnswer:
+        found = console.door.topics.all(sight.principal, internal=internal)
+        letters = {topic.name for topic in letter_topics(console.ctx.image)}
+        return TopicsAnswer([_row(console, sight, topic, letters) for topic in found])
+
+    return await console.answers.of(sight.principal, f"topics {internal}", make)
 
 
 def _row(console: Console, sight: Sight, topic: Topic, letters: set[str]) -> TopicRow:

@@ -119,7 +119,7 @@ export function table(columns, { key, order, descending = false, none, onrow, la
       let entry = known.get(name);
       if (!entry || entry.state !== state) {
         const cells = columns.map((one) => append(h("td", { class: one.right ? "right" : one.class ?? "" }), [one.cell(row)]));
-        if (entry && entry.element.contains(document.activeElement)) { entry.state = state; return entry.element; }
+        if (entry && entry.element.contains(document.activeElement)) return entry.element;
         const element = h("tr", onrow ? { class: "pick", onclick: (event) => { if (!event.target.closest("a,button,input")) onrow(row); } } : {}, cells);
         entry = { state, element };
         known.set(name, entry);

@@ -5,7 +5,7 @@ import { h } from "../dom.js";
 import { ago, count, plural, short } from "../format.js";
 import { badge, code, empty, heading } from "../parts.js";
 
-const TONES = { running: "good", idle: "", finished: "good", starting: "accent", failed: "bad", stopped: "warn" };
+const TONES = { running: "good", idle: "", finished: "good", starting: "accent", restarting: "warn", failed: "bad", stopped: "warn" };
 const QUIET_MS = 120000;
 
 export async function show(page) {
@@ -17,7 +17,7 @@ export async function show(page) {
         h("h2", {}, name, " ", some.some((one) => one.state === "failed") && badge("failed", "bad")),
         h("div", { class: "stages" }, some.map((one, at) => [at > 0 && h("span", { class: "stage-arrow", "aria-hidden": "true" }, "→"), stage(one)]))))
         : h("section", { class: "card" }, empty("No pipelines yet", "A pipeline is listed as soon as one of its stages reports to the topic __pipelines. A first one, from the command line:",
-          code("penstock pipeline --help"))));
+          code("penstock pipeline run pipeline.py"))));
   };
   await page.every(3000, refresh);
 }
