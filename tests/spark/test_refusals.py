@@ -15,8 +15,9 @@ pytestmark = pytest.mark.spark
         ({"subscribe": "t", "startingOfset": "earliest"}, "did you mean 'startingOffsets'"),
         ({"subscribe": "t", "maxOffsetsPerTrigger": "many"}, "is a whole number"),
         ({"subscribe": "no-such-topic"}, "topic 'no-such-topic' does not exist"),
-        ({"subscribe": "t", "kafka.sasl.mechanism": "PLAIN"}, "TLS and SASL are not supported"),
-        ({}, "'subscribe', 'subscribePattern' and 'assign'; none is given"),
+        ({"subscribe": "t", "kafka.sasl.mechanizm": "PLAIN"}, "'kafka.sasl.mechanism'"),
+        ({"queue": "t", "group": "g"}, "a queue is read by streams only"),
+        ({}, "'subscribe', 'subscribePattern', 'assign' and 'queue'; none is given"),
     ],
 )
 def test_a_read_that_cannot_be_is_refused(

@@ -1,17 +1,21 @@
 """Topics of a test, filled and read by our own client: the other side of what Spark does."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from penstock.client.admin import Admin
 from penstock.client.cluster import Cluster, parse_brokers
 from penstock.client.committed import committed_offsets
 from penstock.client.consumer import Consumer, ConsumerConfig
 from penstock.client.fetching import READ_COMMITTED, Message
+from penstock.client.letters import Letter
 from penstock.client.lookup import EARLIEST, LATEST, Found, list_offsets
 from penstock.client.metadata import TopicPartition
+from penstock.client.open_letters import open_letters
 from penstock.client.producer import Producer
+from penstock.client.redriving import Errand, Redriver
 from penstock.client.sender import ProducerConfig
 from penstock.runtime.clock import SystemClock
 from penstock.runtime.random import SystemRandom
@@ -125,6 +129,26 @@ class Topics:
     def values(self, name: str) -> list[int]:
         """The numbers in a topic, sorted."""
         return sorted(int(message.value or b"") for message in self.read(name))
+
+    def letters(self, name: str) -> list[Letter]:
+        """The open dead letters of a topic of them."""
+
+        async def look() -> list[Letter]:
+            return [letter async for letter in open_letters(self._cluster, name)]
+
+        return self._loop.run_until_complete(look())
+
+    def redrive(self, name: str, payload: Callable[[Letter], bytes]) -> int:
+        """Sends all dead letters back with another payload; how many that were."""
+
+        async def send() -> int:
+            errand = Errand(
+                name, "test", "tests", revise=lambda one: replace(one, payload=payload(one))
+            )
+            report = await Redriver(self._cluster, SystemClock(), errand).run()
+            return report.settled
+
+        return self._loop.run_until_complete(send())
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
         found = self._loop.run_until_complete(committed_offsets(self._cluster, group))

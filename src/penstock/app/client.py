@@ -32,7 +32,7 @@ from penstock.app.tracing import tracer_of
 from penstock.app.transaction import Transaction
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Random, WallClock
-from penstock.client.admin import TOPIC, Admin
+from penstock.client.admin import GROUP_CONFIGS, TOPIC, Admin, begin_share_group
 from penstock.client.cluster import Cluster, parse_brokers
 from penstock.client.committed import commit_offsets
 from penstock.client.connection import ConnectionConfig
@@ -47,9 +47,6 @@ from penstock.runtime.random import SystemRandom
 Topics: TypeAlias = str | Sequence[str]
 Reader = TypeVar("Reader", QueueReader, LogReader)
 
-GROUP_CONFIGS = 32
-"""Kafka's resource type of group configs."""
-_RESET = "share.auto.offset.reset"
 _POLLED_MAX = 100
 """Queues that `poll` keeps a member in."""
 
@@ -293,7 +290,7 @@ class Client:
         )
 
         async def prepare() -> None:
-            await self._begin_group(group, start)
+            await begin_share_group(self.admin, group, start)
 
         topics = [topic] if isinstance(topic, str) else list(topic)
         assert self.cluster
@@ -324,21 +321,6 @@ class Client:
             # What is fetched is asked for: nothing lies here while nobody polls.
             reader = self._polled[name] = self.queue(topic, group, prefetch=0, start=start)
         return await reader.receive(max, wait)
-
-    async def _begin_group(self, group: str, start: str) -> None:
-        """Kafka's share groups begin at the end of the log, and miss what was sent before."""
-        try:
-            entries = await self.admin.describe_configs(GROUP_CONFIGS, group, [_RESET])
-            is_set = any(entry.name == _RESET and entry.source == "group" for entry in entries)
-            if not is_set:
-                await self.configure_group(group, {_RESET: start})
-        except Refused as refused:
-            # Without the right to configure groups, an administrator's choice stands.
-            if refused.code not in (
-                ErrorCode.GROUP_AUTHORIZATION_FAILED,
-                ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-            ):
-                raise
 
     # Logs.
 

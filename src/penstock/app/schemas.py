@@ -13,23 +13,20 @@ Works with any registry that speaks Confluent's REST API. Calls wait for their a
 register before you start, or from a thread.
 """
 
-import base64
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from penstock.registry.errors import Number, Rejected
+from penstock.client.schemas import Registered, RegistryApi
 from penstock.registry.jsontext import write_json
 from penstock.registry.parsed import AVRO, JSON, Reference
 from penstock.registry.strategies import Strategy, subject_of
 from penstock.runtime.web import ask_web
 
-MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 MAGIC = b"\0"
 PREFIX_BYTES = 5
-OK = 200
 ENCODED_MAX = 1_000
 """Ids that one registry client remembers."""
 
@@ -47,24 +44,6 @@ class Model(Protocol):
 
 
 M = TypeVar("M", bound=Model)
-
-
-class Registered(NamedTuple):
-    """Where a schema is."""
-
-    subject: str
-    id: int
-    version: int | None
-
-
-class _Answer(msgspec.Struct):
-    id: int = 0
-    version: int | None = None
-
-
-class _Problem(msgspec.Struct):
-    error_code: int = 0
-    message: str = ""
 
 
 class _Verdict(msgspec.Struct):
@@ -94,14 +73,9 @@ class Registry:
         token: str | None = None,
         timeout_s: float = 10.0,
     ) -> None:
-        self._url = url.rstrip("/")
-        self._timeout_s = timeout_s
-        self._headers = {"Content-Type": MEDIA_TYPE, "Accept": MEDIA_TYPE}
-        if user is not None:
-            secret = base64.b64encode(f"{user}:{password}".encode()).decode()
-            self._headers["Authorization"] = f"Basic {secret}"
-        elif token is not None:
-            self._headers["Authorization"] = f"Bearer {token}"
+        self._api = RegistryApi(
+            ask_web, url, user=user, password=password, token=token, timeout_s=timeout_s
+        )
         self._ids: dict[tuple[str, str], Registered] = {}
 
     # -- schemas ----------------------------------------------------------------------------
@@ -114,25 +88,19 @@ class Registry:
         references: Sequence[Reference] = (),
     ) -> Registered:
         """Raises Rejected with the registry's number when it refuses."""
-        body = {
-            "schema": schema,
-            "schemaType": schema_type,
-            "references": [one._asdict() for one in references],
-        }
-        path = f"/subjects/{quote(subject, safe='')}/versions"
-        answer = msgspec.json.decode(self._ask("POST", path, body), type=_Answer)
-        return Registered(subject, answer.id, answer.version)
+        return self._api.register(subject, schema, schema_type, references)
 
     def problems(self, subject: str, schema: str, schema_type: str = AVRO) -> list[str]:
         """Why a schema could not be registered; nothing: it could."""
         path = f"/compatibility/subjects/{quote(subject, safe='')}/versions?verbose=true"
-        answer = self._ask("POST", path, {"schema": schema, "schemaType": schema_type})
+        answer = self._api.call("POST", path, {"schema": schema, "schemaType": schema_type})
         verdict = msgspec.json.decode(answer, type=_Verdict)
         return [] if verdict.is_compatible else verdict.messages or ["it is not compatible"]
 
     def schema(self, schema_id: int) -> dict[str, Any]:
         """What an id stands for, as the REST API shows it."""
-        shown: dict[str, Any] = msgspec.json.decode(self._ask("GET", f"/schemas/ids/{schema_id}"))
+        answer = self._api.call("GET", f"/schemas/ids/{schema_id}")
+        shown: dict[str, Any] = msgspec.json.decode(answer)
         return shown
 
     # -- Pydantic models --------------------------------------------------------------------
@@ -195,22 +163,6 @@ class Registry:
             raise ValueError("the payload does not begin with the id of a schema")
         read: M = model.model_validate_json(payload[PREFIX_BYTES:])
         return read
-
-    # -- asking -----------------------------------------------------------------------------
-
-    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> bytes:
-        data = msgspec.json.encode(body) if body is not None else None
-        url = self._url + path
-        status, answer = ask_web(method, url, data, self._headers, self._timeout_s)
-        if status == OK:
-            return answer
-        try:
-            problem = msgspec.json.decode(answer, type=_Problem)
-        except msgspec.MsgspecError:
-            problem = _Problem(message=answer[:200].decode("utf-8", "replace"))
-        known = problem.error_code in set(Number)
-        number = Number(problem.error_code) if known else Number.STORE
-        raise Rejected(number, f"{problem.message or 'the registry refused'} (HTTP {status})")
 
 
 def _subject(model: type[Model], topic: str, strategy: Strategy, *, is_key: bool) -> str:

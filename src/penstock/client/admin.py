@@ -46,6 +46,7 @@ from penstock.wire.messages.topics import (
 
 TOPIC = 2
 BROKER = 4
+GROUP_CONFIGS = 32
 SET = 0
 DELETE = 1
 APPEND = 2
@@ -71,6 +72,8 @@ _TYPES = {
     8: "class",
     9: "password",
 }
+
+SHARE_RESET = "share.auto.offset.reset"
 
 T = TypeVar("T")
 
@@ -323,6 +326,24 @@ class Admin:
         return await self._cluster.retrying(
             attempt, timeout_ms=self._timeout_ms, is_repeatable=False
         )
+
+
+async def begin_share_group(admin: Admin, group: str, start: str) -> None:
+    """Has a share group begin where it is told, unless its configs say already.
+
+    Kafka's share groups begin at the end of the log, and miss what was sent before.
+    """
+    try:
+        entries = await admin.describe_configs(GROUP_CONFIGS, group, [SHARE_RESET])
+        if not any(entry.name == SHARE_RESET and entry.source == "group" for entry in entries):
+            await admin.alter_configs(GROUP_CONFIGS, group, {SHARE_RESET: start})
+    except Refused as refused:
+        # Without the right to configure groups, an administrator's choice stands.
+        if refused.code not in (
+            ErrorCode.GROUP_AUTHORIZATION_FAILED,
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ):
+            raise
 
 
 def _items(configs: Mapping[str, str] | None) -> list[tuple[str, str]]:

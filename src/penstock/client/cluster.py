@@ -21,6 +21,7 @@ from penstock.client.errors import (
     ConnectionLost,
     RequestTimeout,
     Unreachable,
+    Untrusted,
 )
 from penstock.client.metadata import Metadata, TopicInfo, TopicPartition
 from penstock.wire.messages.metadata import (
@@ -215,6 +216,8 @@ class Cluster:
                 if unknown and tries + 1 >= unknown_topic_tries:
                     raise
                 is_stale = error.code in STALE_METADATA
+            except Untrusted:
+                raise
             except (Unreachable, ConnectionLost, RequestTimeout) as error:
                 if not is_repeatable and not isinstance(error, Unreachable):
                     raise

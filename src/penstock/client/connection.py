@@ -19,7 +19,13 @@ from typing import Any, TypeVar, cast
 from penstock import __version__
 from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.base.ports import Buffer
-from penstock.client.errors import ConnectionLost, RequestTimeout, Unreachable, reason
+from penstock.client.errors import (
+    ConnectionLost,
+    RequestTimeout,
+    Unreachable,
+    Untrusted,
+    reason,
+)
 from penstock.client.framing import FrameCutter
 from penstock.wire.codec import reader, writer
 from penstock.wire.frame import read_response_header, request_frame
@@ -278,6 +284,11 @@ async def connect(
             _, connection = await loop.create_connection(
                 lambda: Connection(address, config), address.host, address.port, ssl=config.tls
             )
+    except ssl.SSLCertVerificationError as error:
+        raise Untrusted(
+            f"{address} is not trusted: {error.verify_message}; is it this broker's CA "
+            "(ssl.ca.location, ssl.truststore.location), and its certificate for this host?"
+        ) from error
     except OSError as error:
         raise Unreachable(
             f"cannot reach {address}: {reason(error)}; is the broker running? "

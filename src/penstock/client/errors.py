@@ -15,6 +15,10 @@ class Unreachable(ConnectionError):
     """No broker could be connected to; nothing was sent."""
 
 
+class Untrusted(Unreachable):
+    """The broker's certificate was not accepted; another try would not help."""
+
+
 class ConnectionLost(ConnectionError):
     """The connection ended while a reply was awaited: the broker may have done it or not."""
 

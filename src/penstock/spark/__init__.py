@@ -1,4 +1,7 @@
-"""Penstock for Spark: the data source and sink `penstock`, and `read_stream`. No jar needed.
+"""Penstock for Spark: the data source and sink `penstock`, and functions beside it. No jar needed.
+
+`read_stream` and `read_queue` read a topic or a queue, `decode` and `encode` know schema
+registries, `dead_letters` and `route` see to rows that are bad.
 
 A client only: it talks to brokers over the wire, Penstock's or Kafka's. Spark runs it in many
 short-lived processes (planner, tasks, committer), so nothing here relies on state that another
@@ -10,14 +13,32 @@ process has set; what must survive lives in Spark's checkpoint or in the broker.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.spark.ranged import read_stream
+    from penstock.spark.dead_letters import dead_letters, route
+    from penstock.spark.ranged import read_queue, read_stream
+    from penstock.spark.schemas.book import RegistryAddress
+    from penstock.spark.schemas.frames import decode, encode
     from penstock.spark.source import PenstockDataSource
 
-__all__ = ["PenstockDataSource", "read_stream"]
+__all__ = [
+    "PenstockDataSource",
+    "RegistryAddress",
+    "dead_letters",
+    "decode",
+    "encode",
+    "read_queue",
+    "read_stream",
+    "route",
+]
 
 _HOMES = {
     "PenstockDataSource": "penstock.spark.source",
+    "RegistryAddress": "penstock.spark.schemas.book",
+    "dead_letters": "penstock.spark.dead_letters",
+    "decode": "penstock.spark.schemas.frames",
+    "encode": "penstock.spark.schemas.frames",
+    "read_queue": "penstock.spark.ranged",
     "read_stream": "penstock.spark.ranged",
+    "route": "penstock.spark.dead_letters",
 }
 
 

@@ -145,16 +145,21 @@ def repeat(value: str | int, count: int) -> Any:
     return pa.Array.from_buffers(pa.string(), count, buffers)
 
 
-def range_row(span: Range) -> Any:
-    """A range as an Arrow batch of one row."""
-    start, end = (pa.py_buffer(array("q", [number])) for number in (span.start, span.end))
+def range_rows(spans: Sequence[Range]) -> Any:
+    """Ranges of one partition as an Arrow batch, a row each."""
+    count = len(spans)
     arrays = [
-        repeat(span.topic, 1),
-        repeat(span.partition, 1),
-        pa.Array.from_buffers(pa.int64(), 1, [None, start]),
-        pa.Array.from_buffers(pa.int64(), 1, [None, end]),
+        repeat(spans[0].topic, count),
+        repeat(spans[0].partition, count),
+        int64s([span.start for span in spans]),
+        int64s([span.end for span in spans]),
     ]
     return pa.RecordBatch.from_arrays(arrays, names=["topic", "partition", "start", "end"])
+
+
+def int64s(numbers: Sequence[int]) -> Any:
+    """As `pyarrow.array`, which would import pandas."""
+    return _int64s(pa.int64(), len(numbers), array("q", numbers))
 
 
 def _binary(count: int, cells: Cells) -> Any:
@@ -165,7 +170,7 @@ def _binary(count: int, cells: Cells) -> Any:
     )
 
 
-def _int64s(kind: Any, count: int, numbers: bytearray) -> Any:
+def _int64s(kind: Any, count: int, numbers: "bytearray | array[int]") -> Any:
     return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(numbers)])
 
 

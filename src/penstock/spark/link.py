@@ -11,10 +11,13 @@ import os
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
+from penstock.base.errors import Refused
 from penstock.client.cluster import Cluster, parse_brokers
 from penstock.client.connection import ConnectionConfig
+from penstock.client.security import parse_security
 from penstock.runtime.random import SystemRandom
 from penstock.spark.settings import Access
+from penstock.spark.values import OptionError
 
 T = TypeVar("T")
 
@@ -25,13 +28,26 @@ _links: dict[tuple[int, Access], "Link"] = {}
 """The newest last; the process id keeps a forked child from using its parent's."""
 
 
+def cluster_of(access: Access, reused_bytes_max: int = 0) -> Cluster:
+    """Ways to the brokers, not opened yet; for whoever has an event loop of its own."""
+    random = SystemRandom()
+    try:
+        security = parse_security(dict(access.security), random)
+    except (ValueError, Refused) as error:
+        raise OptionError(f"options kafka.ssl.*, kafka.sasl.*: {error}") from None
+    config = ConnectionConfig(
+        client_id=access.client_id, reused_bytes_max=reused_bytes_max, tls=security.tls
+    )
+    addresses = parse_brokers(access.brokers)
+    return Cluster(random, addresses, config, authenticate=security.authenticate)
+
+
 class Link:
     def __init__(self, access: Access) -> None:
         self.access = access
         # For a few large replies the standard loop is as fast as any, and it is there already.
         self.loop = asyncio.new_event_loop()
-        config = ConnectionConfig(client_id=access.client_id, reused_bytes_max=_REUSED_BYTES_MAX)
-        self.cluster = Cluster(SystemRandom(), parse_brokers(access.brokers), config)
+        self.cluster = cluster_of(access, reused_bytes_max=_REUSED_BYTES_MAX)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.loop.run_until_complete(work)

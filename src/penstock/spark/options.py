@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from penstock.client.security import ALIASES as SPELLINGS
+from penstock.client.security import NAMES, is_security
 from penstock.spark.values import (
     OptionError,
     assignment,
@@ -29,6 +31,9 @@ from penstock.spark.values import (
 READ: Final = "read"
 WRITE: Final = "write"
 BOTH: Final = "read and write"
+
+SECURITY: Final = "security"
+"""Where `read_options` puts what it found of TLS and SASL: pairs, sorted."""
 
 EXACTLY_ONCE: Final = "exactly-once"
 AT_LEAST_ONCE: Final = "at-least-once"
@@ -54,6 +59,13 @@ OPTIONS: Final[tuple[Option, ...]] = (
         None,
         "where to find the cluster: host:port, several separated by commas",
         ("bootstrap.servers", "brokers"),
+    ),
+    Option(
+        "queue",
+        READ,
+        names,
+        None,
+        "a queue to read, several separated by commas: streams only, and instead of subscribe",
     ),
     Option("subscribe", READ, names, None, "topics to read, separated by commas", ("topics",)),
     Option(
@@ -128,8 +140,15 @@ OPTIONS: Final[tuple[Option, ...]] = (
         READ,
         text,
         None,
-        "the group whose offsets show how far a stream is",
+        "the group whose offsets show how far a stream is; of a queue, the share group",
         ("kafka.group.id", "group.id"),
+    ),
+    Option(
+        "renewFor",
+        READ,
+        delay,
+        "1h",
+        "how long records of a queue are held for a batch that is not done",
     ),
     Option(
         "fetchBytes",
@@ -158,12 +177,18 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "faster to be seen, and a task that is run again writes again",
     ),
     Option(
-        "ledger",
+        "txnAppId",
         WRITE,
         text,
         None,
-        "a name for a batch written exactly once: run again under it, tasks that were committed "
-        "write nothing. query: the batch of the streaming query in whose foreachBatch this is",
+        "of a batch written exactly once: the name of who writes it, as in foreachBatch",
+    ),
+    Option(
+        "txnVersion",
+        WRITE,
+        number(0),
+        None,
+        "the number of that batch: one that was written before is not written again",
     ),
     Option(
         "transaction.timeout.ms",
@@ -216,8 +241,8 @@ IGNORED: Final = frozenset(
     }
 )
 
-_SECURITY: Final = "kafka.security.protocol"
-_SECURED: Final = ("kafka.ssl.", "kafka.sasl.")
+_KAFKA: Final = "kafka."
+_STORE_PASSWORDS: Final = ("ssl.truststore.password", "ssl.keystore.password")
 
 _KNOWN: Final[Mapping[str, Option]] = {
     spelling.lower(): option for option in OPTIONS for spelling in (option.name, *option.aliases)
@@ -230,12 +255,16 @@ def read_options(given: Mapping[str, str], side: str) -> dict[str, Any]:
     Raises OptionError for a name that is not known, is given twice or belongs to the other side.
     """
     found: dict[str, Any] = {}
+    security: dict[str, str] = {}
     for key, value in sorted(given.items()):
         folded = key.lower()
         if folded in IGNORED:
             continue
-        if folded == _SECURITY or folded.startswith(_SECURED):
-            _check_security(folded, value)
+        if is_security(folded.removeprefix(_KAFKA)):
+            name = _secured(key)
+            if name in security:
+                raise OptionError(f"option 'kafka.{name}' is given twice, once as {key!r}")
+            security[name] = str(value)
             continue
         option = _KNOWN.get(folded)
         if option is None:
@@ -251,6 +280,7 @@ def read_options(given: Mapping[str, str], side: str) -> dict[str, Any]:
             found[option.name] = None if default is None else option.parse(option.name, default)
     if found["kafka.bootstrap.servers"] is None:
         raise OptionError("option 'kafka.bootstrap.servers' is missing: where is the cluster?")
+    found[SECURITY] = tuple(sorted(security.items()))
     return found
 
 
@@ -262,10 +292,18 @@ def _unknown(key: str, side: str) -> str:
     return f"unknown option {key!r}: {hint}"
 
 
-def _check_security(name: str, value: str) -> None:
-    if name == _SECURITY and value.strip().upper() == "PLAINTEXT":
-        return
-    raise OptionError(
-        f"option {name!r}: TLS and SASL are not supported yet; "
-        "leave the kafka.ssl.* and kafka.sasl.* options out and connect to a PLAINTEXT listener"
-    )
+def _secured(key: str) -> str:
+    """The name without its prefix, as clients know it. Values are never told: some are secrets."""
+    name = key.lower().removeprefix(_KAFKA)
+    name = SPELLINGS.get(name, name)
+    if name in NAMES:
+        return name
+    if name in _STORE_PASSWORDS:
+        raise OptionError(
+            f"option {key!r}: only PEM files are read, and they have no such password; convert the "
+            "store with keytool and openssl, and give kafka.ssl.truststore.location, or "
+            "kafka.ssl.keystore.location with kafka.ssl.key.password"
+        )
+    close = nearest(name, NAMES)
+    hint = f"did you mean 'kafka.{close}'?" if close else f"there are {', '.join(NAMES)}"
+    raise OptionError(f"unknown option {key!r}: {hint}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
+from penstock.spark.picking import read_picked
 from penstock.spark.planning import Range
 from penstock.spark.rows import read_rows, schema_of
 from penstock.spark.settings import ReadSettings, read_settings
@@ -36,13 +37,28 @@ def read_stream(spark: "SparkSession", **options: Any) -> "DataFrame":
     return ranges.mapInArrow(fetch, schema)
 
 
+def read_queue(spark: "SparkSession", **options: Any) -> "DataFrame":
+    """A streaming DataFrame of a queue's records: `read_queue(spark, queue="jobs", group="etl")`.
+
+    Records are leased through the share group, renewed while their batch runs, and acknowledged
+    when it is in the checkpoint; see `queue_stream`.
+    """
+    return read_stream(spark, **options)
+
+
 def fetch_ranges(
     settings: ReadSettings, schema: StructType, batches: Iterable[Any]
 ) -> Iterator[Any]:
     """The records of every range that comes in."""
     for batch in batches:
-        for row in batch.to_pylist():
-            span = Range(row["topic"], row["partition"], row["start"], row["end"])
+        spans = [
+            Range(row["topic"], row["partition"], row["start"], row["end"])
+            for row in batch.to_pylist()
+        ]
+        if settings.is_queue:
+            yield from read_picked(settings, schema, spans)
+            continue
+        for span in spans:
             yield from read_rows(settings, schema, span)
 
 

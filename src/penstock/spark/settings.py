@@ -4,7 +4,8 @@ Made once from Spark's options wherever Spark makes a data source, and carried i
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from penstock.client.fetching import READ_COMMITTED, READ_UNCOMMITTED
 from penstock.client.metadata import TopicPartition
@@ -12,6 +13,7 @@ from penstock.spark.options import (
     AT_LEAST_ONCE,
     EXACTLY_ONCE,
     READ,
+    SECURITY,
     WRITE,
     read_options,
 )
@@ -22,6 +24,15 @@ from penstock.wire.compression import Codec
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 HEADERS = "headers"
 
+_WHAT = ("subscribe", "subscribePattern", "assign", "queue")
+_OF_LOGS = (
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "minOffsetsPerTrigger",
+    "isolation.level",
+)
+"""Options that mean nothing to a queue."""
 _CODECS = {
     "none": Codec.NONE,
     "gzip": Codec.GZIP,
@@ -38,6 +49,8 @@ class Access:
     brokers: str
     client_id: str
     retry_timeout_ms: int
+    security: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """Of TLS and SASL, by the names of Kafka's clients; has secrets, so it is never shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +73,10 @@ class ReadSettings:
     group: str | None
     fetch_bytes: int
     emits_ranges: bool
+    is_queue: bool = False
+    """The topics are read through the share group `group`."""
+    renew_for_ms: int = 0
+    """How long records of a queue are held for a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +90,21 @@ class WriteSettings:
     codec: Codec
     batch_bytes: int
     keeps_timestamp: bool
+    write_id: tuple[str, int] | None = None
+    """Who writes a batch, and its number: txnAppId and txnVersion."""
 
 
 def read_settings(given: Mapping[str, str], *, is_streaming: bool) -> ReadSettings:
     found = read_options(given, READ)
-    chosen = [name for name in ("subscribe", "subscribePattern", "assign") if found[name]]
+    chosen = [name for name in _WHAT if found[name]]
     if len(chosen) != 1:
         stated = f"{' and '.join(map(repr, chosen))} are given" if chosen else "none is given"
         raise OptionError(
-            f"what to read is one of 'subscribe', 'subscribePattern' and 'assign'; {stated}"
+            "what to read is one of 'subscribe', 'subscribePattern', 'assign' and 'queue'; "
+            f"{stated}"
         )
+    if found["queue"]:
+        _check_queue(given, found["group"], is_streaming=is_streaming)
     assigned = tuple(
         TopicPartition(topic, partition)
         for topic, partitions in (found["assign"] or {}).items()
@@ -92,7 +114,9 @@ def read_settings(given: Mapping[str, str], *, is_streaming: bool) -> ReadSettin
         raise OptionError("startingOffsets 'committed' needs the option 'group'")
     return ReadSettings(
         access=_access(found),
-        topics=tuple(sorted({*(found["subscribe"] or ()), *(w.topic for w in assigned)})),
+        topics=tuple(
+            sorted({*(found["subscribe"] or found["queue"] or ()), *(w.topic for w in assigned)})
+        ),
         pattern=found["subscribePattern"],
         assigned=assigned,
         starting=starting_position(found, is_streaming=is_streaming),
@@ -110,7 +134,23 @@ def read_settings(given: Mapping[str, str], *, is_streaming: bool) -> ReadSettin
         group=found["group"],
         fetch_bytes=found["fetchBytes"],
         emits_ranges=found["emit"] == "ranges",
+        is_queue=bool(found["queue"]),
+        renew_for_ms=found["renewFor"],
     )
+
+
+def _check_queue(given: Mapping[str, str], group: str | None, *, is_streaming: bool) -> None:
+    if not is_streaming:
+        raise OptionError(
+            "a queue is read by streams only: use readStream, with trigger(availableNow=True) to "
+            "take what is there now"
+        )
+    if not group:
+        raise OptionError("a queue is read through a share group: name it in the option 'group'")
+    folded = {name.lower() for name in given}
+    for name in _OF_LOGS:
+        if name.lower() in folded:
+            raise OptionError(f"option {name!r} is for topics: a queue gives what is not done yet")
 
 
 def shape_of(given: Mapping[str, str]) -> tuple[str, ...] | None:
@@ -138,13 +178,35 @@ def write_settings(given: Mapping[str, str], *, is_streaming: bool) -> WriteSett
         codec=_CODECS[found["compression.type"]],
         batch_bytes=found["batchBytes"],
         keeps_timestamp=found["includeTimestamp"],
+        write_id=_write_id(
+            found, is_exactly_once=delivery == EXACTLY_ONCE, is_streaming=is_streaming
+        ),
     )
+
+
+def _write_id(
+    found: Mapping[str, Any], *, is_exactly_once: bool, is_streaming: bool
+) -> tuple[str, int] | None:
+    name, number = found["txnAppId"], found["txnVersion"]
+    if name is None and number is None:
+        return None
+    if name is None or number is None:
+        raise OptionError("options 'txnAppId' and 'txnVersion' belong together")
+    if is_streaming:
+        raise OptionError("a stream has its own id: 'txnAppId' and 'txnVersion' are for batches")
+    if not is_exactly_once:
+        raise OptionError("'txnAppId' and 'txnVersion' need delivery 'exactly-once'")
+    return name, number
 
 
 def _access(found: Mapping[str, object]) -> Access:
     timeout_ms = found["retryTimeout"]
     assert isinstance(timeout_ms, int)
-    return Access(str(found["kafka.bootstrap.servers"]), str(found["kafka.client.id"]), timeout_ms)
+    security = found[SECURITY]
+    assert isinstance(security, tuple)
+    return Access(
+        str(found["kafka.bootstrap.servers"]), str(found["kafka.client.id"]), timeout_ms, security
+    )
 
 
 def _columns(wanted: tuple[str, ...] | None, with_headers: bool) -> tuple[str, ...]:

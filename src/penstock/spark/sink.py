@@ -16,8 +16,8 @@ dies, whenever it dies:
 - A commit that finds itself fenced (a speculative attempt began after the one that counts had
   ended) fails the query; the batch runs again after the restart and nothing is lost or doubled.
 
-A batch write in transactions has no ledger, because its job id is new every time, unless it is
-given a name: the option `ledger`. In `foreachBatch` that is `query`: the ledger is the query's.
+A batch write in transactions has a ledger only where `txnAppId` and `txnVersion` say which write it
+is, as in `foreachBatch`; else its job id is new every time.
 """
 
 import asyncio
@@ -105,17 +105,14 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         self.job_id = settings.ledger or SystemRandom().random_bytes(8).hex()
 
     def write(self, iterator: Iterator[Any]) -> Written:
-        context = _task()
-        task = context.partitionId()
+        task = _task().partitionId()
         if not self.settings.is_exactly_once:
             return _write(self.settings, iterator, task, None, None)
-        entry = None
-        if self.settings.ledger == OF_QUERY:
-            entry = _entry(context)
-        elif self.settings.ledger is not None:
-            entry = Entry(self.job_id, task, 0)
-        job = self.job_id if entry is None else entry.query_id
-        return _write(self.settings, iterator, task, f"penstock-{job}-{task}", entry)
+        write_id = self.settings.write_id
+        if write_id is None:
+            return _write(self.settings, iterator, task, f"penstock-{self.job_id}-{task}", None)
+        entry = Entry(write_id[0], task, write_id[1])
+        return _write(self.settings, iterator, task, f"penstock-{entry.query_id}-{task}", entry)
 
     def commit(self, messages: list[Written | None]) -> None:
         _end_all(self.settings, messages, committed=True)

@@ -59,10 +59,14 @@ class PenstockDataSource(DataSource):  # type: ignore[misc]
         return BatchReader(settings, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from penstock.spark.stream import StreamReader
-
         settings = read_settings(self.options, is_streaming=True)
         check_schema(schema, settings)
+        if settings.is_queue:
+            from penstock.spark.queue_stream import QueueStreamReader
+
+            return QueueStreamReader(settings, schema)
+        from penstock.spark.stream import StreamReader
+
         return StreamReader(settings, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

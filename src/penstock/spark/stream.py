@@ -27,7 +27,7 @@ from penstock.base.errors import Refused
 from penstock.client.committed import commit_offsets
 from penstock.client.lookup import EARLIEST, LATEST
 from penstock.client.metadata import TopicPartition
-from penstock.spark.arrow import range_row
+from penstock.spark.arrow import range_rows
 from penstock.spark.link import Link, link_to
 from penstock.spark.planning import (
     ForeignOffsets,
@@ -115,7 +115,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, RangePartition)
         if self.settings.emits_ranges:
-            return iter((range_row(partition.span),))
+            return iter((range_rows([partition.span]),))
         return read_rows(self.settings, self.schema, partition.span)
 
     # Inside.

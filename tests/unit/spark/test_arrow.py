@@ -123,10 +123,10 @@ def test_pandas_is_not_needed_to_read() -> None:
     """It takes a third of a second to import, in every process Spark starts."""
     script = """
 import sys
-from penstock.spark.arrow import range_row, repeat
+from penstock.spark.arrow import range_rows, repeat
 from penstock.spark.planning import Range
 assert repeat("t", 3).to_pylist() == ["t"] * 3
-assert range_row(Range("t", 0, 1, 2)).num_rows == 1
+assert range_rows([Range("t", 0, 1, 2)]).num_rows == 1
 assert "pandas" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.spark.options import BOTH, IGNORED, OPTIONS, READ, WRITE, read_options
+from penstock.spark.options import BOTH, IGNORED, OPTIONS, READ, SECURITY, WRITE, read_options
 from penstock.spark.values import OptionError
 
 HERE = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -16,7 +16,7 @@ def test_names_are_taken_in_any_case_and_by_their_aliases() -> None:
 
 def test_every_option_has_a_value_or_its_default() -> None:
     found = read_options(HERE, READ)
-    assert set(found) == {o.name for o in OPTIONS if o.side in (READ, BOTH)}
+    assert set(found) == {SECURITY, *(o.name for o in OPTIONS if o.side in (READ, BOTH))}
     assert found["failOnDataLoss"] is True
     assert found["fetchBytes"] == 4 << 20
     assert found["subscribe"] is None
@@ -59,13 +59,36 @@ def test_brokers_must_be_given() -> None:
         read_options({"subscribe": "t"}, READ)
 
 
-@pytest.mark.parametrize("name", ["kafka.ssl.truststore.location", "kafka.sasl.mechanism"])
-def test_tls_and_sasl_are_refused_in_words(name: str) -> None:
-    with pytest.raises(OptionError, match="TLS and SASL are not supported yet"):
-        read_options({**HERE, name: "x"}, READ)
-    with pytest.raises(OptionError, match="TLS and SASL"):
-        read_options({**HERE, "kafka.security.protocol": "SASL_SSL"}, READ)
-    read_options({**HERE, "kafka.security.protocol": "plaintext"}, READ)
+def test_tls_and_sasl_are_taken_by_the_names_of_kafkas_clients() -> None:
+    given = {
+        **HERE,
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanisms": "PLAIN",
+        "kafka.ssl.truststore.location": "/ca.pem",
+    }
+    assert read_options(given, READ)[SECURITY] == (
+        ("sasl.mechanism", "PLAIN"),
+        ("security.protocol", "SASL_SSL"),
+        ("ssl.truststore.location", "/ca.pem"),
+    )
+    assert read_options(HERE, WRITE)[SECURITY] == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("kafka.sasl.pasword", "did you mean 'kafka.sasl.password'"),
+        ("kafka.ssl.truststore.password", "only PEM files are read"),
+    ],
+)
+def test_a_secret_is_never_told(name: str, why: str) -> None:
+    with pytest.raises(OptionError, match=why) as caught:
+        read_options({**HERE, name: "hunter2"}, READ)
+    assert "hunter2" not in str(caught.value)
+    twice = {**HERE, "kafka.sasl.password": "hunter2", "sasl.password": "hunter2"}
+    with pytest.raises(OptionError, match="given twice") as caught:
+        read_options(twice, READ)
+    assert "hunter2" not in str(caught.value)
 
 
 def test_what_only_a_kafka_client_needs_is_accepted() -> None:

@@ -72,3 +72,36 @@ def test_streams_are_written_exactly_once_and_batches_at_least_once_by_default()
     assert not write_settings(HERE, is_streaming=False).is_exactly_once
     chosen = {**HERE, "delivery": "at-least-once"}
     assert not write_settings(chosen, is_streaming=True).is_exactly_once
+
+
+def test_a_queue_is_read_through_a_group_and_by_streams() -> None:
+    queue = {**HERE, "queue": "jobs", "group": "etl"}
+    settings = read_settings(queue, is_streaming=True)
+    assert settings.is_queue
+    assert settings.topics == ("jobs",)
+    assert settings.renew_for_ms == 3_600_000
+    with pytest.raises(OptionError, match="by streams only"):
+        read_settings(queue, is_streaming=False)
+    with pytest.raises(OptionError, match="name it in the option 'group'"):
+        read_settings({**HERE, "queue": "jobs"}, is_streaming=True)
+    with pytest.raises(OptionError, match="'startingOffsets' is for topics"):
+        read_settings({**queue, "startingoffsets": "earliest"}, is_streaming=True)
+    with pytest.raises(OptionError, match="'subscribe' and 'queue' are given"):
+        read_settings({**queue, "subscribe": "jobs"}, is_streaming=True)
+
+
+def test_a_batch_can_have_a_number() -> None:
+    numbered = {**HERE, "delivery": "exactly-once", "txnAppId": "load", "txnVersion": "7"}
+    assert write_settings(numbered, is_streaming=False).write_id == ("load", 7)
+    with pytest.raises(OptionError, match="belong together"):
+        write_settings({**HERE, "txnAppId": "load"}, is_streaming=False)
+    with pytest.raises(OptionError, match="are for batches"):
+        write_settings(numbered, is_streaming=True)
+    with pytest.raises(OptionError, match="need delivery 'exactly-once'"):
+        write_settings({**numbered, "delivery": "at-least-once"}, is_streaming=False)
+
+
+def test_secrets_are_not_shown() -> None:
+    settings = read_settings({**READS, "kafka.sasl.password": "hunter2"}, is_streaming=False)
+    assert ("sasl.password", "hunter2") in settings.access.security
+    assert "hunter2" not in repr(settings)

@@ -1,0 +1,147 @@
+"""Bad rows as dead letters, which `penstock dlq` lists, groups and sends back.
+
+A letter is the record as it was, with headers that say where it came from and why it is bad: the
+same that brokers write (`queues.letters`). It goes to `<topic>.dlq`, unless told otherwise.
+
+`route` sends good rows and letters through one sink, so that both are written in one transaction:
+a batch that is repeated repeats neither.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.queues import letters
+from penstock.spark.values import OptionError, nearest
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+SUFFIX: Final = ".dlq"
+_HEADER: Final = "struct<key:string,value:binary>"
+
+
+def dead_letters(
+    frame: "DataFrame",
+    *,
+    dlq: str | None = None,
+    group: str = "spark",
+    error: str = "error",
+    value: str = "value",
+) -> "DataFrame":
+    """The bad rows as rows to be written: columns key, value, headers and topic.
+
+    `error` is a column as `decode` makes it, or a string; rows where it is null are left out.
+    `value` is the column with the record's own value.
+    """
+    from pyspark.sql import functions as f
+
+    _check(frame, error, value)
+    bad = frame.where(f.col(error).isNotNull())
+    return bad.select(
+        _key(frame, "key").alias("key"),
+        f.col(value).cast("binary").alias("value"),
+        _headers(frame, error, group).alias("headers"),
+        _target(frame, dlq).alias("topic"),
+    )
+
+
+def route(
+    frame: "DataFrame",
+    *,
+    topic: str,
+    value: str = "value",
+    key: str = "key",
+    original: str = "value",
+    dlq: str | None = None,
+    group: str = "spark",
+    error: str = "error",
+) -> "DataFrame":
+    """All rows as rows to be written: good ones to `topic`, bad ones to the dead letters.
+
+    `key` and `value` are what good rows have; a letter has the record's own key and the value in
+    `original`.
+    """
+    from pyspark.sql import functions as f
+
+    _check(frame, error, original)
+    _check(frame, error, value)
+    is_bad = f.col(error).isNotNull()
+    own = f.col("headers") if "headers" in frame.columns else f.lit(None)
+    own_key = _key(frame, "key")
+    new_key = _key(frame, key)
+    return frame.select(
+        f.when(is_bad, own_key).otherwise(new_key).alias("key"),
+        f.when(is_bad, f.col(original).cast("binary"))
+        .otherwise(f.col(value).cast("binary"))
+        .alias("value"),
+        f.when(is_bad, _headers(frame, error, group))
+        .otherwise(own.cast(f"array<{_HEADER}>"))
+        .alias("headers"),
+        f.when(is_bad, _target(frame, dlq)).otherwise(f.lit(topic)).alias("topic"),
+    )
+
+
+def _check(frame: "DataFrame", error: str, value: str) -> None:
+    for name in (error, value):
+        if name not in frame.columns:
+            close = nearest(name, frame.columns)
+            hint = f"did you mean {close!r}?" if close else f"there are {', '.join(frame.columns)}"
+            raise OptionError(f"there is no column {name!r}: {hint}")
+
+
+def _target(frame: "DataFrame", dlq: str | None) -> "Column":
+    from pyspark.sql import functions as f
+
+    if dlq is not None:
+        return f.lit(dlq)
+    if "topic" not in frame.columns:
+        raise OptionError("where do dead letters go? keep the column 'topic', or set dlq")
+    return f.concat(f.col("topic"), f.lit(SUFFIX))
+
+
+def _key(frame: "DataFrame", name: str) -> "Column":
+    from pyspark.sql import functions as f
+
+    found = f.col(name) if name in frame.columns else f.lit(None)
+    return found.cast("binary")
+
+
+def _headers(frame: "DataFrame", error: str, group: str) -> "Column":
+    """The record's own, without those of an earlier death, then what became of it."""
+    from pyspark.sql import functions as f
+
+    def column(name: str, fallback: Any = None) -> "Column":
+        return f.col(name) if name in frame.columns else f.lit(fallback)
+
+    is_struct = frame.schema[error].dataType.typeName() == "struct"
+    kind = f.col(f"{error}.class") if is_struct else f.lit("Bad")
+    message = f.col(f"{error}.message") if is_struct else f.col(error)
+    now_ms = f.unix_millis(f.current_timestamp())
+    at_ms = f.unix_millis(f.col("timestamp")) if "timestamp" in frame.columns else f.lit(-1)
+    told = (
+        (letters.TOPIC, column("topic", "")),
+        (letters.PARTITION, column("partition", -1)),
+        (letters.OFFSET, column("offset", -1)),
+        (letters.TIMESTAMP, at_ms),
+        (letters.GROUP, f.lit(group)),
+        (letters.ATTEMPTS, f.lit(1)),
+        (letters.ERROR_CLASS, kind),
+        (letters.ERROR_MESSAGE, message),
+        (letters.FIRST_FAILURE, now_ms),
+        (letters.LAST_FAILURE, now_ms),
+    )
+    added = f.array(
+        *(
+            f.struct(
+                f.lit(name).alias("key"),
+                f.coalesce(one.cast("string"), f.lit("")).cast("binary").alias("value"),
+            )
+            for name, one in told
+        )
+    )
+    if "headers" not in frame.columns:
+        return added
+    own = f.filter(
+        f.coalesce(f.col("headers"), f.array().cast(f"array<{_HEADER}>")),
+        lambda one: ~one["key"].startswith(letters.PREFIX),
+    )
+    return f.concat(own, added)

@@ -1,0 +1,292 @@
+"""Avro values as Spark's types, read and written by fastavro.
+
+Types are those of Spark's own `from_avro`: a union of null and one other is that other, of int and
+long a long, of float and double a double; any other union is a struct with a member for each
+branch.
+Writer's and reader's schema are resolved as the Avro specification says.
+"""
+
+import io
+import json
+import struct
+from collections.abc import Sequence
+from typing import Any, Final
+
+import fastavro
+from fastavro.read import SchemaResolutionError
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from penstock.registry.avro.model import AvroType
+from penstock.registry.avro.schema import AvroSchema
+from penstock.registry.parsed import Parsed
+from penstock.spark.schemas.form import Decode, Encode, Malformed
+from penstock.spark.values import OptionError
+
+_PLAIN: Final[dict[str, DataType]] = {
+    "null": NullType(),
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "bytes": BinaryType(),
+    "fixed": BinaryType(),
+    "string": StringType(),
+    "enum": StringType(),
+}
+_LOGICAL: Final[dict[tuple[str, str], DataType]] = {
+    ("int", "date"): DateType(),
+    ("long", "timestamp-millis"): TimestampType(),
+    ("long", "timestamp-micros"): TimestampType(),
+    ("long", "local-timestamp-millis"): TimestampNTZType(),
+    ("long", "local-timestamp-micros"): TimestampNTZType(),
+    ("string", "uuid"): StringType(),
+}
+_KEPT_LOGICAL: Final = frozenset({name for _, name in _LOGICAL if name != "uuid"} | {"decimal"})
+"""Those that fastavro turns into Python's types; others stay what they are on the wire."""
+_WIDENED: Final = ({"int", "long"}, {"float", "double"})
+"""Unions whose branches are read as the wider one."""
+_BAD: Final = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    StopIteration,
+    TypeError,
+    ValueError,
+    struct.error,
+    SchemaResolutionError,
+)
+"""What fastavro raises for values that are no good: it has no error of its own for them."""
+_PRECISION_MAX: Final = 38
+_DEPTH_MAX: Final = 50
+
+
+class AvroForm:
+    """Made of the reader's schema."""
+
+    def __init__(self, parsed: Parsed) -> None:
+        assert isinstance(parsed, AvroSchema)
+        self._root = parsed.root
+        self.spark_type = _spark_type(parsed.root, 0)
+        self._schema = _fast(parsed)
+        self._unions = _has_unions(parsed.root, set())
+
+    def decoder(self, writer: Parsed) -> Decode:
+        if not isinstance(writer, AvroSchema):
+            raise Malformed("WrongSchemaType", f"it was written with a {writer.type} schema")
+        written, schema = _fast(writer), self._schema
+        read, names = fastavro.schemaless_reader, self._unions
+        root = self._root
+
+        def decode(payload: bytes) -> Any:
+            stream = io.BytesIO(payload)
+            try:
+                value = read(stream, written, schema, return_record_name=names)
+            except _BAD as error:
+                raise Malformed("Malformed", f"no Avro value: {_reason(error)}") from None
+            left = len(payload) - stream.tell()
+            if left:
+                raise Malformed("Malformed", f"{left} bytes after the Avro value")
+            return _branched(root, value) if names else value
+
+        return decode
+
+    def encoder(self) -> Encode:
+        schema, write = self._schema, fastavro.schemaless_writer
+        root, names = self._root, self._unions
+
+        def encode(value: Any) -> bytes:
+            stream = io.BytesIO()
+            try:
+                write(stream, schema, _joined(root, value) if names else value, strict=False)
+            except _BAD as error:
+                raise Malformed("Unencodable", f"it does not fit: {_reason(error)}") from None
+            return stream.getvalue()
+
+        return encode
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+def _fast(parsed: AvroSchema) -> Any:
+    """The schema as fastavro wants it, with referenced types spelled out."""
+    return fastavro.parse_schema(_without_unknown(json.loads(parsed.formatted("resolved"))))
+
+
+def _without_unknown(schema: Any) -> Any:
+    """Logical types that Spark's types do not have are left out: values stay as they are."""
+    if isinstance(schema, list):
+        return [_without_unknown(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {
+        key: _without_unknown(one) if key in ("type", "items", "values", "fields") else one
+        for key, one in schema.items()
+    }
+    if kept.get("logicalType") not in _KEPT_LOGICAL:
+        kept.pop("logicalType", None)
+    return kept
+
+
+def _spark_type(node: AvroType, depth: int) -> DataType:
+    if depth > _DEPTH_MAX:
+        raise OptionError(
+            f"the schema of {node.name or node.kind!r} contains itself: no Spark type"
+        )
+    match node.kind:
+        case "record" | "error":
+            return StructType(
+                [StructField(one.name, _spark_type(one.type, depth + 1)) for one in node.fields]
+            )
+        case "array":
+            assert node.items is not None
+            return ArrayType(_spark_type(node.items, depth + 1))
+        case "map":
+            assert node.items is not None
+            return MapType(StringType(), _spark_type(node.items, depth + 1))
+        case "union":
+            return _union_type(_branches(node), depth)
+    logical = node.others.get("logicalType")
+    if logical == "decimal" and node.kind in ("bytes", "fixed"):
+        precision, scale = int(node.others.get("precision", 0)), int(node.others.get("scale", 0))
+        if 0 < precision <= _PRECISION_MAX:
+            return DecimalType(precision, scale)
+    return _LOGICAL.get((node.kind, str(logical)), _PLAIN[node.kind])
+
+
+def _union_type(branches: Sequence[AvroType], depth: int) -> DataType:
+    kinds = {one.kind for one in branches}
+    if not branches:
+        return NullType()
+    if len(branches) == 1:
+        return _spark_type(branches[0], depth + 1)
+    if kinds in _WIDENED:
+        return LongType() if "long" in kinds else DoubleType()
+    return StructType(
+        [
+            StructField(f"member{index}", _spark_type(one, depth + 1))
+            for index, one in enumerate(branches)
+        ]
+    )
+
+
+def _branches(node: AvroType) -> list[AvroType]:
+    return [one for one in node.branches if one.kind != "null"]
+
+
+# -- unions of several types: structs with a member for each --------------------------------------
+
+
+def _is_wide(node: AvroType) -> bool:
+    kinds = {one.kind for one in _branches(node)}
+    return len(_branches(node)) > 1 and kinds not in _WIDENED
+
+
+def _has_unions(node: AvroType, seen: set[int]) -> bool:
+    """Whether anything in it is a union of several types."""
+    if id(node) in seen:
+        return False
+    seen.add(id(node))
+    if _is_wide(node):
+        return True
+    inner = [one.type for one in node.fields] + list(node.branches)
+    if node.items is not None:
+        inner.append(node.items)
+    return any(_has_unions(one, seen) for one in inner)
+
+
+def _branched(node: AvroType, value: Any) -> Any:
+    """What fastavro read, unions as structs. Of several records it says which, as a pair."""
+    if value is None:
+        return None
+    match node.kind:
+        case "record" | "error":
+            record = value[1] if isinstance(value, tuple) else value
+            return {one.name: _branched(one.type, record[one.name]) for one in node.fields}
+        case "array":
+            assert node.items is not None
+            return [_branched(node.items, one) for one in value]
+        case "map":
+            assert node.items is not None
+            return {key: _branched(node.items, one) for key, one in value.items()}
+        case "union":
+            branches = _branches(node)
+            if not _is_wide(node):
+                return _branched(branches[0], value)
+            index = next(i for i, one in enumerate(branches) if _fits(one, value))
+            return {f"member{index}": _branched(branches[index], value)}
+    return value
+
+
+def _joined(node: AvroType, value: Any) -> Any:
+    """The reverse of `_branched`, as fastavro wants it: records by name."""
+    if value is None:
+        return None
+    match node.kind:
+        case "record" | "error":
+            return {one.name: _joined(one.type, value.get(one.name)) for one in node.fields}
+        case "array":
+            assert node.items is not None
+            return [_joined(node.items, one) for one in value]
+        case "map":
+            assert node.items is not None
+            return {key: _joined(node.items, one) for key, one in dict(value).items()}
+        case "union":
+            branches = _branches(node)
+            if not _is_wide(node):
+                return _joined(branches[0], value)
+            for index, one in enumerate(branches):
+                member = value.get(f"member{index}")
+                if member is not None:
+                    joined = _joined(one, member)
+                    return (one.name, joined) if one.kind == "record" else joined
+            return None
+    return value
+
+
+def _fits(node: AvroType, value: Any) -> bool:
+    """Whether a value that fastavro read is of this branch."""
+    if isinstance(value, tuple):
+        return node.name == value[0]
+    kinds: dict[str, tuple[type, ...]] = {
+        "boolean": (bool,),
+        "int": (int,),
+        "long": (int,),
+        "float": (float,),
+        "double": (float,),
+        "bytes": (bytes,),
+        "fixed": (bytes,),
+        "string": (str,),
+        "enum": (str,),
+        "array": (list,),
+        "map": (dict,),
+        "record": (dict,),
+    }
+    if node.others.get("logicalType") in _KEPT_LOGICAL:
+        return not isinstance(value, (bool, int, float, bytes, str, list, dict))
+    if isinstance(value, bool):
+        return node.kind == "boolean"
+    return isinstance(value, kinds.get(node.kind, ()))

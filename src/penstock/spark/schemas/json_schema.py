@@ -1,0 +1,246 @@
+"""JSON values as Spark's types, checked against the JSON schema they were written with.
+
+An object with properties is a struct, one with only `additionalProperties` a map; what may be of
+several types is a string that holds the JSON itself. Integers are bigint, numbers double.
+
+Reading: the writer's schema (by the id in the record) must accept the value; the reader's schema
+says which fields there are, and what is missing is null.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import jsonschema_rs
+import msgspec
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from penstock.registry.jsonschema.model import Criterion, Kind, Node
+from penstock.registry.jsonschema.schema import JsonSchema
+from penstock.registry.parsed import Parsed
+from penstock.spark.schemas.form import Decode, Encode, Malformed
+
+Change: TypeAlias = Callable[[Any], Any]
+
+_DEPTH_MAX: Final = 50
+
+
+class JsonForm:
+    """Made of the reader's schema."""
+
+    def __init__(self, parsed: Parsed) -> None:
+        assert isinstance(parsed, JsonSchema)
+        self._parsed = parsed
+        self.spark_type = _spark_type(parsed.root, 0)
+
+    def decoder(self, writer: Parsed) -> Decode:
+        if not isinstance(writer, JsonSchema):
+            raise Malformed("WrongSchemaType", f"it was written with a {writer.type} schema")
+        check = _checker(writer)
+        change = _reading(self._parsed.root, 0)
+        load = msgspec.json.Decoder().decode
+
+        def decode(payload: bytes) -> Any:
+            try:
+                value = load(payload)
+            except (msgspec.DecodeError, RecursionError) as error:
+                raise Malformed("Malformed", f"no JSON: {error}") from None
+            check(value)
+            return value if change is None else change(value)
+
+        return decode
+
+    def encoder(self) -> Encode:
+        check = _checker(self._parsed)
+        change = _writing(self._parsed.root, 0)
+        dump = msgspec.json.Encoder().encode
+
+        def encode(value: Any) -> bytes:
+            try:
+                plain = change(msgspec.to_builtins(value))
+            except (msgspec.MsgspecError, TypeError, ValueError) as error:
+                raise Malformed("Unencodable", f"it does not fit: {error}") from None
+            check(plain)
+            return dump(plain)
+
+        return encode
+
+
+def _checker(schema: JsonSchema) -> Callable[[Any], None]:
+    def retrieve(address: str) -> Any:
+        for name, document in schema.library.items():
+            if address == name or address.rstrip("#").endswith(f"/{name}"):
+                return document
+        raise LookupError(f"{address} is not among the references")
+
+    try:
+        validator = jsonschema_rs.validator_for(schema.document, retriever=retrieve)
+    except (ValueError, LookupError) as error:
+        raise Malformed("BadSchema", f"its schema cannot be used: {str(error)[:300]}") from None
+    is_valid, validate = validator.is_valid, validator.validate
+
+    def check(value: Any) -> None:
+        if not is_valid(value):
+            try:
+                validate(value)
+            except jsonschema_rs.ValidationError as error:
+                place = "".join(f"/{step}" for step in error.instance_path)
+                where = f" at {place}" if place else ""
+                raise Malformed("Invalid", f"{error.message[:300]}{where}") from None
+
+    return check
+
+
+def _plain(node: Node) -> Node:
+    """The one thing that a schema says, where the rest only narrows it or allows null."""
+    node = node.resolved
+    for _ in range(_DEPTH_MAX):
+        if node.kind is not Kind.COMBINED:
+            return node
+        parts = [part.resolved for part in node.parts]
+        parts = [part for part in parts if part.kind not in (Kind.NULL, Kind.EMPTY)]
+        if node.criterion is Criterion.ALL:
+            typed = [part for part in parts if _has_type(part)]
+            parts = typed or parts
+        if len(parts) != 1:
+            return node
+        node = parts[0]
+    return node
+
+
+def _is_string(node: Node) -> bool:
+    """By its type, or because it is one of some strings."""
+    if node.kind in (Kind.ENUM, Kind.CONST):
+        return all(value.startswith('"') or value == "null" for value in node.values)
+    return node.kind is Kind.STRING
+
+
+def _has_type(node: Node) -> bool:
+    return node.kind not in (Kind.ENUM, Kind.CONST, Kind.NOT, Kind.CONDITIONAL)
+
+
+def _spark_type(schema: Node, depth: int) -> DataType:
+    node = _plain(schema)
+    if depth > _DEPTH_MAX:
+        return StringType()
+    match node.kind:
+        case Kind.STRING:
+            return StringType()
+        case Kind.NUMBER:
+            return LongType() if node.is_integer else DoubleType()
+        case Kind.BOOLEAN:
+            return BooleanType()
+        case Kind.NULL:
+            return NullType()
+        case Kind.ARRAY if node.array is not None and node.array.every is not None:
+            return ArrayType(_spark_type(node.array.every, depth + 1))
+        case Kind.OBJECT if node.object is not None:
+            rules = node.object
+            if rules.properties:
+                return StructType(
+                    [
+                        StructField(name, _spark_type(one, depth + 1))
+                        for name, one in rules.properties.items()
+                    ]
+                )
+            if rules.others is not None:
+                return MapType(StringType(), _spark_type(rules.others, depth + 1))
+    return StringType()
+
+
+def _is_text(node: Node, depth: int) -> bool:
+    """Whether the value is kept as JSON in a string."""
+    return isinstance(_spark_type(node, depth), StringType) and not _is_string(_plain(node))
+
+
+def _as_json(value: Any) -> Any:
+    return None if value is None else msgspec.json.encode(value).decode()
+
+
+def _reading(schema: Node, depth: int) -> Change | None:
+    """What must be done to a value before Arrow takes it; None: nothing."""
+    if _is_text(schema, depth):
+        return _as_json
+    node = _plain(schema)
+    if depth > _DEPTH_MAX:
+        return None
+    if node.kind is Kind.ARRAY and node.array is not None and node.array.every is not None:
+        each = _reading(node.array.every, depth + 1)
+        return None if each is None else _each(each)
+    if node.kind is Kind.OBJECT and node.object is not None:
+        rules = node.object
+        if rules.properties:
+            changes = {name: _reading(one, depth + 1) for name, one in rules.properties.items()}
+            needed = {name: one for name, one in changes.items() if one is not None}
+            return _fields(needed) if needed else None
+        if rules.others is not None:
+            every = _reading(rules.others, depth + 1)
+            return _pairs(every)
+    return None
+
+
+def _each(change: Change) -> Change:
+    return lambda value: [change(one) for one in value] if isinstance(value, list) else value
+
+
+def _fields(changes: dict[str, Change]) -> Change:
+    def change(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {**value, **{n: one(value[n]) for n, one in changes.items() if n in value}}
+
+    return change
+
+
+def _pairs(every: Change | None) -> Change:
+    """Arrow takes maps as pairs."""
+
+    def change(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return [(key, one if every is None else every(one)) for key, one in value.items()]
+
+    return change
+
+
+def _writing(schema: Node, depth: int) -> Change:
+    """From Spark's value to JSON: fields that are null and need not be there are left out."""
+    if _is_text(schema, depth):
+        return lambda value: msgspec.json.decode(value) if isinstance(value, str) else value
+    node = _plain(schema)
+    if depth > _DEPTH_MAX:
+        return lambda value: value
+    if node.kind is Kind.ARRAY and node.array is not None and node.array.every is not None:
+        return _each(_writing(node.array.every, depth + 1))
+    if node.kind is Kind.OBJECT and node.object is not None:
+        rules = node.object
+        if rules.properties:
+            inner = {name: _writing(one, depth + 1) for name, one in rules.properties.items()}
+            required = rules.required
+
+            def change(value: Any) -> Any:
+                if not isinstance(value, dict):
+                    return value
+                return {
+                    name: None if one is None else inner[name](one) if name in inner else one
+                    for name, one in value.items()
+                    if one is not None or name in required
+                }
+
+            return change
+        if rules.others is not None:
+            others = _writing(rules.others, depth + 1)
+            return lambda value: (
+                None if value is None else {key: others(one) for key, one in dict(value).items()}
+            )
+    return lambda value: value

@@ -1,0 +1,216 @@
+"""A queue as a stream: leased, acknowledged when the batch is done, given back when it is not."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.datasource import ReadMaxRows
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+
+from penstock import SyncClient
+from penstock.spark import read_queue
+from penstock.spark.link import close_links
+from penstock.spark.planning import ForeignOffsets
+from penstock.spark.queue_stream import QueueStreamReader
+from penstock.spark.settings import read_settings
+from tests.spark.topics import Topics
+
+SCHEMA = StructType([StructField("value", BinaryType()), StructField("offset", LongType())])
+WAIT_S = 30.0
+
+Offset = dict[str, Any]
+
+
+class Query:
+    """What Spark does with a source, batch by batch."""
+
+    def __init__(
+        self, topics: Topics, topic: str, start: Offset | None = None, **more: Any
+    ) -> None:
+        options = {"brokers": topics.bootstrap, "queue": topic, "group": f"{topic}-group"}
+        options |= {name: str(value) for name, value in more.items()}
+        settings = read_settings({**options, "columns": "value,offset"}, is_streaming=True)
+        self.reader = QueueStreamReader(settings, SCHEMA)
+        self.at = start or self.reader.initialOffset()
+
+    def plan(self) -> Offset:
+        """The next batch; it is `self.at` if there is none."""
+        return self.reader.latestOffset(self.at, ReadMaxRows(10_000))
+
+    def read(self, end: Offset) -> list[int]:
+        return sorted(
+            int(row["value"])
+            for partition in self.reader.partitions(self.at, end)
+            for batch in self.reader.read(partition)
+            for row in batch.to_pylist()
+        )
+
+    def batch(self) -> list[int]:
+        """One whole batch; the queue hears of it when the next one is planned."""
+        end = self.plan()
+        found = self.read(end) if end != self.at else []
+        self.at = end
+        return found
+
+    def drain(self) -> list[int]:
+        found: list[int] = []
+        while batch := self.batch():
+            found += batch
+        return sorted(found)
+
+
+@pytest.fixture
+def query(topics: Topics, topic: str) -> Iterator[Callable[..., Query]]:
+    made: list[Query] = []
+
+    def make(start: Offset | None = None, **options: Any) -> Query:
+        made.append(Query(topics, topic, start, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.reader.stop()
+    close_links()
+
+
+def test_every_record_is_given_once_and_acknowledged(
+    topics: Topics, topic: str, query: Callable[..., Query]
+) -> None:
+    topics.create(topic, 2)
+    topics.numbers(topic, 300, partitions=2)
+    first = query(maxOffsetsPerTrigger=100)
+    found = first.drain()
+    assert found == list(range(300))
+    assert first.at["batch"] >= 3
+    first.reader.stop()
+    assert query().batch() == []
+
+
+def test_a_batch_that_is_not_done_goes_back(
+    topics: Topics, topic: str, query: Callable[..., Query]
+) -> None:
+    topics.numbers(topic, 20)
+    first = query()
+    assert first.read(first.plan()) == list(range(20))
+    assert query().batch() == []
+    first.reader.stop()
+    assert query().drain() == list(range(20))
+
+
+def test_a_batch_done_and_not_acknowledged_is_not_run_again(
+    topics: Topics, topic: str, query: Callable[..., Query]
+) -> None:
+    """The driver died after the commit: the checkpoint knows what the queue does not."""
+    topics.numbers(topic, 20)
+    first = query()
+    assert len(first.batch()) == 20
+    first.reader.stop()
+    topics.numbers(topic, 5, start=20)
+    second = query(first.at)
+    assert second.drain() == [20, 21, 22, 23, 24]
+    second.reader.stop()
+    assert query().batch() == []
+
+
+def test_a_batch_that_is_run_again_has_the_same_records(
+    topics: Topics, topic: str, query: Callable[..., Query]
+) -> None:
+    topics.numbers(topic, 20)
+    first = query(minPartitions=3)
+    end = first.plan()
+    first.reader.stop()
+    second = query(first.at, minPartitions=3)
+    assert second.read(end) == list(range(20))
+    assert len(second.reader.partitions(first.at, end)) == 3
+
+
+def test_records_that_others_hold_are_left_out(
+    topics: Topics, topic: str, query: Callable[..., Query]
+) -> None:
+    topics.numbers(topic, 12)
+    with SyncClient(topics.bootstrap) as client:
+        held = client.poll(topic, f"{topic}-group", max=3, wait=WAIT_S)
+        theirs = sorted(int(message.payload or b"") for message in held)
+        held[1].ack()
+        ours = query()
+        assert ours.drain() == sorted(set(range(12)) - set(theirs))
+        held[0].nack(0)
+        assert ours.batch() == [int(held[0].payload or b"")]
+
+
+def test_records_are_held_for_as_long_as_their_batch_runs(
+    topics: Topics, topic: str, query: Callable[..., Query]
+) -> None:
+    topics.numbers(topic, 5)
+    with SyncClient(topics.bootstrap) as client:
+        client.configure_group(f"{topic}-group", {"share.record.lock.duration.ms": "1000"})
+        slow = query()
+        end = slow.plan()
+        assert end != slow.at
+        # Three leases long nobody else is given them.
+        assert client.poll(topic, f"{topic}-group", max=5, wait=3.0) == []
+        slow.at = end
+        assert slow.batch() == []
+
+
+def test_available_now_ends_where_the_queue_ended(
+    topics: Topics, topic: str, query: Callable[..., Query]
+) -> None:
+    topics.numbers(topic, 5)
+    now = query()
+    now.reader.prepareForTriggerAvailableNow()
+    topics.numbers(topic, 5, start=5)
+    assert now.drain() == [0, 1, 2, 3, 4]
+    now.reader.stop()
+    assert query().drain() == [5, 6, 7, 8, 9]
+
+
+def test_the_checkpoint_of_a_topic_is_refused(
+    topics: Topics, topic: str, query: Callable[..., Query]
+) -> None:
+    topics.create(topic)
+    with pytest.raises(ForeignOffsets, match="belongs to another query"):
+        query({topic: {"0": 5}}).batch()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("how", ["records", "ranges"])
+def test_a_query_moves_a_queue_to_a_topic_once(
+    spark: Any, topics: Topics, topic: str, run_stream: Callable[..., Any], how: str
+) -> None:
+    out = f"{topic}-out"
+    topics.create(topic, 2)
+    topics.create(out)
+    topics.numbers(topic, 60, partitions=2)
+    options = {"brokers": topics.bootstrap, "queue": topic, "group": f"{topic}-group"}
+    if how == "ranges":
+        frame = read_queue(spark, **options, maxOffsetsPerTrigger=40)
+    else:
+        frame = spark.readStream.format("penstock").options(**options).load()
+    sink = {"topic": out, "brokers": topics.bootstrap}
+    run_stream(frame.select("value"), **sink)
+    assert topics.values(out) == list(range(60))
+    topics.numbers(topic, 10, start=60, partitions=2)
+    run_stream(frame.select("value"), **sink)
+    assert topics.values(out) == list(range(70))
+
+
+@pytest.mark.spark
+def test_a_query_that_fails_gives_its_records_back_and_loses_none(
+    spark: Any, topics: Topics, topic: str, run_stream: Callable[..., Any]
+) -> None:
+    topics.numbers(topic, 10)
+    frame = read_queue(spark, brokers=topics.bootstrap, queue=topic, group=f"{topic}-group")
+    broken = frame.selectExpr("assert_true(offset < 5) as ok", "value")
+    with pytest.raises(StreamingQueryException):
+        run_stream(broken, "broken", format="noop")
+    with SyncClient(topics.bootstrap) as client:
+        found: list[int] = []
+        while len(found) < 10:
+            messages = client.poll(topic, f"{topic}-group", max=10, wait=WAIT_S)
+            assert messages, f"only {found} came back"
+            found += [int(message.payload or b"") for message in messages]
+            for message in messages:
+                message.ack()
+    assert sorted(found) == list(range(10))

@@ -1,0 +1,120 @@
+"""Avro values: Spark's types, versions resolved, and what is no good."""
+
+import contextlib
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.registry.formats import parse
+from penstock.registry.parsed import AVRO, JSON, Dependency, Parsed, Reference, Source
+from penstock.spark.schemas.avro import AvroForm
+from penstock.spark.schemas.form import Malformed
+from penstock.spark.values import OptionError
+
+
+def avro(*fields: dict[str, Any], name: str = "Order") -> Parsed:
+    return parse(Source(AVRO, json.dumps({"type": "record", "name": name, "fields": fields})))
+
+
+def field(name: str, kind: Any, **rest: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind, **rest}
+
+
+OLD = avro(field("id", "long"), field("gone", "string"))
+NEW = avro(field("id", "long"), field("note", "string", default="none"))
+RICH = avro(
+    field("at", {"type": "long", "logicalType": "timestamp-millis"}),
+    field("day", {"type": "int", "logicalType": "date"}),
+    field("price", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}),
+    field("clock", {"type": "int", "logicalType": "time-millis"}),
+    field("maybe", ["null", "double"]),
+    field("wide", ["int", "long"]),
+    field("tags", {"type": "array", "items": "string"}),
+    field("counts", {"type": "map", "values": "int"}),
+    field("kind", {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}),
+    field("either", ["null", "string", {"type": "record", "name": "In", "fields": [
+        field("x", "int")]}]),
+)  # fmt: skip
+ROW = {
+    "at": datetime(2026, 1, 1, tzinfo=UTC),
+    "day": date(2026, 1, 2),
+    "price": Decimal("12.50"),
+    "clock": 1_000,
+    "maybe": None,
+    "wide": 1 << 40,
+    "tags": ["a"],
+    "counts": {"a": 1},
+    "kind": "B",
+    "either": {"member1": {"x": 5}},
+}
+
+
+def test_types_are_those_of_from_avro() -> None:
+    assert AvroForm(RICH).spark_type.simpleString() == (
+        "struct<at:timestamp,day:date,price:decimal(9,2),clock:int,maybe:double,wide:bigint,"
+        "tags:array<string>,counts:map<string,int>,kind:string,"
+        "either:struct<member0:string,member1:struct<x:int>>>"
+    )
+
+
+def test_every_type_comes_back_as_it_was() -> None:
+    form = AvroForm(RICH)
+    assert form.decoder(RICH)(form.encoder()(ROW)) == ROW
+    text = {**ROW, "either": {"member0": "s", "member1": None}, "maybe": 1.5}
+    assert form.decoder(RICH)(form.encoder()(text)) == {**text, "either": {"member0": "s"}}
+    nothing = {**ROW, "either": None}
+    assert form.decoder(RICH)(form.encoder()(nothing)) == nothing
+
+
+def test_what_another_version_wrote_is_resolved() -> None:
+    payload = AvroForm(OLD).encoder()({"id": 7, "gone": "x"})
+    assert AvroForm(NEW).decoder(OLD)(payload) == {"id": 7, "note": "none"}
+
+
+@pytest.mark.parametrize("cut", range(4))
+def test_a_value_cut_short_is_malformed(cut: int) -> None:
+    payload = AvroForm(OLD).encoder()({"id": 7, "gone": "xyz"})
+    with pytest.raises(Malformed, match="no Avro value"):
+        AvroForm(OLD).decoder(OLD)(payload[:cut])
+
+
+def test_bytes_that_are_left_over_are_malformed() -> None:
+    payload = AvroForm(OLD).encoder()({"id": 7, "gone": ""})
+    with pytest.raises(Malformed, match="2 bytes after"):
+        AvroForm(OLD).decoder(OLD)(payload + b"zz")
+
+
+@given(st.binary(max_size=60))
+def test_garbage_is_a_value_or_malformed_and_nothing_else(payload: bytes) -> None:
+    with contextlib.suppress(Malformed):
+        AvroForm(RICH).decoder(RICH)(payload)
+
+
+def test_a_row_that_does_not_fit_is_told() -> None:
+    with pytest.raises(Malformed, match="it does not fit"):
+        AvroForm(OLD).encoder()({"id": "no number", "gone": "x"})
+
+
+def test_a_schema_of_another_format_is_told() -> None:
+    with pytest.raises(Malformed, match="JSON schema"):
+        AvroForm(OLD).decoder(parse(Source(JSON, '{"type":"object"}')))
+
+
+def test_a_schema_that_contains_itself_has_no_type() -> None:
+    with pytest.raises(OptionError, match="contains itself"):
+        AvroForm(avro(field("next", ["null", "Order"])))
+
+
+def test_referenced_types_are_known() -> None:
+    address = '{"type":"record","name":"Address","fields":[{"name":"street","type":"string"}]}'
+    text = '{"type":"record","name":"Order","fields":[{"name":"to","type":"Address"}]}'
+    reference = Reference("Address", "address-value", 1)
+    needed = Dependency("address-value", 1, AVRO, address, ())
+    form = AvroForm(schema := parse(Source(AVRO, text, (reference,), (needed,))))
+    row = {"to": {"street": "here"}}
+    assert form.decoder(schema)(form.encoder()(row)) == row

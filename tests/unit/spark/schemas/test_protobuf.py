@@ -1,0 +1,153 @@
+"""Protobuf messages: Spark's types, message indexes, versions by field numbers."""
+
+import contextlib
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.registry.formats import parse
+from penstock.registry.parsed import AVRO, PROTOBUF, Source
+from penstock.spark.schemas.form import Malformed
+from penstock.spark.schemas.protobuf import ProtobufForm, read_indexes, write_indexes
+from penstock.spark.values import OptionError
+
+TEXT = """
+syntax = "proto3";
+package shop;
+import "google/protobuf/timestamp.proto";
+import "google/protobuf/duration.proto";
+import "google/protobuf/wrappers.proto";
+message Order {
+  int32 id = 1;
+  string note = 2;
+  repeated Line lines = 3;
+  map<string, int64> counts = 4;
+  enum Kind { A = 0; B = 1; }
+  Kind kind = 5;
+  google.protobuf.Timestamp at = 6;
+  google.protobuf.StringValue name = 7;
+  uint64 big = 8;
+  optional int32 maybe = 9;
+  oneof either { string text = 10; int32 number = 11; }
+  map<string, Line> by_name = 12;
+  google.protobuf.Duration took = 13;
+  repeated Kind kinds = 14;
+  message Line { int32 count = 1; }
+}
+message Other { int32 id = 1; message Inner { int32 x = 1; } }
+"""
+SCHEMA = parse(Source(PROTOBUF, TEXT))
+ROW = {
+    "id": 1,
+    "note": "n",
+    "lines": [{"count": 1}, {"count": 2}],
+    "counts": [("a", 5)],
+    "kind": "B",
+    "at": datetime(2026, 1, 1, tzinfo=UTC),
+    "name": "who",
+    "big": Decimal(2**63 + 5),
+    "maybe": None,
+    "text": "t",
+    "number": None,
+    "by_name": [("q", {"count": 7})],
+    "took": timedelta(seconds=1.5),
+    "kinds": ["A", "B"],
+}
+
+
+def test_every_kind_has_a_type() -> None:
+    assert ProtobufForm(SCHEMA).spark_type.simpleString() == (
+        "struct<id:int,note:string,lines:array<struct<count:int>>,counts:map<string,bigint>,"
+        "kind:string,at:timestamp,name:string,big:decimal(20,0),maybe:int,text:string,number:int,"
+        "by_name:map<string,struct<count:int>>,took:interval day to second,kinds:array<string>>"
+    )
+
+
+def test_every_kind_comes_back_as_it_was() -> None:
+    form = ProtobufForm(SCHEMA)
+    assert form.decoder(SCHEMA)(form.encoder()(ROW)) == ROW
+
+
+def test_another_message_of_the_file_is_chosen_by_name() -> None:
+    form = ProtobufForm(SCHEMA, "Other.Inner")
+    payload = form.encoder()({"x": 4})
+    assert payload[:3] == b"\x04\x02\x00"
+    assert form.decoder(SCHEMA)(payload) == {"x": 4}
+    with pytest.raises(Malformed, match=r"holds a shop\.Other\.Inner, not a shop\.Order"):
+        ProtobufForm(SCHEMA).decoder(SCHEMA)(payload)
+    with pytest.raises(OptionError, match="did you mean 'Other'"):
+        ProtobufForm(SCHEMA, "Othr")
+
+
+def test_versions_are_resolved_by_field_numbers() -> None:
+    newer = parse(
+        Source(
+            PROTOBUF,
+            'syntax = "proto3"; package shop; message Order { int32 id = 1; string added = 99; }',
+        )
+    )
+    payload = ProtobufForm(SCHEMA).encoder()(ROW)
+    assert ProtobufForm(newer).decoder(SCHEMA)(payload) == {"id": 1, "added": ""}
+    back = ProtobufForm(newer).encoder()({"id": 2, "added": "x"})
+    assert ProtobufForm(SCHEMA).decoder(newer)(back)["id"] == 2
+
+
+def test_a_number_that_no_name_is_known_for_stays_a_number() -> None:
+    newer = parse(
+        Source(
+            PROTOBUF,
+            'syntax = "proto3"; package shop; message Order { enum Kind { A = 0; C = 7; } '
+            "Kind kind = 5; }",
+        )
+    )
+    payload = ProtobufForm(newer).encoder()({"kind": "C"})
+    assert ProtobufForm(SCHEMA).decoder(newer)(payload)["kind"] == "7"
+
+
+@pytest.mark.parametrize(
+    ("payload", "why"),
+    [
+        (b"", "ends too early"),
+        (b"\x02", "ends too early"),
+        (b"\x01", "-1 of them"),
+        (b"\x02\x40", "no message with indexes"),
+        (b"\xff" * 12, "too long"),
+        (b"\0\x08", "no shop"),
+        (b"\0\x12\x02\xff\xff", "no shop"),
+    ],
+)
+def test_what_is_no_message_is_malformed(payload: bytes, why: str) -> None:
+    with pytest.raises(Malformed, match=why):
+        ProtobufForm(SCHEMA).decoder(SCHEMA)(payload)
+
+
+@given(st.binary(max_size=60))
+def test_garbage_is_a_message_or_malformed_and_nothing_else(payload: bytes) -> None:
+    with contextlib.suppress(Malformed):
+        ProtobufForm(SCHEMA).decoder(SCHEMA)(payload)
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=5))
+def test_indexes_come_back_as_they_were(path: list[int]) -> None:
+    written = write_indexes(path)
+    assert read_indexes(written + b"rest") == (tuple(path), len(written))
+
+
+@pytest.mark.parametrize("row", [{"id": "x"}, {"nothing": 1}, {"kind": "Z"}, {"id": 1 << 40}])
+def test_a_row_that_does_not_fit_is_told(row: dict[str, object]) -> None:
+    with pytest.raises(Malformed, match="it does not fit"):
+        ProtobufForm(SCHEMA).encoder()(row)
+
+
+def test_a_message_that_contains_itself_has_no_type() -> None:
+    loop = parse(Source(PROTOBUF, 'syntax = "proto3"; message A { A next = 1; }'))
+    with pytest.raises(OptionError, match="contains itself"):
+        ProtobufForm(loop)
+
+
+def test_a_schema_of_another_format_is_told() -> None:
+    with pytest.raises(Malformed, match="AVRO schema"):
+        ProtobufForm(SCHEMA).decoder(parse(Source(AVRO, '"string"')))
