@@ -6,7 +6,7 @@ One broker, one session `local[2]`, topics filled once; then every case is run b
 turns, so that a noisy neighbour touches both. The broker is a real Kafka where Java and Maven can
 bring one and `--kafka` says so, else Penstock; it is the same for both sides. The connector is
 tuned to the fetches ours makes (4 MiB). CPU is that of the driver, its JVM and the Python workers,
-not of the broker. Prints a table and keeps it as JSON in .cache/bench.
+not of the broker. Prints a table, says which goals are met, and keeps it as JSON in .cache/bench.
 """
 
 import argparse
@@ -16,19 +16,22 @@ import os
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
+from confluent_kafka import Producer
 from rich.console import Console
 from rich.table import Table
 
 from bench.sides import kafka, penstock
-from bench.spark_topics import TopicShape, fill
+from bench.spark_topics import TopicShape, empty, fill
 
 ROOT = Path(__file__).parents[1]
 CACHE = ROOT / ".cache" / "bench"
@@ -43,6 +46,10 @@ TUNED = {
     "kafka.receive.buffer.bytes": str(4 << 20),
 }
 
+BATCHES = 40
+BATCHES_LEFT_OUT = 5
+BATCH_MS_GOAL = 350
+
 Run = Callable[[], None]
 
 
@@ -53,6 +60,11 @@ class Case:
     name: str
     rows: int
     sides: dict[str, Run]
+    goals: dict[str, float] = field(default_factory=dict)
+    """How many times the connector's rows per second a side should reach."""
+    rounds_max: int = 5
+    after: Run | None = None
+    """Tidies up after each run."""
     rates: dict[str, list[float]] = field(default_factory=dict)
     cpu: dict[str, list[float]] = field(default_factory=dict)
 
@@ -113,24 +125,79 @@ class Spark:
         return run
 
     def sink(self, side: str, topic: str, out: str) -> Run:
-        """The rows come from `read_stream` on both sides: only the sink differs."""
+        """The rows come from `read_stream` on both sides: only the sink differs.
+
+        Ours is exactly once, the connector's at least once: it knows nothing else.
+        """
         options = {**self.options(RANGED, topic), "startingOffsets": "earliest"}
 
         def run() -> None:
             from penstock.spark import read_stream
 
             frame = read_stream(self.session, **options, columns="key,value")
-            form = "kafka" if side == JVM else "penstock"
-            target = {"kafka.bootstrap.servers": self.bootstrap, "topic": out}
-            self._drain(frame.writeStream.format(form).options(**target))
+            self._drain(self._writer(side, frame, out))
 
         return run
+
+    def _writer(self, side: str, frame: Any, out: str) -> Any:
+        form = "kafka" if side == JVM else "penstock"
+        target = {"kafka.bootstrap.servers": self.bootstrap, "topic": out}
+        return frame.writeStream.format(form).options(**target)
+
+    def micro_batches(self, side: str, topic: str, out: str, count: int) -> list[float]:
+        """How long each small batch takes from source to sink, in ms, the first ones left out."""
+        options = {**self.options(side, topic), "startingOffsets": "latest"}
+        if side == RANGED:
+            from penstock.spark import read_stream
+
+            frame = read_stream(self.session, **options, columns="key,value")
+        else:
+            form = "kafka" if side == JVM else "penstock"
+            frame = self.session.readStream.format(form).options(**options).load()
+        self._count += 1
+        place = self.scratch / f"checkpoint-{self._count}"
+        writer = self._writer(side, frame.select("key", "value"), out)
+        query = writer.option("checkpointLocation", str(place)).queryName(f"q{self._count}").start()
+        found: dict[int, float] = {}
+        try:
+            with trickle(self.bootstrap, topic):
+                while len(found) < count + BATCHES_LEFT_OUT:
+                    assert query.isActive, query.exception()
+                    for row in query.recentProgress:
+                        if row["numInputRows"]:
+                            found[row["batchId"]] = row["durationMs"]["triggerExecution"]
+                    time.sleep(0.1)
+        finally:
+            query.stop()
+        return [found[batch] for batch in sorted(found)][BATCHES_LEFT_OUT:]
 
     def _drain(self, writer: Any) -> None:
         self._count += 1
         place = self.scratch / f"checkpoint-{self._count}"
         query = writer.option("checkpointLocation", str(place)).trigger(availableNow=True).start()
         query.awaitTermination()
+
+
+@contextmanager
+def trickle(bootstrap: str, topic: str) -> Iterator[None]:
+    """A few records, again and again, from a thread of its own."""
+    stop = threading.Event()
+
+    def send() -> None:
+        producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1})
+        while not stop.wait(0.02):
+            for number in range(20):
+                producer.produce(topic, b"x" * 100, b"%d" % number)
+            producer.poll(0)
+        producer.flush(10)
+
+    thread = threading.Thread(target=send, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def cpu_s() -> float:
@@ -146,11 +213,13 @@ def cpu_s() -> float:
 
 
 def measure(case: Case, rounds: int, console: Console) -> None:
-    for turn in range(rounds + 1):
+    for turn in range(min(rounds, case.rounds_max) + 1):
         for side, run in case.sides.items():
             before, started = cpu_s(), time.monotonic()
             run()
             seconds, used = time.monotonic() - started, cpu_s() - before
+            if case.after is not None:
+                case.after()
             if turn:  # The first turn warms up: classes, workers, page cache.
                 case.rates.setdefault(side, []).append(case.rows / seconds)
                 case.cpu.setdefault(side, []).append(used)
@@ -159,39 +228,78 @@ def measure(case: Case, rounds: int, console: Console) -> None:
 
 
 def cases(spark: Spark, shapes: list[TopicShape], parts: set[str]) -> Iterator[Case]:
+    sides = [OURS] if not list(CONNECTOR.glob("*.jar")) else [JVM, OURS]
     for shape in shapes:
-        sides = [OURS] if not list(CONNECTOR.glob("*.jar")) else [JVM, OURS]
+        is_plain = shape.codec == "none"
         if "batch" in parts:
             runs = {side: spark.batch(side, shape.name) for side in sides}
-            yield Case(f"batch {shape.label}", shape.records, runs)
-        if "columns" in parts and shape.codec == "none":
+            goals = {OURS: 1.3} if is_plain else {}
+            rounds = 5 if is_plain else 2
+            yield Case(f"batch {shape.label}", shape.records, runs, goals, rounds)
+        if not is_plain:
+            continue
+        if "columns" in parts:
             runs = {side: spark.batch(side, shape.name, "offset,timestamp") for side in sides}
-            yield Case(f"batch {shape.label}, two columns", shape.records, runs)
-        if "stream" in parts and shape.codec == "none":
+            yield Case(f"batch {shape.label}, two columns", shape.records, runs, {}, 2)
+        if "stream" in parts:
             runs = {side: spark.stream(side, shape.name) for side in [*sides, RANGED]}
-            yield Case(f"stream {shape.label}", shape.records, runs)
-        if "sink" in parts and shape.codec == "none":
+            goals = {OURS: 0.9, RANGED: 1.1}
+            yield Case(f"stream {shape.label}", shape.records, runs, goals)
+        if "sink" in parts:
             out = f"{shape.name}-out"
             runs = {side: spark.sink(side, shape.name, out) for side in sides}
-            yield Case(f"sink {shape.label}", shape.records, runs)
+            label = f"sink {shape.label}, exactly once"
+            again = partial(recreate, spark.bootstrap, out)
+            again()
+            yield Case(label, shape.records, runs, {OURS: 0.8}, after=again)
 
 
-def show(found: list[Case], console: Console) -> None:
-    table = Table("case", "side", "rows/s", "x connector", "CPU s", "x connector")
+def recreate(bootstrap: str, topic: str) -> None:
+    """Every run of a sink writes to an empty topic, and the disk stays small."""
+    asyncio.run(empty(bootstrap, topic))
+
+
+def show(found: list[Case], waits: dict[str, list[float]], console: Console) -> None:
+    table = Table("case", "side", "rows/s", "x connector", "goal", "CPU s", "x connector")
     for case in found:
         base = statistics.median(case.rates[JVM]) if JVM in case.rates else None
         base_cpu = statistics.median(case.cpu[JVM]) if JVM in case.cpu else None
         for side in case.sides:
             rate, used = statistics.median(case.rates[side]), statistics.median(case.cpu[side])
+            goal = case.goals.get(side)
             table.add_row(
                 case.name,
                 side,
                 f"{rate:,.0f}",
                 f"{rate / base:.2f}" if base else "",
+                verdict(rate / base >= goal, f"{goal:g}") if base and goal else "",
                 f"{used:.1f}",
                 f"{used / base_cpu:.2f}" if base_cpu else "",
             )
     console.print(table)
+    for side, times in waits.items():
+        middle = statistics.median(times)
+        told = "" if side == JVM else verdict(middle <= BATCH_MS_GOAL, f"{BATCH_MS_GOAL} ms")
+        console.print(
+            f"micro-batch with a sink, {side}: p50 {middle:.0f} ms, "
+            f"p95 {sorted(times)[len(times) * 95 // 100]:.0f} ms, {len(times)} batches {told}"
+        )
+
+
+def verdict(is_met: bool, goal: str) -> str:
+    return f"[green]{goal} met[/]" if is_met else f"[red]{goal} missed[/]"
+
+
+def latencies(spark: Spark, console: Console) -> dict[str, list[float]]:
+    sides = [OURS, RANGED] if not list(CONNECTOR.glob("*.jar")) else [JVM, OURS, RANGED]
+    found: dict[str, list[float]] = {}
+    for side in sides:
+        topic, out = f"latency-{side}", f"latency-{side}-out"
+        recreate(spark.bootstrap, topic)
+        recreate(spark.bootstrap, out)
+        found[side] = spark.micro_batches(side, topic, out, BATCHES)
+        console.print(f"  micro-batch {side}: p50 {statistics.median(found[side]):.0f} ms")
+    return found
 
 
 @contextmanager
@@ -209,7 +317,7 @@ def main() -> None:
     parser.add_argument("--share", type=int, default=1, help="only one N-th of the rows")
     parser.add_argument("--sizes", nargs="+", type=int, choices=ROWS_OF, default=list(ROWS_OF))
     parser.add_argument("--rounds", type=int, default=3)
-    known = ["batch", "columns", "stream", "sink"]
+    known = ["batch", "columns", "stream", "sink", "latency"]
     parser.add_argument("--only", nargs="+", choices=known, default=known)
     parser.add_argument("--codecs", nargs="+", default=["none", "lz4", "zstd"])
     parser.add_argument("--bootstrap", help="a broker that already runs")
@@ -230,11 +338,13 @@ def main() -> None:
         for case in cases(spark, shapes, set(arguments.only)):
             measure(case, arguments.rounds, console)
             found.append(case)
+        waits = latencies(spark, console) if "latency" in arguments.only else {}
         spark.session.stop()
-    show(found, console)
+    show(found, waits, console)
     CACHE.mkdir(parents=True, exist_ok=True)
     rows = [{"case": c.name, "rows": c.rows, "rates": c.rates, "cpu_s": c.cpu} for c in found]
-    (CACHE / "spark.json").write_text(json.dumps(rows, indent=1) + "\n")
+    kept = {"cases": rows, "micro_batch_ms": waits}
+    (CACHE / "spark.json").write_text(json.dumps(kept, indent=1) + "\n")
 
 
 if __name__ == "__main__":

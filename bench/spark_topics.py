@@ -81,6 +81,16 @@ async def fill(bootstrap: str, shape: TopicShape) -> None:
             await asyncio.gather(*(send(n) for n in range(start, min(start + 100, count))))
 
 
+async def empty(bootstrap: str, name: str) -> None:
+    """The topic without records, whether or not it was there."""
+    async with Cluster(SystemRandom(), parse_brokers(bootstrap)) as cluster:
+        await cluster.refresh((name,))
+        admin = Admin(cluster)
+        if name in cluster.metadata.topics:
+            await admin.delete_topic(name)
+        await admin.create_topic(name, PARTITIONS, configs=KEPT)
+
+
 def _records(draw: random.Random, count: int, size_bytes: int) -> list[Record]:
     now_ms = SystemClock().now_ms()
     return [

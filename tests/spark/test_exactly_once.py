@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
+from penstock.client.txn_steps import begin, end
 from penstock.spark import sink
 from penstock.spark.ledger import next_batch, place_of
 from penstock.spark.link import close_links, link_to
 from penstock.spark.settings import WriteSettings, write_settings
 from penstock.spark.sink import Entry, Written
-from penstock.spark.txns import begin, end
 from tests.spark.topics import Topics
 
 TASKS = 3

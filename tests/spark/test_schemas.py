@@ -67,7 +67,7 @@ def test_one_percent_of_bad_rows_go_to_the_dead_letters_once_and_come_back_once(
             payload = avro(new, SECOND, {"id": number, "note": "x"})
         records.append(Record(0, -1, b"%d" % number, payload, (("trace", b"t"),)))
     for name in (topic, out, dlq):
-        topics.create(name, 2)
+        topics.create(name)
     topics.fill(topic, records)
 
     orders = decode(
@@ -77,7 +77,7 @@ def test_one_percent_of_bad_rows_go_to_the_dead_letters_once_and_come_back_once(
             subscribe=topic,
             startingOffsets="earliest",
             includeHeaders=True,
-            maxOffsetsPerTrigger=400,
+            maxOffsetsPerTrigger=600,
         ),
         subject=subject,
         registry=registry,

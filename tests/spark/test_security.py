@@ -69,7 +69,7 @@ def test_a_stream_reads_and_writes_exactly_once_over_sasl_ssl(
 def test_a_wrong_password_is_told_and_not_shown(spark: Any, guarded: Secured, topic: str) -> None:
     wrong = options(guarded, JAAS.replace(PASSWORD, "wrong horse"))
     reader = spark.read.format("penstock").options(subscribe=topic, **wrong)
-    with pytest.raises(Exception, match="SASL_AUTHENTICATION_FAILED") as caught:
+    with pytest.raises(Exception, match="does not let us in") as caught:
         reader.load().collect()
     assert "wrong horse" not in str(caught.value)
 

@@ -42,7 +42,8 @@ from penstock.client.open_letters import (
 from penstock.client.pacing import Pace
 from penstock.client.partitioner import partition_for_key
 from penstock.client.queue_admin import finish
-from penstock.client.transactional import FENCED, TransactionalWriter, is_passing
+from penstock.client.transactional import TransactionalWriter, is_passing
+from penstock.client.txn_steps import FENCED
 from penstock.queues import intake
 from penstock.queues.intervals import IntervalSet
 from penstock.wire.records import Record

@@ -29,7 +29,8 @@ from penstock.client.pacing import Pace
 from penstock.client.partitioner import partition_for_key
 from penstock.client.queue_admin import inspect, offer_again, unfinished
 from penstock.client.reading import read_at
-from penstock.client.transactional import FENCED, TransactionalWriter, is_passing
+from penstock.client.transactional import TransactionalWriter, is_passing
+from penstock.client.txn_steps import FENCED
 from penstock.queues.intervals import IntervalSet
 from penstock.wire.records import Record
 

@@ -8,7 +8,7 @@ transaction counts. So a caller that keeps its place in the positions does every
 Whoever begins under the same transactional id later has taken its place: `Refused` with
 INVALID_PRODUCER_EPOCH or PRODUCER_FENCED. A writer never takes it back by itself.
 
-Speaks the dialect before KIP-890, which every broker since Kafka 2.5 knows. A batch that the
+The steps are those of `txn_steps`. A batch that the
 partition's leader may have got is sent again with the same sequence, so it is written once.
 """
 
@@ -17,43 +17,30 @@ from collections.abc import Mapping, Sequence
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.cluster import Cluster
 from penstock.client.committed import Committed
-from penstock.client.coordinators import GROUP, TRANSACTION, at_coordinator
-from penstock.client.errors import RETRIABLE, check, refusal
+from penstock.client.errors import RETRIABLE, refusal
 from penstock.client.group_member import Membership
 from penstock.client.metadata import TopicPartition
+from penstock.client.txn_steps import (
+    NOBODY,
+    OpenTxn,
+    add_partitions,
+    begin,
+    end,
+    keep_positions,
+)
 from penstock.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from penstock.wire.messages.txns import (
-    AddOffsetsToTxnRequest,
-    AddOffsetsToTxnResponse,
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
-    EndTxnRequest,
-    EndTxnResponse,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitResponse,
-)
 from penstock.wire.records import Record, encode
 
-NOBODY = -1
 TIMEOUT_MS = 60_000
 PRODUCE_TIMEOUT_MS = 15_000
 
-_PRODUCE_MAX, _ADD_MAX, _COMMIT_MAX, _END_MAX = 11, 3, 4, 4
-"""The last versions of the older dialect."""
-
-
-FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
-"""Somebody else writes under this transactional id now."""
+_PRODUCE_MAX = 11
+"""The last version of the dialect that `txn_steps` speaks."""
 
 
 def is_passing(error: Exception) -> bool:
@@ -72,28 +59,15 @@ class TransactionalWriter:
         self.transactional_id = transactional_id
         self._cluster = cluster
         self._timeout_ms = timeout_ms
-        self._producer_id = NOBODY
-        self._epoch = NOBODY
+        self._txn = OpenTxn(transactional_id, NOBODY)
         self._sequences: dict[TopicPartition, int] = {}
         self._is_usable = False
 
     async def begin(self) -> None:
         """Takes the place of whoever wrote under this id before, and ends what was open."""
-        request = InitProducerIdRequest(
-            transactional_id=self.transactional_id,
-            transaction_timeout_ms=self._timeout_ms,
-            # With what it has been before, it is refused once somebody else has begun (KIP-360).
-            producer_id=self._producer_id,
-            producer_epoch=self._epoch,
+        self._txn = await begin(
+            self._cluster, self.transactional_id, self._timeout_ms, self._txn.identity
         )
-
-        async def ask(node_id: int) -> InitProducerIdResponse:
-            reply = await self._cluster.call(request, InitProducerIdResponse, node_id=node_id)
-            check(reply.error_code, about=self._name)
-            return reply
-
-        reply = await at_coordinator(self._cluster, TRANSACTION, self.transactional_id, ask)
-        self._producer_id, self._epoch = reply.producer_id, reply.producer_epoch
         self._sequences.clear()
         self._is_usable = True
 
@@ -111,50 +85,16 @@ class TransactionalWriter:
         assert self._is_usable, "begin first"
         self._is_usable = False
         if batches:
-            await self._add_partitions(sorted(batches))
+            await add_partitions(self._cluster, self._txn, list(batches))
         offsets = await self._produce(batches)
         if positions:
-            await self._add_group(group)
-            await self._commit_positions(group, positions, membership)
-        await self._end()
+            await keep_positions(self._cluster, self._txn, group, positions, membership)
+        # Committing twice does what committing once does, as long as nothing is begun in between.
+        await end(self._cluster, self._txn, committed=True)
         self._is_usable = True
         return offsets
 
-    @property
-    def _name(self) -> str:
-        return f"transactional id {self.transactional_id!r}"
-
-    # -- one step each ----------------------------------------------------------------------
-
-    async def _add_partitions(self, places: list[TopicPartition]) -> None:
-        rows: dict[str, list[int]] = {}
-        for where in places:
-            rows.setdefault(where.topic, []).append(where.partition)
-        request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.transactional_id,
-            v3_and_below_producer_id=self._producer_id,
-            v3_and_below_producer_epoch=self._epoch,
-            v3_and_below_topics=[
-                AddPartitionsToTxnTopic(name=name, partitions=rows[name]) for name in rows
-            ],
-        )
-
-        async def ask(node_id: int) -> None:
-            reply = await self._cluster.call(
-                request, AddPartitionsToTxnResponse, node_id=node_id, version_max=_ADD_MAX
-            )
-            answers = [
-                (TopicPartition(topic.name, row.partition_index), row.partition_error_code)
-                for topic in reply.results_by_topic_v3_and_below
-                for row in topic.results_by_partition
-            ]
-            # One that is refused has the others called OPERATION_NOT_ATTEMPTED.
-            for where, code in sorted(
-                answers, key=lambda answer: answer[1] == ErrorCode.OPERATION_NOT_ATTEMPTED
-            ):
-                check(code, about=str(where))
-
-        await at_coordinator(self._cluster, TRANSACTION, self.transactional_id, ask)
+    # -- producing -----------------------------------------------------------------------------
 
     async def _produce(
         self, batches: Mapping[TopicPartition, Sequence[Record]]
@@ -162,8 +102,8 @@ class TransactionalWriter:
         encoded = {
             where: encode(
                 records,
-                producer_id=self._producer_id,
-                producer_epoch=self._epoch,
+                producer_id=self._txn.identity.producer_id,
+                producer_epoch=self._txn.identity.producer_epoch,
                 base_sequence=self._sequences.get(where, 0),
                 transactional=True,
             )
@@ -213,71 +153,3 @@ class TransactionalWriter:
                     failure = refusal(answer.error_code, answer.error_message, about=str(where))
         if failure is not None:
             raise failure
-
-    async def _add_group(self, group: str) -> None:
-        request = AddOffsetsToTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=self._producer_id,
-            producer_epoch=self._epoch,
-            group_id=group,
-        )
-
-        async def ask(node_id: int) -> None:
-            reply = await self._cluster.call(
-                request, AddOffsetsToTxnResponse, node_id=node_id, version_max=_ADD_MAX
-            )
-            check(reply.error_code, about=self._name)
-
-        await at_coordinator(self._cluster, TRANSACTION, self.transactional_id, ask)
-
-    async def _commit_positions(
-        self,
-        group: str,
-        positions: Mapping[TopicPartition, Committed],
-        membership: Membership | None,
-    ) -> None:
-        rows: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-        for where, committed in sorted(positions.items()):
-            row = TxnOffsetCommitRequestPartition(
-                partition_index=where.partition,
-                committed_offset=committed.offset,
-                committed_metadata=committed.metadata or "",
-            )
-            rows.setdefault(where.topic, []).append(row)
-        request = TxnOffsetCommitRequest(
-            transactional_id=self.transactional_id,
-            group_id=group,
-            producer_id=self._producer_id,
-            producer_epoch=self._epoch,
-            generation_id=-1 if membership is None else membership.epoch,
-            member_id="" if membership is None else membership.member_id,
-            topics=[TxnOffsetCommitRequestTopic(name=name, partitions=rows[name]) for name in rows],
-        )
-
-        async def ask(node_id: int) -> None:
-            reply = await self._cluster.call(
-                request, TxnOffsetCommitResponse, node_id=node_id, version_max=_COMMIT_MAX
-            )
-            for topic in reply.topics:
-                for answer in topic.partitions:
-                    where = TopicPartition(topic.name, answer.partition_index)
-                    check(answer.error_code, about=str(where))
-
-        await at_coordinator(self._cluster, GROUP, group, ask)
-
-    async def _end(self) -> None:
-        request = EndTxnRequest(
-            transactional_id=self.transactional_id,
-            producer_id=self._producer_id,
-            producer_epoch=self._epoch,
-            committed=True,
-        )
-
-        async def ask(node_id: int) -> None:
-            reply = await self._cluster.call(
-                request, EndTxnResponse, node_id=node_id, version_max=_END_MAX
-            )
-            check(reply.error_code, about=self._name)
-
-        # Committing twice does what committing once does, as long as nothing is begun in between.
-        await at_coordinator(self._cluster, TRANSACTION, self.transactional_id, ask)

@@ -12,10 +12,11 @@ from typing import Final
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.admin import Admin
 from penstock.client.cluster import Cluster
+from penstock.client.committed import Committed
 from penstock.client.coordinators import GROUP, at_coordinator
 from penstock.client.errors import check
 from penstock.client.metadata import TopicPartition
-from penstock.spark.txns import OpenTxn, keep_position
+from penstock.client.txn_steps import OpenTxn, keep_positions
 from penstock.wire.messages.committed import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -84,4 +85,4 @@ async def record_batch(
 ) -> None:
     """Notes in the transaction that the task has written this batch."""
     group, where = place_of(query_id, task)
-    await keep_position(cluster, txn, group, where, batch_id + 1)
+    await keep_positions(cluster, txn, group, {where: Committed(batch_id + 1)})

@@ -94,7 +94,8 @@ class QueueMember:
         for leases in self._held.values():
             for lease in leases:
                 if not lease.is_settled and not lease.is_lost:
-                    self._consumer.settle(lease, Verdict.RELEASE)
+                    # Uncounted: that a batch failed says nothing of most of its records.
+                    self._consumer.settle(lease, Verdict.RELEASE, UNSEEN)
         await self._consumer.flush()
         await self._consumer.close()
         assert self._cluster is not None

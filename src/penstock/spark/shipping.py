@@ -27,8 +27,8 @@ from penstock.client.errors import (
     refusal,
 )
 from penstock.client.metadata import TopicPartition
+from penstock.client.txn_steps import OpenTxn, add_partitions
 from penstock.spark.outgoing import Part
-from penstock.spark.txns import OpenTxn, add_partitions
 from penstock.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,

@@ -37,6 +37,7 @@ from pyspark.sql.types import StructType
 
 from penstock.base.errors import PeerError, Refused
 from penstock.client.batch import Identity
+from penstock.client.txn_steps import OpenTxn, begin, end, identify, is_over
 from penstock.runtime.clock import SystemClock
 from penstock.runtime.random import SystemRandom
 from penstock.spark.ledger import ensure_ledger, next_batch, record_batch
@@ -45,7 +46,6 @@ from penstock.spark.options import OF_QUERY
 from penstock.spark.outgoing import Outgoing, check_rows
 from penstock.spark.settings import WriteSettings
 from penstock.spark.shipping import Shipper
-from penstock.spark.txns import OpenTxn, begin, end, identify, is_fenced
 from penstock.spark.values import OptionError
 
 _log = logging.getLogger("penstock.spark")
@@ -272,7 +272,7 @@ async def _end_some(link: Link, txns: Sequence[OpenTxn], *, committed: bool) -> 
             continue
         if not committed:
             _log.warning("%s was not aborted: %s", txn, result)
-        elif is_fenced(result):
+        elif is_over(result):
             raise ConnectionAbortedError(
                 f"{txn} cannot be committed, another attempt of its task has taken its place or it "
                 "timed out (transaction.timeout.ms); start the query again: the batch is repeated, "

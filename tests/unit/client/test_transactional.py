@@ -6,7 +6,8 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.client.committed import Committed, committed_offsets
 from penstock.client.errors import ConnectionLost
 from penstock.client.metadata import TopicPartition
-from penstock.client.transactional import FENCED, TransactionalWriter, is_passing
+from penstock.client.transactional import TransactionalWriter, is_passing
+from penstock.client.txn_steps import FENCED
 from penstock.wire.records import Record
 from tests.unit.client.on_cluster import Desk, on_cluster
 

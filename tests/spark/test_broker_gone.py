@@ -1,0 +1,65 @@
+"""The broker goes away in the middle of a stream and comes back: nothing is lost or doubled.
+
+`PENSTOCK_SPARK_GONE_S` says for how long it is away.
+"""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.spark import read_stream
+from tests.conftest import FreshBroker
+from tests.spark.topics import Topics
+
+pytestmark = [pytest.mark.spark, pytest.mark.chaos]
+
+GONE_S = float(os.environ.get("PENSTOCK_SPARK_GONE_S", "3"))
+PATIENCE_S = 120.0
+
+
+def test_a_stream_outlives_a_broker_that_is_gone_for_a_while(
+    spark: Any, fresh_broker: FreshBroker, topic: str, tmp_path: Path
+) -> None:
+    broker = fresh_broker()
+    port = int(broker.bootstrap.rpartition(":")[2])
+    loop = asyncio.new_event_loop()
+    topics = Topics(loop, broker.bootstrap)
+    out = f"{topic}-out"
+    for name in (topic, out):
+        topics.create(name, 2)
+    topics.numbers(topic, 100, partitions=2)
+    query = (
+        read_stream(
+            spark, brokers=broker.bootstrap, subscribe=topic, startingOffsets="earliest", group="g"
+        )
+        .select("value")
+        .writeStream.format("penstock")
+        .options(brokers=broker.bootstrap, topic=out)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        _wait_for(query, topics, out, 100)
+        broker.kill()
+        # The query waits, and does not fail.
+        assert not query.awaitTermination(GONE_S)
+        fresh_broker(broker.data_dir, kafka_port=port)
+        topics.numbers(topic, 100, start=100, partitions=2)
+        _wait_for(query, topics, out, 200)
+    finally:
+        query.stop()
+    assert topics.values(out) == list(range(200))
+    topics.close()
+    loop.close()
+
+
+def _wait_for(query: Any, topics: Topics, out: str, count: int) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while len(topics.values(out)) < count:
+        assert query.isActive, query.exception()
+        assert time.monotonic() < deadline, f"{len(topics.values(out))} of {count} arrived"
+        time.sleep(0.1)
