@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.base.errors import PeerError
 from penstock.wire.codec import reader, writer
-from penstock.wire.frame import read_request_header
+from penstock.wire.request_header import read_request_header
 from tests.wire.instances import MESSAGES, make
 
 messages = st.sampled_from(MESSAGES)

@@ -14,8 +14,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from penstock.spark.link import close_links, link_to
+from penstock.spark.losses import DataLoss
 from penstock.spark.planning import ForeignOffsets, Range
-from penstock.spark.reading import DataLoss
 from penstock.spark.rows import RANGES_SCHEMA, RangePartition, read_rows
 from penstock.spark.settings import read_settings
 from penstock.spark.stream import StreamReader

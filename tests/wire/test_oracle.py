@@ -22,13 +22,13 @@ from kio.serial import entity_reader, entity_writer
 
 from penstock.wire.codec import reader, writer
 from penstock.wire.frame import (
-    read_request_header,
     read_response_header,
     request_frame,
     response_frame,
 )
 from penstock.wire.messages import OWN_KEYS, REQUESTS
 from penstock.wire.messages.share import OWN_TAGS
+from penstock.wire.request_header import read_request_header
 from penstock.wire.schema import REQUIRED, Field, wire_of
 from tests.wire.instances import MESSAGES, make
 

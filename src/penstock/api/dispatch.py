@@ -20,7 +20,8 @@ from penstock.base.errors import PeerError
 from penstock.base.ports import Buffer
 from penstock.security.login import Login
 from penstock.wire.codec import reader, writer
-from penstock.wire.frame import read_request_header, response_frame
+from penstock.wire.frame import response_frame
+from penstock.wire.request_header import read_request_header
 
 
 class Dispatcher:

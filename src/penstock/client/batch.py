@@ -10,19 +10,13 @@ from collections.abc import Generator
 from typing import NamedTuple
 
 from penstock.base.errors import Refused
+from penstock.client.identity import Identity as Identity
 from penstock.client.metadata import TopicPartition
 from penstock.wire.compression import Codec
 from penstock.wire.records import BATCH_OVERHEAD, Record, encode
 
 # Length, attributes, timestamp and offset deltas, key, value and header counts: at most this.
 _RECORD_OVERHEAD = 21
-
-
-class Identity(NamedTuple):
-    """Who an idempotent producer is to the broker (KIP-98)."""
-
-    producer_id: int
-    producer_epoch: int
 
 
 class Sent(NamedTuple):

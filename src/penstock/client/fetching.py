@@ -9,6 +9,8 @@ before its content is believed.
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from penstock.client.isolation import READ_COMMITTED as READ_COMMITTED
+from penstock.client.isolation import READ_UNCOMMITTED as READ_UNCOMMITTED
 from penstock.client.metadata import TopicPartition
 from penstock.wire.markers import decode_marker
 from penstock.wire.messages.fetch import AbortedTransaction
@@ -21,9 +23,6 @@ from penstock.wire.records import (
     is_control,
     is_transactional,
 )
-
-READ_UNCOMMITTED = 0
-READ_COMMITTED = 1
 
 
 class Message(NamedTuple):

@@ -19,9 +19,9 @@ from penstock.client.cluster import Cluster
 from penstock.client.committed import Committed
 from penstock.client.errors import RETRIABLE, refusal
 from penstock.client.group_member import Membership
+from penstock.client.identity import NOBODY
 from penstock.client.metadata import TopicPartition
 from penstock.client.txn_steps import (
-    NOBODY,
     OpenTxn,
     add_partitions,
     begin,

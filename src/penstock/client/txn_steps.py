@@ -13,12 +13,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.client.batch import Identity
 from penstock.client.cluster import Cluster
 from penstock.client.committed import Committed
 from penstock.client.coordinators import GROUP, TRANSACTION, at_coordinator
 from penstock.client.errors import check, code_of
 from penstock.client.group_member import Membership
+from penstock.client.identity import NOBODY, Identity
 from penstock.client.metadata import TopicPartition
 from penstock.wire.messages.txns import (
     AddOffsetsToTxnRequest,
@@ -40,8 +40,6 @@ FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH}
 """Somebody else writes under this transactional id now."""
 _OVER = FENCED | {ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_TXN_STATE}
 """What a broker says to a producer whose transaction is no longer its own."""
-
-NOBODY = Identity(-1, -1)
 
 _ADD_PARTITIONS_MAX = 3
 _ADD_OFFSETS_MAX = 3

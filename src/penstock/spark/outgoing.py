@@ -12,24 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql.types import StructType
 
-from penstock.client.batch import Identity
+from penstock.client.identity import Identity
 from penstock.client.metadata import TopicPartition
 from penstock.spark.settings import HEADERS, WriteSettings
-from penstock.spark.values import OptionError, nearest
+from penstock.spark.values import OptionError
 from penstock.wire.records import Record, encode
 from penstock.wire.rows import Column, encode_batch, group_rows, key_partitions
 
-_TYPES = {
-    "key": ("binary", "string"),
-    "value": ("binary", "string"),
-    HEADERS: ("array<struct<key:string,value:binary>>",),
-    "topic": ("string",),
-    "partition": ("int",),
-    "timestamp": ("timestamp",),
-}
 _RECORD_OVERHEAD = 32
 
 
@@ -43,26 +33,6 @@ class Part:
     batch: bytearray
     ordinal: int
     """Its place among all parts of the task."""
-
-
-def check_rows(schema: StructType, settings: WriteSettings) -> None:
-    """Refuses a schema that cannot be written, before anything runs."""
-    names = [field.name for field in schema.fields]
-    if "value" not in names:
-        close = nearest("value", names)
-        hint = f"; is it {close!r}?" if close else ""
-        raise OptionError(f"there is no column 'value' to be written{hint}")
-    if settings.topic is None and "topic" not in names:
-        raise OptionError("where to? set the option 'topic', or give the rows a column 'topic'")
-    if settings.keeps_timestamp and "timestamp" not in names:
-        raise OptionError("includeTimestamp is on, and there is no column 'timestamp'")
-    for field in schema.fields:
-        if field.name == "timestamp" and not settings.keeps_timestamp:
-            continue
-        allowed = _TYPES.get(field.name)
-        found = field.dataType.simpleString()
-        if allowed is not None and found not in allowed:
-            raise OptionError(f"column {field.name!r} is {' or '.join(allowed)}, not {found}")
 
 
 class Outgoing:
@@ -91,6 +61,8 @@ class Outgoing:
         if self._settings.topic is not None:
             yield from self._parts_of(self._settings.topic, batch)
             return
+        import pyarrow.compute as pc
+
         topics = batch.column("topic")
         if topics.null_count:
             raise OptionError("a row has no topic, and the option 'topic' is not set")

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from penstock.spark.arrow import int64s
+from penstock.spark.losses import lost
 from penstock.spark.planning import Range
-from penstock.spark.reading import lost
 from penstock.spark.rows import read_rows, schema_of
 from penstock.spark.settings import ReadSettings
 

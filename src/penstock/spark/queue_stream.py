@@ -27,9 +27,7 @@ from pyspark.sql.types import StructType
 
 from penstock.client.lookup import LATEST, list_offsets
 from penstock.client.metadata import TopicPartition
-from penstock.spark.arrow import range_rows
 from penstock.spark.link import link_to
-from penstock.spark.picking import read_picked
 from penstock.spark.planning import Range
 from penstock.spark.queue_member import QueueMember
 from penstock.spark.queue_offsets import QueueOffset, read_offset, tasks_of
@@ -107,7 +105,11 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, PickedPartition)
         if self.settings.emits_ranges:
+            from penstock.spark.arrow import range_rows
+
             return iter((range_rows(partition.spans),))
+        from penstock.spark.picking import read_picked
+
         return read_picked(self.settings, self.schema, partition.spans)
 
     # Inside.

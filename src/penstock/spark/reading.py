@@ -9,7 +9,6 @@ has, or not yet has, are data loss: an error, or skipped with a warning.
 """
 
 import asyncio
-import logging
 from collections.abc import Iterator
 
 from penstock.base.errors import ErrorCode, Refused
@@ -18,6 +17,7 @@ from penstock.client.errors import check, code_of, refusal
 from penstock.client.fetching import Fetched, end_of
 from penstock.client.lookup import EARLIEST, LATEST, list_offsets
 from penstock.spark.link import Link
+from penstock.spark.losses import lost
 from penstock.spark.planning import Range
 from penstock.wire.messages.fetch import (
     FetchPartition,
@@ -27,22 +27,9 @@ from penstock.wire.messages.fetch import (
     FetchTopic,
 )
 
-_log = logging.getLogger("penstock.spark")
-
 _WAIT_MS = 500
 _ASKED_BYTES_MIN = 64 << 10
 _RECORD_BYTES_GUESSED = 1 << 10
-
-
-class DataLoss(Exception):
-    """Records that should be read are not there any more."""
-
-
-def lost(message: str, *, fails: bool) -> None:
-    """Raises DataLoss, or says so in the log where the user wants to go on."""
-    if fails:
-        raise DataLoss(f"{message}; set failOnDataLoss to false to go on without them")
-    _log.warning("%s; going on without them", message)
 
 
 class RangeReader:

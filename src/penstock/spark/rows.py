@@ -16,10 +16,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from penstock.spark.arrow import ArrowShape
-from penstock.spark.link import link_to
 from penstock.spark.planning import Range
-from penstock.spark.reading import RangeReader
 from penstock.spark.settings import COLUMNS, HEADERS, ReadSettings
 from penstock.spark.values import OptionError, nearest
 
@@ -76,6 +73,11 @@ def check_schema(schema: StructType, settings: ReadSettings) -> None:
 
 def read_rows(settings: ReadSettings, schema: StructType, span: Range) -> Iterator[Any]:
     """The Arrow batches of one range."""
+    # Only tasks read, and every process that Spark starts imports this module.
+    from penstock.spark.arrow import ArrowShape
+    from penstock.spark.link import link_to
+    from penstock.spark.reading import RangeReader
+
     shape = ArrowShape(to_arrow_schema(schema, timezone="UTC"))
     reader = RangeReader(
         link_to(settings.access),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.client.fetching import READ_COMMITTED, READ_UNCOMMITTED
+from penstock.client.isolation import READ_COMMITTED, READ_UNCOMMITTED
 from penstock.client.metadata import TopicPartition
 from penstock.spark.options import (
     AT_LEAST_ONCE,

@@ -36,16 +36,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.base.errors import PeerError, Refused
-from penstock.client.batch import Identity
+from penstock.client.identity import Identity
 from penstock.client.txn_steps import OpenTxn, begin, end, identify, is_over
 from penstock.runtime.clock import SystemClock
 from penstock.runtime.random import SystemRandom
-from penstock.spark.ledger import ensure_ledger, next_batch, record_batch
 from penstock.spark.link import Link, link_to
-from penstock.spark.options import OF_QUERY
-from penstock.spark.outgoing import Outgoing, check_rows
 from penstock.spark.settings import WriteSettings
-from penstock.spark.shipping import Shipper
+from penstock.spark.sink_schema import check_rows
 from penstock.spark.values import OptionError
 
 _log = logging.getLogger("penstock.spark")
@@ -181,11 +178,15 @@ def _write(
 
 
 async def _is_done(link: Link, entry: Entry) -> bool:
+    from penstock.spark.ledger import ensure_ledger, next_batch
+
     await ensure_ledger(link.cluster)
     return await next_batch(link.cluster, entry.query_id, entry.task) > entry.batch_id
 
 
 async def _note(link: Link, txn: OpenTxn, entry: Entry) -> None:
+    from penstock.spark.ledger import record_batch
+
     await record_batch(link.cluster, txn, entry.query_id, entry.task, entry.batch_id)
 
 
@@ -197,6 +198,10 @@ def _ship(
     first: Any,
     rest: Iterator[Any],
 ) -> int:
+    # Only tasks write, and the process that commits is a new one for every batch.
+    from penstock.spark.outgoing import Outgoing
+    from penstock.spark.shipping import Shipper
+
     def count_partitions(topic: str) -> int:
         info = link.retry(lambda: link.cluster.topic(topic, auto_create=True))
         return len(info.partitions)

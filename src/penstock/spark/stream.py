@@ -27,8 +27,8 @@ from penstock.base.errors import Refused
 from penstock.client.committed import commit_offsets
 from penstock.client.lookup import EARLIEST, LATEST
 from penstock.client.metadata import TopicPartition
-from penstock.spark.arrow import range_rows
 from penstock.spark.link import Link, link_to
+from penstock.spark.losses import lost
 from penstock.spark.planning import (
     ForeignOffsets,
     Offsets,
@@ -40,7 +40,6 @@ from penstock.spark.planning import (
     to_json,
 )
 from penstock.spark.positions import Position, resolve
-from penstock.spark.reading import lost
 from penstock.spark.rows import RangePartition, read_rows
 from penstock.spark.settings import ReadSettings
 from penstock.spark.topics import places_of
@@ -115,6 +114,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, RangePartition)
         if self.settings.emits_ranges:
+            from penstock.spark.arrow import range_rows
+
             return iter((range_rows([partition.span]),))
         return read_rows(self.settings, self.schema, partition.span)
 

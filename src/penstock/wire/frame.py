@@ -5,10 +5,10 @@ the request is flexible, v1 before; a response's is v1 or v0 likewise, except Ap
 response keeps v0 for ever because the client cannot yet know what we speak. The client id is a
 legacy string in every header.
 
-Invariants: an unknown api or version still yields what header v1 gives, so that the caller can
-answer it; parts below `PART_BYTES_JOINED` are joined, larger ones leave uncopied.
+Invariant: parts below `PART_BYTES_JOINED` are joined, larger ones leave uncopied.
 
-Left to the server: cutting frames out of the stream and limiting their size.
+Left to the server: reading a request's header, for which it must know every API (`request_header`),
+cutting frames out of the stream and limiting their size.
 """
 
 import struct
@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from penstock.base.errors import PeerError
 from penstock.base.ports import Buffer
-from penstock.wire.messages import REQUESTS
 from penstock.wire.reading import skip_tags
 from penstock.wire.schema import Wire, wire_of
 
@@ -25,50 +24,10 @@ PART_BYTES_JOINED: Final = 16 * 1024
 
 API_VERSIONS_KEY: Final = 18
 
-_REQUEST_HEADER = struct.Struct(">hhih")
 _LENGTH = struct.Struct(">i")
 _LENGTH_AND_ID = struct.Struct(">ii")
 _LENGTH_AND_ID_AND_TAGS = struct.Struct(">iix")
 _LENGTH_AND_REQUEST_HEADER = struct.Struct(">ihhih")
-
-_flexible_since: Final = {
-    key: wire_of(request).versions[1] + 1 if (first := wire_of(request).flexible) is None else first
-    for key, request in REQUESTS.items()
-}
-_last_version: Final = {key: wire_of(request).versions[1] for key, request in REQUESTS.items()}
-
-
-def read_request_header(
-    view: memoryview, position: int, end: int
-) -> tuple[int, int, int, str | None, int]:
-    """Reads `(api_key, api_version, correlation_id, client_id, position of the body)`.
-
-    For an api or version we do not know the position is that after header v1.
-    """
-    if end - position < 10:
-        raise PeerError(f"request header: {end - position} bytes")
-    key, version, correlation_id, length = _REQUEST_HEADER.unpack_from(view, position)
-    position += 10
-    client_id = None
-    if length >= 0:
-        close = position + length
-        if close > end:
-            raise PeerError(f"request header: client id of {length} bytes")
-        try:
-            client_id = str(view[position:close], "utf-8")
-        except UnicodeDecodeError as error:
-            raise PeerError(f"request header: {error}") from error
-        position = close
-    elif length != -1:
-        raise PeerError(f"request header: client id of {length} bytes")
-    if _flexible_since.get(key, 32767) <= version <= _last_version.get(key, -1):
-        if position >= end:
-            raise PeerError("request header: no tagged fields")
-        tags = view[position]
-        position += 1
-        if tags:
-            position = _skip_tags(view, position, end, tags)
-    return key, version, correlation_id, client_id, position
 
 
 def read_response_header(
@@ -85,7 +44,7 @@ def read_response_header(
         tags = view[position]
         position += 1
         if tags:
-            position = _skip_tags(view, position, end, tags)
+            position = skip_header_tags(view, position, end, tags)
     return correlation_id, position
 
 
@@ -125,7 +84,8 @@ def _has_response_tags(declared: type[Any], version: int) -> bool:
     return flexible is not None and version >= flexible and wire.key != API_VERSIONS_KEY
 
 
-def _skip_tags(view: memoryview, position: int, end: int, count: int) -> int:
+def skip_header_tags(view: memoryview, position: int, end: int, count: int) -> int:
+    """The position after a header's tagged fields."""
     try:
         return skip_tags(view[:end], position, end, count)
     except IndexError as error:

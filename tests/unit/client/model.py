@@ -19,7 +19,7 @@ from penstock.client.framing import FrameCutter
 from penstock.sim.loop import SimLoop, run
 from penstock.sim.random import SimRandom
 from penstock.wire.codec import reader, writer
-from penstock.wire.frame import read_request_header, response_frame
+from penstock.wire.frame import response_frame
 from penstock.wire.messages import REQUESTS, RESPONSES
 from penstock.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from penstock.wire.messages.fetch import (
@@ -50,6 +50,7 @@ from penstock.wire.messages.produce import (
 )
 from penstock.wire.messages.txns import InitProducerIdRequest, InitProducerIdResponse
 from penstock.wire.records import BatchHeader, check_batch, decode, stamp
+from penstock.wire.request_header import read_request_header
 from penstock.wire.schema import wire_of
 
 NO_REPLY = object()

@@ -17,8 +17,9 @@ from pyspark.sql.types import (
 
 from penstock.client.batch import Identity
 from penstock.client.partitioner import partition_for_key
-from penstock.spark.outgoing import Outgoing, Part, check_rows
+from penstock.spark.outgoing import Outgoing, Part
 from penstock.spark.settings import write_settings
+from penstock.spark.sink_schema import check_rows
 from penstock.spark.values import OptionError
 from penstock.wire.records import Record, check_batch, decode
 

@@ -5,7 +5,6 @@ import pytest
 from penstock.base.errors import PeerError
 from penstock.wire.frame import (
     PART_BYTES_JOINED,
-    read_request_header,
     read_response_header,
     request_frame,
     response_frame,
@@ -14,6 +13,7 @@ from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsR
 from penstock.wire.messages.fetch import FetchResponse
 from penstock.wire.messages.groups import HeartbeatRequest, HeartbeatResponse
 from penstock.wire.messages.security import SaslHandshakeRequest
+from penstock.wire.request_header import read_request_header
 
 
 def header(data: bytes) -> tuple[int, int, int, str | None, int]:

@@ -1,0 +1,13 @@
+"""Who an idempotent producer is to the broker (KIP-98)."""
+
+from typing import NamedTuple
+
+
+class Identity(NamedTuple):
+    """Given by InitProducerId; a newer epoch fences an older one."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+NOBODY = Identity(-1, -1)
