@@ -22,6 +22,7 @@ QUICK_GROUPS = {
     "group.min.session.timeout.ms": 1_000,
     "group.consumer.session.timeout.ms": 3_000,
     "group.consumer.heartbeat.interval.ms": 500,
+    "group.share.min.record.lock.duration.ms": 1_000,
 }
 """So that tests need not wait for a group's members as long as people may have to."""
 

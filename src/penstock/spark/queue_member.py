@@ -122,24 +122,30 @@ class QueueMember:
         wait_ms = _WAIT_MS
         while len(leases) < self._records_max:
             found = await self._consumer.receive(self._records_max - len(leases), wait_ms)
-            fresh = [lease for lease in found if self._is_due(lease, ends)]
+            if not found:
+                break
+            unknown = [lease for lease in found if not self._settle_owed(lease)]
+            fresh = [lease for lease in unknown if not self._give_back_young(lease, ends)]
             leases += fresh
-            if not fresh:
+            if unknown and not fresh:
                 break
             wait_ms = _MORE_MS
         return leases
 
-    def _is_due(self, lease: Lease, ends: Mapping[TopicPartition, int] | None) -> bool:
-        """Whether the record belongs in a batch; else it is settled here."""
-        where, offset = lease.where, lease.message.offset
-        owed = self._owed.get(where)
-        if owed is not None and offset in owed:
-            owed.remove(offset, offset)
-            self._consumer.settle(lease, Verdict.ACCEPT)
+    def _settle_owed(self, lease: Lease) -> bool:
+        """Whether it was done before; then the queue is told."""
+        offset, owed = lease.message.offset, self._owed.get(lease.where)
+        if owed is None or offset not in owed:
             return False
-        if ends is not None and offset >= ends.get(where, 0):
-            self._consumer.settle(lease, Verdict.RELEASE, UNSEEN)
+        owed.remove(offset, offset)
+        self._consumer.settle(lease, Verdict.ACCEPT)
+        return True
+
+    def _give_back_young(self, lease: Lease, ends: Mapping[TopicPartition, int] | None) -> bool:
+        """Whether it came after the query with AvailableNow began; then it is for the next one."""
+        if ends is None or lease.message.offset < ends.get(lease.where, 0):
             return False
+        self._consumer.settle(lease, Verdict.RELEASE, UNSEEN)
         return True
 
     async def _finish(self, done: QueueOffset) -> None:
