@@ -42,7 +42,7 @@ class DriverProcess:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
             )
 
     def said(self) -> str:
