@@ -39,7 +39,7 @@ LAYERS = (
     "base", "wire", "wire/messages", "log", "groups", "groups/classic", "groups/consumer",
     "groups/share", "groups/assign", "txns", "queues", "registry", "registry/avro",
     "registry/jsonschema", "registry/protobuf", "security", "runtime", "client", "app",
-    "app/outbox", "spark", "pipelines", "jobs", "cluster",
+    "app/outbox", "spark", "spark/schemas", "pipelines", "jobs", "cluster",
     "coordinator", "api", "doors", "server",
     "http", "http/routes", "http/registry", "http/sqs", "http/sns",
     "console", "console/routes", "node",
