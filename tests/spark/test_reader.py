@@ -92,7 +92,7 @@ def test_the_same_batch_has_the_same_tasks(topics: Topics, topic: str) -> None:
     start, end = {topic: {"0": 0, "1": 10}}, {topic: {"0": 100, "1": 20}}
     plans = [
         [
-            part.span
+            part.spans
             for part in reader(topics, subscribe=topic, minPartitions=5).partitions(start, end)
         ]
         for _ in range(2)
@@ -121,7 +121,7 @@ def test_a_topic_made_anew_is_noticed(topics: Topics, topic: str) -> None:
 
 def test_ranges_are_emitted_instead_of_records(topics: Topics, topic: str) -> None:
     source = reader(topics, subscribe=topic, emit="ranges")
-    (row,) = source.read(RangePartition(Range(topic, 0, 3, 9)))
+    (row,) = source.read(RangePartition([Range(topic, 0, 3, 9)]))
     assert row.schema == to_arrow_schema(RANGES_SCHEMA)
     assert row.to_pylist() == [{"topic": topic, "partition": 0, "start": 3, "end": 9}]
 

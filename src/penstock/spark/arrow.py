@@ -146,11 +146,10 @@ def repeat(value: str | int, count: int) -> Any:
 
 
 def range_rows(spans: Sequence[Range]) -> Any:
-    """Ranges of one partition as an Arrow batch, a row each."""
-    count = len(spans)
+    """Ranges as an Arrow batch, a row each."""
     arrays = [
-        repeat(spans[0].topic, count),
-        repeat(spans[0].partition, count),
+        pa.concat_arrays([repeat(span.topic, 1) for span in spans]),
+        pa.concat_arrays([repeat(span.partition, 1) for span in spans]),
         int64s([span.start for span in spans]),
         int64s([span.end for span in spans]),
     ]

@@ -39,7 +39,8 @@ def place_of(query_id: str, task: int) -> tuple[str, TopicPartition]:
 
 async def ensure_ledger(cluster: Cluster) -> None:
     """Creates the topic where it is not there yet; several tasks may do so at once."""
-    await cluster.refresh((TOPIC,))
+    if TOPIC not in cluster.metadata.topics:
+        await cluster.refresh((TOPIC,))
     if TOPIC in cluster.metadata.topics:
         return
     try:

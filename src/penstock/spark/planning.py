@@ -18,6 +18,9 @@ _TASKS_MAX = 1 << 20
 """More tasks than any scheduler takes: a bound against minPartitions with a zero too many."""
 
 
+_TASK_RECORDS_MIN = 500
+
+
 class Range(NamedTuple):
     """Offsets of one partition, from `start` up to, not including, `end`."""
 
@@ -79,8 +82,18 @@ def ranges_between(
 
 def plan(
     spans: Sequence[Range], *, tasks_min: int | None = None, task_records_max: int | None = None
+) -> list[list[Range]]:
+    """The ranges of each task. Where nothing is said of tasks, small ranges share one."""
+    if tasks_min is None and task_records_max is None:
+        return pack(spans)
+    parts = divide(spans, tasks_min=tasks_min, task_records_max=task_records_max)
+    return [[part] for part in parts]
+
+
+def divide(
+    spans: Sequence[Range], *, tasks_min: int | None = None, task_records_max: int | None = None
 ) -> list[Range]:
-    """The ranges of the tasks: split until there are enough and none is too large."""
+    """Ranges split until there are enough and none is too large."""
     if task_records_max is not None:
         spans = [part for span in spans for part in split(span, _ceil(span.size, task_records_max))]
     total = sum(span.size for span in spans)
@@ -96,6 +109,22 @@ def plan(
     for span in spans:
         parts = 1 if span.size < average else max(1, round(span.size / large_total * rest))
         tasks += split(span, parts)
+    return tasks
+
+
+def pack(spans: Sequence[Range]) -> list[list[Range]]:
+    """The ranges of each task, small ones together: a task costs more than a few records.
+
+    A task takes the next ranges while it has fewer than `_TASK_RECORDS_MIN` records.
+    """
+    tasks: list[list[Range]] = []
+    size = _TASK_RECORDS_MIN
+    for span in spans:
+        if size >= _TASK_RECORDS_MIN:
+            tasks.append([])
+            size = 0
+        tasks[-1].append(span)
+        size += span.size
     return tasks
 
 

@@ -28,22 +28,14 @@ from pyspark.sql.types import StructType
 from penstock.client.lookup import LATEST, list_offsets
 from penstock.client.metadata import TopicPartition
 from penstock.spark.link import link_to
-from penstock.spark.planning import Range
 from penstock.spark.queue_member import QueueMember
 from penstock.spark.queue_offsets import QueueOffset, read_offset, tasks_of
+from penstock.spark.rows import RangePartition
 from penstock.spark.settings import ReadSettings
 from penstock.spark.topics import places_of
 
 RECORDS_MAX: Final = 10_000
 """Of one batch, unless maxOffsetsPerTrigger says otherwise: all of them are held at a time."""
-
-
-class PickedPartition(InputPartition):  # type: ignore[misc]
-    """One task's records."""
-
-    def __init__(self, spans: Sequence[Range]) -> None:
-        super().__init__(None)
-        self.spans = tuple(spans)
 
 
 class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -90,7 +82,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
             tasks_min=self.settings.tasks_min,
             task_records_max=self.settings.task_records_max,
         )
-        return [PickedPartition(spans) for spans in tasks]
+        return [RangePartition(spans) for spans in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Comes a batch late: latestOffset has acknowledged this and more."""
@@ -103,7 +95,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
     # What tasks run.
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, PickedPartition)
+        assert isinstance(partition, RangePartition)
         if self.settings.emits_ranges:
             from penstock.spark.arrow import range_rows
 

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from penstock.spark.picking import read_picked
 from penstock.spark.planning import Range
-from penstock.spark.rows import read_rows, schema_of
+from penstock.spark.rows import read_all, schema_of
 from penstock.spark.settings import ReadSettings, read_settings
 
 if TYPE_CHECKING:
@@ -58,8 +58,7 @@ def fetch_ranges(
         if settings.is_queue:
             yield from read_picked(settings, schema, spans)
             continue
-        for span in spans:
-            yield from read_rows(settings, schema, span)
+        yield from read_all(settings, schema, spans)
 
 
 def _text(value: Any) -> str:

@@ -44,11 +44,11 @@ _TYPES = {
 
 
 class RangePartition(InputPartition):  # type: ignore[misc]
-    """One task's range."""
+    """One task's ranges."""
 
-    def __init__(self, span: Range) -> None:
-        super().__init__(tuple(span))
-        self.span = span
+    def __init__(self, spans: Sequence[Range]) -> None:
+        super().__init__(None)
+        self.spans = tuple(spans)
 
 
 def schema_of(columns: Sequence[str]) -> StructType:
@@ -69,6 +69,12 @@ def check_schema(schema: StructType, settings: ReadSettings) -> None:
         found, right = field.dataType.simpleString(), expected.simpleString()
         if found != right:
             raise OptionError(f"column {field.name!r} is {right}, not {found}; cast it later")
+
+
+def read_all(settings: ReadSettings, schema: StructType, spans: Sequence[Range]) -> Iterator[Any]:
+    """The Arrow batches of some ranges, one after the other."""
+    for span in spans:
+        yield from read_rows(settings, schema, span)
 
 
 def read_rows(settings: ReadSettings, schema: StructType, span: Range) -> Iterator[Any]:

@@ -32,7 +32,7 @@ from penstock.spark.filters import Narrowing
 from penstock.spark.link import link_to
 from penstock.spark.planning import Range, plan, ranges_between
 from penstock.spark.positions import resolve
-from penstock.spark.rows import RANGES_SCHEMA, RangePartition, check_schema, read_rows, schema_of
+from penstock.spark.rows import RANGES_SCHEMA, RangePartition, check_schema, read_all, schema_of
 from penstock.spark.settings import ReadSettings, read_settings, shape_of, write_settings
 from penstock.spark.topics import places_of
 
@@ -94,18 +94,18 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         async def look() -> list[Range]:
             return await _ranges(link.cluster, self.settings, self.narrowing)
 
-        spans = plan(
+        tasks = plan(
             link.retry(look),
             tasks_min=self.settings.tasks_min,
             task_records_max=self.settings.task_records_max,
         )
-        return [RangePartition(span) for span in spans]
+        return [RangePartition(spans) for spans in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         # Spark makes one partition of nothing where there are none.
         if not isinstance(partition, RangePartition):
             return iter(())
-        return read_rows(self.settings, self.schema, partition.span)
+        return read_all(self.settings, self.schema, partition.spans)
 
 
 class FilteredReader(BatchReader):

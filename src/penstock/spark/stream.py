@@ -40,7 +40,7 @@ from penstock.spark.planning import (
     to_json,
 )
 from penstock.spark.positions import Position, resolve
-from penstock.spark.rows import RangePartition, read_rows
+from penstock.spark.rows import RangePartition, read_all
 from penstock.spark.settings import ReadSettings
 from penstock.spark.topics import places_of
 
@@ -101,7 +101,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             tasks_min=self.settings.tasks_min,
             task_records_max=self.settings.task_records_max,
         )
-        return [RangePartition(span) for span in tasks]
+        return [RangePartition(spans) for spans in tasks]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Comes a batch late: latestOffset has published this and more."""
@@ -116,8 +116,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if self.settings.emits_ranges:
             from penstock.spark.arrow import range_rows
 
-            return iter((range_rows([partition.span]),))
-        return read_rows(self.settings, self.schema, partition.span)
+            return iter((range_rows(partition.spans),))
+        return read_all(self.settings, self.schema, partition.spans)
 
     # Inside.
 

@@ -12,6 +12,7 @@ from penstock.spark.planning import (
     Range,
     admit,
     count_between,
+    divide,
     from_json,
     plan,
     ranges_between,
@@ -50,8 +51,8 @@ def test_ranges_are_what_is_new() -> None:
 def test_a_plan_covers_every_record_once(
     spans: list[Range], tasks_min: int | None, task_records_max: int | None
 ) -> None:
-    tasks = plan(spans, tasks_min=tasks_min, task_records_max=task_records_max)
-    assert tasks == plan(spans, tasks_min=tasks_min, task_records_max=task_records_max)
+    tasks = divide(spans, tasks_min=tasks_min, task_records_max=task_records_max)
+    assert tasks == divide(spans, tasks_min=tasks_min, task_records_max=task_records_max)
     assert all(task.size > 0 for task in tasks)
     joined: list[Range] = []
     for task in tasks:
@@ -66,10 +67,10 @@ def test_a_plan_covers_every_record_once(
 
 
 def test_large_partitions_are_split_to_reach_the_wanted_tasks() -> None:
-    tasks = plan([Range("t", 0, 0, 10), Range("t", 1, 0, 990)], tasks_min=10)
+    tasks = divide([Range("t", 0, 0, 10), Range("t", 1, 0, 990)], tasks_min=10)
     assert len(tasks) == 10
     assert tasks[0] == Range("t", 0, 0, 10)
-    assert len(plan([Range("t", 0, 0, 3)], tasks_min=1000)) == 3
+    assert len(divide([Range("t", 0, 0, 3)], tasks_min=1000)) == 3
 
 
 def test_splitting_gives_nearly_equal_parts() -> None:
@@ -97,3 +98,20 @@ def test_a_limit_is_kept_and_no_partition_starves(
         assert (end > start[where]) == (available[where] > start[where])
     if count_between(start, available) <= records_max:
         assert ends == available
+
+
+@given(SPANS)
+def test_small_ranges_share_a_task_and_large_ones_do_not(spans: list[Range]) -> None:
+    tasks = plan(spans)
+    assert [span for task in tasks for span in task] == spans
+    for task in tasks[:-1]:
+        assert sum(span.size for span in task) >= 500
+    for task in tasks:
+        assert sum(span.size for span in task[:-1]) < 500
+
+
+def test_who_says_how_many_tasks_gets_a_range_for_each() -> None:
+    spans = [Range("t", 0, 0, 10), Range("t", 1, 0, 10)]
+    assert plan(spans) == [spans]
+    assert plan(spans, tasks_min=2) == [[spans[0]], [spans[1]]]
+    assert len(plan(spans, task_records_max=5)) == 4
