@@ -36,6 +36,8 @@ NAMES = frozenset(
 RDKAFKA_NAMES = frozenset({"_TIMED_OUT", "_MSG_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN"})
 LIMIT = "Timeout (>"
 """So begins what pytest-timeout says."""
+SLOW_WORKER = "Python worker failed to connect back"
+"""What Spark says when a process of its own took longer than ten seconds to start."""
 
 _timers = pytest.StashKey[object]()
 _failures = pytest.StashKey[list[BaseException]]()
@@ -49,6 +51,8 @@ def is_impatience(error: BaseException) -> bool:
         return True
     if isinstance(error, pytest.fail.Exception):
         return str(error).startswith(LIMIT)
+    if SLOW_WORKER in str(error):
+        return True
     reason = getattr(error, "reason", None)  # urllib's URLError
     if isinstance(reason, BaseException):
         return is_impatience(reason)
