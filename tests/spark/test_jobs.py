@@ -39,7 +39,7 @@ def test_archive_replay_and_audit(spark: Any, topics: Topics, topic: str, tmp_pa
     again = f"{topic}-again"
     topics.create(topic, 2)
     topics.create(again, 2)
-    options = {"brokers": topics.bootstrap, "topics": [topic], "root": root}
+    options: dict[str, Any] = {"brokers": topics.bootstrap, "topics": [topic], "root": root}
 
     topics.fill(topic, days(300))
     done = archive_topics(spark, **options, rows_per_file=60, merged_bytes=0)
@@ -165,7 +165,6 @@ def test_change_events_become_a_table_and_go_on(
     assert run(3) == {1: "anna", 2: "bob"}
     row = Record(0, -1, b"3", b'{"id": 3, "name": "cyd"}')
     topics.fill(topic, [change("d", 2, None), row, Record(0, -1, b"1", None)])
-    assert run(5) == {1: "anna", 3: "cyd"}
     assert run(6) == {3: "cyd"}
     assert run(6) == {3: "cyd"}
 

@@ -27,7 +27,7 @@ SCHEMA = "n int not null, k string, at timestamp"
 
 
 def numbers(first: int, count: int) -> list[Record]:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"n": n, "k": f"k{n % 3}", "at": f"2026-11-16T10:00:{n % 60:02}Z"}
         for n in range(first, first + count)
     ]
@@ -56,7 +56,7 @@ def test_a_pipeline_that_is_stopped_goes_on_where_it_was(
     brokers = ["-b", topics.bootstrap]
     topics.create(topic, 2)
     topics.fill(topic, numbers(0, 100))
-    asked = []
+    asked: list[int] = []
 
     def told(state: StageState) -> None:
         """Somebody asks it to stop when it has got on."""

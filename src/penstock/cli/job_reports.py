@@ -44,9 +44,7 @@ report_option = click.option(
 @spark_options
 @brokers_option
 @format_option
-@click.pass_context
 def audit(
-    context: click.Context,
     left: str,
     right: str,
     identity: str | None,

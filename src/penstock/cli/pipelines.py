@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.pipelines.progress import StageState
 
 STOP_WAIT_S = 60.0
+TOLD_EVERY_S = 5.0
 
 target_argument = click.argument(
     "target", metavar="FILE", help="A file of Python, FILE:NAME, or MODULE:NAME."
@@ -113,7 +114,7 @@ def run_command(
             Surroundings(spark, brokers, _absolute(checkpoints), per_batch),
             only=stages,
             restarts=restarts,
-            told=_tell,
+            told=Teller(),
         )
         if metrics_port is not None:
             from penstock.pipelines.exporter import serve
@@ -129,16 +130,26 @@ def run_command(
         _print_states([state.document() for state in states], None)
 
 
-def _tell(state: StageState) -> None:
-    """A line for every change worth one, on standard error."""
-    error = f": {state.error}" if state.error else ""
-    lag = "" if state.lag < 0 else f", {show_count(state.lag)} wait"
-    print(
-        f"{state.key} {state.state}, batch {state.batch}: {show_count(state.rows_in)} in, "
-        f"{show_count(state.rows_out)} out, {show_count(state.bad_rows)} bad{lag}{error}",
-        file=sys.stderr,
-        flush=True,
-    )
+class Teller:
+    """Lines on standard error: every change of a state, and now and then how far it is."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[str, float]] = {}
+
+    def __call__(self, state: StageState) -> None:
+        said, at = self._last.get(state.key, ("", 0.0))
+        now = time.monotonic()
+        if state.state == said and now - at < TOLD_EVERY_S:
+            return
+        self._last[state.key] = (state.state, now)
+        error = f": {state.error}" if state.error else ""
+        lag = "" if state.lag < 0 else f", {show_count(state.lag)} wait"
+        print(
+            f"{state.key} {state.state}, batch {state.batch}: {show_count(state.rows_in)} in, "
+            f"{show_count(state.rows_out)} out, {show_count(state.bad_rows)} bad{lag}{error}",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _load(target: str) -> Pipeline:

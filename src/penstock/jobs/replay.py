@@ -68,6 +68,6 @@ def replay_archive(
         .mode("append")
     )
     if name is not None:
-        writer = writer.option("ledger", f"replay.{name}")
+        writer = writer.option("txnAppId", f"replay.{name}").option("txnVersion", 0)
     writer.save()
     return count

@@ -7,6 +7,7 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from penstock.spark.values import OptionError
 
@@ -25,7 +26,7 @@ class Report:
     """Parts in the order in which they were added."""
 
     title: str
-    _parts: list[tuple[str, object]] = field(default_factory=list)
+    _parts: list[tuple[str, Any]] = field(default_factory=list)
 
     def heading(self, text: str) -> None:
         self._parts.append(("heading", text))
@@ -68,9 +69,9 @@ class Report:
             elif kind == "code":
                 out.append(f"<pre>{html.escape(str(content))}</pre>")
             elif kind == "table":
-                out.append(_html_table(*content))  # type: ignore[misc]
+                out.append(_html_table(*content))
             else:
-                _, svg = content  # type: ignore[misc]
+                _, svg = content
                 text = svg.decode()
                 out.append(text[text.index("<svg") :])
         return "\n".join(out) + "\n"
@@ -85,13 +86,13 @@ class Report:
             elif kind == "code":
                 out += ["```python", str(content), "```", ""]
             elif kind == "table":
-                columns, rows = content  # type: ignore[misc]
+                columns, rows = content
                 out += ["| " + " | ".join(c.strip() for c in columns) + " |"]
                 out += ["|" + "|".join("--:" if c.endswith(" ") else "---" for c in columns) + "|"]
                 out += ["| " + " | ".join(_cell(c) for c in row) + " |" for row in rows]
                 out.append("")
             else:
-                name, svg = content  # type: ignore[misc]
+                name, svg = content
                 file = target.with_name(f"{target.stem}-{name}.svg")
                 file.write_bytes(svg)
                 out += [f"![{name}]({file.name})", ""]

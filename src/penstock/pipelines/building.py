@@ -33,8 +33,9 @@ from penstock.pipelines.shaping import (
     with_record,
 )
 from penstock.runtime.clock import SystemClock
-from penstock.spark.options import OF_QUERY
 from penstock.spark.ranged import read_stream
+
+_QUERY_PROPERTY = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +172,7 @@ class Builder:
                 F.count_if(~is_bad).alias("rows"),
                 F.count_if(is_bad).alias("bad"),
             )
-            return [self._start_topics(counted, stage, checkpoint, stage.name, once=once)]
+            return [self._start_topics(counted, stage, checkpoint, stage.mode, once=once)]
         rows = built.good.drop(RECORD).observe(ROWS_OUT, F.count(F.lit(1)).alias("rows"))
         writer = rows.writeStream.outputMode(stage.mode)
         if isinstance(target, Files):
@@ -181,16 +182,14 @@ class Builder:
         else:
             assert isinstance(target, EachBatch)
             writer = writer.foreachBatch(target.function)
-        started = [_start(writer, stage, checkpoint, stage.name, once=once)]
+        started = [_start(writer, stage, checkpoint, once=once)]
         if built.bad is not None:
             bad = built.bad.observe(ROWS_OUT, F.count(F.lit(1)).alias("bad"))
-            started.append(
-                self._start_topics(bad, stage, f"{checkpoint}.dlq", f"{stage.name}.dlq", once=once)
-            )
+            started.append(self._start_topics(bad, stage, f"{checkpoint}.dlq", "append", once=once))
         return started
 
     def _start_topics(
-        self, rows: Any, stage: Stage, checkpoint: str, name: str, *, once: bool
+        self, rows: Any, stage: Stage, checkpoint: str, mode: str, *, once: bool
     ) -> Any:
         """Rows with a topic column into the sink, exactly once.
 
@@ -198,23 +197,34 @@ class Builder:
         with the same ledger.
         """
         options = {**self._around.options(), "includeTimestamp": "true"}
-        writer = rows.writeStream.outputMode(stage.mode)
-        if stage.mode == "append":
+        writer = rows.writeStream.outputMode(mode)
+        if mode == "append":
             writer = writer.format("penstock").options(**options)
         else:
-            writer = writer.foreachBatch(_batch_writer({**options, "ledger": OF_QUERY}))
-        return _start(writer, stage, checkpoint, name, once=once)
+            if not hasattr(self._around.spark, "sparkContext"):
+                raise PipelineError(
+                    f"stage {stage.name!r}: mode {mode!r} needs a session with --master, because "
+                    "Spark Connect does not tell which query a batch belongs to"
+                )
+            once_each = {**options, "delivery": "exactly-once"}
+            writer = writer.foreachBatch(_batch_writer(once_each))
+        return _start(writer, stage, checkpoint, once=once)
 
 
 def _batch_writer(options: dict[str, str]) -> Callable[[Any, int], None]:
     def write(batch: Any, number: int) -> None:
-        batch.write.format("penstock").options(**options).mode("append").save()
+        # The id that the checkpoint keeps; Spark runs this in the query's own thread.
+        query_id = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_PROPERTY)
+        assert query_id is not None
+        writer = batch.write.format("penstock").options(**options)
+        writer.option("txnAppId", query_id).option("txnVersion", number).mode("append").save()
 
     return write
 
 
-def _start(writer: Any, stage: Stage, checkpoint: str, name: str, *, once: bool) -> Any:
-    writer = writer.option("checkpointLocation", checkpoint).queryName(f"{stage.pipeline}.{name}")
+def _start(writer: Any, stage: Stage, checkpoint: str, *, once: bool) -> Any:
+    name = checkpoint.rsplit("/", 1)[-1]
+    writer = writer.option("checkpointLocation", checkpoint).queryName(f"{stage.id} {name}")
     if once:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{ms_of(stage.every)} milliseconds").start()

@@ -66,7 +66,8 @@ class ProgressCounter:
         """How far the query has read."""
         self._seen: dict[tuple[str, int, str], None] = {}
 
-    def take(self, event: Mapping[str, Any]) -> None:
+    def take(self, event: Mapping[str, Any], *, is_first: bool = True) -> None:
+        """`is_first` is whether it is of the stage's first query: what comes in counts there."""
         mark = (str(event["runId"]), int(event["batchId"]), str(event["timestamp"]))
         if mark in self._seen:
             return
@@ -75,7 +76,7 @@ class ProgressCounter:
             del self._seen[next(iter(self._seen))]
         state = self.state
         metrics = event.get("observedMetrics") or {}
-        rows_in = _metric(metrics, ROWS_IN, "rows")
+        rows_in = _metric(metrics, ROWS_IN, "rows") if is_first else 0
         if rows_in or _metric(metrics, ROWS_OUT, "rows") or _metric(metrics, ROWS_OUT, "bad"):
             state.batch = int(event["batchId"])
         state.rows_in += rows_in
@@ -83,7 +84,7 @@ class ProgressCounter:
         state.bad_rows += _metric(metrics, ROWS_OUT, "bad")
         for operator in event.get("stateOperators") or ():
             state.late_rows += int(_get(operator, "numRowsDroppedByWatermark", 0))
-        for source in event.get("sources") or ():
+        for source in (event.get("sources") or ()) if is_first else ():
             end = _get(source, "endOffset", None)
             # Spark hands it on as text.
             offsets = json.loads(end) if isinstance(end, str) and end.startswith("{") else end

@@ -216,9 +216,9 @@ class Runner:
         if state.state != RUNNING:
             return
         ended = [query for query in run.queries if not query.isActive]
-        for query in run.queries:
+        for index, query in enumerate(run.queries):
             for event in query.recentProgress:
-                run.counter.take(event)
+                run.counter.take(event, is_first=index == 0)
         if state.batch > run.batch_at_start:
             run.failures = 0
         error = next((e for query in ended if (e := query.exception()) is not None), None)

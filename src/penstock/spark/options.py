@@ -37,8 +37,6 @@ SECURITY: Final = "security"
 
 EXACTLY_ONCE: Final = "exactly-once"
 AT_LEAST_ONCE: Final = "at-least-once"
-OF_QUERY: Final = "query"
-"""The ledger of a write in foreachBatch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,8 +84,6 @@ class WriteSettings:
     access: Access
     topic: str | None
     is_exactly_once: bool
-    ledger: str | None
-    """The name of a batch, under which it is noted which of its tasks were committed."""
     txn_timeout_ms: int
     codec: Codec
     batch_bytes: int
@@ -163,17 +161,11 @@ def shape_of(given: Mapping[str, str]) -> tuple[str, ...] | None:
 
 def write_settings(given: Mapping[str, str], *, is_streaming: bool) -> WriteSettings:
     found = read_options(given, WRITE)
-    ledger = found["ledger"]
-    delivery = found["delivery"] or (
-        EXACTLY_ONCE if is_streaming or ledger is not None else AT_LEAST_ONCE
-    )
-    if ledger is not None and (is_streaming or delivery != EXACTLY_ONCE):
-        raise OptionError("option 'ledger' is for batches that are written exactly once")
+    delivery = found["delivery"] or (EXACTLY_ONCE if is_streaming else AT_LEAST_ONCE)
     return WriteSettings(
         access=_access(found),
         topic=found["topic"],
         is_exactly_once=delivery == EXACTLY_ONCE,
-        ledger=ledger,
         txn_timeout_ms=found["transaction.timeout.ms"],
         codec=_CODECS[found["compression.type"]],
         batch_bytes=found["batchBytes"],

@@ -82,7 +82,11 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         entry = None
         name = None
         if self.settings.is_exactly_once:
-            entry = _entry(context)
+            entry = Entry(
+                _property(context, _QUERY_PROPERTY),
+                context.partitionId(),
+                int(_property(context, _BATCH_PROPERTY)),
+            )
             name = f"penstock-{entry.query_id}-{entry.task}"
         return _write(self.settings, iterator, context.partitionId(), name, entry)
 
@@ -99,7 +103,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         if overwrite:
             raise OptionError("a topic cannot be overwritten: write with mode 'append'")
         self.settings = settings
-        self.job_id = settings.ledger or SystemRandom().random_bytes(8).hex()
+        self.job_id = SystemRandom().random_bytes(8).hex()
 
     def write(self, iterator: Iterator[Any]) -> Written:
         task = _task().partitionId()
@@ -125,15 +129,6 @@ def _task() -> Any:
     context = TaskContext.get()
     assert context is not None, "Spark writes in tasks"
     return context
-
-
-def _entry(context: Any) -> Entry:
-    """The line of this task and batch of the streaming query that it belongs to."""
-    return Entry(
-        _property(context, _QUERY_PROPERTY),
-        context.partitionId(),
-        int(_property(context, _BATCH_PROPERTY)),
-    )
 
 
 def _property(context: Any, name: str) -> str:

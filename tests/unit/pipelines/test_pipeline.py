@@ -86,6 +86,6 @@ def test_other_refusals() -> None:
     with pytest.raises(PipelineError, match="name the topic it reads"):
         pipeline.transform(to="z", name="after")(nothing)
     with pytest.raises(PipelineError, match="did you mean 'nothing'"):
-        pipeline.stage("nothin")
+        pipeline.stage("noting")
     with pytest.raises(PipelineError, match="no name for a pipeline"):
         Pipeline("a b")

@@ -30,6 +30,14 @@ def test_every_event_counts_once() -> None:
     assert state.lag == 2
 
 
+def test_what_comes_in_counts_in_the_first_query_only() -> None:
+    counter = ProgressCounter(StageState("p", "s", "run"))
+    counter.take(event(0, "t0", 10, 0, {"a": {"0": 5}}))
+    counter.take({**event(0, "t0", 10, 2, {"a": {"0": 9}}), "runId": "q"}, is_first=False)
+    assert (counter.state.rows_in, counter.state.bad_rows) == (10, 2)
+    assert counter.done == {TopicPartition("a", 0): 5}
+
+
 def test_an_event_without_rows_changes_nothing() -> None:
     counter = ProgressCounter(StageState("p", "s", "run"))
     counter.take(
