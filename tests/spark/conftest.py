@@ -49,8 +49,21 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         warnings.simplefilter("ignore")
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
+        _find_penstock(session)
         yield session
         session.stop()
+
+
+def _find_penstock(session: Any) -> None:
+    """Spark looks for sources once, and has none if that process is slow to start."""
+    from pyspark.errors import PySparkException
+
+    from penstock.spark import PenstockDataSource
+
+    try:
+        session.read.format("penstock").options(brokers="127.0.0.1:1", subscribe="t").load()
+    except PySparkException:
+        session.dataSource.register(PenstockDataSource)
 
 
 @pytest.fixture
