@@ -18,8 +18,12 @@ from tests.spark.topics import Topics
 
 pytestmark = pytest.mark.spark
 
-FIRST = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
-SECOND = {
+FIRST: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "long"}],
+}
+SECOND: dict[str, Any] = {
     **FIRST,
     "fields": [*FIRST["fields"], {"name": "note", "type": "string", "default": "none"}],
 }
