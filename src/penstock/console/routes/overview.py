@@ -76,7 +76,7 @@ def gauges_of(console: Console) -> dict[str, float]:
     for name in GAUGES:
         family = families.get(name)
         if family is not None and family.read is not None:
-            found[name] = sum(value for _, value in family.read())
+            found[name] = sum(value for _, value in family.read() if isinstance(value, int | float))
     return found
 
 

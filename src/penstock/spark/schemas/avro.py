@@ -270,7 +270,7 @@ def _joined(node: AvroType, value: Any) -> Any:
 def _fits(node: AvroType, value: Any) -> bool:
     """Whether a value that fastavro read is of this branch."""
     if isinstance(value, tuple):
-        return node.name == value[0]
+        return bool(node.name == value[0])
     kinds: dict[str, tuple[type, ...]] = {
         "boolean": (bool,),
         "int": (int,),

@@ -358,14 +358,20 @@ def _field_writing(field: FieldDescriptor) -> Callable[[Any, Any], None]:
     if field.message_type is not None:
         inner = _writing(field.message_type)
         if field.is_repeated:
-            return lambda message, rows: (
-                [inner(getattr(message, name).add(), row) for row in rows] and None
-            )
+            return _repeated_writing(name, inner)
         return lambda message, row: inner(getattr(message, name), row)
     convert = _scalar_writing(field)
     if field.is_repeated:
         return lambda message, values: getattr(message, name).extend(map(convert, values))
     return lambda message, value: setattr(message, name, convert(value))
+
+
+def _repeated_writing(name: str, inner: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    def write(message: Any, rows: Any) -> None:
+        for row in rows:
+            inner(getattr(message, name).add(), row)
+
+    return write
 
 
 def _map_writing(name: str, key: Change, content: FieldDescriptor) -> Callable[[Any, Any], None]:
@@ -382,7 +388,9 @@ def _map_writing(name: str, key: Change, content: FieldDescriptor) -> Callable[[
 
 def _scalar_writing(field: FieldDescriptor) -> Change:
     if field.enum_type is not None:
-        numbers = {name: one.number for name, one in field.enum_type.values_by_name.items()}
+        numbers: dict[Any, int] = {
+            name: one.number for name, one in field.enum_type.values_by_name.items()
+        }
 
         def number(value: Any) -> int:
             if value in numbers:

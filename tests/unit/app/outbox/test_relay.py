@@ -145,7 +145,7 @@ def test_a_message_that_cannot_be_sent_fails_alone(
 
 @pytest.mark.parametrize("died", ["before the write", "after the write", "while writing"])
 def test_a_relay_that_died_leaves_nothing_twice_and_nothing_behind(
-    broker: Broker, engine: Engine, outbox: Outbox, died: str
+    broker: Broker, engine: Engine, outbox: Outbox, died: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The three places where the two sides disagree, by hand; kill -9 is in tests/chaos."""
     topic = died.replace(" ", "-")
@@ -167,9 +167,10 @@ def test_a_relay_that_died_leaves_nothing_twice_and_nothing_behind(
             writer = TransactionalWriter(cluster, hold.identity)
             if died != "before the write":
                 await writer.begin()
-                if died == "while writing":
-                    writer._end = _never  # type: ignore[method-assign]
-                await sender._write(writer, claimed)
+                with monkeypatch.context() as patched:
+                    if died == "while writing":
+                        patched.setattr("penstock.client.transactional.end", _never)
+                    await sender._write(writer, claimed)
             relay.close()
 
     run(die())
@@ -192,7 +193,7 @@ def test_a_relay_that_died_leaves_nothing_twice_and_nothing_behind(
     assert sorted(delivered) == ["a", "b", "c", "first"]
 
 
-async def _never() -> None:
+async def _never(*what: object, committed: bool) -> None:
     """The transaction stays open."""
 
 

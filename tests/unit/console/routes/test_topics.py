@@ -9,7 +9,7 @@ def test_nobody_is_told_of_what_they_may_not_see() -> None:
     async def test(web: Looker) -> None:
         await web.publish("a", topic="t")
         await web.publish("b", topic="secret")
-        web.node.ctx.authorizer = Rights("secret", "kafka-cluster")  # type: ignore[assignment]
+        web.node.ctx.authorizer = Rights("secret", "kafka-cluster")
         assert [row["name"] for row in (await web.own("/topics"))["topics"]] == ["t"]
         for path in ("/topics/secret", "/topics/secret/messages", "/topics/secret/tail",
                      "/topics/secret/search?text=b", "/nodes"):  # fmt: skip
