@@ -82,7 +82,7 @@ test: setup-test ## every check, in one go: lint beside the tests, which often w
 	@$(MAKE) --no-print-directory -j2 -Otarget lint tests
 
 # Its lines are shown as they come; those of lint when it has ended.
-tests: setup-test
+tests: setup-test ## the tests alone, without lint
 	$(PYTEST) $(PARALLEL) $(ARGS)
 
 lint: setup ## formatting, lint, types, layers, spelling
