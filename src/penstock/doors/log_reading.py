@@ -93,6 +93,12 @@ class LogReading:
         """A stretch of each partition as it lies there, for those who decode it elsewhere."""
         require_topic(self._ctx, principal, Operation.READ, topic.name)
         rows = await self._fetch(principal, topic, positions, partition_bytes)
+        for at, row in enumerate(rows):
+            start = positions[row.partition_index]
+            if not row.error_code and not len(row.records or ()) and start < row.last_stable_offset:
+                # A batch that is larger than a portion is only given to those who ask for it alone.
+                alone = {row.partition_index: start}
+                rows[at : at + 1] = await self._fetch(principal, topic, alone, partition_bytes)
         return [
             Portion(
                 row.partition_index,

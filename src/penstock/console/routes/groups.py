@@ -17,6 +17,7 @@ from penstock.console.views import Trend, readers_of, trend_of
 from penstock.doors.log_reading import Portion
 from penstock.http.exchange import json_answer, optional_text, principal_of, read_json, text
 
+DATED_BYTES = 16 << 10
 DATED_MAX = 200
 """Partitions whose first unread record is looked at."""
 
@@ -168,7 +169,9 @@ async def _date_topic(console: Console, name: str, rows: dict[int, PlaceRow]) ->
         return
     positions = {at: row.position for at, row in rows.items()}
     try:
-        portions = await console.door.log.portions(SELF, topic, positions, partition_bytes=1)
+        portions = await console.door.log.portions(
+            SELF, topic, positions, partition_bytes=DATED_BYTES
+        )
         for portion in portions:
             rows[portion.partition].oldest_ms = await console.ctx.workers.run(_first_ms, portion)
     except Refused:

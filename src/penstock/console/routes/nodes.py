@@ -136,7 +136,7 @@ async def _disk(console: Console, node_id: int) -> tuple[int | None, int | None,
     )
     total = sum(folder.total_bytes for folder in answer.results)
     free = sum(folder.usable_bytes for folder in answer.results)
-    return size, total, free, ""
+    return size, total if total >= 0 else None, free if free >= 0 else None, ""
 
 
 ROWS = (Row("GET", "/nodes", "nodes, and the partitions that they lead and follow", list_nodes),)

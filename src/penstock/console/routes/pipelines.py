@@ -53,7 +53,7 @@ async def list_pipelines(console: Console, request: Request) -> Response:
         if message.key is not None:
             newest[message.key] = _stage(message.value)
     stages = [stage for stage in newest.values() if stage is not None]
-    stages.sort(key=lambda stage: (stage.pipeline, stage.stage))
+    stages.sort(key=lambda stage: stage.pipeline)  # And as they came.
     return json_answer(PipelinesAnswer(True, stages))
 
 

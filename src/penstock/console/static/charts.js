@@ -6,8 +6,10 @@ import { clock, short } from "./format.js";
 const WIDTH = 1000;
 const HEIGHT = 200;
 
-function ceiling(value) {
+function ceiling(value, base) {
   if (value <= 0) return 1;
+  const unit = base ** Math.max(0, Math.floor(Math.log(value) / Math.log(base)));
+  if (base !== 10 && unit > 1) return ceiling(value / unit, 10) * unit;
   const power = 10 ** Math.floor(Math.log10(value));
   for (const step of [1, 2, 2.5, 5, 10]) if (step * power >= value) return step * power;
   return 10 * power;
@@ -19,7 +21,7 @@ function line(values, top, width = WIDTH, height = HEIGHT) {
 }
 
 // series: [{name, tone, values}], all as long as `times`.
-export function areaChart({ title, unit = "", show = short }) {
+export function areaChart({ title, unit = "", show = short, base = 10 }) {
   const plot = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", class: "plot", "aria-hidden": "true" });
   const scale = h("div", { class: "scale", "aria-hidden": "true" });
   const from = h("span", {});
@@ -49,10 +51,10 @@ export function areaChart({ title, unit = "", show = short }) {
 
   function update(times, series) {
     data = { times, series };
-    const top = ceiling(Math.max(...series.flatMap((one) => one.values), 0));
+    const top = ceiling(Math.max(...series.flatMap((one) => one.values), 0), base);
     waiting.hidden = times.length > 1;
     from.textContent = times.length > 1 ? clock(times[0]) : "";
-    put(scale, [1, 0.5, 0].map((share) => h("span", {}, show(top * share))));
+    put(scale, [1, 0.5].map((share) => h("span", {}, show(top * share))), h("span"));
     put(plot, [0.03, 0.5].map((share) => svg("line", { x1: 0, x2: WIDTH, y1: HEIGHT * share, y2: HEIGHT * share, class: "grid" })),
       series.map((one) => {
         const path = line(one.values, top);

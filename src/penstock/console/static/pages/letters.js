@@ -16,7 +16,7 @@ export async function show(page) {
   const list = table([
     { name: "Letter", cell: (row) => h("button", { class: "linkish mono", onclick: () => look(row) }, row.letter) },
     { name: "Failed", sort: (row) => row.last_failure_ms, cell: (row) => ago(row.last_failure_ms > 0 ? row.last_failure_ms : row.message.timestamp_ms) },
-    { name: "Error", sort: (row) => row.error_class, cell: (row) => h("span", {}, badge(row.error_class || "unknown", "dead"), row.error_message) },
+    { name: "Error", class: "error", sort: (row) => row.error_class, cell: (row) => h("span", {}, badge(row.error_class || "unknown", "dead"), row.error_message) },
     { name: "Key", class: "mono", cell: (row) => payload(row.message.key ?? "–") },
     { name: "Payload", class: "mono value", cell: (row) => h("span", { class: "payload", dir: "auto" }, payload(text(row.message).slice(0, 160))) },
     { name: "Tries", right: true, sort: (row) => row.attempts, cell: (row) => count(row.attempts) },

@@ -37,13 +37,13 @@ export async function show(page) {
 }
 
 function node(one) {
-  const used = one.disk_total_bytes === null ? 0 : one.disk_total_bytes - one.disk_free_bytes;
+  const used = one.disk_total_bytes === null ? one.size_bytes ?? 0 : one.disk_total_bytes - one.disk_free_bytes;
   return h("section", { class: "card node-card" },
     h("h2", {}, `Node ${one.node_id}`, one.is_controller && badge("controller", "accent"), one.is_this && badge("this one")),
     h("dl", { class: "facts" }, fact("Kafka", h("span", { class: "mono" }, `${one.host}:${one.port}`)), fact("Rack", one.rack ?? "–"), fact("Leads", count(one.leads)), fact("Replicas", count(one.replicas))),
     one.error ? h("p", { class: "note warn" }, one.error) : h("div", { class: "disk" },
       shareBar([{ name: "logs", value: one.size_bytes ?? 0, tone: "accent" }, { name: "other", value: Math.max(0, used - (one.size_bytes ?? 0)), tone: "queue" }, { name: "free", value: one.disk_free_bytes ?? 0, tone: "" }]),
-      h("small", { class: "muted" }, `${bytes(one.size_bytes)} of logs, ${bytes(one.disk_free_bytes)} free of ${bytes(one.disk_total_bytes)}`)),
+      h("small", { class: "muted" }, `${bytes(one.size_bytes)} of logs, ${bytes(one.disk_free_bytes)} free${one.disk_total_bytes === null ? "" : ` of ${bytes(one.disk_total_bytes)}`}`)),
     one.http && !one.is_this && h("a", { href: `${one.http}/console`, rel: "noreferrer" }, "Its console"));
 }
 

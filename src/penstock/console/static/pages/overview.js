@@ -14,7 +14,7 @@ export async function show(page) {
   };
   const flow = areaChart({ title: "Records per second" });
   const lag = areaChart({ title: "Waiting to be read" });
-  const traffic = areaChart({ title: "Bytes per second, this node", show: bytes });
+  const traffic = areaChart({ title: "Bytes per second, this node", show: bytes, base: 1024 });
   const health = h("div", { class: "health" }, loading("Looking…"));
   const topics = h("div", { class: "lines" });
   const groups = h("div", { class: "lines" });
@@ -37,10 +37,10 @@ export async function show(page) {
       const { series, totals, node } = seen;
       const last = (values) => values.at(-1) ?? 0;
       sub.textContent = `${count(totals.nodes)} ${totals.nodes === 1 ? "node" : "nodes"} · ${count(totals.topics)} topics · ${count(totals.partitions)} partitions · ${count(totals.groups)} groups · ${count(totals.queues)} queues`;
-      stats.in.set(rate(last(series.records_in)), `${bytes(last(series.bytes_in))}/s on this node`);
-      stats.out.set(rate(last(series.records_out)), `${bytes(last(series.bytes_out))}/s on this node`);
-      stats.lag.set(short(last(series.lag)), "records, all consumer groups");
-      stats.waiting.set(short(last(series.waiting)), "messages not finished");
+      stats.in.set(rate(last(series.records_in)), `${bytes(last(series.bytes_in))}/s here`);
+      stats.out.set(rate(last(series.records_out)), `${bytes(last(series.bytes_out))}/s here`);
+      stats.lag.set(short(last(series.lag)), "all consumer groups");
+      stats.waiting.set(short(last(series.waiting)), "not finished");
       stats.dead.set(short(last(series.dead)), last(series.dead) ? "waiting for somebody" : "none: good");
       stats.size.set(bytes(totals.size_bytes), `${short(totals.records)} records`);
       flow.update(series.at_ms, [{ name: "in", tone: "in", values: series.records_in }, { name: "out", tone: "out", values: series.records_out }]);

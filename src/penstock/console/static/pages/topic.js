@@ -43,14 +43,14 @@ export async function show(page) {
   ], { key: (row) => row.producer_id, label: "Producers", none: empty("No producer is remembered", "Idempotent producers are listed here while the partitions remember them; others leave no trace.") });
   const body = h("div");
   const views = {
-    partitions: () => [h("div", { class: "grid two" }, card("Records by partition", places), h("section", { class: "card flush" }, list.root))],
+    partitions: () => [h("div", { class: "grid uneven" }, card("Records by partition", places), h("section", { class: "card flush" }, list.root))],
     configs: () => h("section", { class: "card flush" }, configs.root),
     readers: () => [card("Who reads", readers.root), card("Who writes", producers.root)],
   };
   const refresh = async () => {
     const seen = await own(path);
     const total = seen.partitions.reduce((sum, row) => sum + records(row), 0);
-    stats.records.set(short(total), count(total));
+    stats.records.set(short(total), "kept now");
     stats.size.set(bytes(seen.partitions.reduce((sum, row) => sum + (row.size_bytes ?? 0), 0)), `${seen.partitions.length} partitions`);
     stats.rate.set(rate(seen.per_s), "over the last minute");
     stats.skew.set(seen.skew === null ? "–" : `× ${seen.skew}`, seen.skew === null ? "too little to tell" : seen.skew > 2 ? "the largest partition is hot" : "even");
