@@ -66,6 +66,13 @@ def pipeline() -> None:
     help="At most so many records in a batch, whatever the stages say.",
 )
 @click.option(
+    "--registry",
+    envvar="PENSTOCK_REGISTRY",
+    show_envvar=True,
+    metavar="URL",
+    help="The schema registry, for stages with a subject: http://localhost:8080.",
+)
+@click.option(
     "--restarts",
     type=click.IntRange(min=0),
     default=5,
@@ -86,6 +93,7 @@ def run_command(
     once: bool,
     checkpoints: str,
     per_batch: int | None,
+    registry: str | None,
     restarts: int,
     metrics_port: int | None,
     master: str | None,
@@ -111,7 +119,7 @@ def run_command(
     with spark_session(f"penstock {found.name}", master, remote, confs) as spark:
         runner = Runner(
             found,
-            Surroundings(spark, brokers, _absolute(checkpoints), per_batch),
+            Surroundings(spark, brokers, _absolute(checkpoints), per_batch, registry),
             only=stages,
             restarts=restarts,
             told=Teller(),

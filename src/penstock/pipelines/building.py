@@ -26,14 +26,16 @@ from penstock.pipelines.rejects import collecting, split
 from penstock.pipelines.shaping import (
     COLUMNS,
     RECORD,
-    dead_letters,
     is_raw,
+    letters_of,
     outgoing,
     parse_json,
+    parse_subject,
     with_record,
 )
 from penstock.runtime.clock import SystemClock
-from penstock.spark.ranged import read_stream
+from penstock.spark.queue_stream import RECORDS_MAX as QUEUE_PER_BATCH
+from penstock.spark.ranged import read_queue, read_stream
 
 _QUERY_PROPERTY = "sql.streaming.queryId"
 
@@ -47,6 +49,8 @@ class Surroundings:
     checkpoints: str
     per_batch: int | None = None
     """At most so many records in a batch, whatever the stages say."""
+    registry: str | None = None
+    """Where the schema registry is, for stages with a subject."""
 
     def options(self) -> dict[str, str]:
         return {"brokers": self.brokers}
@@ -74,10 +78,7 @@ class Builder:
         rows = source.observe(ROWS_IN, F.count(F.lit(1)).alias("rows"))
         tables = {name: self._table(table) for name, table in stage.tables.items()}
         with collecting() as rejected:
-            schema = self._schema(stage)
-            shaped = with_record(rows)
-            if schema is not None:
-                shaped = split(parse_json(shaped, schema))
+            shaped = self._parsed(stage, with_record(rows))
             result = stage.function(shaped, **tables)
         if result is None or not hasattr(result, "columns"):
             raise PipelineError(
@@ -85,7 +86,7 @@ class Builder:
             )
         bad = None
         for branch in rejected:
-            letters = dead_letters(branch, stage)
+            letters = letters_of(branch, stage)
             bad = letters if bad is None else bad.unionByName(letters)
         return Built(stage, result, bad)
 
@@ -93,7 +94,22 @@ class Builder:
 
     def _read(self, stage: Stage) -> Any:
         if isinstance(stage.source, Queue):
-            raise PipelineError(f"stage {stage.name!r}: queues cannot be read by a pipeline yet")
+            if not isinstance(stage.target, Topic):
+                raise PipelineError(
+                    f"stage {stage.name!r} reads a queue, so it writes to a topic: letters "
+                    "need the same query, and a record of a queue goes to one query only"
+                )
+            return read_queue(
+                self._around.spark,
+                **{
+                    **self._around.options(),
+                    "queue": stage.source.name,
+                    "columns": COLUMNS,
+                    "group": stage.group,
+                    "maxOffsetsPerTrigger": min(stage.per_batch, QUEUE_PER_BATCH),
+                    **stage.options,
+                },
+            )
         return read_stream(
             self._around.spark,
             **{
@@ -121,6 +137,18 @@ class Builder:
             if end is not None:
                 return {"startingOffsets": end}
         return {"startingOffsets": "earliest"}
+
+    def _parsed(self, stage: Stage, rows: Any) -> Any:
+        """With the fields of the values as columns; bad ones are turned away."""
+        if stage.subject is not None:
+            if self._around.registry is None:
+                raise PipelineError(
+                    f"stage {stage.name!r} reads subject {stage.subject!r}: say where the registry "
+                    "is, with --registry"
+                )
+            return split(parse_subject(rows, stage.subject, self._around.registry))
+        schema = self._schema(stage)
+        return rows if schema is None else split(parse_json(rows, schema))
 
     def _schema(self, stage: Stage) -> StructType | None:
         """What the stage says, or what the one before writes."""

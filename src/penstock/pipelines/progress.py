@@ -88,7 +88,8 @@ class ProgressCounter:
             end = _get(source, "endOffset", None)
             # Spark hands it on as text.
             offsets = json.loads(end) if isinstance(end, str) and end.startswith("{") else end
-            if isinstance(offsets, Mapping):
+            # A queue has no position: what it says is which records a batch got.
+            if isinstance(offsets, Mapping) and "taken" not in offsets:
                 self.done.update(from_json(offsets))
 
     def measure(self, latest: Mapping[TopicPartition, int]) -> None:

@@ -20,9 +20,10 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from penstock.base.errors import PeerError, Refused
 from penstock.client.fetching import READ_COMMITTED
 from penstock.client.lookup import LATEST, list_offsets, places_of
+from penstock.client.queue_admin import inspect
 from penstock.pipelines import board
 from penstock.pipelines.building import Builder, Surroundings
-from penstock.pipelines.ends import Latest, PipelineError, Topic
+from penstock.pipelines.ends import Latest, PipelineError, Queue, Topic
 from penstock.pipelines.explaining import explain
 from penstock.pipelines.pipeline import Pipeline, Stage
 from penstock.pipelines.progress import (
@@ -260,11 +261,20 @@ class Runner:
 
     def _measure(self, runs: Sequence[StageRun]) -> None:
         for run in runs:
+            if isinstance(run.stage.source, Queue):
+                depth = self._try(self._depth_of(run.stage.source.name, run.stage.group))
+                run.state.lag = run.state.lag if depth is None else depth
+                continue
             if not run.counter.done:
                 continue
             latest = self._try(self._ends_of(str(run.stage.source)))
             if latest is not None:
                 run.counter.measure(latest)
+
+    async def _depth_of(self, queue: str, group: str) -> int:
+        cluster = self._link.cluster
+        reports = await inspect(cluster, group, await places_of(cluster, queue))
+        return sum(report.unfinished for report in reports.values())
 
     async def _ends_of(self, topic: str) -> dict[Any, int]:
         cluster = self._link.cluster

@@ -13,6 +13,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from penstock.pipelines.pipeline import Stage
 from penstock.queues import letters
+from penstock.spark.dead_letters import dead_letters
+from penstock.spark.schemas.frames import decode
 
 RECORD: Final = "record"
 FAILURE: Final = "_failure"
@@ -21,8 +23,7 @@ COLUMNS: Final = "key,value,topic,partition,offset,timestamp,headers"
 """What is read of every record."""
 _RAW: Final = frozenset({"key", "value", "headers", "timestamp", "partition", RECORD})
 _CORRUPT: Final = "_corrupt"
-_HEADER: Final = "struct<key:string,value:binary>"
-_HEADERS: Final = f"array<{_HEADER}>"
+_HEADERS: Final = "array<struct<key:string,value:binary>>"
 _SHOWN: Final = 200
 """Characters of a value in the reason of its failure."""
 
@@ -65,8 +66,14 @@ def parse_json(rows: Any, schema: StructType) -> Any:
     return rows.withColumn("_parsed", parsed).select(*fields, RECORD, failure.alias(FAILURE))
 
 
+def parse_subject(rows: Any, subject: str, registry: str) -> Any:
+    """As `parse_json`, with the schemas of a registry's subject."""
+    decoded = decode(rows, subject=subject, registry=registry, into="_parsed", error=FAILURE)
+    return decoded.select("_parsed.*", RECORD, FAILURE)
+
+
 def _failed(name: str, message: Any) -> Any:
-    return F.struct(F.lit(name).alias("name"), message.alias("message"))
+    return F.struct(F.lit(name).alias("class"), message.alias("message"))
 
 
 # -- out --------------------------------------------------------------------------------------
@@ -106,37 +113,11 @@ def outgoing(rows: Any, stage: Stage, topic: str) -> Any:
     )
 
 
-def dead_letters(failed: Any, stage: Stage) -> Any:
+def letters_of(failed: Any, stage: Stage) -> Any:
     """Rows with `record` and a failure as letters of the stage."""
-    now = F.unix_millis(F.current_timestamp())
-    told = (
-        (letters.TOPIC, F.col(f"{RECORD}.topic")),
-        (letters.PARTITION, F.col(f"{RECORD}.partition")),
-        (letters.OFFSET, F.col(f"{RECORD}.offset")),
-        (letters.TIMESTAMP, F.unix_millis(F.col(f"{RECORD}.timestamp"))),
-        (letters.GROUP, F.lit(stage.group)),
-        (letters.ATTEMPTS, F.lit(1)),
-        (letters.ERROR_CLASS, F.col(f"{FAILURE}.name")),
-        (letters.ERROR_MESSAGE, F.col(f"{FAILURE}.message")),
-        (letters.FIRST_FAILURE, now),
-        (letters.LAST_FAILURE, now),
-    )
-    added = F.array(
-        *[
-            F.struct(
-                F.lit(name).alias("key"), value.cast("string").cast("binary").alias("value")
-            ).cast(_HEADER)
-            for name, value in told
-        ]
-    )
-    own = F.coalesce(_without_letter_headers(F.col(f"{RECORD}.headers")), F.array().cast(_HEADERS))
-    return failed.select(
-        F.lit(stage.dlq).alias("topic"),
-        F.col(f"{RECORD}.key").alias("key"),
-        F.col(f"{RECORD}.value").alias("value"),
-        F.concat(own, added).alias("headers"),
-        F.current_timestamp().alias("timestamp"),
-    )
+    bad = failed.select(f"{RECORD}.*", FAILURE)
+    written = dead_letters(bad, dlq=stage.dlq, group=stage.group, error=FAILURE)
+    return written.withColumn("timestamp", F.current_timestamp())
 
 
 def _without_letter_headers(headers: Any) -> Any:

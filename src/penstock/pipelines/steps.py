@@ -8,19 +8,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructField, StructType
 
 from penstock.app.dedup import ID_HEADERS
 from penstock.pipelines.ends import PipelineError
 from penstock.pipelines.rejects import split
 from penstock.pipelines.shaping import FAILURE, RECORD
+from penstock.spark.schemas.frames import ERROR_TYPE
 
 _MESSAGE_ID = "_message_id"
 _MOMENT = "_event_time"
 _FOUND = "_found"
-_FAILURE_TYPE = StructType(
-    [StructField("name", StringType()), StructField("message", StringType())]
-)
 _MESSAGE_CHARS_MAX = 1_000
 _WATERMARK = "spark.watermarkDelayMs"
 """What Spark notes beside a column that has one."""
@@ -33,7 +31,7 @@ def reject(rows: Any, when: Any, reason: Any, *, error: str = "Rejected") -> Any
     """
     condition = F.expr(when) if isinstance(when, str) else when
     message = F.lit(reason) if isinstance(reason, str) else reason
-    failure = F.when(condition, F.struct(F.lit(error).alias("name"), message.alias("message")))
+    failure = F.when(condition, F.struct(F.lit(error).alias("class"), message.alias("message")))
     return split(rows.withColumn(FAILURE, failure))
 
 
@@ -62,7 +60,7 @@ def each(rows: Any, function: Callable[[dict[str, Any]], Any], schema: str) -> A
         [
             *made.fields,
             StructField(RECORD, rows.schema[RECORD].dataType),
-            StructField(FAILURE, _FAILURE_TYPE),
+            StructField(FAILURE, ERROR_TYPE),
         ]
     )
     names = made.names
@@ -84,7 +82,7 @@ def each(rows: Any, function: Callable[[dict[str, Any]], Any], schema: str) -> A
             return {**{name: returned.get(name) for name in names}, RECORD: record, FAILURE: None}
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the row's failure
             message = str(error)[:_MESSAGE_CHARS_MAX]
-            failure = {"name": type(error).__name__, "message": message}
+            failure = {"class": type(error).__name__, "message": message}
             return {**dict.fromkeys(names), RECORD: record, FAILURE: failure}
 
     return split(rows.mapInArrow(attempt, whole))
