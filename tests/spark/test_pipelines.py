@@ -1,9 +1,12 @@
 """Pipelines: stopping, going on, changing stages, failing, and what the board says meanwhile."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
+import fastavro
 import pytest
 
 from penstock.cli.main import run as penstock
@@ -11,6 +14,7 @@ from penstock.pipelines import (
     EachBatch,
     Pipeline,
     PipelineError,
+    Queue,
     Runner,
     Surroundings,
     Topic,
@@ -19,6 +23,7 @@ from penstock.pipelines import (
 )
 from penstock.pipelines.progress import FINISHED, STOPPED, StageState
 from penstock.wire.records import Record
+from tests.conftest import Broker
 from tests.spark.topics import Topics
 
 pytestmark = pytest.mark.spark
@@ -164,3 +169,43 @@ def test_what_is_missing_is_told_before_anything_runs(
     topics.create(topic)
     with pytest.raises(PipelineError, match="must return a DataFrame"):
         runner(pipeline, spark, topics, tmp_path).run(once=True)
+
+
+def test_a_queue_with_registered_schemas(
+    spark: Any, broker: Broker, topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    http = getattr(broker, "http", "")
+    if not http:
+        pytest.skip("needs the HTTP address of the broker")
+    fields = [{"name": "n", "type": "int"}, {"name": "k", "type": "string"}]
+    schema = {"type": "record", "name": "Row", "fields": fields}
+    request = Request(
+        f"{http}/subjects/{topic}-value/versions",
+        json.dumps({"schema": json.dumps(schema)}).encode(),
+        {"Content-Type": "application/vnd.schemaregistry.v1+json"},
+    )
+    with urlopen(request, timeout=30) as reply:
+        schema_id = json.load(reply)["id"]
+
+    def framed(n: int) -> bytes:
+        written = io.BytesIO()
+        fastavro.schemaless_writer(written, schema, {"n": n, "k": f"k{n}"})
+        return b"\0" + schema_id.to_bytes(4, "big") + written.getvalue()
+
+    pipeline = Pipeline("queued")
+
+    @pipeline.extract(Queue(topic), subject=f"{topic}-value", to=f"{topic}-out", key="k")
+    def keep(rows: Any) -> Any:
+        return rows.select("n", "k", "record")
+
+    topics.create(topic, 1)
+    good = [Record(0, -1, b"g", framed(n)) for n in range(20)]
+    topics.fill(topic, [*good, Record(0, -1, b"bad", b"no schema at all")])
+    around = Surroundings(spark, topics.bootstrap, str(tmp_path / "checkpoints"), registry=http)
+    (state,) = Runner(pipeline, around, restarts=0).run(once=True)
+    assert (state.rows_in, state.rows_out, state.bad_rows, state.lag) == (21, 20, 1, 0)
+    rows = [json.loads(message.value or b"") for message in topics.read(f"{topic}-out")]
+    assert sorted(row["n"] for row in rows) == list(range(20))
+    (letter,) = topics.read("queued.keep.dlq")
+    assert letter.key == b"bad"
+    assert dict(letter.headers)["penstock-dlq-topic"] == topic.encode()
