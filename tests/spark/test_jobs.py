@@ -39,7 +39,11 @@ def test_archive_replay_and_audit(spark: Any, topics: Topics, topic: str, tmp_pa
     again = f"{topic}-again"
     topics.create(topic, 2)
     topics.create(again, 2)
-    options: dict[str, Any] = {"brokers": topics.bootstrap, "topics": [topic], "root": root}
+    options: dict[str, Any] = {
+        "cluster": {"brokers": topics.bootstrap},
+        "topics": [topic],
+        "root": root,
+    }
 
     topics.fill(topic, days(300))
     done = archive_topics(spark, **options, rows_per_file=60, merged_bytes=0)
@@ -62,13 +66,13 @@ def test_archive_replay_and_audit(spark: Any, topics: Topics, topic: str, tmp_pa
     assert sorted(int(value) for value in table["value"].to_pylist()) == list(range(400))
 
     here, there = Side(topic), parse_side(f"archive:{root}:{topic}")
-    found = audit(spark, brokers=topics.bootstrap, left=here, right=there)
+    found = audit(spark, cluster={"brokers": topics.bootstrap}, left=here, right=there)
     assert found.is_clean, found
     assert found.left_records == found.right_records == 400
 
     count = replay_archive(
         spark,
-        brokers=topics.bootstrap,
+        cluster={"brokers": topics.bootstrap},
         root=root,
         topic=topic,
         to=again,
@@ -84,7 +88,7 @@ def test_archive_replay_and_audit(spark: Any, topics: Topics, topic: str, tmp_pa
     # Under the same name once more: nothing is written twice.
     replay_archive(
         spark,
-        brokers=topics.bootstrap,
+        cluster={"brokers": topics.bootstrap},
         root=root,
         topic=topic,
         to=again,
@@ -105,7 +109,7 @@ def test_audit_finds_what_is_wrong(spark: Any, topics: Topics, topic: str) -> No
     topics.fill(out, [Record(0, -1, b"k", b"%d" % n) for n in order])
     found = audit(
         spark,
-        brokers=topics.bootstrap,
+        cluster={"brokers": topics.bootstrap},
         left=Side(topic),
         right=Side(out),
         identity="value",
@@ -126,7 +130,7 @@ def test_skew_names_the_hot_key_and_a_salting_that_helps(
     topics.create(topic, 4)
     keys = [b"hot" if n % 2 else b"k%d" % n for n in range(2_000)]
     topics.fill(topic, [Record(0, -1, key, b"x") for key in keys])
-    found = find_skew(spark, brokers=topics.bootstrap, topic=topic, partitions=4)
+    found = find_skew(spark, cluster={"brokers": topics.bootstrap}, topic=topic, partitions=4)
     assert found.records == 2_000
     assert [one.key for one in found.hot] == [b"hot"]
     assert found.hot[0].partition == partition_for_key(b"hot", 4)
@@ -153,7 +157,7 @@ def test_change_events_become_a_table_and_go_on(
     def run(end: int) -> dict[int, str]:
         apply_changes(
             spark,
-            brokers=topics.bootstrap,
+            cluster={"brokers": topics.bootstrap},
             topic=topic,
             schema="id int, name string",
             path=path,
@@ -183,7 +187,11 @@ def test_state_is_rebuilt_as_of_a_time(spark: Any, topics: Topics, topic: str) -
     for until in (None, 15):
         until_ms = None if until is None else NOON_MS + until
         rows = rebuild(
-            spark, brokers=topics.bootstrap, side=Side(topic), fold=add, until_ms=until_ms
+            spark,
+            cluster={"brokers": topics.bootstrap},
+            side=Side(topic),
+            fold=add,
+            until_ms=until_ms,
         ).collect()
         found = {row["key"]: json.loads(row["state"])["balance"] for row in rows}
         assert found == {

@@ -11,7 +11,7 @@ from penstock.cli.dlq_errands import carry_out, run_id, who
 from penstock.cli.letter_words import letters_topic
 from penstock.cli.output import Format, format_option, print_data, print_table, show_count
 from penstock.cli.session import Session, brokers_option, require_topics, run
-from penstock.cli.spark_session import job_session, spark_options
+from penstock.cli.spark_session import job_session, spark_cluster, spark_options
 from penstock.cli.times import parse_times
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def audit(
     with job_session("audit", **spark_at) as spark:
         found = compare(
             spark,
-            brokers=brokers,
+            cluster=spark_cluster(brokers),
             left=sides[0],
             right=sides[1],
             identity=identity,
@@ -136,7 +136,9 @@ def skew(
     from penstock.jobs.skew import find_skew
 
     with job_session("skew", **spark_at) as spark:
-        found = find_skew(spark, brokers=brokers, topic=topic, partitions=partitions, sample=sample)
+        found = find_skew(
+            spark, cluster=spark_cluster(brokers), topic=topic, partitions=partitions, sample=sample
+        )
     if report is not None:
         from penstock.jobs.skew import report_of
 
@@ -212,7 +214,7 @@ def triage(
 
     wanted: LetterFilter | None = None
     with job_session("dlq-triage", **spark_at) as spark:
-        rows = read_letters(spark, brokers, name, runs).cache()
+        rows = read_letters(spark, spark_cluster(brokers), name, runs).cache()
         found = group(rows, name)
         if where is not None:
             wanted = select(rows, where)

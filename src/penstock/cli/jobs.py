@@ -16,7 +16,7 @@ from penstock.cli.job_reports import audit, skew, triage
 from penstock.cli.output import Format, format_option, print_data, show_bytes, show_count
 from penstock.cli.progress import Progress
 from penstock.cli.session import Session, brokers_option, require_topics, run
-from penstock.cli.spark_session import job_session, spark_options
+from penstock.cli.spark_session import job_session, spark_cluster, spark_options
 from penstock.cli.times import parse_times
 
 
@@ -85,7 +85,7 @@ def archive(
     ):
         done = archive_topics(
             spark,
-            brokers=brokers,
+            cluster=spark_cluster(brokers),
             topics=topics,
             root=_place(root),
             format=to_format,
@@ -170,7 +170,7 @@ def replay(
     with job_session("replay", **spark_at) as spark:
         count = replay_archive(
             spark,
-            brokers=brokers,
+            cluster=spark_cluster(brokers),
             root=_place(root),
             topic=topic,
             to=to,
@@ -218,7 +218,12 @@ def cdc(topic: str, path: str, schema: str, brokers: str, format: Format, **spar
 
     with job_session("cdc", **spark_at) as spark:
         done = apply_changes(
-            spark, brokers=brokers, topic=topic, schema=schema, path=_place(path), ends=ends
+            spark,
+            cluster=spark_cluster(brokers),
+            topic=topic,
+            schema=schema,
+            path=_place(path),
+            ends=ends,
         )
     if format.is_data:
         print_data(done.document(), format)
@@ -265,7 +270,9 @@ def event_sourcing(
         run(brokers, lambda session: require_topics(session, [side.topic]))
     fold = merge_fields if fold_name is None else _function(fold_name)
     with job_session("event-sourcing", **spark_at) as spark:
-        states = rebuild(spark, brokers=brokers, side=side, fold=fold, until_ms=until_ms)
+        states = rebuild(
+            spark, cluster=spark_cluster(brokers), side=side, fold=fold, until_ms=until_ms
+        )
         states.write.mode("overwrite").parquet(_place(path))
         count = int(spark.read.parquet(_place(path)).count())
     if format.is_data:

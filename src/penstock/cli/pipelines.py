@@ -19,7 +19,7 @@ from penstock.cli.output import (
     show_count,
     show_duration,
 )
-from penstock.cli.session import Session, brokers_option, nearest, run
+from penstock.cli.session import Session, brokers_option, nearest, run, security_settings
 from penstock.cli.spark_session import spark_options, spark_session
 
 if TYPE_CHECKING:
@@ -119,7 +119,14 @@ def run_command(
     with spark_session(f"penstock {found.name}", master, remote, confs) as spark:
         runner = Runner(
             found,
-            Surroundings(spark, brokers, _absolute(checkpoints), per_batch, registry),
+            Surroundings(
+                spark,
+                brokers,
+                _absolute(checkpoints),
+                per_batch,
+                registry,
+                security_settings()[0],
+            ),
             only=stages,
             restarts=restarts,
             told=Teller(),

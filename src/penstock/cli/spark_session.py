@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from penstock.cli.errors import UserError
+from penstock.cli.session import security_settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,6 +44,12 @@ def spark_options(command: F) -> F:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+def spark_cluster(brokers: str) -> dict[str, str]:
+    """Where the cluster is and how to get in, as options of the data source."""
+    settings, _ = security_settings()
+    return {"brokers": brokers, **{f"kafka.{name}": value for name, value in settings.items()}}
 
 
 @contextmanager

@@ -5,7 +5,7 @@ A stream of offset ranges, as `read_stream` has it, whose tasks write files name
 files again. Delta and Iceberg have transactions of their own, so there Spark's sink does it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -47,7 +47,7 @@ class Archived:
 def archive_topics(
     spark: Any,
     *,
-    brokers: str,
+    cluster: Mapping[str, str],
     topics: Sequence[str],
     root: str,
     format: str = "parquet",
@@ -60,7 +60,7 @@ def archive_topics(
     if format not in FORMATS:
         raise OptionError(f"an archive is one of {', '.join(FORMATS)}, not {format!r}")
     options = {
-        "brokers": brokers,
+        **cluster,
         "subscribe": ",".join(topics),
         "startingOffsets": "earliest",
         "isolation.level": "read_committed",

@@ -7,6 +7,7 @@ id that is there more often on the left is *lost*, more often on the right is *d
 on the left, once each on the right, must not come the other way round there.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -56,7 +57,7 @@ class Audit:
 def audit(
     spark: Any,
     *,
-    brokers: str,
+    cluster: Mapping[str, str],
     left: Side,
     right: Side,
     identity: str | None = None,
@@ -70,11 +71,11 @@ def audit(
     same_places = left.topic == right.topic and (left.archive or right.archive)
     named = identity or ("place" if same_places else "content")
     # The left first: what is written meanwhile is then at worst on the right only.
-    before = _named(read_side(spark, left, brokers), named, where, until_ms).cache()
+    before = _named(read_side(spark, left, cluster), named, where, until_ms).cache()
     report = Audit(str(left), str(right), named)
     try:
         report.left_records = int(before.count())
-        after = _named(read_side(spark, right, brokers), named, where, None).cache()
+        after = _named(read_side(spark, right, cluster), named, where, None).cache()
         try:
             report.right_records = int(after.count())
             _compare(report, before, after, until_ms)

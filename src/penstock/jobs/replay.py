@@ -6,7 +6,7 @@ decide. All of it is seen at once or not at all, in one transaction for each tas
 a replay that was interrupted between two commits and is run again writes only what is missing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ class Choice:
 def replay_archive(
     spark: Any,
     *,
-    brokers: str,
+    cluster: Mapping[str, str],
     root: str,
     topic: str,
     to: str,
@@ -64,7 +64,7 @@ def replay_archive(
     )
     writer = (
         outgoing.write.format("penstock")
-        .options(brokers=brokers, topic=to, delivery="exactly-once", includeTimestamp="true")
+        .options(**cluster, topic=to, delivery="exactly-once", includeTimestamp="true")
         .mode("append")
     )
     if name is not None:

@@ -3,6 +3,7 @@
 `orders` is a topic, `archive:/data/archive:orders` is the topic orders in an archive.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -36,14 +37,19 @@ def parse_side(text: str) -> Side:
 
 
 def read_side(
-    spark: Any, side: Side, brokers: str, *, columns: tuple[str, ...] = COLUMNS, **options: str
+    spark: Any,
+    side: Side,
+    cluster: Mapping[str, str],
+    *,
+    columns: tuple[str, ...] = COLUMNS,
+    **options: str,
 ) -> Any:
     """Its committed records, as they are now."""
     if side.archive is not None:
         return read_archive(spark, side.archive, [side.topic]).select(*columns)
     return (
         spark.read.format("penstock")
-        .options(brokers=brokers, subscribe=side.topic, columns=",".join(columns))
+        .options(**cluster, subscribe=side.topic, columns=",".join(columns))
         .option("isolation.level", "read_committed")
         .options(**options)
         .load()

@@ -86,12 +86,18 @@ class Skew:
 
 
 def find_skew(
-    spark: Any, *, brokers: str, topic: str, partitions: int, sample: float = 1.0, **options: str
+    spark: Any,
+    *,
+    cluster: Mapping[str, str],
+    topic: str,
+    partitions: int,
+    sample: float = 1.0,
+    **options: str,
 ) -> Skew:
     """`sample` looks at a part of the records only, and says everything in full numbers."""
     found = Skew(topic, partitions)
     columns = ("partition", "key", "value")
-    rows = read_side(spark, Side(topic), brokers, columns=columns, **options)
+    rows = read_side(spark, Side(topic), cluster, columns=columns, **options)
     if sample < 1.0:
         rows = rows.sample(sample, seed=1)
     size = F.coalesce(F.length("key"), F.lit(0)) + F.coalesce(F.length("value"), F.lit(0))

@@ -7,7 +7,7 @@ by side, the events of one key by one process.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from pyspark.sql import functions as F
@@ -28,10 +28,15 @@ def merge_fields(state: Event | None, event: Event) -> Event | None:
 
 
 def rebuild(
-    spark: Any, *, brokers: str, side: Side, fold: Fold = merge_fields, until_ms: int | None = None
+    spark: Any,
+    *,
+    cluster: Mapping[str, str],
+    side: Side,
+    fold: Fold = merge_fields,
+    until_ms: int | None = None,
 ) -> Any:
     """A row for every key: its state as JSON, how many events, and when the last one was."""
-    rows = chosen(read_side(spark, side, brokers), until_ms=until_ms)
+    rows = chosen(read_side(spark, side, cluster), until_ms=until_ms)
     ordered = (
         rows.filter("key is not null")
         .select(

@@ -10,6 +10,7 @@ without value, or `op` d, deletes the row of its key.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -46,7 +47,13 @@ class Applied:
 
 
 def apply_changes(
-    spark: Any, *, brokers: str, topic: str, schema: str, path: str, ends: dict[str, int]
+    spark: Any,
+    *,
+    cluster: Mapping[str, str],
+    topic: str,
+    schema: str,
+    path: str,
+    ends: dict[str, int],
 ) -> Applied:
     """Events up to `ends` (by partition, as text) that the table does not have yet."""
     system, root = _system(path)
@@ -64,7 +71,7 @@ def apply_changes(
         read_side(
             spark,
             Side(topic),
-            brokers,
+            cluster,
             columns=("partition", "offset", "key", "value"),
             startingOffsets=json.dumps({topic: begins}),
             endingOffsets=json.dumps({topic: ends}),

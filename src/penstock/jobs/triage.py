@@ -73,10 +73,10 @@ class Triage:
         return asdict(self)
 
 
-def read_letters(spark: Any, brokers: str, topic: str, open_runs: Runs) -> Any:
+def read_letters(spark: Any, cluster: Mapping[str, str], topic: str, open_runs: Runs) -> Any:
     """Open letters with `COLUMNS`."""
     columns = ("partition", "offset", "timestamp", "key", "value", "headers")
-    raw = read_side(spark, Side(topic), brokers, columns=columns)
+    raw = read_side(spark, Side(topic), cluster, columns=columns)
     runs = [
         {"partition": partition, "first": first, "last": last}
         for partition, spans in open_runs.items()

@@ -9,8 +9,8 @@ A stage that can turn rows away has two branches from its source, and reads its 
 Spark's streams have no way to split one.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import functions as F
@@ -51,9 +51,12 @@ class Surroundings:
     """At most so many records in a batch, whatever the stages say."""
     registry: str | None = None
     """Where the schema registry is, for stages with a subject."""
+    security: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Settings of TLS and SASL, by the names of Kafka's clients; has secrets."""
 
     def options(self) -> dict[str, str]:
-        return {"brokers": self.brokers}
+        secured = {f"kafka.{name}": value for name, value in self.security.items()}
+        return {"brokers": self.brokers, **secured}
 
 
 @dataclass(slots=True)
@@ -261,6 +264,6 @@ def _start(writer: Any, stage: Stage, checkpoint: str, *, once: bool) -> Any:
 def _nullable(schema: StructType) -> StructType:
     """What came out of a topic may lack any field."""
     made = StructType()
-    for field in schema.fields:
-        made = made.add(field.name, field.dataType, True)
+    for one in schema.fields:
+        made = made.add(one.name, one.dataType, True)
     return made

@@ -92,8 +92,10 @@ class Runner:
         self._restarts = restarts
         self._told = told
         self._builder = Builder(pipeline, around)
-        access = Access(around.brokers, "penstock-pipeline", _RETRY_TIMEOUT_MS)
-        self._link = link_to(access)
+        security = tuple(sorted(around.security.items()))
+        self._link = link_to(
+            Access(around.brokers, "penstock-pipeline", _RETRY_TIMEOUT_MS, security)
+        )
         self._control = board.Control(self._link.cluster, pipeline.name)
         self._posted: dict[str, tuple[int, dict[str, Any]]] = {}
         self._stop_reason: str | None = None
