@@ -5,6 +5,7 @@ happens, standard output holds only what was asked for; messages go to standard 
 """
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -14,6 +15,21 @@ from penstock import __version__
 from penstock.cli.commands import COMMANDS, SECTIONS, load
 from penstock.cli.completing import profile_names
 from penstock.cli.errors import PipeClosed, UserError, explain
+
+# A paragraph that is not to be rewrapped, and begins with a command.
+EXAMPLES = re.compile(r"\n\n\x08\n((?:penstock|echo|printf) .*(?:\n.+)*)")
+
+
+class Help(click.HelpFormatter):
+    """Help as click writes it, with a heading above the examples."""
+
+    def write_text(self, text: str) -> None:
+        super().write_text(EXAMPLES.sub(_headed, text, count=1))
+
+
+def _headed(found: re.Match[str]) -> str:
+    lines = found[1].splitlines()
+    return "\n".join(["\n\n\x08\nExamples:", *(f"  {line.strip()}" for line in lines)])
 
 
 class Root(click.Group):
@@ -88,6 +104,9 @@ def app(command_config: str | None, profile: str | None) -> None:
     penstock consume greetings           read it
     penstock cheat                       what else people do, on one page
     """
+
+
+click.Context.formatter_class = Help
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

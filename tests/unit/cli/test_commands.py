@@ -96,3 +96,9 @@ def test_help_is_grouped_by_task(capsys: pytest.CaptureFixture[str]) -> None:
     for name in COMMANDS:
         assert f"\n  {name} " in shown
     assert "..." not in shown.partition("Start:")[2], "a line is too long to be shown whole"
+
+
+def test_examples_have_a_heading(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topic", "create", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "\n  Examples:\n    penstock topic create orders -p 6\n" in shown
