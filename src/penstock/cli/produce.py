@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _DELIVERIES_MAX = 10_000
 
 
+TYPO = 0.8
+"""A name as like another as this one is more likely mistyped than meant."""
 ACKS = {"all": -1, "1": 1, "0": 0}
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
@@ -163,7 +165,7 @@ async def send_all(
     assert isinstance(config, ProducerConfig)
     written: dict[int, list[int]] = {}
     waiting: list[Delivery] = []
-    await _note_new_topic(session, plan.topic)
+    meant = await _likely_meant(session, plan.topic)
     with Progress(f"producing to {plan.topic}") as progress:
         async with session.producer(config) as producer:
             async for line in lines:
@@ -186,19 +188,23 @@ async def send_all(
                 progress.advance(plan.count)
             await producer.flush()
             await _confirm(waiting, written)
+    if meant is not None and written:
+        print(
+            f"penstock: topic {plan.topic!r} was made by this; did you mean {meant!r}?",
+            file=sys.stderr,
+        )
     return written
 
 
-async def _note_new_topic(session: Session, name: str) -> None:
-    """Brokers make topics that are written to: a typo would make one in silence."""
+async def _likely_meant(session: Session, name: str) -> str | None:
+    """A topic like this one, which is not there: brokers make what is written to, typos too."""
     from penstock.base.errors import ErrorCode
 
     await session.cluster.refresh((name,))
-    if session.cluster.metadata.errors.get(name) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        await session.cluster.refresh(None)
-        close = nearest(name, session.cluster.metadata.topics)
-        hint = f"; did you mean {close!r}?" if close else ""
-        print(f"penstock: there is no topic {name!r} yet{hint}", file=sys.stderr)
+    if session.cluster.metadata.errors.get(name) is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return None
+    await session.cluster.refresh(None)
+    return nearest(name, session.cluster.metadata.topics, TYPO)
 
 
 async def _confirm(waiting: list[Delivery], written: dict[int, list[int]]) -> None:

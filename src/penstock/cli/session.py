@@ -145,9 +145,9 @@ def _has_default_brokers(context: click.Context) -> bool:
     return context.get_parameter_source("brokers") in (None, ParameterSource.DEFAULT)
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
     """The known name most like `name`, if any is close enough to be meant."""
-    matches = difflib.get_close_matches(name[:100], list(known), n=1, cutoff=0.6)
+    matches = difflib.get_close_matches(name[:100], list(known), n=1, cutoff=likeness)
     return matches[0] if matches else None
 
 
