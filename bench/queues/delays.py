@@ -46,6 +46,7 @@ GROUP = "delayed"
 TOPIC = "delays"
 LEAD_S = 40.0
 """Everything is published before the first is due."""
+CONSUMERS = 2
 PATIENCE_S = 120.0
 LATE_MS_MAX, BYTES_MAX = 100.0, 100.0
 
@@ -222,7 +223,7 @@ def run(count: int, seconds: float, partitions: int, is_killed: bool, console: C
         console.print(f"[dim]{found.bytes_each:.1f} bytes of memory each[/dim]")
         receipts = found.receipts
         found.cpu_s = -cpu_s(process.pid)
-        crowd = Crowd(process.bootstrap, TOPIC, GROUP, 4, receipts)
+        crowd = Crowd(process.bootstrap, TOPIC, GROUP, CONSUMERS, receipts)
         if is_killed:
             time.sleep(max(0.0, began_ms / 1000 + seconds / 2 - time.time()))
             found.cpu_s += cpu_s(process.pid)
