@@ -8,15 +8,19 @@ from typing import Any
 import pytest
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.types import Message, Receive, Send
+from starlette.types import Scope as HttpScope
 
 from penstock.cluster.config_types import parse
 from penstock.cluster.configs import InvalidConfig, Scope, find
-from penstock.http.sqs.entry import read_credentials
+from penstock.http.sqs.entry import AwsFront, read_credentials
 from penstock.http.sqs.sigv4 import SignedRequest, claim_of, sign
 from tests.unit.http.sqs.calling import Sdk, failure, with_sdk
 
 VERSION = "2012-11-05"
 BLANK_SIGNATURE = "0" * 64
+HANDED_ON = 0
+"""In place of a status: the application got it."""
 
 
 def test_the_query_protocol_does_the_same_in_xml() -> None:
@@ -195,3 +199,63 @@ def test_credentials_that_are_no_pairs_keep_the_node_from_starting(text: str) ->
 def test_credentials_are_pairs() -> None:
     assert read_credentials("") == {}
     assert read_credentials(" A:b , C:d:e") == {"A": "b", "C": "d:e"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("POST", "/", 200),
+        ("POST", "/000000000000/jobs", 200),
+        ("GET", "/", HANDED_ON),
+        ("POST", "/000000000000/", HANDED_ON),
+        ("POST", "/000000000000/jobs/more", HANDED_ON),
+        ("POST", "/topics/jobs/messages", HANDED_ON),
+    ],
+)
+def test_only_what_sdks_send_is_answered_before_the_application(
+    method: str, path: str, status: int
+) -> None:
+    async def test(sdk: Sdk) -> None:
+        await sdk.create("jobs")
+        assert await through_front(sdk, method, path) == status
+
+    with_sdk(test)
+
+
+def test_a_body_that_is_too_large_is_refused_there_too() -> None:
+    async def test(sdk: Sdk) -> None:
+        assert await through_front(sdk, "POST", "/", HTTPException(413)) == 413
+
+    with_sdk(test)
+
+
+async def through_front(
+    sdk: Sdk, method: str, path: str, failure: HTTPException | None = None
+) -> int:
+    """The status of an answer to GetQueueUrl; `failure` is what reading the body comes to."""
+    statuses: list[int] = []
+
+    async def application(scope: HttpScope, receive: Receive, send: Send) -> None:
+        statuses.append(HANDED_ON)
+
+    async def receive() -> Message:
+        if failure is not None:
+            raise failure
+        return {"type": "http.request", "body": b'{"QueueName": "jobs"}', "more_body": False}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [(b"host", b"broker:8080"), (b"x-amz-target", b"AmazonSQS.GetQueueUrl")],
+    }
+    front = AwsFront(application, sdk.moves.door, sdk.moves)  # type: ignore[arg-type]
+    await front(scope, receive, send)
+    (status,) = statuses
+    return status
