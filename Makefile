@@ -85,12 +85,13 @@ test: setup-test ## every check, in one go: lint beside the tests, which often w
 tests: setup-test ## the tests alone, without lint
 	$(PYTEST) $(PARALLEL) $(ARGS)
 
-lint: setup ## formatting, lint, types, layers, spelling
+lint: setup ## formatting, lint, types, layers, spelling, known weaknesses
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
+	$(BIN)/python tools/audit/code.py
 
 fmt: setup ## format the code and fix what can be fixed by a machine
 	$(BIN)/ruff format .
@@ -126,8 +127,17 @@ chaos-spark: setup-test ## kill a streaming job with a shuffle, driver and worke
 	PENSTOCK_SPARK_KILLS=$(or $(KILLS),20) PENSTOCK_SPARK_MASTER='local-cluster[2,1,1024]' \
 	    $(PYTEST) tests/spark/test_driver_killed.py -s --timeout 0 $(ARGS)
 
-fuzz: setup ## many more examples of every property and fuzz test
+fuzz: setup ## every decoder, guided by coverage (SECONDS=30 each), then many more examples of every property
+	$(BIN)/python -m tests.fuzz.guided --seconds $(or $(SECONDS),30)
 	HYPOTHESIS_PROFILE=long $(PYTEST) $(PARALLEL) tests/property tests/fuzz --timeout 0 $(ARGS)
+
+.PHONY: audit sbom
+audit: setup ## packages with known vulnerabilities (asks a service on the internet), and bandit
+	$(BIN)/python tools/audit/packages.py
+	$(BIN)/python tools/audit/code.py
+
+sbom: $(VENV)/.runtime ## what a broker is made of, as CycloneDX in sbom.json
+	$(BIN)/python tools/audit/sbom.py sbom.json --extra security --extra registry
 
 # ---- measure and document
 

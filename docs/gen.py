@@ -23,10 +23,10 @@ from penstock.console.table import ROWS
 from penstock.http.app import PAGES
 from penstock.http.endpoint import Parameter
 from penstock.http.metrics import sample_name
+from penstock.http.needs import ACTIONS, SNS_ACTIONS, told
+from penstock.http.needs import ROUTES as ROUTE_NEEDS
 from penstock.http.registry.table import PAGES as REGISTRY_PAGES
 from penstock.http.registry.table import ROWS as REGISTRY_ROWS
-from penstock.http.sns.actions import SNS_ACTIONS
-from penstock.http.sqs.actions import SQS_ACTIONS
 from penstock.http.table import ENDPOINTS
 from penstock.node.telemetry import observe
 
@@ -134,8 +134,10 @@ def http_page() -> str:
     ]
     for family in dict.fromkeys(row.tag for row in ENDPOINTS):
         rows = [row for row in ENDPOINTS if row.tag == family]
-        lines += [f"## {family}", "", "| Route | Does |", "|---|---|"]
-        lines += [_row(f"`{row.method} {row.path}`", row.summary) for row in rows]
+        lines += [f"## {family}", "", "| Route | Does | Right it needs |", "|---|---|---|"]
+        for row in rows:
+            name = f"{row.method} {row.path}"
+            lines.append(_row(f"`{name}`", row.summary, told(ROUTE_NEEDS.get(name, ()))))
         lines.append("")
         for row in rows:
             if row.parameters:
@@ -148,9 +150,9 @@ def http_page() -> str:
     lines += [_row(f"`GET {path}`", meaning) for path, meaning in REGISTRY_PAGES.items()]
     lines += ["", "## SQS and SNS", ""]
     lines += ["`POST /` in Amazon's JSON and query protocols; the actions that are served:", ""]
-    lines += ["| Service | Actions |", "|---|---|"]
-    for service, actions in (("SQS", SQS_ACTIONS), ("SNS", SNS_ACTIONS)):
-        lines.append(_row(service, ", ".join(f"`{action}`" for action in sorted(actions))))
+    lines += ["| Service | Action | Right it needs |", "|---|---|---|"]
+    for service, actions in (("SQS", ACTIONS), ("SNS", SNS_ACTIONS)):
+        lines += [_row(service, f"`{name}`", told(row)) for name, row in sorted(actions.items())]
     lines += ["", "## pages", "", "| Route | Answers |", "|---|---|"]
     lines += [_row(f"`GET {path}`", meaning) for path, meaning in PAGES.items()]
     lines += ["", "## console", ""]

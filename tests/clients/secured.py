@@ -36,6 +36,8 @@ from tests.brokers import QUICK, PenstockProcess
 
 USER, PASSWORD = "bob", "correct horse"
 TOPIC = "guarded"
+FAILED = "Authentication failed: wrong user, password or token."
+"""All that a stranger hears, whatever was wrong."""
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 SCRAM = (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
 
@@ -95,7 +97,7 @@ class Secured:
 
     def token(self, **claims: Any) -> str:
         """A signed token for bob, good for a minute unless told otherwise."""
-        body = {"sub": USER, "exp": int(time.time()) + 60, "iss": "test", **claims}
+        body = {"sub": USER, "exp": int(time.time()) + 60, "iss": "test", "aud": "broker", **claims}
         head = {"alg": "RS256", "kid": "one"}
         signed = ".".join(_text(json.dumps(part).encode()) for part in (head, body))
         signature = self.key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256())
@@ -135,6 +137,7 @@ def secured(directory: Path, **sets: object) -> Iterator[Secured]:
             "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
             "sasl.oauthbearer.jwks.endpoint.url": (directory / "keys.json").as_uri(),
             "sasl.oauthbearer.expected.issuer": "test",
+            "sasl.oauthbearer.expected.audience": "broker",
             "authorizer.class.name": "acl",
             "super.users": "User:ANONYMOUS",
             **sets,

@@ -19,13 +19,12 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.clients.secured import MECHANISMS, PASSWORD, TOPIC, USER, Secured, secured
+from tests.clients.secured import FAILED, MECHANISMS, PASSWORD, TOPIC, USER, Secured, secured
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.clients
 
 TIMEOUT_S = 15
-FAILED = "Authentication failed: wrong user, password or token."
 
 
 @pytest.fixture(scope="module")
@@ -240,3 +239,22 @@ def test_nothing_is_answered_before_authentication(broker: Secured) -> None:
     """A stranger who leaves SASL out is closed at the first request that needs a right."""
     refused, _ = produce({"bootstrap.servers": broker.at("SASL_PLAINTEXT")})
     assert refused is not None
+
+
+def test_librdkafka_logs_in_again_before_its_session_ends(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """On one connection: whoever were closed instead would complain."""
+    directory = tmp_path_factory.mktemp("forgetful")
+    with secured(directory, **{"connections.max.reauth.ms": 1_000}) as broker:
+        heard: list[str] = []
+        outcome: list[KafkaError | None] = []
+        settings = sasl(broker, "SCRAM-SHA-512") | {"log_level": 0}
+        producer = Producer({**settings, "error_cb": lambda error: heard.append(error.str())})
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            producer.produce(TOPIC, b"x", on_delivery=lambda error, _: outcome.append(error))
+            producer.flush(10)
+        assert len(outcome) > 1
+        assert set(outcome) == {None}
+        assert heard == []

@@ -1,19 +1,20 @@
-"""aiokafka, kafka-python and the Java client over SASL_SSL and with certificates."""
+"""aiokafka and kafka-python over SASL_SSL and with certificates, and what a stranger hears."""
 
 import asyncio
 import gc
-import json
 import ssl
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from aiokafka import AIOKafkaProducer
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import KafkaConnectionError, KafkaError
+from confluent_kafka.admin import AclOperation
 
-from tests.clients.javas import Jvm
 from tests.clients.secured import MECHANISMS, PASSWORD, TOPIC, USER, Secured, secured
 
 with warnings.catch_warnings():
@@ -38,21 +39,30 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         yield found
 
 
+@pytest.fixture
+def other_ca(tmp_path: Path) -> str:
+    path = tmp_path / "other.pem"
+    trustme.CA().cert_pem.write_to_path(str(path))
+    return str(path)
+
+
 class Token(AbstractTokenProvider):  # type: ignore[misc]
-    def __init__(self, broker: Secured) -> None:
+    def __init__(self, broker: Secured, **claims: Any) -> None:
         self._broker = broker
+        self._claims = claims
 
     async def token(self) -> str:
-        return self._broker.token()
+        return self._broker.token(**self._claims)
 
 
 class PythonToken(PythonTokenProvider):  # type: ignore[misc]
-    def __init__(self, broker: Secured) -> None:
+    def __init__(self, broker: Secured, **claims: Any) -> None:
         super().__init__()
         self._broker = broker
+        self._claims = claims
 
     def token(self) -> str:
-        return self._broker.token()
+        return self._broker.token(**self._claims)
 
 
 # -- aiokafka ---------------------------------------------------------------------------------
@@ -110,6 +120,40 @@ def test_aiokafka_with_a_wrong_password_is_refused(broker: Secured, mechanism: s
         asyncio.run(go())
 
 
+def aio_refused(**settings: Any) -> str:
+    """What it says of the refusal, and everything behind that."""
+
+    async def go() -> int:
+        return await send(**settings)
+
+    with pytest.raises((KafkaConnectionError, KafkaError)) as caught:
+        asyncio.run(go())
+    return repr(caught.value) + repr(caught.value.__context__)
+
+
+def test_aiokafka_with_an_expired_token_is_refused(broker: Secured) -> None:
+    expired = {"sasl_oauth_token_provider": Token(broker, exp=1_000)}
+    aio_refused(**aio(broker, "OAUTHBEARER") | expired)
+
+
+def test_aiokafka_does_not_believe_another_ca(broker: Secured, other_ca: str) -> None:
+    context = ssl.create_default_context(cafile=other_ca)
+    aio_refused(**aio(broker, "PLAIN") | {"ssl_context": context})
+
+
+def test_aiokafka_of_a_user_who_was_removed_is_refused(broker: Secured) -> None:
+    broker.add_user("ivan")
+    settings = aio(broker, "SCRAM-SHA-256") | {"sasl_plain_username": "ivan"}
+    broker.allow("User:ivan", AclOperation.WRITE)
+
+    async def go() -> int:
+        return await send(**settings)
+
+    assert asyncio.run(go()) >= 0
+    broker.remove_user("ivan")
+    aio_refused(**settings)
+
+
 # -- kafka-python -----------------------------------------------------------------------------
 
 
@@ -150,10 +194,10 @@ def test_kafka_python_with_a_certificate(broker: Secured) -> None:
         producer.close(TIMEOUT_S)
 
 
-def test_kafka_python_with_a_wrong_password_is_refused(broker: Secured) -> None:
+def python_refused(**settings: Any) -> None:
     is_refused = False
     try:
-        KafkaProducer(**python(broker, "SCRAM-SHA-256", "wrong"))
+        KafkaProducer(**settings)
     except PythonKafkaError:
         is_refused = True
     assert is_refused
@@ -161,77 +205,20 @@ def test_kafka_python_with_a_wrong_password_is_refused(broker: Secured) -> None:
     gc.collect()
 
 
-# -- Java -------------------------------------------------------------------------------------
+def test_kafka_python_with_a_wrong_password_is_refused(broker: Secured) -> None:
+    python_refused(**python(broker, "SCRAM-SHA-256", "wrong"))
 
 
-@pytest.fixture(scope="module")
-def jvm() -> Iterator[Jvm]:
-    started = Jvm()
-    yield started
-    started.close()
+def test_kafka_python_with_an_expired_token_is_refused(broker: Secured) -> None:
+    expired = {"sasl_oauth_token_provider": PythonToken(broker, exp=1_000)}
+    python_refused(**python(broker, "OAUTHBEARER") | expired)
 
 
-def java(jvm: Jvm, broker: Secured, **settings: str) -> dict[str, Any]:
-    """What the Java producer says to one record."""
-    path = broker.directory / "java.properties"
-    base = {"ssl.truststore.type": "PEM", "ssl.truststore.location": broker.ca_file}
-    lines = {name.replace("_", "."): value for name, value in settings.items()}
-    path.write_text("".join(f"{name}={value}\n" for name, value in (base | lines).items()))
-    said = jvm.run("penstock.clients.Secured", str(path), TOPIC)
-    found = [line for line in said.splitlines() if line.startswith("{")]
-    assert found, said
-    answer: dict[str, Any] = json.loads(found[-1])
-    return answer
+def test_kafka_python_does_not_believe_another_ca(broker: Secured, other_ca: str) -> None:
+    python_refused(**python(broker, "PLAIN") | {"ssl_cafile": other_ca})
 
 
-def jaas(mechanism: str, password: str) -> str:
-    kind = "plain.Plain" if mechanism == "PLAIN" else "scram.Scram"
-    module = f"org.apache.kafka.common.security.{kind}LoginModule"
-    return f'{module} required username="{USER}" password="{password}";'
-
-
-@pytest.mark.java
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_java_gets_in_and_not_with_a_wrong_password(
-    jvm: Jvm, broker: Secured, mechanism: str
-) -> None:
-    settings = {
-        "bootstrap_servers": broker.at("SASL_SSL"),
-        "security_protocol": "SASL_SSL",
-        "sasl_mechanism": mechanism,
-    }
-    answer = java(jvm, broker, **settings, sasl_jaas_config=jaas(mechanism, PASSWORD))
-    assert answer["offset"] >= 0
-    answer = java(jvm, broker, **settings, sasl_jaas_config=jaas(mechanism, "wrong"))
-    assert answer["error"] == "SaslAuthenticationException"
-
-
-@pytest.mark.java
-def test_java_with_a_certificate(jvm: Jvm, broker: Secured) -> None:
-    answer = java(
-        jvm,
-        broker,
-        bootstrap_servers=broker.at("SSL"),
-        security_protocol="SSL",
-        ssl_keystore_type="PEM",
-        ssl_keystore_location=pkcs8(broker),
-    )
-    assert answer["offset"] >= 0
-
-
-def pkcs8(broker: Secured) -> str:
-    """Java reads private keys as PKCS#8 only."""
-    from cryptography.hazmat.primitives import serialization
-
-    text = broker.certificate("bob")
-    path = broker.directory / "bob-pkcs8.pem"
-    with open(text, "rb") as file:
-        pem = file.read()
-    key = serialization.load_pem_private_key(pem, None)
-    shown = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    path.write_bytes(shown + pem[pem.index(b"-----BEGIN CERTIFICATE") :])
-    return str(path)
+def test_kafka_python_of_a_user_who_was_removed_is_refused(broker: Secured) -> None:
+    broker.add_user("judy")
+    broker.remove_user("judy")
+    python_refused(**python(broker, "SCRAM-SHA-512") | {"sasl_plain_username": "judy"})

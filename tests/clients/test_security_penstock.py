@@ -1,11 +1,20 @@
 """Penstock's own client over SASL_SSL, with the rights of an ordinary user."""
 
+import asyncio
+import struct
+import time
 from collections.abc import Iterator
 
 import pytest
 
+from bench import probe
 from penstock import Refused, SyncClient
+from penstock.client.connection import Address, ConnectionConfig, connect
+from penstock.client.security import parse_security
+from penstock.runtime.random import SystemRandom
+from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
 from tests.clients.secured import PASSWORD, TOPIC, USER, Secured, secured
+from tests.guarded import ADMIN, Guarded
 
 pytestmark = pytest.mark.clients
 
@@ -46,3 +55,69 @@ def test_a_wrong_password_is_refused(broker: Secured) -> None:
 def test_an_unknown_setting_is_refused() -> None:
     with pytest.raises(ValueError, match=r"sasl\.username"):
         SyncClient(security={"sasl.user": "bob"})
+
+
+# -- sessions ---------------------------------------------------------------------------------
+
+LIFETIME_MS = 1_000
+
+
+@pytest.fixture(scope="module")
+def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    """A broker on which logins have to be repeated."""
+    sets = {
+        "connections.max.reauth.ms": LIFETIME_MS,
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+    }
+    guarded = Guarded(tmp_path_factory.mktemp("forgetful"), **sets)
+    try:
+        yield guarded
+    finally:
+        guarded.process.stop()
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+def test_a_connection_outlives_its_sessions(forgetful: Guarded, mechanism: str) -> None:
+    sets = {"sasl.username": ADMIN[0], "sasl.password": ADMIN[1], "sasl.mechanism": mechanism}
+
+    async def go() -> int:
+        secured = parse_security(sets, SystemRandom())
+        host, _, port = forgetful.process.bootstrap.rpartition(":")
+        address = Address(host, int(port))
+        connection = await connect(address, ConnectionConfig(), secured.authenticate)
+        loop = asyncio.get_running_loop()
+        assert connection.session_lifetime_ms == LIFETIME_MS
+        count, end = 0, loop.time() + 2.5 * LIFETIME_MS / 1000
+        while loop.time() < end:
+            ask = [connection.send(MetadataRequest(topics=[]), MetadataResponse) for _ in range(5)]
+            await asyncio.gather(*ask)
+            count += 5
+        connection.close()
+        await connection.wait_closed()
+        return count
+
+    assert asyncio.run(go()) > 0
+
+
+def test_who_does_not_log_in_again_is_closed(forgetful: Guarded) -> None:
+    with probe.connect(forgetful.process.bootstrap) as connection:
+
+        def ask(api: int, version: int, body: bytes) -> bytes:
+            connection.sendall(probe.frame(api, version, 1, body))
+            (size,) = struct.unpack(">i", probe.receive(connection, 4))
+            return probe.receive(connection, size)
+
+        ask(17, 1, struct.pack(">h", 5) + b"PLAIN")
+        message = "\0".join(("", *ADMIN)).encode()
+        answer = ask(36, 1, struct.pack(">i", len(message)) + message)
+        assert struct.unpack_from(">h", answer, 4) == (0,)
+        assert struct.unpack(">q", answer[-8:]) == (LIFETIME_MS,)
+        served, is_closed, deadline = 0, False, time.monotonic() + 30
+        while not is_closed and time.monotonic() < deadline:
+            try:
+                ask(3, 1, struct.pack(">i", 0))
+                served += 1
+            except (OSError, probe.ProbeFailed):
+                is_closed = True
+        assert is_closed
+        assert served, "it was served while its session lasted"

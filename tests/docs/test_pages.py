@@ -111,3 +111,13 @@ def test_the_code_map_has_every_package_and_a_word_on_every_file() -> None:
     }
     assert packages - {"."} == set(gen.LAYERS)
     assert " |  |" not in gen.code_map()
+
+
+def test_every_promise_of_security_has_a_test_that_is_there() -> None:
+    text = (ROOT / "docs/internals/security-checklist.md").read_text()
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text)
+    assert len(named) >= 40
+    for path, test in named:
+        assert f"def {test}(" in (ROOT / path).read_text(), f"{path} has no {test}"
+    rows = [line for line in text.splitlines() if line.startswith("| ") and "Promise" not in line]
+    assert len(rows) == len(named), "a promise without a test"

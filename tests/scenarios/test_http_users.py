@@ -2,7 +2,6 @@
 
 import base64
 import json
-import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -11,40 +10,20 @@ from typing import Any
 
 import pytest
 
-from tests.brokers import COMMAND, QUICK, PenstockProcess
+from tests.guarded import ADMIN, Guarded
 
-ADMIN = ("admin", "correct horse")
 ALICE = ("alice", "battery staple")
 
 
-class Guarded:
-    """A broker that asks who is there, with the user alice, who may use one topic."""
+class Site(Guarded):
+    """With the user alice, who may use one topic."""
 
     def __init__(self, directory: Path) -> None:
-        (directory / "admin").write_text(ADMIN[1] + "\n")
-        (directory / "alice").write_text(ALICE[1] + "\n")
-        self.process = PenstockProcess(
-            directory / "data",
-            {
-                **QUICK,
-                "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
-                "authorizer.class.name": "acl",
-                "admin.password.file": directory / "admin",
-            },
-        )
-        self._properties = directory / "admin.properties"
-        self._properties.write_text(f"sasl.username={ADMIN[0]}\nsasl.password={ADMIN[1]}\n")
-        self.run("user", "set", "alice", "--password-file", str(directory / "alice"))
+        super().__init__(directory)
+        self.add_user(*ALICE)
         self.run("topic", "create", "orders")
-        self.run(
-            "acl", "allow", "alice", "producer", "consumer", "--topic", "orders", "--group", "g"
-        )
-
-    def run(self, *arguments: str) -> None:
-        command = [COMMAND, "--command-config", str(self._properties), *arguments]
-        command += ["-b", self.process.bootstrap]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == 0, done.stderr
+        names = ("--topic", "orders", "--group", "g")
+        self.run("acl", "allow", "alice", "producer", "consumer", *names)
 
     def ask(
         self, path: str, body: Any = None, who: tuple[str, str] | None = None
@@ -65,8 +44,8 @@ class Guarded:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    guarded = Guarded(tmp_path_factory.mktemp("guarded"))
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    guarded = Site(tmp_path_factory.mktemp("guarded"))
     try:
         yield guarded
     finally:
@@ -76,7 +55,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
 MESSAGE = {"payload": {"id": 1}}
 
 
-def test_a_user_with_the_right_publishes_and_polls(broker: Guarded) -> None:
+def test_a_user_with_the_right_publishes_and_polls(broker: Site) -> None:
     for _ in range(3):
         status, _ = broker.ask("/topics/orders/messages", MESSAGE, ALICE)
         assert status in (200, 201)
@@ -85,7 +64,7 @@ def test_a_user_with_the_right_publishes_and_polls(broker: Guarded) -> None:
     assert len(found["messages"]) == 1
 
 
-def test_who_does_not_say_who_they_are_is_asked(broker: Guarded) -> None:
+def test_who_does_not_say_who_they_are_is_asked(broker: Site) -> None:
     status, told = broker.ask("/topics/orders/messages", MESSAGE)
     assert status == 401
     assert broker.asked is not None
@@ -95,14 +74,14 @@ def test_who_does_not_say_who_they_are_is_asked(broker: Guarded) -> None:
 
 @pytest.mark.parametrize("who", [("alice", "wrong"), ("nobody", "x"), ("__node", "x"), ("", "")])
 def test_a_wrong_password_is_refused_before_anything_is_done(
-    broker: Guarded, who: tuple[str, str]
+    broker: Site, who: tuple[str, str]
 ) -> None:
     status, told = broker.ask("/topics/orders/messages", MESSAGE, who)
     assert status == 401
     assert told["detail"] == "Authentication failed: wrong user, password or token."
 
 
-def test_a_user_without_the_right_is_forbidden(broker: Guarded) -> None:
+def test_a_user_without_the_right_is_forbidden(broker: Site) -> None:
     broker.run("topic", "create", "payroll")
     status, told = broker.ask("/topics/payroll/messages", MESSAGE, ALICE)
     assert status == 403
@@ -113,12 +92,12 @@ def test_a_user_without_the_right_is_forbidden(broker: Guarded) -> None:
     assert broker.ask("/topics/payroll/messages", MESSAGE, ADMIN)[0] in (200, 201)
 
 
-def test_a_password_that_was_remembered_is_forgotten_when_it_changes(broker: Guarded) -> None:
+def test_a_password_that_was_remembered_is_forgotten_when_it_changes(broker: Site) -> None:
     assert broker.ask("/topics/orders", who=ALICE)[0] == 200
     broker.run("user", "delete", "alice", "-y")
     assert broker.ask("/topics/orders", who=ALICE)[0] == 401
 
 
-def test_health_is_everybodys_business(broker: Guarded) -> None:
+def test_health_is_everybodys_business(broker: Site) -> None:
     with urllib.request.urlopen(broker.process.http + "/healthz", timeout=30) as reply:
         assert reply.status == 200

@@ -13,6 +13,7 @@ from penstock.base.errors import Refused
 from penstock.doors.door import Door, Settlement, Verdict
 from penstock.doors.groups import Commit
 from penstock.doors.messages import Outgoing, Placed
+from penstock.doors.principal import Principal
 from penstock.node.node import Node
 from penstock.sim.cluster import SimCluster
 from penstock.sim.loop import SimLoop, run
@@ -23,7 +24,7 @@ from penstock.wire.messages.topics import (
     CreateTopicsResponse,
 )
 
-WHO = "User:ann"
+WHO = Principal("User:ann")
 OVERRIDES = {
     "offsets.topic.num.partitions": "3",
     "share.coordinator.state.topic.num.partitions": "3",

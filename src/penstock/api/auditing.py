@@ -160,6 +160,8 @@ ADMINISTRATIVE: Final[dict[int, Resources]] = {
     92: _group_topics,
     30006: lambda request: (*_group(request), f"topic:{request.topic}"),
     30031: lambda request: ("cluster:encryption keys",),
+    30040: lambda request: (f"user:{request.user}",),
+    30042: lambda request: (f"access-key:{request.access_key}",),
 }
 """By API key: what the request is about."""
 
@@ -173,7 +175,7 @@ ORDINARY: Final = frozenset(
         *range(22, 27),  # producers and their transactions, OffsetForLeaderEpoch
         *(28, 29, 32, 35, SASL_AUTHENTICATE, 46, 48, 50, 55, 60, 61, 65, 66),
         *(68, 69, 74, 75, 76, 77, 78, 79, 90),
-        *(30001, 30002, 30003, 30004, 30005, 30007, 30010, 30030, 30032),
+        *(30001, 30002, 30003, 30004, 30005, 30007, 30010, 30030, 30032, 30041),
     }
 )
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from penstock.api.failed_logins import FailedLogins
 from penstock.api.fetch_sessions import FetchSessions
 from penstock.api.meter import Meter
 from penstock.api.metrics import Metrics, RouteMetrics
@@ -125,6 +126,11 @@ class Context:
     """`fetch.max.bytes`, read once for each change of config instead of once for each fetch."""
     has_replica_selector: bool = False
     """Whether consumers are sent to replicas near them; see `read_replicas`."""
+
+    failed_logins: FailedLogins = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.failed_logins = FailedLogins(self.metrics.failed_logins)
 
     @property
     def image(self) -> Image:

@@ -14,7 +14,7 @@ Nodes of the cluster are not charged, nor are requests that come before authenti
 import math
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from penstock.api.context import Call, Caller, Prepared
 from penstock.api.meter import Meter
@@ -155,11 +155,19 @@ def timed(prepared: Prepared) -> Prepared:
     return replace(prepared, route=replace(prepared.route, handler=handle))
 
 
+class Stopwatch(Protocol):
+    """Runs while a step does."""
+
+    def begin(self) -> None: ...
+
+    def pause(self) -> None: ...
+
+
 class TimedSteps:
     """A coroutine whose steps are counted, and not what it waits for."""
 
-    def __init__(self, call: MeteredCall, work: Awaitable[Any]) -> None:
-        self._call = call
+    def __init__(self, watch: Stopwatch, work: Awaitable[Any]) -> None:
+        self._watch = watch
         # Coroutines and futures give generators, which `Awaitable` does not say.
         self._steps: Generator[Any, Any, Any] = work.__await__()
 
@@ -174,18 +182,18 @@ class TimedSteps:
         return self.send(None)
 
     def send(self, value: Any) -> Any:
-        self._call.begin()
+        self._watch.begin()
         try:
             return self._steps.send(value)
         finally:
-            self._call.pause()
+            self._watch.pause()
 
     def throw(self, *error: Any) -> Any:
-        self._call.begin()
+        self._watch.begin()
         try:
             return self._steps.throw(*error)
         finally:
-            self._call.pause()
+            self._watch.pause()
 
     def close(self) -> None:
         self._steps.close()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.api import (
+    access_keys,
     acls,
     cluster,
     committed,
@@ -140,4 +141,7 @@ ROUTES: tuple[Route, ...] = (
     _row(30030, encryption.describe_keys, CLUSTER, Operation.DESCRIBE),
     _row(30031, encryption.rotate_keys, CLUSTER, Operation.ALTER),
     _row(30032, append_audit, CLUSTER, Operation.CLUSTER_ACTION, Stage.PARALLEL),
+    _row(30040, access_keys.create_access_key, CLUSTER, Operation.ALTER),
+    _row(30041, access_keys.describe_access_keys, CLUSTER, Operation.DESCRIBE),
+    _row(30042, access_keys.delete_access_key, CLUSTER, Operation.ALTER),
 )

@@ -10,6 +10,7 @@ import logging
 
 from penstock.api.context import Call, Context
 from penstock.base.errors import ErrorCode, Refused
+from penstock.cluster.authorizer import NODE_USER
 from penstock.security.login import FAILED, Login, LoginFailed
 from penstock.wire.messages.security import (
     SaslAuthenticateRequest,
@@ -50,8 +51,7 @@ async def sasl_authenticate(
     except Refused as refused:
         return _refused(refused.code, refused.message)
     except LoginFailed as failed:
-        ctx.metrics.failed_logins.value += 1
-        log.warning("a login from %s failed: %s", caller.peer, failed)
+        ctx.failed_logins.note(caller.peer, failed)
         await asyncio.sleep(ctx.configs.integer("connection.failed.authentication.delay.ms") / 1000)
         call.reply(_refused(ErrorCode.SASL_AUTHENTICATION_FAILED, FAILED))
         caller.close()
@@ -72,6 +72,8 @@ def _lifetime_ms(ctx: Context, login: Login) -> int:
     """How long this login lasts; 0: for as long as the connection."""
     identity = login.identity
     assert identity is not None
+    if identity.principal == f"User:{NODE_USER}":
+        return 0  # A closed connection is taken for a node's end (ADR 12); its secret never ends.
     limits = [ctx.configs.integer("connections.max.reauth.ms")]
     if identity.expires_ms is not None:
         limits.append(max(1, identity.expires_ms - ctx.clock.now_ms()))

@@ -36,7 +36,8 @@ def describe_user_scram_credentials(
         )
     asked = [user.name for user in request.users or ()]
     twice = duplicates(asked)
-    names = list(dict.fromkeys(asked)) if asked else sorted(ctx.image.users)
+    have = sorted(name for name, user in ctx.image.users.items() if user.scram)
+    names = list(dict.fromkeys(asked)) if asked else have
     return DescribeUserScramCredentialsResponse(
         error_code=ErrorCode.NONE,
         error_message=None,
@@ -49,7 +50,7 @@ def _described(ctx: Context, name: str, is_twice: bool) -> DescribeUserScramCred
     code, message = ErrorCode.NONE, None
     if is_twice:
         code, message = ErrorCode.DUPLICATE_RESOURCE, f"{name!r} is asked for more than once"
-    elif user is None:
+    elif user is None or not user.scram:
         code, message = ErrorCode.RESOURCE_NOT_FOUND, f"{name!r} has no SCRAM credentials"
     kept = user.scram if user is not None and code is ErrorCode.NONE else {}
     return DescribeUserScramCredentialsResult(

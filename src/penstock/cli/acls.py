@@ -28,10 +28,12 @@ OPERATIONS = {one.name.lower().replace("_", "-"): int(one) for one in Operation}
 OPERATIONS["all"] = ALL_OPERATIONS
 OPERATION_NAMES = {number: name for name, number in OPERATIONS.items()}
 RESOURCE_NAMES = {int(one): one.name.lower().replace("_", "-") for one in ResourceType}
-# What people mean by them: all that a producer or a consumer needs.
+REDRIVER = "redriver"
+# What people mean by them: all that a producer, a consumer or a redriver needs.
 ROLES: dict[str, dict[ResourceType, tuple[str, ...]]] = {
     "producer": {ResourceType.TOPIC: ("write", "describe", "create")},
     "consumer": {ResourceType.TOPIC: ("read", "describe"), ResourceType.GROUP: ("read",)},
+    REDRIVER: {ResourceType.TOPIC: ("read", "describe")},
 }
 
 Command = Callable[..., Any]
@@ -110,6 +112,12 @@ def _adding(permission: Permission, verb: str, example: str) -> click.Command:
             for resource in resources
             for number in _numbers(resource, operations)
         ]
+        if REDRIVER in operations:
+            who = _principal(principal) or ""
+            bindings += [
+                (beside, Entry(who, host, OPERATIONS[word], permission))
+                for beside, word in _of_redriver(resources)
+            ]
         if not bindings:
             raise UserError("these operations are not for these resources")
 
@@ -199,6 +207,24 @@ def _numbers(resource: Resource, operations: tuple[str, ...]) -> list[int]:
         words = (word,) if role is None else role.get(ResourceType(resource.type), ())
         numbers |= dict.fromkeys(OPERATIONS[each] for each in words)
     return list(numbers)
+
+
+def _of_redriver(letters: list[Resource]) -> list[tuple[Resource, str]]:
+    """What sending dead letters back needs beside the letters: notes, and the record of it."""
+    from penstock.client.open_letters import CURSOR_PREFIX, DEAD_LETTERS, cursor_group
+    from penstock.client.redriving import AUDIT
+
+    audit = Resource(ResourceType.TOPIC, AUDIT)
+    found = [(Resource(ResourceType.GROUP, DEAD_LETTERS), "read")]
+    found += [(audit, "write"), (audit, "create")]
+    for one in letters:
+        if one.type == ResourceType.TOPIC:
+            is_any = one.name == WILDCARD
+            name = CURSOR_PREFIX if is_any else cursor_group(one.name)
+            pattern = Pattern.PREFIXED if is_any else one.pattern
+            found.append((Resource(ResourceType.GROUP, name, pattern), "read"))
+            found.append((Resource(ResourceType.TRANSACTIONAL_ID, name, pattern), "write"))
+    return found
 
 
 def _show(bindings: list[tuple[Resource, Entry]], format: Format) -> None:

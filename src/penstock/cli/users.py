@@ -1,4 +1,4 @@
-"""`penstock user`: who may log in by a password."""
+"""`penstock user`: who may log in by a password, or sign with an access key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from penstock.cli.confirming import confirm, yes_option
 from penstock.cli.errors import UserError
-from penstock.cli.output import Format, format_option, print_listing
+from penstock.cli.output import Format, format_option, print_data, print_listing, print_rows
 from penstock.cli.session import Session, brokers_option, nearest, run
 from penstock.security import scram
 
@@ -24,7 +24,7 @@ mechanism_option = click.option(
 
 @click.group("user", no_args_is_help=True)
 def user() -> None:
-    """Who may log in by a password (SCRAM and PLAIN)."""
+    """Who may log in by a password (SCRAM and PLAIN) or sign with an access key (SQS, SNS)."""
 
 
 @user.command("list")
@@ -110,7 +110,9 @@ def set_command(
 @yes_option
 @brokers_option
 def delete_command(name: str, mechanisms: tuple[str, ...], yes: bool, brokers: str) -> None:
-    """Delete a user's passwords. Connections that are open stay open.
+    """Delete a user's passwords and access keys. Connections that are open stay open.
+
+    With --mechanism only those passwords go.
 
     \b
     penstock user delete alice
@@ -122,12 +124,93 @@ def delete_command(name: str, mechanisms: tuple[str, ...], yes: bool, brokers: s
         access = Access(session.cluster)
         known = {one.name: one.mechanisms for one in await access.users()}
         chosen = mechanisms or tuple(known.get(name, {}))
-        if not chosen:
+        keys = [] if mechanisms else [row.access_key for row in await access.access_keys(name)]
+        if not chosen and not keys:
             close = nearest(name, known)
             hint = f"did you mean {close!r}?" if close else "see `penstock user list`"
             raise UserError(f"there is no user {name!r}; {hint}")
         confirm(f"Delete user {name}?", yes)
-        await access.delete_user(name, chosen)
-        print(f"deleted {name} ({', '.join(chosen)})")
+        if chosen:
+            await access.delete_user(name, chosen)
+        for access_key in keys:
+            await access.delete_key(access_key)
+        print(f"deleted {name} ({', '.join((*chosen, *keys))})")
+
+    run(brokers, work)
+
+
+# -- access keys ------------------------------------------------------------------------------
+
+
+@user.group("key", no_args_is_help=True)
+def key() -> None:
+    """Access keys for the SQS and SNS doors: what AWS SDKs sign with."""
+
+
+@key.command("create")
+@click.argument("name", help="Whose key it is to be.")
+@brokers_option
+@format_option
+def create_key_command(name: str, brokers: str, format: Format) -> None:
+    """Make an access key for a user. Its secret is shown now and never again.
+
+    \b
+    penstock user key create alice
+    """
+
+    async def work(session: Session) -> None:
+        from penstock.client.access import Access
+
+        access_key, secret = await Access(session.cluster).create_key(name)
+        if format is Format.text:
+            print(f"AWS_ACCESS_KEY_ID={access_key}\nAWS_SECRET_ACCESS_KEY={secret}")
+        else:
+            print_data({"user": name, "access_key": access_key, "secret": secret}, format)
+
+    run(brokers, work)
+
+
+@key.command("list")
+@click.argument("name", required=False, help="Whose keys.  [default: everybody's]")
+@brokers_option
+@format_option
+def list_keys_command(name: str | None, brokers: str, format: Format) -> None:
+    """List access keys, without their secrets.
+
+    \b
+    penstock user key list
+    """
+
+    async def work(session: Session) -> None:
+        from penstock.client.access import Access
+
+        found = await Access(session.cluster).access_keys(name)
+        print_rows(
+            format,
+            ("user", "access_key", "created_ms"),
+            ("user", "access key", "+created "),
+            [(row.user, row.access_key, row.created_ms) for row in found],
+        )
+
+    run(brokers, work)
+
+
+@key.command("delete")
+@click.argument("access_key", help="The key's id.")
+@yes_option
+@brokers_option
+def delete_key_command(access_key: str, yes: bool, brokers: str) -> None:
+    """Delete an access key: what is signed with it is refused from now on.
+
+    \b
+    penstock user key delete PNSK2X4QAZ7M5R3TUV6W
+    """
+    confirm(f"Delete access key {access_key}?", yes)
+
+    async def work(session: Session) -> None:
+        from penstock.client.access import Access
+
+        await Access(session.cluster).delete_key(access_key)
+        print(f"deleted access key {access_key}")
 
     run(brokers, work)

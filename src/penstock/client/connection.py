@@ -7,6 +7,9 @@ know, per API), request timeouts and what is in flight. Leaves to others which b
 Invariants: a request is answered exactly once, by its reply or by an error. A request that times
 out closes the connection, because replies come in order and the next one would wait behind it;
 whether the broker did what was asked is then unknown (`RequestTimeout`, `ConnectionLost`).
+
+Where the broker says how long a login lasts (KIP-368) it is gone through again in time; brokers
+take nothing else meanwhile, so requests are held back until that is done.
 """
 
 import asyncio
@@ -14,7 +17,7 @@ import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from penstock import __version__
 from penstock.base.errors import ErrorCode, PeerError, Refused
@@ -35,6 +38,9 @@ from penstock.wire.schema import wire_of
 Answer = TypeVar("Answer")
 
 _API_VERSIONS = 18
+_SASL = (17, 36)
+RENEWED_AT = 0.85
+"""Of a session's lifetime, when the login is repeated."""
 _INT16_AT = slice(4, 6)
 
 
@@ -69,6 +75,18 @@ class _InFlight:
     timer: asyncio.TimerHandle
 
 
+class _Held(NamedTuple):
+    """A request that waits until the login was repeated."""
+
+    correlation_id: int
+    frame: list[Buffer]
+    waiting: _InFlight | None
+    """None: it has no reply."""
+
+
+Authenticate = Callable[["Connection"], Awaitable[None]]
+
+
 class Connection(asyncio.BufferedProtocol):
     """Use `connect` to get one; it is ready then, and stays usable until `is_closed`."""
 
@@ -86,6 +104,11 @@ class Connection(asyncio.BufferedProtocol):
         self._is_paused = False
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._closed: asyncio.Future[None] = self._loop.create_future()
+        self.session_lifetime_ms = 0
+        """How long the login lasts, as the broker said; 0: as long as the connection."""
+        self._is_renewing = False
+        self._held: list[_Held] = []
+        self._renewal: asyncio.TimerHandle | asyncio.Task[None] | None = None
 
     # What callers use.
 
@@ -123,7 +146,11 @@ class Connection(asyncio.BufferedProtocol):
         timeout_ms: int | None = None,
     ) -> Answer:
         """Sends a request and waits for its reply, once there is room for one more in flight."""
-        while self._is_paused or len(self._in_flight) >= self.config.in_flight_max:
+        while (
+            self._is_paused
+            or len(self._in_flight) >= self.config.in_flight_max
+            or (self._is_renewing and wire_of(type(request)).key not in _SASL)
+        ):
             room = self._loop.create_future()
             self._waiting.append(room)
             await room
@@ -140,19 +167,21 @@ class Connection(asyncio.BufferedProtocol):
         """Sends a request now, in this order, and returns its reply to come."""
         if version is None:
             version = self.version_of(type(request))
-        correlation_id = self._write(request, version)
+        correlation_id, frame = self._frame(request, version)
         if timeout_ms is None:
             timeout_ms = self.config.request_timeout_ms
         future: asyncio.Future[Answer] = self._loop.create_future()
         timer = self._loop.call_later(
             timeout_ms / 1000, self._expire, wire_of(type(request)).name, timeout_ms
         )
-        self._in_flight[correlation_id] = _InFlight(answer, version, future, timer)
+        waiting = _InFlight(answer, version, future, timer)
+        self._write(type(request), _Held(correlation_id, frame, waiting))
         return future
 
     def post(self, request: object, *, version: int | None = None) -> None:
         """Sends a request that has no reply (produce with acks=0)."""
-        self._write(request, self.version_of(type(request)) if version is None else version)
+        version = self.version_of(type(request)) if version is None else version
+        self._write(type(request), _Held(*self._frame(request, version), None))
 
     def close(self, error: Exception | None = None) -> None:
         """Closes at once; what is in flight fails with ConnectionLost."""
@@ -167,7 +196,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # Sending.
 
-    def _write(self, request: object, version: int) -> int:
+    def _frame(self, request: object, version: int) -> tuple[int, list[Buffer]]:
         if self._transport is None or self._transport.is_closing():
             raise self._lost()
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
@@ -175,8 +204,16 @@ class Connection(asyncio.BufferedProtocol):
         parts: list[Buffer] = []
         writer(cls, version)(request, parts)
         frame = request_frame(self._correlation_id, self.config.client_id, cls, version, parts)
-        self._transport.writelines(frame)
-        return self._correlation_id
+        return self._correlation_id, frame
+
+    def _write(self, request: type[Any], made: _Held) -> None:
+        assert self._transport is not None
+        if self._is_renewing and wire_of(request).key not in _SASL:
+            self._held.append(made)
+            return
+        if made.waiting is not None:
+            self._in_flight[made.correlation_id] = made.waiting
+        self._transport.writelines(made.frame)
 
     def _expire(self, name: str, timeout_ms: int) -> None:
         self.close(
@@ -185,6 +222,34 @@ class Connection(asyncio.BufferedProtocol):
                 "the broker may be overloaded or the network slow"
             )
         )
+
+    # Logging in again.
+
+    def renew(self, authenticate: Authenticate) -> None:
+        """Has the login repeated before its session ends, for as long as there are sessions."""
+        if self.session_lifetime_ms > 0:
+            delay_s = RENEWED_AT * self.session_lifetime_ms / 1000
+            self._renewal = self._loop.call_later(delay_s, self._begin_renewal, authenticate)
+
+    def _begin_renewal(self, authenticate: Authenticate) -> None:
+        self._renewal = self._loop.create_task(self._renew(authenticate))
+
+    async def _renew(self, authenticate: Authenticate) -> None:
+        self._is_renewing = True
+        try:
+            await authenticate(self)
+        except (Refused, PeerError, OSError) as error:
+            self.close(error)
+            return
+        self._is_renewing = False
+        held, self._held = self._held, []
+        if self._transport is not None:
+            for made in held:
+                if made.waiting is not None:
+                    self._in_flight[made.correlation_id] = made.waiting
+                self._transport.writelines(made.frame)
+            self.renew(authenticate)
+        self._wake()
 
     # Receiving: asyncio calls these.
 
@@ -208,8 +273,12 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = None
         if self._error is None and isinstance(exc, OSError):
             self._error = ConnectionLost(f"connection to {self.address} ended: {reason(exc)}")
+        if isinstance(self._renewal, asyncio.TimerHandle):
+            self._renewal.cancel()
         in_flight, self._in_flight = self._in_flight, {}
-        for waiting in in_flight.values():
+        held, self._held = self._held, []
+        unsent = [made.waiting for made in held if made.waiting is not None]
+        for waiting in (*in_flight.values(), *unsent):
             waiting.timer.cancel()
             if not waiting.future.done():
                 waiting.future.set_exception(self._lost())
@@ -275,7 +344,7 @@ def _decode(frame: memoryview, answer: type[Answer], version: int) -> Answer:
 async def connect(
     address: Address,
     config: ConnectionConfig,
-    authenticate: Callable[[Connection], Awaitable[None]] | None = None,
+    authenticate: Authenticate | None = None,
 ) -> Connection:
     """A connection whose versions are negotiated. Raises Unreachable, saying what to do next."""
     loop = asyncio.get_running_loop()
@@ -298,6 +367,7 @@ async def connect(
         await _negotiate(connection)
         if authenticate is not None:
             await authenticate(connection)
+            connection.renew(authenticate)
     except BaseException as error:
         connection.close()
         await connection.wait_closed()

@@ -5,12 +5,11 @@ OAUTHBEARER sends a token that somebody else vouches for.
 """
 
 import base64
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Random
-from penstock.client.connection import Connection
+from penstock.client.connection import Authenticate, Connection
 from penstock.security.scram import MECHANISMS, ClientExchange, ScramFailed
 from penstock.wire.messages.security import (
     SaslAuthenticateRequest,
@@ -21,7 +20,6 @@ from penstock.wire.messages.security import (
 
 NONCE_BYTES = 24
 PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
-Authenticate = Callable[[Connection], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +82,7 @@ async def _say(connection: Connection, message: bytes) -> bytes:
             ErrorCode.SASL_AUTHENTICATION_FAILED,
             f"{connection.address} does not let us in: {answer.error_message}",
         )
+    connection.session_lifetime_ms = answer.session_lifetime_ms
     return bytes(answer.auth_bytes)
 
 

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.base.ports import Random
-from penstock.client.sasl import OAUTHBEARER, Authenticate, Credentials, authenticator
+from penstock.client.connection import Authenticate
+from penstock.client.sasl import OAUTHBEARER, Credentials, authenticator
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 NAMES = (

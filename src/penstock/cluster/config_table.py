@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from penstock.cluster.config_types import (
     GZIP_LEVEL,
     KEY_PAIRS,
+    NETWORKS,
     OFFSET_RESET,
     THROTTLED,
     UNLIMITED_OR_POSITIVE,
@@ -570,6 +571,9 @@ _SECURITY: tuple[Row, ...] = (
     ("http.security.protocol", STRING, "PLAINTEXT", one_of("PLAINTEXT", "SSL"),
      "Whether the HTTP port speaks TLS, with the certificates of ssl.keystore.location. "
      "Penstock's own."),
+    ("http.trusted.proxies", LIST, "", NETWORKS,
+     "Addresses and networks of proxies in front of the HTTP port: what they say in "
+     "X-Forwarded-For is where a request comes from. Penstock's own."),
     ("listeners", LIST, "PLAINTEXT://127.0.0.1:9092", None, "Addresses the broker listens on."),
     ("sasl.enabled.mechanisms", LIST, "SCRAM-SHA-256,SCRAM-SHA-512",
      items_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
@@ -578,11 +582,11 @@ _SECURITY: tuple[Row, ...] = (
     ("sasl.oauthbearer.clock.skew.seconds", INT, "30", at_least(0),
      "How far clocks of those who issue tokens may be off."),
     ("sasl.oauthbearer.expected.audience", LIST, None, None,
-     "Audiences a token may be meant for; unset: any."),
+     "Audiences a token may be meant for; * takes any. Needed for OAUTHBEARER."),
     ("sasl.oauthbearer.expected.issuer", STRING, None, None,
-     "Who must have issued a token; unset: anybody whose key is known."),
+     "Who must have issued a token. Needed for OAUTHBEARER."),
     ("sasl.oauthbearer.jwks.endpoint.url", STRING, None, None,
-     "Where the keys that sign tokens are: https://..., or file:///... ."),
+     "Where the keys that sign tokens are: https://..., or file:///... . Needed for OAUTHBEARER."),
     ("sasl.oauthbearer.sub.claim.name", STRING, "sub", None, "The claim that names the user."),
     ("ssl.client.auth", STRING, "none", one_of("required", "requested", "none"),
      "Whether clients must show a certificate."),
@@ -833,8 +837,9 @@ _READ_ONLY: tuple[Row, ...] = (
     ("socket.request.max.bytes", INT, "104857600", at_least(1), "Largest request."),
     ("socket.send.buffer.bytes", INT, "102400", None, "SO_SNDBUF; -1 is the system's."),
     ("sqs.credentials", PASSWORD, None, KEY_PAIRS,
-     "Who may use the SQS and SNS doors: access keys with their secrets, as KEY:SECRET, separated "
-     "by commas. Unset: everyone, whatever they sign. Penstock's own."),
+     "Access keys of the SQS and SNS doors beside those of users (penstock user key), with their "
+     "secrets, as KEY:SECRET, separated by commas; whoever signs with one is User:KEY. When set, "
+     "every request must be signed. Penstock's own."),
     ("super.users", STRING, "User:admin", None,
      "Principals that may do everything, separated by ';'. Kafka's default is nobody."),
     ("tracing.enable", BOOLEAN, "false", None,

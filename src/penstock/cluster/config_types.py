@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from ipaddress import ip_network
 from typing import TypeAlias
 
 import msgspec
@@ -173,10 +174,21 @@ def _check_key_pairs(value: Value) -> str | None:
     return "must be a list of KEY:SECRET, separated by commas"
 
 
+def _check_networks(value: Value) -> str | None:
+    assert isinstance(value, tuple)
+    for item in value:
+        try:
+            ip_network(item.strip(), strict=False)
+        except ValueError:
+            return f"must be addresses or networks such as 10.0.0.7 or 10.1.0.0/16, not {item}"
+    return None
+
+
 GZIP_LEVEL = Limit(_check_gzip_level, "[1,...,9] or -1")
 UNLIMITED_OR_POSITIVE = Limit(_check_unlimited, "-1 or [1,...]")
 THROTTLED = Limit(_check_throttled, "[partitionId]:[brokerId],[partitionId]:[brokerId],...")
 KEY_PAIRS = Limit(_check_key_pairs, "KEY:SECRET,KEY:SECRET,...")
+NETWORKS = Limit(_check_networks, "ADDRESS,NETWORK/BITS,...")
 OFFSET_RESET = Limit(_check_offset_reset, "[latest, earliest, by_duration:PnDTnHnMn.nS]")
 
 

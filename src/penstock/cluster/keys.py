@@ -12,7 +12,7 @@ Owns: every key's spelling and the JSON of its value.
     /configs/brokers/<id>        ConfigsRecord     dynamic broker configs of one broker
     /configs/groups/<group>      ConfigsRecord     configs of one group
     /acls/<type>/<pattern>/<name> AclsRecord       who may do what with these resources
-    /users/<name>                UserRecord        what is kept of a user's passwords
+    /users/<name>                UserRecord        what is kept of passwords and access keys
     /quotas/<type>/<name>[/...]  QuotaRecord       how fast an entity may go on
     /cluster-secret              SecretRecord      by which nodes know each other; written once
     /producer-ids                ProducerIdsRecord the next free producer id
@@ -151,9 +151,18 @@ class ScramRecord(_Record, frozen=True):
     server_key: bytes
 
 
+class AccessKeyRecord(_Record, frozen=True):
+    """A key for signatures, which need the secret as it is (ADR 20)."""
+
+    secret: str
+    created_ms: int
+
+
 class UserRecord(_Record, frozen=True):
     scram: dict[str, ScramRecord] = {}
     """By the name of the mechanism."""
+    access_keys: dict[str, AccessKeyRecord] = {}
+    """By the key's id."""
 
 
 class QuotaRecord(_Record, frozen=True):
@@ -177,6 +186,8 @@ class MoveRecord(_Record, frozen=True):
     owner: int
     """The node that does it."""
     principal: str
+    host: str = "*"
+    """From where it was asked for."""
     destination: str | None = None
     """None: where each message came from."""
     rate_max: int | None = None

@@ -1,6 +1,6 @@
-"""Changing users' SCRAM credentials (KIP-554): one key for each user, swapped as a whole.
+"""Changing users' SCRAM credentials (KIP-554) and access keys: one record for each, swapped whole.
 
-Owns: the commands and their bounds. A user is there as long as one credential is.
+Owns: the commands and their bounds. A user is there as long as one credential or key is.
 Leaves to others: how passwords become credentials (`security.scram`), who may ask (`api`).
 """
 
@@ -10,11 +10,13 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Delete, Entry, Put, Store
 from penstock.cluster import changes, keys
 from penstock.cluster.image import Image
-from penstock.cluster.keys import ScramRecord, UserRecord
+from penstock.cluster.keys import AccessKeyRecord, ScramRecord, UserRecord
 from penstock.security.scram import Credential
 
 USERS_MAX = 10_000
 NAME_BYTES_MAX = 255
+KEYS_MAX = 10
+"""Access keys of one user; two are enough to change from one to the next."""
 
 
 async def alter(
@@ -24,8 +26,7 @@ async def alter(
     credentials: Mapping[str, Credential | None],
 ) -> int:
     """Sets credentials by mechanism, None deletes; answers the revision that is in force then."""
-    if name not in image.users and len(image.users) >= USERS_MAX:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"there are {USERS_MAX} users already")
+    _check_count(image, name)
     key = keys.user_key(name)
 
     def decide(entries: Sequence[Entry | None]) -> Sequence[Put | Delete]:
@@ -45,7 +46,7 @@ async def alter(
                     ErrorCode.RESOURCE_NOT_FOUND,
                     f"{name!r} has no {mechanism} credential to delete",
                 )
-        return [Put(key, keys.encode(UserRecord(scram)))] if scram else [Delete(key)]
+        return [_kept(key, UserRecord(scram, record.access_keys))]
 
     return await changes.swap(store, [key], decide)
 
@@ -57,3 +58,55 @@ def credential(image: Image, name: str, mechanism: str) -> Credential | None:
     if record is None:
         return None
     return Credential(record.salt, record.iterations, record.stored_key, record.server_key)
+
+
+def _check_count(image: Image, name: str) -> None:
+    if name not in image.users and len(image.users) >= USERS_MAX:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"there are {USERS_MAX} users already")
+
+
+def _kept(key: str, record: UserRecord) -> Put | Delete:
+    is_somebody = bool(record.scram or record.access_keys)
+    return Put(key, keys.encode(record)) if is_somebody else Delete(key)
+
+
+# -- access keys ------------------------------------------------------------------------------
+
+
+async def add_key(
+    store: Store, image: Image, name: str, access_key: str, secret: str, now_ms: int
+) -> int:
+    """Gives a user a key, and makes the user if need be; answers the revision."""
+    _check_count(image, name)
+    key = keys.user_key(name)
+
+    def decide(entries: Sequence[Entry | None]) -> Sequence[Put | Delete]:
+        entry = entries[0]
+        record = keys.decode(UserRecord, entry.value) if entry else UserRecord()
+        if len(record.access_keys) >= KEYS_MAX:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST, f"{name!r} has {KEYS_MAX} keys; delete one first"
+            )
+        made = {access_key: AccessKeyRecord(secret, now_ms)}
+        return [_kept(key, UserRecord(record.scram, record.access_keys | made))]
+
+    return await changes.swap(store, [key], decide)
+
+
+async def remove_key(store: Store, image: Image, access_key: str) -> int:
+    """Takes a key from whoever has it; refuses if nobody does."""
+    missing = Refused(ErrorCode.RESOURCE_NOT_FOUND, f"there is no access key {access_key!r}")
+    found = [name for name, user in image.users.items() if access_key in user.access_keys]
+    if not found:
+        raise missing
+    key = keys.user_key(found[0])
+
+    def decide(entries: Sequence[Entry | None]) -> Sequence[Put | Delete]:
+        entry = entries[0]
+        record = keys.decode(UserRecord, entry.value) if entry else UserRecord()
+        left = {one: kept for one, kept in record.access_keys.items() if one != access_key}
+        if len(left) == len(record.access_keys):
+            raise missing
+        return [_kept(key, UserRecord(record.scram, left))]
+
+    return await changes.swap(store, [key], decide)

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from penstock.api.context import Context
 from penstock.console.sampler import Sampler
+from penstock.doors.principal import Principal
 
 ANSWERS_MAX = 256
 
@@ -21,13 +22,13 @@ class Answers:
     def __init__(self, ctx: Context, sampler: Sampler) -> None:
         self._ctx = ctx
         self._sampler = sampler
-        self._bodies: dict[tuple[str, str], bytes] = {}
+        self._bodies: dict[tuple[Principal, str], bytes] = {}
         self._made_at: tuple[int, int] = (0, 0)
         self.made = 0
         """How many were made, not remembered."""
 
     async def of(
-        self, principal: str, name: str, make: Callable[[], Awaitable[object]]
+        self, principal: Principal, name: str, make: Callable[[], Awaitable[object]]
     ) -> Response:
         """What `make` comes to, as JSON; `name` stands for the question with all it depends on."""
         await self._sampler.fresh()

@@ -16,6 +16,7 @@ from penstock.client.fetching import Message
 from penstock.cluster.image import Topic
 from penstock.doors.door import Door
 from penstock.doors.log_reading import Portion
+from penstock.doors.principal import Principal
 from penstock.doors.rights import require_topic
 
 PARTITIONS_MAX = 64
@@ -43,14 +44,14 @@ class Browser:
     def __init__(self, door: Door) -> None:
         self._door = door
 
-    def topic(self, principal: str, name: str) -> Topic:
+    def topic(self, principal: Principal, name: str) -> Topic:
         """A topic that the caller may read, internal ones too."""
         topic = self._door.topics.one(principal, name)
         require_topic(self._door.ctx, principal, Operation.READ, name)
         return topic
 
     async def bounds(
-        self, principal: str, topic: Topic, partition: int | None
+        self, principal: Principal, topic: Topic, partition: int | None
     ) -> tuple[Offsets, Offsets]:
         """Where the chosen partitions begin and end."""
         count = len(topic.partitions)
@@ -66,13 +67,13 @@ class Browser:
             raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, f"nobody leads {topic.name} just now")
         return {at: found.start[at] for at in places}, {at: found.end[at] for at in places}
 
-    async def at_time(self, principal: str, topic: Topic, timestamp_ms: int) -> Offsets:
+    async def at_time(self, principal: Principal, topic: Topic, timestamp_ms: int) -> Offsets:
         return await self._door.topics.offsets_at(principal, topic, timestamp_ms)
 
     # -- pages ------------------------------------------------------------------------------
 
     async def backward(
-        self, principal: str, topic: Topic, begins: Offsets, ends: Offsets, limit: int
+        self, principal: Principal, topic: Topic, begins: Offsets, ends: Offsets, limit: int
     ) -> Page:
         """The last messages before `ends`, the newest first."""
         sizes = await self._message_sizes(topic, begins, ends)
@@ -94,7 +95,7 @@ class Browser:
 
     async def forward(
         self,
-        principal: str,
+        principal: Principal,
         topic: Topic,
         begins: Offsets,
         ends: Offsets,
@@ -114,7 +115,12 @@ class Browser:
         return Page(shown, begins, ends, starts if has_older else {}, newer, is_cut)
 
     async def read(
-        self, principal: str, topic: Topic, starts: Mapping[int, int], ends: Offsets, limit: int
+        self,
+        principal: Principal,
+        topic: Topic,
+        starts: Mapping[int, int],
+        ends: Offsets,
+        limit: int,
     ) -> tuple[list[Message], bool]:
         """Up to `limit` messages of each partition; and whether some had to be left out."""
         positions = {at: start for at, start in starts.items() if start < ends[at]}
@@ -138,7 +144,7 @@ class Browser:
                     del positions[at]
         return found, bool(positions)
 
-    async def one(self, principal: str, topic: Topic, partition: int, offset: int) -> Message:
+    async def one(self, principal: Principal, topic: Topic, partition: int, offset: int) -> Message:
         positions = {partition: offset}
         for portion in await self._door.log.portions(
             principal, topic, positions, partition_bytes=1

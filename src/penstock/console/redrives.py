@@ -18,6 +18,7 @@ from penstock.client.redriving import Copied, Report
 from penstock.doors.door import Door
 from penstock.doors.errands import RUNNING, Errand, Told
 from penstock.doors.letters import LETTERS_MAX
+from penstock.doors.principal import Principal
 
 KEPT_MAX = 50
 COPIES_MAX = 20_000
@@ -68,7 +69,7 @@ class Redrives:
 
     async def start(
         self,
-        principal: str,
+        principal: Principal,
         topic: str,
         chosen: LetterFilter,
         *,
@@ -111,7 +112,7 @@ class Redrives:
     async def stop(self, redrive: Redrive) -> None:
         await self._door.errands.cancel(redrive.errand.topic, redrive.errand.name)
 
-    async def undo(self, principal: str, redrive: Redrive) -> None:
+    async def undo(self, principal: Principal, redrive: Redrive) -> None:
         """Takes back what was not delivered yet; once: what fails half way is not done again."""
         if not redrive.can_undo:
             raise Refused(

@@ -19,6 +19,7 @@ from penstock.cluster.image import Topic
 from penstock.console.console import Console
 from penstock.doors.coordinators import raise_for
 from penstock.doors.groups import Commit, DescribedGroup
+from penstock.doors.principal import Principal
 from penstock.doors.rights import require_group, require_topic
 from penstock.wire.messages.share_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -47,7 +48,7 @@ class Move:
 
 
 async def plan(
-    console: Console, principal: str, group: str, topics: Sequence[str], to: str
+    console: Console, principal: Principal, group: str, topics: Sequence[str], to: str
 ) -> tuple[DescribedGroup, list[Move]]:
     """What a reset would do; `topics`: only these, none of them means all that the group reads."""
     require_group(console.ctx, principal, Operation.READ, group)
@@ -72,7 +73,7 @@ async def plan(
 
 
 async def _moves(
-    console: Console, principal: str, group: DescribedGroup, topic: Topic, position: Position
+    console: Console, principal: Principal, group: DescribedGroup, topic: Topic, position: Position
 ) -> list[Move]:
     topics = console.door.topics
     offsets = await topics.offsets(principal, topic)
@@ -104,7 +105,7 @@ async def _moves(
 
 
 async def apply(
-    console: Console, principal: str, group: DescribedGroup, moves: Sequence[Move]
+    console: Console, principal: Principal, group: DescribedGroup, moves: Sequence[Move]
 ) -> None:
     """Refuses if the group has members, or some partition says no."""
     if group.members:
@@ -122,7 +123,7 @@ async def apply(
 
 
 async def _move_share_group(
-    console: Console, principal: str, group: str, moves: Sequence[Move]
+    console: Console, principal: Principal, group: str, moves: Sequence[Move]
 ) -> None:
     topics: dict[str, list[AlterShareGroupOffsetsRequestPartition]] = {}
     for move in moves:

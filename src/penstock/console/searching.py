@@ -20,6 +20,7 @@ from penstock.cluster.image import Topic
 from penstock.console.browsing import Offsets
 from penstock.doors.door import Door
 from penstock.doors.log_reading import Portion
+from penstock.doors.principal import Principal
 
 WINDOW = 2_000
 CHUNK_BYTES = 1 << 20
@@ -101,7 +102,7 @@ class Searches:
         self._running = 0
 
     async def run(
-        self, principal: str, topic: Topic, starts: Offsets, ends: Offsets, wanted: Wanted
+        self, principal: Principal, topic: Topic, starts: Offsets, ends: Offsets, wanted: Wanted
     ) -> AsyncIterator[Progress]:
         """Progress after each window, until the search has `ended`."""
         if self._running >= SEARCHES_MAX:
@@ -125,7 +126,7 @@ class Searches:
 
     async def _scan(
         self,
-        principal: str,
+        principal: Principal,
         topic: Topic,
         low: Offsets,
         high: Offsets,

@@ -6,6 +6,8 @@ from starlette.requests import Request
 
 from penstock.api.context import Context
 from penstock.api.route import Operation, ResourceType
+from penstock.doors.principal import Principal
+from penstock.doors.rights import may
 from penstock.http.exchange import principal_of
 
 CLUSTER_NAME = "kafka-cluster"
@@ -14,18 +16,16 @@ CLUSTER_NAME = "kafka-cluster"
 @dataclass(frozen=True, slots=True)
 class Sight:
     ctx: Context
-    principal: str
+    principal: Principal
 
     def topic(self, name: str, operation: Operation = Operation.DESCRIBE) -> bool:
-        return self.ctx.authorizer.allows(self.principal, operation, ResourceType.TOPIC, name)
+        return may(self.ctx, self.principal, operation, ResourceType.TOPIC, name)
 
     def group(self, name: str, operation: Operation = Operation.DESCRIBE) -> bool:
-        return self.ctx.authorizer.allows(self.principal, operation, ResourceType.GROUP, name)
+        return may(self.ctx, self.principal, operation, ResourceType.GROUP, name)
 
     def cluster(self, operation: Operation = Operation.DESCRIBE) -> bool:
-        return self.ctx.authorizer.allows(
-            self.principal, operation, ResourceType.CLUSTER, CLUSTER_NAME
-        )
+        return may(self.ctx, self.principal, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def sight_of(ctx: Context, request: Request) -> Sight:

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from penstock.console.sampler import SAMPLES_MAX, Line, Reader, Sample
 from penstock.coordinator.positions import Kind
+from penstock.doors.principal import Principal
 
 VIEWS_MAX = 64
 TREND_SECONDS = 60.0
@@ -73,10 +74,10 @@ class Views:
     """Views by principal."""
 
     def __init__(self) -> None:
-        self._views: OrderedDict[str, View] = OrderedDict()
+        self._views: OrderedDict[Principal, View] = OrderedDict()
         self._rules: object = None
 
-    def of(self, principal: str, rules: object) -> View:
+    def of(self, principal: Principal, rules: object) -> View:
         """`rules` is another object when somebody's rights have changed: then all begin anew."""
         if self._rules is not rules:
             self._rules = rules

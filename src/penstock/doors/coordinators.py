@@ -12,6 +12,7 @@ from penstock.api.context import Context
 from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.client.errors import code_of
 from penstock.doors.handlers import Handlers
+from penstock.doors.principal import Principal
 
 LANE = "doors-groups"
 PATIENCE_SECONDS = 5.0
@@ -35,7 +36,7 @@ class Coordinators:
 
     async def ask(
         self,
-        principal: str,
+        principal: Principal,
         group: str,
         request: object,
         answer: type[Answer],
@@ -60,7 +61,7 @@ class Coordinators:
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def _ask_once(
-        self, principal: str, group: str, request: object, answer: type[Answer]
+        self, principal: Principal, group: str, request: object, answer: type[Answer]
     ) -> Answer:
         host = self._ctx.groups.host
         index = host.index_of(group)

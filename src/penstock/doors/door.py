@@ -21,6 +21,7 @@ from penstock.cluster.image import Topic
 from penstock.coordinator.queue_reading import leased_records
 from penstock.coordinator.queue_settling import Ruling, Verdict
 from penstock.coordinator.queue_taking import Taken, Wanted
+from penstock.doors.charging import Charging
 from penstock.doors.coordinators import Coordinators
 from penstock.doors.errands import Errands
 from penstock.doors.groups import Groups
@@ -28,8 +29,9 @@ from penstock.doors.handlers import Handlers
 from penstock.doors.leaders import Leaders
 from penstock.doors.letters import Letters
 from penstock.doors.log_reading import LogReading
-from penstock.doors.messages import DELAY_MS_MAX, Outgoing, Placed, Received
+from penstock.doors.messages import DELAY_MS_MAX, Outgoing, Placed, Received, size_of
 from penstock.doors.prefetch import Prefetch
+from penstock.doors.principal import Principal
 from penstock.doors.publishing import Publishing
 from penstock.doors.queues import Queues
 from penstock.doors.receipts import MEMBER_BYTES, Receipts, new_member
@@ -40,6 +42,7 @@ from penstock.doors.topics import Topics
 from penstock.doors.tracing import NO_ANSWER, DoorTracing
 from penstock.queues.intake import PRIORITY
 from penstock.queues.keeping import QueueKey
+from penstock.security.quotas import Kind
 
 RECORDS_MAX = 10_000
 SETTLEMENTS_MAX = 10_000
@@ -71,6 +74,7 @@ class Door:
     def __init__(self, ctx: Context, tracer: Tracer | None = None) -> None:
         self.ctx = ctx
         self._tracing = DoorTracing(tracer) if tracer is not None else None
+        self.charging = Charging(ctx)
         self.handlers = Handlers(ctx)
         self.coordinators = Coordinators(ctx, self.handlers)
         self.leaders = Leaders(ctx, self.handlers)
@@ -81,7 +85,7 @@ class Door:
         self.scaling = GroupScaling(ctx, self.coordinators, self.topics, self.groups, self.queues)
         self.letters = Letters(ctx)
         self.errands = Errands(ctx.clock, ctx.random)
-        self.log = LogReading(ctx, self.topics, self.groups, self.leaders)
+        self.log = LogReading(ctx, self.topics, self.groups, self.leaders, self.charging)
         self._publishing = Publishing(ctx, self.handlers)
         self._reach = ctx.queue_reach
         self._receipts = Receipts(ctx.image.cluster_id)
@@ -104,7 +108,7 @@ class Door:
 
     async def publish(
         self,
-        principal: str,
+        principal: Principal,
         topic: str,
         messages: Sequence[Outgoing],
         *,
@@ -115,6 +119,16 @@ class Door:
         Makes the topic where `auto.create.topics.enable` says so. `all_or_none`: one message with
         values that make no sense refuses all, before anything is written.
         """
+        charging = self.charging
+        charging.require(principal, Kind.PRODUCE)
+        placed = await self._publish(principal, topic, messages, all_or_none)
+        if charging.is_on:
+            charging.charge(principal, Kind.PRODUCE, sum(map(size_of, messages)))
+        return placed
+
+    async def _publish(
+        self, principal: Principal, topic: str, messages: Sequence[Outgoing], all_or_none: bool
+    ) -> list[Placed | Refused]:
         if self._tracing is None:
             return await self._publishing.publish(principal, topic, messages, all_or_none)
         span, messages = self._tracing.publishing(topic, messages)
@@ -132,7 +146,7 @@ class Door:
 
     async def receive(
         self,
-        principal: str,
+        principal: Principal,
         topic: str,
         group: str,
         *,
@@ -149,12 +163,13 @@ class Door:
         ctx = self.ctx
         _check_receive(records_max, wait_ms, lock_ms)
         there = self.queue_topic(principal, topic, group)
+        self.charging.require(principal, Kind.FETCH)
         await self.begin(principal, there, group)
         member = new_member(ctx.random.random_bytes(MEMBER_BYTES))
         wanted = Wanted(
             member,
             records_max,
-            bytes_max,
+            self.charging.fetch_bytes_max(principal, bytes_max),
             wait_ms=wait_ms,
             lock_ms=lock_ms,
             fills=True,
@@ -163,6 +178,9 @@ class Door:
         taken = await self._reach.take(self._keys(there, group), wanted)
         if taken.refused and not taken.found:
             raise next(iter(taken.refused.values()))
+        self.charging.charge(
+            principal, Kind.FETCH, sum(leased.size for leased in taken.found.values())
+        )
         found = list(self._received(there, member, taken))
         if len(found) > 1 and any(one.headers for one in found):
             found.sort(key=_urgency)
@@ -170,7 +188,7 @@ class Door:
             self._tracing.received(group, found)
         return found
 
-    async def begin(self, principal: str, topic: Topic, group: str) -> None:
+    async def begin(self, principal: Principal, topic: Topic, group: str) -> None:
         """Makes a group known, and has it begin in all partitions of the topic.
 
         Else it would begin in each wherever and whenever it first finds something there.
@@ -184,7 +202,7 @@ class Door:
         is_said = RESET in self.ctx.image.group_configs.get(group, {})
         return None if is_said else EARLIEST
 
-    def queue_topic(self, principal: str, topic: str, group: str) -> Topic:
+    def queue_topic(self, principal: Principal, topic: str, group: str) -> Topic:
         """The topic of a queue that the caller may receive from."""
         ctx = self.ctx
         if not 1 <= len(group) <= GROUP_CHARS_MAX:
@@ -192,8 +210,12 @@ class Door:
                 ErrorCode.INVALID_GROUP_ID, f"a group's name has 1 to {GROUP_CHARS_MAX} characters"
             )
         require_group(ctx, principal, Operation.READ, group)
-        require_topic(ctx, principal, Operation.READ, topic)
-        return self.topic(topic)
+        return self.topic_to(principal, Operation.READ, topic)
+
+    def topic_to(self, principal: Principal, operation: Operation, name: str) -> Topic:
+        """A topic, for somebody who may do this with it; to others it is not told whether it is."""
+        require_topic(self.ctx, principal, operation, name)
+        return self.topic(name)
 
     def topic(self, name: str) -> Topic:
         there = self.ctx.image.topics.get(name)
@@ -232,7 +254,7 @@ class Door:
     # -- settling ---------------------------------------------------------------------------
 
     async def settle(
-        self, principal: str, settlements: Sequence[Settlement]
+        self, principal: Principal, settlements: Sequence[Settlement]
     ) -> list[Refused | None]:
         """None for each that is kept, else why it does not count; see `_settle`."""
         if self._tracing is None:
@@ -247,7 +269,7 @@ class Door:
             self._tracing.settled(said, spans, answers)
 
     async def _settle(
-        self, principal: str, settlements: Sequence[Settlement]
+        self, principal: Principal, settlements: Sequence[Settlement]
     ) -> list[Refused | None]:
         """None for each that is kept, else why it does not count.
 
@@ -323,7 +345,7 @@ class Door:
             settlement.error_message or "",
         )
 
-    def _refusal(self, principal: str, key: QueueKey) -> Refused | None:
+    def _refusal(self, principal: Principal, key: QueueKey) -> Refused | None:
         """Why the caller may not settle in a queue, if so."""
         topic = self.ctx.image.topics_by_id.get(TopicId(key.topic_id))
         if topic is None:

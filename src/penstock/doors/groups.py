@@ -15,7 +15,8 @@ from penstock.client.errors import code_of
 from penstock.cluster.image import Topic
 from penstock.doors.coordinators import Coordinators, raise_for
 from penstock.doors.handlers import Handlers
-from penstock.doors.rights import require_group, require_topic
+from penstock.doors.principal import Principal
+from penstock.doors.rights import may, require_group, require_topic
 from penstock.doors.share_groups import ShareGroups
 from penstock.wire.messages.committed import (
     OffsetCommitRequest,
@@ -92,7 +93,7 @@ class Groups:
         self._coordinators = coordinators
         self._share_groups = share_groups
 
-    async def all(self, principal: str) -> list[ListedGroup]:
+    async def all(self, principal: Principal) -> list[ListedGroup]:
         """Those that the caller may see, by name; refuses if a node does not answer."""
         ctx = self._ctx
         request = ListGroupsRequest()
@@ -108,14 +109,12 @@ class Groups:
         for answer in answers:
             raise_for(answer.error_code)
             for row in answer.groups:
-                if ctx.authorizer.allows(
-                    principal, Operation.DESCRIBE, ResourceType.GROUP, row.group_id
-                ):
+                if may(ctx, principal, Operation.DESCRIBE, ResourceType.GROUP, row.group_id):
                     kind = row.group_type.lower() or "classic"
                     found[row.group_id] = ListedGroup(row.group_id, kind, row.group_state)
         return [found[name] for name in sorted(found)]
 
-    async def one(self, principal: str, group: str) -> DescribedGroup:
+    async def one(self, principal: Principal, group: str) -> DescribedGroup:
         """A group with its members; refuses (GROUP_ID_NOT_FOUND) if there is none."""
         require_group(self._ctx, principal, Operation.DESCRIBE, group)
         shared = await self._coordinators.ask(
@@ -156,7 +155,7 @@ class Groups:
             group, "classic", last.group_state, [_member(m) for m in last.members]
         )
 
-    async def delete(self, principal: str, group: str) -> None:
+    async def delete(self, principal: Principal, group: str) -> None:
         """Deletes a group that has no members, and its positions."""
         require_group(self._ctx, principal, Operation.DELETE, group)
         response = await self._coordinators.ask(
@@ -171,7 +170,7 @@ class Groups:
 
     # -- positions --------------------------------------------------------------------------
 
-    async def positions(self, principal: str, group: str, topic: Topic) -> dict[int, int]:
+    async def positions(self, principal: Principal, group: str, topic: Topic) -> dict[int, int]:
         """Where a consumer group stands in a topic: the next offset, by partition."""
         ctx = self._ctx
         require_group(ctx, principal, Operation.DESCRIBE, group)
@@ -199,7 +198,7 @@ class Groups:
         }
 
     async def commit(
-        self, principal: str, group: str, commits: Sequence[Commit]
+        self, principal: Principal, group: str, commits: Sequence[Commit]
     ) -> list[Refused | None]:
         """Keeps positions of a consumer group; None for each that is kept."""
         ctx = self._ctx
@@ -232,7 +231,7 @@ class Groups:
 
     async def _commit(
         self,
-        principal: str,
+        principal: Principal,
         group: str,
         topics: Mapping[str, OffsetCommitRequestTopic],
         places: Mapping[tuple[bytes, int], int],
@@ -256,7 +255,7 @@ class Groups:
                     at = places[there.topic_id, row.partition_index]
                     answers[at] = _not_committed(group, code_of(row.error_code))
 
-    def _committable(self, principal: str, commit: Commit) -> Topic:
+    def _committable(self, principal: Principal, commit: Commit) -> Topic:
         require_topic(self._ctx, principal, Operation.READ, commit.topic)
         topic = self._ctx.image.topics.get(commit.topic)
         if topic is None or not 0 <= commit.partition < len(topic.partitions):

@@ -12,24 +12,32 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from penstock.api.context import NEVER, Call, Context, Prepared
+from penstock.api.metering import MeteredCall
 from penstock.api.routes import ROUTES
 from penstock.base.ports import Buffer
+from penstock.doors.principal import Principal
 from penstock.security.login import Login
-from penstock.security.rights import WILDCARD
+from penstock.wire.messages.topics import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+)
 
 Answer = TypeVar("Answer")
 CLIENT_ID = "penstock-door"
+MUTATIONS = (CreateTopicsRequest, CreatePartitionsRequest, DeleteTopicsRequest)
+"""What is charged by the partition; bytes are charged where they come in and go out."""
 
 
 class Visitor:
     """Whoever came through a door, in the place of a connection."""
 
-    peer = WILDCARD
     listener = ""
     login: Login | None = None
 
-    def __init__(self, principal: str) -> None:
-        self.principal = principal
+    def __init__(self, principal: Principal) -> None:
+        self.principal = principal.name
+        self.peer = principal.host
 
     def settle(self, call: Call) -> None:
         pass
@@ -38,7 +46,7 @@ class Visitor:
         pass
 
     def mute(self, seconds: float) -> None:
-        pass  # Quotas of clients are charged at connections (`api.metering`), not at doors.
+        pass  # Whoever is above a quota is told when they come back (`charging`).
 
     def when_closed(self, act: Callable[[], None]) -> None:
         pass
@@ -52,7 +60,7 @@ class Handlers:
         self._routes = {route.request: route for route in ROUTES}
         self._prepared: dict[type, Prepared] = {}
 
-    async def ask(self, principal: str, request: object, answer: type[Answer]) -> Answer:
+    async def ask(self, principal: Principal, request: object, answer: type[Answer]) -> Answer:
         """What the handler answers; if this is cancelled, it is as if a client hung up."""
         prepared = self._prepared.get(type(request)) or self._prepare(type(request))
         prepared.metrics.requests.value += 1
@@ -64,9 +72,12 @@ class Handlers:
                 replied.set_result(response)
             return []
 
-        call = Call(
-            Visitor(principal), prepared, 0, CLIENT_ID, prepared.version, 0, encode, loop.time
-        )
+        client_id = principal.client_id or CLIENT_ID
+        asked = Visitor(principal), prepared, 0, client_id, prepared.version, 0, encode, loop.time
+        if self._ctx.meter.is_on and isinstance(request, MUTATIONS):
+            call: Call = MeteredCall(*asked, self._ctx.meter, 0)
+        else:
+            call = Call(*asked)
         response = prepared.route.handler(self._ctx, call, request)
         try:
             if isinstance(response, Awaitable):

@@ -13,6 +13,7 @@ from penstock.api.context import Context
 from penstock.cluster.image import Topic
 from penstock.cluster.peers import TROUBLE
 from penstock.doors.handlers import Handlers
+from penstock.doors.principal import Principal
 
 LANE = "doors-leaders"
 TIMEOUT_MS = 15_000
@@ -29,7 +30,7 @@ class Leaders:
 
     async def ask(
         self,
-        principal: str,
+        principal: Principal,
         topic: Topic,
         partitions: Iterable[int],
         make: Callable[[list[int]], object],
@@ -56,7 +57,7 @@ class Leaders:
 
     async def _ask(
         self,
-        principal: str,
+        principal: Principal,
         node_id: int,
         request: object,
         answer: type[Answer],

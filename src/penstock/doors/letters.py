@@ -36,7 +36,8 @@ from penstock.client.replaying import (
     unfinished_copy,
 )
 from penstock.doors.errands import Told
-from penstock.doors.rights import require_group, require_topic
+from penstock.doors.principal import Principal
+from penstock.doors.rights import may, require_group, require_topic
 from penstock.queues.inspection import RunState
 
 ERRANDS_MAX = 8
@@ -83,19 +84,18 @@ class Letters:
 
     # -- looking ----------------------------------------------------------------------------
 
-    async def boxes(self, principal: str) -> list[LetterBox]:
+    async def boxes(self, principal: Principal) -> list[LetterBox]:
         """Topics of dead letters that the caller may see."""
-        allows = self._ctx.authorizer.allows
         async with self._client() as cluster:
             found = await list_boxes(cluster)
         return [
             box
             for box in found
-            if allows(principal, Operation.DESCRIBE, ResourceType.TOPIC, box.topic)
+            if may(self._ctx, principal, Operation.DESCRIBE, ResourceType.TOPIC, box.topic)
         ]
 
     async def some(
-        self, principal: str, topic: str, chosen: LetterFilter, limit: int
+        self, principal: Principal, topic: str, chosen: LetterFilter, limit: int
     ) -> tuple[list[Letter], bool]:
         """Open letters, at most so many; and whether there are more."""
         require_topic(self._ctx, principal, Operation.READ, topic)
@@ -111,7 +111,9 @@ class Letters:
                 found.append(letter)
         return found, False
 
-    async def kinds(self, principal: str, topic: str, aspect: str, chosen: LetterFilter) -> Kinds:
+    async def kinds(
+        self, principal: Principal, topic: str, aspect: str, chosen: LetterFilter
+    ) -> Kinds:
         """Open letters, counted by what they have in common."""
         require_topic(self._ctx, principal, Operation.READ, topic)
         if aspect not in ASPECTS:
@@ -126,7 +128,7 @@ class Letters:
 
     async def redrive(
         self,
-        principal: str,
+        principal: Principal,
         topic: str,
         chosen: LetterFilter,
         *,
@@ -150,7 +152,7 @@ class Letters:
         errand = Errand(
             topic=topic,
             run=self._run_id(),
-            who=principal,
+            who=principal.name,
             chosen=chosen,
             to=to,
             rate_per_s=rate_per_s,
@@ -163,11 +165,11 @@ class Letters:
         return await self._carry_out(errand, limit, told, copied)
 
     async def purge(
-        self, principal: str, topic: str, chosen: LetterFilter, *, limit: int = LETTERS_MAX
+        self, principal: Principal, topic: str, chosen: LetterFilter, *, limit: int = LETTERS_MAX
     ) -> Report:
         """Settles letters without sending them back; they stay in the log until it lets go."""
         require_topic(self._ctx, principal, Operation.DELETE, topic)
-        errand = Errand(topic, self._run_id(), principal, chosen, purges=True, limit=limit)
+        errand = Errand(topic, self._run_id(), principal.name, chosen, purges=True, limit=limit)
         return await self._carry_out(errand, limit)
 
     async def _carry_out(
@@ -181,7 +183,7 @@ class Letters:
         async with self._client() as cluster:
             return await Redriver(cluster, self._ctx.clock, errand, told, copied=copied).run()
 
-    async def take_back(self, principal: str, topic: str, copies: Sequence[Copied]) -> int:
+    async def take_back(self, principal: Principal, topic: str, copies: Sequence[Copied]) -> int:
         """Undoes what a redrive did, as far as the letters' groups were not handed the copies yet.
 
         Such a copy is finished for its group and its letter is open again. The letter is opened
@@ -238,7 +240,7 @@ class Letters:
 
     async def replay(
         self,
-        principal: str,
+        principal: Principal,
         topic: str,
         group: str,
         wanted: OffsetRange,
@@ -272,7 +274,7 @@ class Letters:
 
     async def copy(
         self,
-        principal: str,
+        principal: Principal,
         topic: str,
         to: str,
         wanted: OffsetRange,

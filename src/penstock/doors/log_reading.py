@@ -19,10 +19,13 @@ from penstock.client.errors import code_of
 from penstock.client.fetching import READ_COMMITTED, Fetched, Message, end_of
 from penstock.client.metadata import TopicPartition
 from penstock.cluster.image import Topic
+from penstock.doors.charging import Charging
 from penstock.doors.groups import Groups
 from penstock.doors.leaders import Leaders
+from penstock.doors.principal import Principal
 from penstock.doors.rights import require_group, require_topic
 from penstock.doors.topics import EARLIEST, LATEST, Topics
+from penstock.security.quotas import Kind
 from penstock.wire.messages.fetch import (
     FetchPartition,
     FetchPartitionData,
@@ -53,16 +56,19 @@ class Portion(NamedTuple):
 class LogReading:
     """Reads the logs of the cluster."""
 
-    def __init__(self, ctx: Context, topics: Topics, groups: Groups, leaders: Leaders) -> None:
+    def __init__(
+        self, ctx: Context, topics: Topics, groups: Groups, leaders: Leaders, charging: Charging
+    ) -> None:
         self._ctx = ctx
         self._topics = topics
         self._groups = groups
         self._leaders = leaders
+        self._charging = charging
         self._turn = 0
 
     async def read(
         self,
-        principal: str,
+        principal: Principal,
         topic: Topic,
         positions: dict[int, int],
         *,
@@ -71,6 +77,7 @@ class LogReading:
     ) -> list[Message]:
         """Records from `positions` on, by partition; waits until there are some."""
         require_topic(self._ctx, principal, Operation.READ, topic.name)
+        self._charging.require(principal, Kind.FETCH)
         deadline = asyncio.get_running_loop().time() + wait_ms / 1000
         watch = _Watch(self._ctx, topic, positions)
         try:
@@ -78,13 +85,14 @@ class LogReading:
                 watch.clear()
                 found = await self._read_now(principal, topic, positions, records_max)
                 if found or not await watch.wait(deadline):
+                    self._charging.charge(principal, Kind.FETCH, sum(map(_size_of, found)))
                     return found
         finally:
             watch.end()
 
     async def portions(
         self,
-        principal: str,
+        principal: Principal,
         topic: Topic,
         positions: Mapping[int, int],
         *,
@@ -109,7 +117,7 @@ class LogReading:
         ]
 
     async def group_positions(
-        self, principal: str, topic: Topic, group: str, reset: str
+        self, principal: Principal, topic: Topic, group: str, reset: str
     ) -> dict[int, int]:
         """Where a consumer group goes on in a topic, in all partitions whose leaders answer."""
         require_group(self._ctx, principal, Operation.READ, group)
@@ -119,12 +127,12 @@ class LogReading:
         begin = await self.ends(principal, topic, reset)
         return {**begin, **known}
 
-    async def ends(self, principal: str, topic: Topic, reset: str) -> dict[int, int]:
+    async def ends(self, principal: Principal, topic: Topic, reset: str) -> dict[int, int]:
         """The beginnings (earliest) or ends (latest) of a topic's partitions."""
         return await self._topics.offsets_at(principal, topic, RESETS[reset])
 
     async def _read_now(
-        self, principal: str, topic: Topic, positions: dict[int, int], records_max: int
+        self, principal: Principal, topic: Topic, positions: dict[int, int], records_max: int
     ) -> list[Message]:
         rows = await self._fetch(principal, topic, positions)
         lost = [row for row in rows if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE]
@@ -154,7 +162,7 @@ class LogReading:
 
     async def _fetch(
         self,
-        principal: str,
+        principal: Principal,
         topic: Topic,
         positions: Mapping[int, int],
         partition_bytes: int = PARTITION_BYTES,
@@ -203,6 +211,10 @@ def _fetched(topic: str, offset: int, row: FetchPartitionData) -> Fetched:
         records,
         row.aborted_transactions or (),
     )
+
+
+def _size_of(message: Message) -> int:
+    return len(message.key or b"") + len(message.value or b"")
 
 
 def _joined(records: Records | None) -> memoryview:

@@ -95,6 +95,14 @@ def record_of(message: Outgoing, now_ms: int, fresh_id: bytes) -> Record:
     return Record(0, timestamp_ms, message.key, message.payload, headers + tuple(extra))
 
 
+def size_of(message: Outgoing) -> int:
+    """The bytes that whoever publishes it brings along."""
+    size = len(message.key or b"") + len(message.payload or b"")
+    for name, value in message.headers:
+        size += len(name) + len(value or b"")
+    return size
+
+
 def message_id_of(headers: Headers) -> str | None:
     for name, value in headers:
         if name == MESSAGE_ID and value is not None:

@@ -24,6 +24,7 @@ from penstock.cluster.image import Topic
 from penstock.coordinator.posting import Posting, produce_request
 from penstock.doors.handlers import Handlers
 from penstock.doors.messages import ID_BYTES, Outgoing, Placed, message_id_of, record_of
+from penstock.doors.principal import Principal
 from penstock.doors.rights import require_topic
 from penstock.wire.messages.metadata import (
     MetadataRequest,
@@ -64,7 +65,11 @@ class Publishing:
         self._turn = 0
 
     async def publish(
-        self, principal: str, name: str, messages: Sequence[Outgoing], all_or_none: bool = False
+        self,
+        principal: Principal,
+        name: str,
+        messages: Sequence[Outgoing],
+        all_or_none: bool = False,
     ) -> list[Placed | Refused]:
         """Where each message was put, or why it was not; raises Refused if that concerns all."""
         ctx = self._ctx
@@ -95,7 +100,7 @@ class Publishing:
                 return placed
             topic = known
 
-    async def create_if_allowed(self, principal: str, name: str) -> Topic:
+    async def create_if_allowed(self, principal: Principal, name: str) -> Topic:
         """The topic, made where `auto.create.topics.enable` says so; refuses otherwise.
 
         Others may be making it at the same time, here or on another node: who comes second waits
@@ -218,7 +223,7 @@ class Publishing:
 
     async def _send(
         self,
-        principal: str,
+        principal: Principal,
         topic: Topic,
         leader: int,
         lots: list[_Lot],
@@ -238,7 +243,7 @@ class Publishing:
 
     async def _send_round(
         self,
-        principal: str,
+        principal: Principal,
         topic: Topic,
         leader: int,
         lots: dict[int, _Lot],

@@ -16,7 +16,8 @@ from penstock.cluster.image import Topic
 from penstock.coordinator.positions import Kind
 from penstock.doors import coordinators
 from penstock.doors.leaders import Leaders
-from penstock.doors.rights import require_group, require_topic
+from penstock.doors.principal import Principal
+from penstock.doors.rights import may, require_group, require_topic
 from penstock.wire.messages.queue_admin import (
     InspectedPartition,
     InspectQueuesRequest,
@@ -58,10 +59,9 @@ class Queues:
         self._leaders = leaders
 
     async def all(
-        self, principal: str, topic: str | None = None, group: str | None = None
+        self, principal: Principal, topic: str | None = None, group: str | None = None
     ) -> list[tuple[str, str]]:
         """Topic and group of every queue that the caller may see, of one topic or group or all."""
-        allows = self._ctx.authorizer.allows
         listing = await self._ctx.positions.everywhere(None if topic is None else [topic])
         names = {
             (row.topic, row.group)
@@ -71,11 +71,11 @@ class Queues:
         return [
             name
             for name in sorted(names)
-            if allows(principal, Operation.DESCRIBE, ResourceType.TOPIC, name[0])
-            and allows(principal, Operation.DESCRIBE, ResourceType.GROUP, name[1])
+            if may(self._ctx, principal, Operation.DESCRIBE, ResourceType.TOPIC, name[0])
+            and may(self._ctx, principal, Operation.DESCRIBE, ResourceType.GROUP, name[1])
         ]
 
-    async def one(self, principal: str, topic: str, group: str) -> QueueStanding:
+    async def one(self, principal: Principal, topic: str, group: str) -> QueueStanding:
         """How a queue stands; refuses if some leader does not say."""
         require_topic(self._ctx, principal, Operation.DESCRIBE, topic)
         require_group(self._ctx, principal, Operation.DESCRIBE, group)
@@ -96,7 +96,7 @@ class Queues:
             reports,
         )
 
-    async def _reports(self, principal: str, topic: Topic, group: str) -> list[QueueReport]:
+    async def _reports(self, principal: Principal, topic: Topic, group: str) -> list[QueueReport]:
         """One for each partition; asks again for a while where something is moving."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PATIENCE_SECONDS

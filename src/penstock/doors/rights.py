@@ -1,20 +1,27 @@
-"""Who may do what through a door: the node's one authorizer, asked with the visitor's principal."""
+"""Who may do what through a door: the node's one authorizer, asked about who came through it."""
 
 from penstock.api.context import Context
 from penstock.api.route import Operation, ResourceType
 from penstock.base.errors import ErrorCode, Refused
+from penstock.doors.principal import Principal
 
 
-def require_topic(ctx: Context, principal: str, operation: Operation, topic: str) -> None:
-    if not ctx.authorizer.allows(principal, operation, ResourceType.TOPIC, topic):
+def may(
+    ctx: Context, principal: Principal, operation: Operation, resource: ResourceType, name: str
+) -> bool:
+    return ctx.authorizer.allows(principal.name, operation, resource, name, principal.host)
+
+
+def require_topic(ctx: Context, principal: Principal, operation: Operation, topic: str) -> None:
+    if not may(ctx, principal, operation, ResourceType.TOPIC, topic):
         raise Refused(
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             f"{principal} may not {operation.name.lower()} topic {topic}",
         )
 
 
-def require_group(ctx: Context, principal: str, operation: Operation, group: str) -> None:
-    if not ctx.authorizer.allows(principal, operation, ResourceType.GROUP, group):
+def require_group(ctx: Context, principal: Principal, operation: Operation, group: str) -> None:
+    if not may(ctx, principal, operation, ResourceType.GROUP, group):
         raise Refused(
             ErrorCode.GROUP_AUTHORIZATION_FAILED,
             f"{principal} may not {operation.name.lower()} group {group}",

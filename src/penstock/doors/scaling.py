@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.api.context import Context
-from penstock.api.route import Operation
+from penstock.api.route import Operation, ResourceType
 from penstock.client.scaling import Row, Scaling, Standing, Wish, scale, standing
 from penstock.doors.coordinators import Coordinators, raise_for
 from penstock.doors.groups import Groups
+from penstock.doors.principal import Principal
 from penstock.doors.queues import Queues
-from penstock.doors.rights import require_group
+from penstock.doors.rights import may, require_group
 from penstock.doors.topics import LATEST, Topics
 from penstock.wire.messages.committed import (
     OffsetFetchRequest,
@@ -78,7 +79,7 @@ class GroupScaling:
         self._queues = queues
         self._histories: OrderedDict[str, _History] = OrderedDict()
 
-    async def one(self, principal: str, group: str, wish: Wish) -> Scaled:
+    async def one(self, principal: Principal, group: str, wish: Wish) -> Scaled:
         """Refuses (GROUP_ID_NOT_FOUND) where there is no such group."""
         described = await self._groups.one(principal, group)
         is_queue = described.kind == SHARE
@@ -102,7 +103,7 @@ class GroupScaling:
             self._histories.popitem(last=False)
         return history
 
-    async def _log(self, principal: str, group: str) -> dict[tuple[str, int], Row]:
+    async def _log(self, principal: Principal, group: str) -> dict[tuple[str, int], Row]:
         """Where a consumer group has committed, and where that ends."""
         require_group(self._ctx, principal, Operation.DESCRIBE, group)
         response = await self._coordinators.ask(
@@ -116,7 +117,9 @@ class GroupScaling:
         rows: dict[tuple[str, int], Row] = {}
         for committed in response.groups[0].topics:
             topic = self._ctx.image.topics.get(committed.name)
-            if topic is None:
+            if topic is None or not may(
+                self._ctx, principal, Operation.DESCRIBE, ResourceType.TOPIC, topic.name
+            ):
                 continue
             ends = await self._topics.offsets_at(principal, topic, LATEST)
             for place in committed.partitions:
@@ -125,7 +128,7 @@ class GroupScaling:
                     rows[topic.name, index] = Row(place.committed_offset, ends[index])
         return rows
 
-    async def _queue(self, principal: str, group: str) -> dict[tuple[str, int], Row]:
+    async def _queue(self, principal: Principal, group: str) -> dict[tuple[str, int], Row]:
         """How much of each partition a share group has finished."""
         rows: dict[tuple[str, int], Row] = {}
         for topic, _ in await self._queues.all(principal, group=group):

@@ -14,6 +14,7 @@ from penstock.api.context import Context
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.errors import code_of
 from penstock.doors.coordinators import MOVING, Coordinators
+from penstock.doors.principal import Principal
 from penstock.wire.messages.share import (
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
@@ -36,7 +37,7 @@ class ShareGroups:
         self._coordinators = coordinators
         self._known: dict[tuple[str, str], float] = {}
 
-    async def ensure(self, principal: str, group: str, topic: str) -> bool:
+    async def ensure(self, principal: Principal, group: str, topic: str) -> bool:
         """Returns when the group is known to read the topic; refuses if it may not.
 
         Answers whether that was news, as far as this node remembers.
@@ -61,7 +62,7 @@ class ShareGroups:
         for key in [key for key in self._known if key[0] == group]:
             del self._known[key]
 
-    async def _make_known(self, principal: str, group: str, topic: str) -> None:
+    async def _make_known(self, principal: Principal, group: str, topic: str) -> None:
         request = ShareGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
         described = await self._coordinators.ask(
             principal,
@@ -77,7 +78,9 @@ class ShareGroups:
         await self._beat(principal, group, member, JOIN, topic)
         await self._beat(principal, group, member, LEAVE, topic)
 
-    async def _beat(self, principal: str, group: str, member: str, epoch: int, topic: str) -> None:
+    async def _beat(
+        self, principal: Principal, group: str, member: str, epoch: int, topic: str
+    ) -> None:
         request = ShareGroupHeartbeatRequest(
             group_id=group,
             member_id=member,

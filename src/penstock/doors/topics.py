@@ -14,7 +14,8 @@ from penstock.cluster.image import Topic
 from penstock.doors.coordinators import raise_for
 from penstock.doors.handlers import Handlers
 from penstock.doors.leaders import Leaders
-from penstock.doors.rights import require_topic
+from penstock.doors.principal import Principal
+from penstock.doors.rights import may, require_topic
 from penstock.wire.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -78,17 +79,17 @@ class Topics:
         self._handlers = handlers
         self._leaders = leaders
 
-    def all(self, principal: str, *, internal: bool = False) -> list[Topic]:
+    def all(self, principal: Principal, *, internal: bool = False) -> list[Topic]:
         """Those that the caller may see, by name."""
         ctx = self._ctx
         return [
             topic
             for name, topic in sorted(ctx.image.topics.items())
             if (internal or not topic.is_internal)
-            and ctx.authorizer.allows(principal, Operation.DESCRIBE, ResourceType.TOPIC, name)
+            and may(ctx, principal, Operation.DESCRIBE, ResourceType.TOPIC, name)
         ]
 
-    def one(self, principal: str, name: str) -> Topic:
+    def one(self, principal: Principal, name: str) -> Topic:
         require_topic(self._ctx, principal, Operation.DESCRIBE, name)
         topic = self._ctx.image.topics.get(name)
         if topic is None:
@@ -97,7 +98,7 @@ class Topics:
 
     async def create(
         self,
-        principal: str,
+        principal: Principal,
         name: str,
         partitions: int | None = None,
         replication_factor: int | None = None,
@@ -128,7 +129,7 @@ class Topics:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} is gone again")
         return topic
 
-    async def delete(self, principal: str, name: str) -> None:
+    async def delete(self, principal: Principal, name: str) -> None:
         self.one(principal, name)
         request = DeleteTopicsRequest(
             topics=[DeleteTopicState(name=name, topic_id=NO_TOPIC_ID)], timeout_ms=TIMEOUT_MS
@@ -136,7 +137,7 @@ class Topics:
         response = await self._handlers.ask(principal, request, DeleteTopicsResponse)
         raise_for(response.responses[0].error_code, response.responses[0].error_message)
 
-    async def grow(self, principal: str, name: str, partitions: int) -> None:
+    async def grow(self, principal: Principal, name: str, partitions: int) -> None:
         """Gives a topic more partitions: so many in all."""
         request = CreatePartitionsRequest(
             topics=[CreatePartitionsTopic(name=name, count=partitions, assignments=None)],
@@ -146,14 +147,16 @@ class Topics:
         response = await self._handlers.ask(principal, request, CreatePartitionsResponse)
         raise_for(response.results[0].error_code, response.results[0].error_message)
 
-    async def offsets(self, principal: str, topic: Topic) -> Offsets:
+    async def offsets(self, principal: Principal, topic: Topic) -> Offsets:
         """Where the partitions begin and end, as far as their leaders answer."""
         found = Offsets()
         for timestamp, into in ((EARLIEST, found.start), (LATEST, found.end)):
             into |= await self.offsets_at(principal, topic, timestamp)
         return found
 
-    async def offsets_at(self, principal: str, topic: Topic, timestamp: int) -> dict[int, int]:
+    async def offsets_at(
+        self, principal: Principal, topic: Topic, timestamp: int
+    ) -> dict[int, int]:
         """The offsets of a time, or of one of the names for the ends of a log (-1, -2)."""
         require_topic(self._ctx, principal, Operation.DESCRIBE, topic.name)
 
@@ -178,7 +181,7 @@ class Topics:
 
     # -- configs, of topics and of groups ---------------------------------------------------
 
-    async def configs(self, principal: str, kind: int, name: str) -> list[ConfigValue]:
+    async def configs(self, principal: Principal, kind: int, name: str) -> list[ConfigValue]:
         request = DescribeConfigsRequest(
             resources=[
                 DescribeConfigsResource(
@@ -196,7 +199,7 @@ class Topics:
         ]
 
     async def alter_configs(
-        self, principal: str, kind: int, name: str, values: Mapping[str, str | None]
+        self, principal: Principal, kind: int, name: str, values: Mapping[str, str | None]
     ) -> None:
         """Sets configs; None returns one to its default."""
         request = IncrementalAlterConfigsRequest(

@@ -101,13 +101,12 @@ def tell_route(door: Door, request: Request, name: str, status: int) -> None:
     resources = said + tuple(getattr(request.state, "audited", ()))
     outcome = DENIED if is_denied else DONE if status < 400 else FAILED
     codes = () if outcome == DONE else (str(status),)
-    _tell(door, request, "http", principal_of(request), name, outcome, resources, codes)
+    _tell(door, request, "http", name, outcome, resources, codes)
 
 
 def tell_action(
     door: Door,
     request: Request,
-    principal: str,
     name: str,
     values: dict[str, object],
     fault: tuple[str, int] | None,
@@ -120,7 +119,7 @@ def tell_action(
     resources = tuple(f"queue:{one.replace(':', '/').rpartition('/')[2]}" for one in named if one)
     outcome = DENIED if is_denied else DONE if fault is None else FAILED
     codes = () if fault is None else (fault[0],)
-    _tell(door, request, "sqs", principal, name, outcome, resources, codes)
+    _tell(door, request, "sqs", name, outcome, resources, codes)
 
 
 def tell_call(door: Door, request: Request, call: calls.AnyCall, error: int | None) -> None:
@@ -133,7 +132,7 @@ def tell_call(door: Door, request: Request, call: calls.AnyCall, error: int | No
     outcome = DENIED if is_denied else DONE if error is None else FAILED
     codes = () if error is None else (str(int(error)),)
     name = type(call).__name__
-    _tell(door, request, "registry", principal_of(request), name, outcome, resources, codes)
+    _tell(door, request, "registry", name, outcome, resources, codes)
 
 
 def tell_stranger(door: Door, peer: str) -> None:
@@ -146,14 +145,13 @@ def _tell(
     door: Door,
     request: Request,
     kind: str,
-    principal: str,
     name: str,
     outcome: str,
     resources: tuple[str, ...],
     codes: tuple[str, ...],
 ) -> None:
-    peer = request.client.host if request.client is not None else ""
+    who = principal_of(request)
     is_frequent = name in FREQUENT
     door.ctx.audit.tell(
-        Deed(kind, principal, peer, name, outcome, resources, codes, is_frequent=is_frequent)
+        Deed(kind, who.name, who.host, name, outcome, resources, codes, is_frequent=is_frequent)
     )

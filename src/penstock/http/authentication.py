@@ -16,7 +16,9 @@ from typing import Protocol
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from penstock.api.context import Context
 from penstock.base.errors import ErrorCode, Refused
+from penstock.http.exchange import peer_of
 from penstock.http.problems import PRINCIPAL, problem
 from penstock.security.login import FAILED, Identity, LoginFailed
 
@@ -44,10 +46,12 @@ class Authentication:
         users: Users,
         generation: Callable[[], object],
         pepper: bytes,
+        ctx: Context,
         tell_stranger: Callable[[str], None] | None = None,
     ) -> None:
         """`generation` answers with another object when a user has changed; `pepper` is random.
         `tell_stranger` is told from where somebody came whose word was not true."""
+        self._ctx = ctx
         self._tell_stranger = tell_stranger
         self._app = app
         self._users = users
@@ -62,9 +66,10 @@ class Authentication:
         if scheme.lower() in ("basic", "bearer"):
             try:
                 scope[PRINCIPAL] = await self._principal(scheme.lower(), rest.strip())
-            except LoginFailed:
+            except LoginFailed as failed:
                 if self._tell_stranger is not None:
-                    self._tell_stranger((scope.get("client") or ("",))[0])
+                    self._tell_stranger(peer_of(scope))
+                await note_failure(self._ctx, scope, failed)
                 refused = Refused(ErrorCode.SASL_AUTHENTICATION_FAILED, FAILED)
                 await problem(refused)(scope, receive, send)
                 return
@@ -85,12 +90,18 @@ class Authentication:
             return principal
         name, password = _parts(given)
         if not await self._users.verify(name, password):
-            raise LoginFailed(name)
+            raise LoginFailed(f"wrong user or password for {name!r}")
         if len(self._known) >= REMEMBERED_MAX:
             self._known.clear()
         principal = f"User:{name}"
         self._known[key] = principal, now + REMEMBERED_SECONDS
         return principal
+
+
+async def note_failure(ctx: Context, scope: Scope, why: object) -> None:
+    """A login that failed is told to our log, and answered a little later."""
+    ctx.failed_logins.note(peer_of(scope), why)
+    await asyncio.sleep(ctx.configs.integer("connection.failed.authentication.delay.ms") / 1000)
 
 
 def _parts(given: str) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from starlette.routing import Route
 from penstock.base.errors import Refused
 from penstock.doors.door import Door
 from penstock.http.auditing import tell_route
+from penstock.http.metering import require_request_time
 from penstock.http.problems import status_of
 
 Host = TypeVar("Host", contravariant=True)
@@ -37,6 +38,7 @@ def counted(row: Row[Host], host: Host, door: Door) -> Route:
         now = asyncio.get_running_loop().time
         started, status = now(), 500
         try:
+            require_request_time(door, request)
             response = await row.handler(host, request)
             status = response.status_code
         except Refused as refused:

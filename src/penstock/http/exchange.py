@@ -5,15 +5,20 @@ route declares. A request that waits is given up as soon as whoever asked is gon
 """
 
 import asyncio
+import re
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import msgspec
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from penstock.base.errors import ErrorCode, Refused
+from penstock.doors.principal import Principal
+from penstock.http.peers import PEER, connected_from
 from penstock.http.problems import PRINCIPAL
 from penstock.security.rights import ANONYMOUS
 
@@ -22,12 +27,31 @@ BAD_REQUEST = 400
 CLIENT_GONE = 499
 """What nobody reads any more; nginx's number for it."""
 INTEGER_CHARS_MAX = 20
+CLIENT_ID = "x-client-id"
+CLIENT_ID_CHARS_MAX = 249
+APP_ID = re.compile(r"(?:^|\s)app/(\S+)")
 
 
-def principal_of(request: Request) -> str:
-    """Who asks, as `authentication` found out."""
-    principal: str = request.scope.get(PRINCIPAL, ANONYMOUS)
-    return principal
+def principal_of(request: Request) -> Principal:
+    """Who asks, as `authentication` found out, and from where."""
+    scope = request.scope
+    return Principal(scope.get(PRINCIPAL, ANONYMOUS), peer_of(scope), client_id_of(scope))
+
+
+def peer_of(scope: Scope) -> str:
+    """The address that a request comes from, as `peers` found out."""
+    peer: str | None = scope.get(PEER)
+    return connected_from(scope) if peer is None else peer
+
+
+def client_id_of(scope: Scope) -> str:
+    """What a program calls itself: in a header of its own, or as AWS SDKs write their app id."""
+    headers = Headers(scope=scope)
+    given = headers.get(CLIENT_ID)
+    if given is None:
+        found = APP_ID.search(headers.get("user-agent", ""))
+        given = found[1] if found else ""
+    return given[:CLIENT_ID_CHARS_MAX]
 
 
 def json_answer(value: object, status: int = 200) -> Response:
@@ -48,7 +72,7 @@ def parse_json(body: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
         raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise HTTPException(BAD_REQUEST, f"the body is no JSON: {error}") from None
 
 

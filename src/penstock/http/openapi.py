@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from penstock.http.endpoint import Endpoint, Parameter
+from penstock.http.needs import ROUTES, told
 from penstock.http.problems import MEDIA_TYPE
 from penstock.http.table import ENDPOINTS
 
@@ -163,6 +164,9 @@ def _section(row: Endpoint, operation: dict[str, Any], schemas: dict[str, Any]) 
     ]
     if row.description:
         parts.append(f"<p>{_marked(row.description)}</p>")
+    needs = ROUTES.get(f"{row.method} {row.path}")
+    if needs is not None:
+        parts.append(f"<p>Right that it needs: {told(needs)}</p>")
     if row.parameters:
         parts.append("<table><tr><th>Parameter<th>Default<th>Meaning")
         for one in row.parameters:

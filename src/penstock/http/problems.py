@@ -4,6 +4,7 @@ One table says which status a refusal has. A refusal without words of its own ge
 code: every answer says what may help.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.base.errors import ErrorCode, Refused
+from penstock.doors.charging import Throttled
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = "1"
@@ -117,7 +119,15 @@ def entry_of(refused: Refused) -> dict[str, Any]:
 def problem(refused: Refused, **more: object) -> Response:
     """A refusal as the whole answer; `more` are members of its own."""
     entry = entry_of(refused)
-    return _response(entry["status"], entry["code"], entry["detail"], more)
+    response = _response(entry["status"], entry["code"], entry["detail"], more)
+    if isinstance(refused, Throttled):
+        response.headers["retry-after"] = retry_after(refused)
+    return response
+
+
+def retry_after(throttled: Throttled) -> str:
+    """In whole seconds, as HTTP has it."""
+    return str(math.ceil(throttled.wait_s))
 
 
 def _response(status: int, code: str, detail: str, more: Mapping[str, object]) -> Response:

@@ -25,6 +25,8 @@ from penstock.http.auditing import tell_stranger
 from penstock.http.authentication import Authentication
 from penstock.http.body_limit import BodyLimit
 from penstock.http.exchange import Waits
+from penstock.http.metering import Metering
+from penstock.http.peers import Peers, read_networks
 
 CONNECTIONS_MAX = 4096
 """A long poll or a stream holds one for as long as it waits."""
@@ -218,15 +220,21 @@ async def start_http(
     app: ASGIApp = BodyLimit(build_app(state), state.door)
     if state.users is not None:
         door = state.door
+        assert door is not None
         app = Authentication(
             app,
             state.users,
             state.users_generation,
             state.pepper,
-            (lambda peer: tell_stranger(door, peer)) if door is not None else None,
+            door.ctx,
+            lambda peer: tell_stranger(door, peer),
         )
     if state.annex is not None:
         app = state.annex.wrap(app)
+    if state.door is not None:
+        app = Metering(app, state.door)
+        proxies = state.door.ctx.configs.items("http.trusted.proxies")
+        app = Peers(app, read_networks(proxies))
     config = Config(
         app,
         http=HttpToolsProtocol,

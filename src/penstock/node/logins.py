@@ -38,6 +38,7 @@ from penstock.security.scram import Credential, ServerExchange
 from penstock.security.tokens import KeySet, TokenRules
 
 ADMIN = "admin"
+ANY = "*"
 NONCE_BYTES = 24
 SALT_BYTES = 24
 SECRET_BYTES = 32
@@ -165,7 +166,7 @@ class Logins:
         configs = self._configs
         rules = TokenRules(
             configs.text("sasl.oauthbearer.expected.issuer"),
-            configs.items("sasl.oauthbearer.expected.audience"),
+            [name for name in configs.items("sasl.oauthbearer.expected.audience") if name != ANY],
             configs.text("sasl.oauthbearer.sub.claim.name") or "sub",
             configs.integer("sasl.oauthbearer.clock.skew.seconds") * 1000,
         )

@@ -13,6 +13,7 @@ from penstock.cluster.authorizer import Authorizer
 from penstock.cluster.configs import BrokerConfigs, InvalidConfig
 from penstock.cluster.follower import Follower
 from penstock.node.config import NodeConfig
+from penstock.node.consistency import check_together
 from penstock.node.listeners import Endpoint, endpoints
 from penstock.node.logins import ADMIN, Logins, cluster_secret, make_admin
 from penstock.node.neighbours import Authenticate, introduction
@@ -35,6 +36,7 @@ async def secure(
     config: NodeConfig, configs: BrokerConfigs, store: Store, follower: Follower, ports: Ports
 ) -> Security:
     """Raises InvalidConfig, saying what does not do."""
+    check_together(configs)
     found = endpoints(configs, config.host, config.kafka_port, config.advertised_host)
     logins: Logins | None = None
     secret: bytes | None = None
@@ -55,7 +57,8 @@ async def _ensure_admin(
     configs: BrokerConfigs, store: Store, follower: Follower, ports: Ports
 ) -> None:
     path = configs.text("admin.password.file")
-    if path is None or ADMIN in follower.image.users:
+    admin = follower.image.users.get(ADMIN)
+    if path is None or (admin is not None and admin.scram):
         return
     try:
         await make_admin(store, follower.image, ports.random, path)

@@ -7,6 +7,7 @@ the second has it stop at once. A node that is still starting is stopped either 
 import asyncio
 import contextlib
 import gc
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -82,4 +83,7 @@ def run(config: NodeConfig, ready: Ready) -> None:
     if sys.flags.optimize:
         raise NodeFailed("Penstock does not run under python -O: its assertions must stay on")
     refuse_strangers(config)
+    # A core file would have every secret in it that a request brought along.
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, most))
     uvloop.run(serve(config, ready))

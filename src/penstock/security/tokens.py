@@ -21,7 +21,10 @@ from penstock.security.login import Identity, LoginFailed
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")
 CURVES = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
 KEYS_MAX = 100
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 RSA_BITS_MIN = 2048
+SECONDS_MAX = 253_402_300_799
+"""The end of the year 9999."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ def parse_keys(document: bytes) -> KeySet:
     try:
         rows = msgspec.json.decode(document)["keys"]
         assert isinstance(rows, list)
-    except (msgspec.MsgspecError, KeyError, TypeError, AssertionError) as error:
+    except (*UNREADABLE, KeyError, TypeError, AssertionError) as error:
         raise Refused(
             ErrorCode.INVALID_CONFIG, "the document of keys is not a JSON Web Key Set"
         ) from error
@@ -110,6 +113,8 @@ def _judge(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> Identit
     expires = claims.get("exp")
     if not isinstance(expires, int | float) or isinstance(expires, bool):
         raise LoginFailed("a token does not say when it ends")
+    if not 0 <= expires <= SECONDS_MAX:
+        raise LoginFailed("a token ends at no time that there is")
     if now_ms >= expires * 1000 + rules.skew_ms:
         raise LoginFailed("a token has expired")
     for name in ("nbf", "iat"):
@@ -119,7 +124,7 @@ def _judge(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> Identit
     if rules.issuer is not None and claims.get("iss") != rules.issuer:
         raise LoginFailed(f"a token was issued by {claims.get('iss')!r}")
     given = claims.get("aud", ())
-    audiences = [given] if isinstance(given, str) else given
+    audiences = given if isinstance(given, list) else [given]
     if rules.audiences and not set(rules.audiences) & {str(each) for each in audiences}:
         raise LoginFailed(f"a token is meant for {given!r}")
     subject = claims.get(rules.subject_claim)
@@ -165,7 +170,7 @@ def _header(token: str) -> Mapping[str, Any]:
 def _object(text: str) -> Mapping[str, Any]:
     try:
         found = msgspec.json.decode(_bytes(text))
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise LoginFailed("a part of a token is not JSON") from error
     if not isinstance(found, dict):
         raise LoginFailed("a part of a token is not an object")

@@ -6,6 +6,7 @@ Which of them a broker serves, and at which versions, is `api.routes`' business.
 from typing import Any, Final
 
 from penstock.wire.messages import (
+    access_keys,
     acls,
     api_versions,
     audit,
@@ -35,6 +36,7 @@ from penstock.wire.messages import (
 from penstock.wire.schema import wire_of
 
 _FAMILIES: Final = (
+    access_keys,
     acls,
     api_versions,
     audit,

@@ -198,7 +198,7 @@ def test_of_a_coroutine_its_steps_are_counted_and_its_waits_are_not() -> None:
                 await asyncio.sleep(0.3)
 
         other = asyncio.create_task(others())
-        assert await TimedSteps(counted, work()) == "done"  # type: ignore[arg-type]
+        assert await TimedSteps(counted, work()) == "done"
         assert counted.total == 7
         await other
 
@@ -207,7 +207,7 @@ def test_of_a_coroutine_its_steps_are_counted_and_its_waits_are_not() -> None:
             raise ValueError("ours")
 
         with pytest.raises(ValueError, match="ours"):
-            await TimedSteps(counted, failing())  # type: ignore[arg-type]
+            await TimedSteps(counted, failing())
 
     run(main, 0)
 

@@ -6,6 +6,8 @@ import pytest
 
 from penstock.api.fetch import fetch
 from penstock.api.replica_fetch import STALE_SECONDS
+from penstock.api.route import Operation, ResourceType
+from penstock.api.rows import CLUSTER_NAME
 from penstock.base.errors import ErrorCode
 from penstock.cluster.throttle import Throttle
 from tests.unit.api.harness import Node, on_node
@@ -197,6 +199,19 @@ def test_a_node_that_has_no_replica_is_turned_away() -> None:
         copier = Copier(node, 9)
         (row,) = rows(await copier.open(copier.part(0)))
         assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    on_node(check)
+
+
+def test_a_client_that_says_it_is_a_replica_is_turned_away() -> None:
+    """Else it could make the leader believe that a copy is further than it is (CVE-2018-1288)."""
+
+    async def check(node: Node) -> None:
+        await replicate(node)
+        node.rights.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+        copier = Copier(node, 2)
+        answer = await copier.open(copier.part(0))
+        assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
     on_node(check)
 

@@ -8,9 +8,10 @@ from penstock.api.route import Operation, ResourceType
 from penstock.base.errors import ErrorCode, Refused
 from penstock.doors.door import Door, Settlement, Verdict
 from penstock.doors.messages import Outgoing, Placed, Received
+from penstock.doors.principal import Principal
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node
 
-WHO = "User:ann"
+WHO = Principal("User:ann")
 AUTO = CONFIGS | {"auto.create.topics.enable": "true", "num.partitions": "2"}
 
 

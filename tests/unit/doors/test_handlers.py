@@ -7,13 +7,14 @@ import pytest
 from penstock.base.errors import ErrorCode
 from penstock.coordinator.posting import produce_request
 from penstock.doors.handlers import Handlers
+from penstock.doors.principal import Principal
 from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.wire.messages.produce import ProduceResponse
 from penstock.wire.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
 from penstock.wire.records import Record, encode
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node
 
-WHO = "User:ann"
+WHO = Principal("User:ann")
 
 
 def batch() -> memoryview:

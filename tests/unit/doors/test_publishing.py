@@ -8,10 +8,11 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.doors.door import Door
 from penstock.doors.handlers import Handlers
 from penstock.doors.messages import Outgoing, Placed
+from penstock.doors.principal import Principal
 from penstock.wire.messages.produce import ProduceRequest, ProduceResponse
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node
 
-WHO = "User:ann"
+WHO = Principal("User:ann")
 
 
 class Moving:
@@ -22,7 +23,7 @@ class Moving:
         self._code, self._left, self._is_written = code, times, is_written
         self.produced = 0
 
-    async def ask(self, principal: str, request: object, answer: Any) -> Any:
+    async def ask(self, principal: Principal, request: object, answer: Any) -> Any:
         if not isinstance(request, ProduceRequest):
             return await self._ask(principal, request, answer)
         self.produced += 1

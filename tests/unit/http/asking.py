@@ -13,6 +13,7 @@ from penstock.base.metrics import Catalogue
 from penstock.doors.door import Door
 from penstock.http.app import HttpState, build_app
 from penstock.http.body_limit import BodyLimit
+from penstock.http.problems import PRINCIPAL
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node
 
 AUTO = CONFIGS | {"auto.create.topics.enable": "true", "num.partitions": "1"}
@@ -41,6 +42,7 @@ class Visit:
     """One request on its way; it ends when it is answered or hung up."""
 
     def __init__(self, web: "Web", method: str, path: str, body: bytes, headers: Any) -> None:
+        who = {} if web.who is None else {PRINCIPAL: web.who}
         route, _, query = path.partition("?")
         self._scope = {
             "type": "http",
@@ -52,6 +54,8 @@ class Visit:
             "http_version": "1.1",
             "scheme": "http",
             "server": ("test", 80),
+            "client": (web.host, 50_000),
+            **who,
             "asgi": {"version": "3.0", "spec_version": "2.3"},
         }
         self._body: bytes | None = body
@@ -89,6 +93,9 @@ class Web:
 
     def __init__(self, node: Node) -> None:
         self.node = node
+        self.host = "127.0.0.1"
+        self.who: str | None = None
+        """Whom they have shown to be."""
         self.door = Door(node.ctx)
         self.state = HttpState(
             version="1.2.3",

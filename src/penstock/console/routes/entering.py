@@ -11,6 +11,7 @@ from penstock.console.console import Console
 from penstock.console.gate import ROOT, SESSION
 from penstock.console.row import Row
 from penstock.console.sessions import SESSION_SECONDS, Session
+from penstock.http.authentication import note_failure
 from penstock.http.exchange import json_answer, no_content, principal_of, read_json
 from penstock.security.login import FAILED
 
@@ -46,7 +47,7 @@ async def show_session(console: Console, request: Request) -> Response:
     guarded = console.users is not None and ctx.authorizer.is_on
     return json_answer(
         SessionAnswer(
-            principal_of(request),
+            principal_of(request).name,
             session is not None,
             console.users is not None,
             guarded and session is None and "authorization" not in request.headers,
@@ -66,7 +67,8 @@ async def log_in(console: Console, request: Request) -> Response:
     body = await read_json(request, LoginBody)
     is_short = len(body.name) <= NAME_CHARS_MAX and len(body.password) <= PASSWORD_CHARS_MAX
     if not is_short or not await console.users.verify(body.name, body.password):
-        console.ctx.metrics.failed_logins.value += 1
+        why = f"wrong user or password for {body.name!r}"
+        await note_failure(console.ctx, request.scope, why)
         raise Refused(ErrorCode.SASL_AUTHENTICATION_FAILED, FAILED)
     session = console.sessions.begin(body.name, asyncio.get_running_loop().time())
     response = no_content()

@@ -14,6 +14,7 @@ from penstock.console.row import Row
 from penstock.console.searching import PLACES, Progress, Wanted, matcher_of
 from penstock.console.showing import ShownMessage, show_message
 from penstock.console.sight import sight_of
+from penstock.doors.principal import Principal
 from penstock.http.events import KEEP_ALIVE, EventStream, event
 from penstock.http.exchange import (
     choice,
@@ -81,7 +82,7 @@ async def list_messages(console: Console, request: Request) -> Response:
 async def _page(
     browser: Browser,
     request: Request,
-    principal: str,
+    principal: Principal,
     topic: Topic,
     begins: Offsets,
     ends: Offsets,
@@ -103,7 +104,7 @@ async def _page(
 async def _starts(
     browser: Browser,
     request: Request,
-    principal: str,
+    principal: Principal,
     topic: Topic,
     begins: Offsets,
     ends: Offsets,

@@ -17,6 +17,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.console.console import Console
 from penstock.console.row import Row
 from penstock.doors.coordinators import raise_for
+from penstock.doors.principal import Principal
 from penstock.http.exchange import json_answer, no_content, principal_of, read_json
 from penstock.security import scram
 from penstock.security.rights import ANY, WILDCARD, Operation, Pattern, Permission, ResourceType
@@ -132,7 +133,7 @@ async def _seen(work: Awaitable[T]) -> T | None:
 # -- users ------------------------------------------------------------------------------------
 
 
-async def _users(console: Console, principal: str) -> list[UserRow]:
+async def _users(console: Console, principal: Principal) -> list[UserRow]:
     answer = await console.door.handlers.ask(
         principal,
         DescribeUserScramCredentialsRequest(users=None),
@@ -199,7 +200,7 @@ async def _alter_users(
 # -- lists ------------------------------------------------------------------------------------
 
 
-async def _acls(console: Console, principal: str) -> list[AclRow]:
+async def _acls(console: Console, principal: Principal) -> list[AclRow]:
     answer = await console.door.handlers.ask(
         principal,
         DescribeAclsRequest(
@@ -280,7 +281,7 @@ def _number(kind: type[Kind], name: str) -> int:
 # -- quotas -----------------------------------------------------------------------------------
 
 
-async def _quotas(console: Console, principal: str) -> list[QuotaRow]:
+async def _quotas(console: Console, principal: Principal) -> list[QuotaRow]:
     answer = await console.door.handlers.ask(
         principal,
         DescribeClientQuotasRequest(components=(), strict=False),

@@ -14,6 +14,7 @@ from penstock.console.views import Trend, rate_of, trend_of, written_lately
 from penstock.coordinator.positions import Kind
 from penstock.coordinator.queue_watch import letter_topics
 from penstock.doors.coordinators import raise_for
+from penstock.doors.principal import Principal
 from penstock.doors.topics import TOPIC_KIND
 from penstock.http.exchange import flag, json_answer
 from penstock.wire.messages.configs import (
@@ -192,7 +193,7 @@ def _skew(rows: list[PartitionRow]) -> float | None:
     return round(max(counts) * len(rows) / total, 2)
 
 
-async def _configs(console: Console, principal: str, topic: str) -> list[ConfigRow]:
+async def _configs(console: Console, principal: Principal, topic: str) -> list[ConfigRow]:
     """All configs with their defaults; nothing for those who may not see them."""
     request = DescribeConfigsRequest(
         resources=[
@@ -223,7 +224,7 @@ async def _configs(console: Console, principal: str, topic: str) -> list[ConfigR
     ]
 
 
-async def _producers(console: Console, principal: str, topic: Topic) -> list[ProducerRow]:
+async def _producers(console: Console, principal: Principal, topic: Topic) -> list[ProducerRow]:
     """Producers that partitions remember: idempotent ones, those that wrote last first."""
     answers = await console.door.leaders.ask(
         principal,

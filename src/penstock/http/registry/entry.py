@@ -12,9 +12,12 @@ from starlette.routing import Route
 
 from penstock import __version__
 from penstock.base.errors import ErrorCode, Refused
+from penstock.doors.charging import Throttled
 from penstock.doors.door import Door
 from penstock.http.auditing import tell_call
 from penstock.http.exchange import principal_of
+from penstock.http.metering import require_request_time
+from penstock.http.problems import retry_after
 from penstock.http.registry.asked import VENDOR, Asked, check_media_type, path_parts
 from penstock.http.registry.rights import filter_listing, require
 from penstock.http.registry.table import PAGES, Row, find_row
@@ -24,6 +27,7 @@ from penstock.registry.parsed import SCHEMA_TYPES
 MEDIA_TYPE = f"{VENDOR}.v1+json"
 PLAIN_JSON = "application/json"
 ROOTS = ("/subjects", "/schemas", "/compatibility", "/config", "/mode")
+TOO_MANY_REQUESTS = 429
 METHODS = ("GET", "POST", "PUT", "DELETE")
 NUMBERS = {
     ErrorCode.REQUEST_TIMED_OUT: Number.TIMEOUT,
@@ -50,6 +54,7 @@ class Entry:
     def __init__(self, door: Door) -> None:
         self._door = door
         self._ctx = door.ctx
+        self._door = door
 
     async def answer(self, request: Request) -> Response:
         try:
@@ -65,6 +70,10 @@ class Entry:
             return await self._answer(request, row, asked)
         except Rejected as rejected:
             return _error(request, rejected.number, rejected.message or "")
+        except Throttled as throttled:
+            response = _error(request, TOO_MANY_REQUESTS, throttled.message or "")
+            response.headers["retry-after"] = retry_after(throttled)
+            return response
         except Refused as refused:
             number = NUMBERS.get(refused.code, Number.STORE)
             return _error(request, number, refused.message or refused.code.name)
@@ -73,10 +82,11 @@ class Entry:
 
     async def _answer(self, request: Request, row: Row, asked: Asked) -> Response:
         call = row.call(asked)
+        require_request_time(self._door, request)
         principal = principal_of(request)
         error: int | None = Number.STORE
         try:
-            require(self._ctx, principal, call)
+            await require(self._ctx, principal, call)
             answer = await self._ctx.registry.ask(call)
             error = None
         except Rejected as rejected:

@@ -3,8 +3,9 @@
 A subject `orders-value` or `orders-key` is a matter of the topic `orders`; any other subject has
 the rights of a topic of its own name. Looking needs DESCRIBE, registering WRITE, deleting DELETE,
 levels and modes ALTER_CONFIGS; what is set for all needs the same right to the cluster. A schema by
-its id is shown to everyone who may connect, as records carry ids. Listings leave out what the
-caller may not see.
+its id is there for those who may see one of the subjects that have it, and for others it is not
+there. What a schema refers to, or an alias stands for, has to be seen, too. Listings leave out
+what the caller may not see.
 """
 
 from typing import Final
@@ -13,8 +14,11 @@ import msgspec
 
 from penstock.api.context import Context
 from penstock.api.route import Operation, ResourceType
+from penstock.doors.principal import Principal
+from penstock.doors.rights import may
 from penstock.registry import calls
 from penstock.registry.errors import Number, Rejected
+from penstock.registry.finding import no_schema
 
 CLUSTER_NAME: Final = "kafka-cluster"
 OPERATIONS: Final[dict[type[calls.Call], Operation]] = {
@@ -34,7 +38,7 @@ OPERATIONS: Final[dict[type[calls.Call], Operation]] = {
     calls.PutMode: Operation.ALTER_CONFIGS,
     calls.DeleteMode: Operation.ALTER_CONFIGS,
 }
-FREE: Final = frozenset({calls.GetById, calls.GetByGuid, calls.ListIdsOfGuid})
+BY_ID: Final = (calls.GetById, calls.GetByGuid, calls.ListIdsOfGuid)
 FILTERED: Final = frozenset({calls.ListSubjects, calls.ListSchemas, calls.ListPlaces})
 
 
@@ -42,10 +46,13 @@ def topic_of(subject: str) -> str:
     return subject.removesuffix("-value").removesuffix("-key")
 
 
-def require(ctx: Context, principal: str, call: calls.AnyCall) -> None:
+async def require(ctx: Context, principal: Principal, call: calls.AnyCall) -> None:
     """Raises Rejected without the right to a call."""
     kind = type(call)
-    if kind in FREE or kind in FILTERED:
+    if kind in FILTERED:
+        return
+    if isinstance(call, BY_ID):
+        await _require_seen(ctx, principal, call)
         return
     operation = OPERATIONS.get(kind)
     subject: str | None = getattr(call, "subject", None)
@@ -53,12 +60,43 @@ def require(ctx: Context, principal: str, call: calls.AnyCall) -> None:
     if operation is not None and subject is not None:
         is_allowed = _may(ctx, principal, operation, subject)
     elif operation is not None:
-        is_allowed = ctx.authorizer.allows(principal, operation, ResourceType.CLUSTER, CLUSTER_NAME)
-    if not is_allowed:
+        is_allowed = may(ctx, principal, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+    others = _named_beside(call)
+    if not is_allowed or not all(
+        _may(ctx, principal, Operation.DESCRIBE, other) for other in others
+    ):
         raise Rejected(Number.FORBIDDEN, "User is denied this operation on this subject")
 
 
-def filter_listing(ctx: Context, principal: str, call: calls.AnyCall, answer: bytes) -> bytes:
+def _named_beside(call: calls.AnyCall) -> list[str]:
+    """Subjects that a call makes use of, beside the one it is about."""
+    if isinstance(call, calls.Proposal):
+        return [one.subject for one in call.references]
+    return [call.alias] if isinstance(call, calls.PutConfig) and call.alias else []
+
+
+async def _require_seen(
+    ctx: Context,
+    principal: Principal,
+    call: calls.GetById | calls.GetByGuid | calls.ListIdsOfGuid,
+) -> None:
+    """Raises as if there were no such schema, unless the caller may see a subject that has it."""
+    if not ctx.authorizer.is_on:
+        return
+    if isinstance(call, calls.GetById):
+        ids, name = [call.id], str(call.id)
+    else:
+        rows = msgspec.json.decode(await ctx.registry.ask(calls.ListIdsOfGuid(call.guid)))
+        ids, name = [row["id"] for row in rows], call.guid
+    for schema_id in ids:
+        places = calls.ListPlaces(id=schema_id, deleted=True)
+        subjects: list[str] = msgspec.json.decode(await ctx.registry.ask(places))
+        if any(_may(ctx, principal, Operation.DESCRIBE, subject) for subject in subjects):
+            return
+    raise no_schema(name)
+
+
+def filter_listing(ctx: Context, principal: Principal, call: calls.AnyCall, answer: bytes) -> bytes:
     """Without the subjects that the caller may not see."""
     if type(call) not in FILTERED:
         return answer
@@ -68,8 +106,10 @@ def filter_listing(ctx: Context, principal: str, call: calls.AnyCall, answer: by
         for row in rows
         if _may(ctx, principal, Operation.DESCRIBE, row if isinstance(row, str) else row["subject"])
     ]
+    if rows and not seen and isinstance(call, calls.ListPlaces):
+        raise no_schema(call.id)
     return answer if len(seen) == len(rows) else msgspec.json.encode(seen)
 
 
-def _may(ctx: Context, principal: str, operation: Operation, subject: str) -> bool:
-    return ctx.authorizer.allows(principal, operation, ResourceType.TOPIC, topic_of(subject))
+def _may(ctx: Context, principal: Principal, operation: Operation, subject: str) -> bool:
+    return may(ctx, principal, operation, ResourceType.TOPIC, topic_of(subject))

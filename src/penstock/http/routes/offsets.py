@@ -4,6 +4,7 @@ from msgspec import UNSET, Struct, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
+from penstock.api.route import Operation
 from penstock.base.errors import ErrorCode, Refused
 from penstock.doors.door import Door
 from penstock.doors.groups import Commit
@@ -99,7 +100,7 @@ def _commits(body: CommitBody) -> list[Commit]:
 
 async def positions(door: Door, request: Request) -> Response:
     principal = principal_of(request)
-    topic = door.topic(text(request, "topic"))
+    topic = door.topic_to(principal, Operation.DESCRIBE, text(request, "topic"))
     group = text(request, "group")
     known = await door.groups.positions(principal, group, topic)
     ends = (await door.topics.offsets(principal, topic)).end

@@ -8,6 +8,7 @@ read from the group's position on, which moves when `POST /offsets/commit` says 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from penstock.api.route import Operation
 from penstock.base.errors import ErrorCode, Refused
 from penstock.doors.door import LOCK_MS_MAX, RECORDS_MAX, WAIT_MS_MAX, Door
 from penstock.http.bodies import MessageAnswer, PollAnswer, message_answer, received_answer
@@ -55,7 +56,7 @@ async def _receive(door: Door, request: Request, wait_ms: int) -> list[MessageAn
 async def _read(door: Door, request: Request, wait_ms: int) -> list[MessageAnswer]:
     count = integer(request, "max", MAX_DEFAULT, 1, RECORDS_MAX)
     principal = principal_of(request)
-    topic = door.topic(request.path_params["name"])
+    topic = door.topic_to(principal, Operation.READ, request.path_params["name"])
     positions = await log_positions(door, request)
     found = await door.log.read(principal, topic, positions, records_max=count, wait_ms=wait_ms)
     return [message_answer(*message[:7]) for message in found]
@@ -64,7 +65,7 @@ async def _read(door: Door, request: Request, wait_ms: int) -> list[MessageAnswe
 async def log_positions(door: Door, request: Request) -> dict[int, int]:
     """From where a request reads: its own offset, or the position of its group."""
     principal = principal_of(request)
-    topic = door.topic(request.path_params["name"])
+    topic = door.topic_to(principal, Operation.READ, request.path_params["name"])
     group = optional_text(request, "group")
     reset = choice(request, "reset", "earliest", "latest")
     partition = optional_integer(request, "partition", 0, PARTITION_MAX)

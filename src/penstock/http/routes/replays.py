@@ -10,6 +10,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from penstock.api.route import Operation
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import Millis
 from penstock.client.offsets import OffsetRange, OffsetSyntaxError, Position, parse_position
@@ -56,13 +57,13 @@ class ReplayAnswer(Struct):
 
 async def replay(door: Door, request: Request) -> Response:
     body = await read_json(request, ReplayBody)
-    topic = door.topic(request.path_params["name"]).name
+    principal, letters = principal_of(request), door.letters
+    topic = door.topic_to(principal, Operation.READ, request.path_params["name"]).name
     wanted = range_of(body, door.ctx.clock.now_ms())
     if body.partitions is not None and len(body.partitions) > PARTITIONS_MAX:
         raise Refused(ErrorCode.INVALID_REQUEST, f"more than {PARTITIONS_MAX} partitions")
     if body.rate is not None and not body.rate > 0:
         raise Refused(ErrorCode.INVALID_REQUEST, "rate is above 0")
-    principal, letters = principal_of(request), door.letters
     if body.group is not None and body.to_topic is None:
         work = letters.replay(
             principal, topic, body.group, wanted, body.partitions, is_dry=body.dry_run

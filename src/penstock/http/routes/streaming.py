@@ -14,7 +14,9 @@ from collections.abc import AsyncIterator
 from starlette.requests import Request
 from starlette.responses import Response
 
+from penstock.api.route import Operation
 from penstock.base.errors import Refused
+from penstock.doors.charging import Throttled
 from penstock.doors.door import LOCK_MS_MAX, Door, Settlement, Verdict
 from penstock.doors.prefetch import Prefetch
 from penstock.http.bodies import MessageAnswer, message_answer, received_answer
@@ -42,7 +44,6 @@ async def stream(door: Door, request: Request) -> Response:
     waits: Waits = request.app.state.waits
     topic = request.path_params["name"]
     if mode == LOG:
-        door.topic(topic)
         positions = await log_positions(door, request)
         return EventStream(_log_events(door, request, positions), waits)
     group = text(request, "group")
@@ -76,6 +77,10 @@ async def _queue_events(
                     wait_ms=IDLE_MS,
                     lock_ms=lock_ms,
                 )
+            except Throttled as throttled:
+                await asyncio.sleep(min(throttled.wait_s, IDLE_MS / 1000))
+                yield KEEP_ALIVE
+                continue
             except Refused as refused:
                 yield event("problem", "", entry_of(refused))
                 await asyncio.sleep(PAUSE_SECONDS)
@@ -96,10 +101,14 @@ async def _log_events(
     yield KEEP_ALIVE
     while True:
         try:
-            topic = door.topic(request.path_params["name"])
+            topic = door.topic_to(principal, Operation.READ, request.path_params["name"])
             found = await door.log.read(
                 principal, topic, positions, records_max=BATCH_MAX, wait_ms=IDLE_MS
             )
+        except Throttled as throttled:
+            await asyncio.sleep(min(throttled.wait_s, IDLE_MS / 1000))
+            yield KEEP_ALIVE
+            continue
         except Refused as refused:
             yield event("problem", "", entry_of(refused))
             await asyncio.sleep(PAUSE_SECONDS)

@@ -8,7 +8,8 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import show_topic_id
 from penstock.cluster.image import Topic
 from penstock.doors.door import Door
-from penstock.doors.topics import TOPIC_KIND, ConfigValue
+from penstock.doors.principal import Principal
+from penstock.doors.topics import TOPIC_KIND, ConfigValue, Offsets
 from penstock.http.auditing import about
 from penstock.http.endpoint import Endpoint, Parameter
 from penstock.http.exchange import flag, json_answer, no_content, principal_of, read_json
@@ -87,7 +88,9 @@ async def create_topic(door: Door, request: Request) -> Response:
     topic = await door.topics.create(
         principal, body.name, body.partitions, body.replication_factor, configs
     )
-    return json_answer(await _described(door, principal, topic), CREATED)
+    # Whoever may create it need not be allowed to describe it; and it is known to be empty.
+    nothing = dict.fromkeys(range(len(topic.partitions)), 0)
+    return json_answer(_shown(topic, Offsets(nothing, nothing)), CREATED)
 
 
 async def describe_topic(door: Door, request: Request) -> Response:
@@ -96,8 +99,11 @@ async def describe_topic(door: Door, request: Request) -> Response:
     return json_answer(await _described(door, principal, topic))
 
 
-async def _described(door: Door, principal: str, topic: Topic) -> TopicAnswer:
-    offsets = await door.topics.offsets(principal, topic)
+async def _described(door: Door, principal: Principal, topic: Topic) -> TopicAnswer:
+    return _shown(topic, await door.topics.offsets(principal, topic))
+
+
+def _shown(topic: Topic, offsets: Offsets) -> TopicAnswer:
     return TopicAnswer(
         topic.name,
         show_topic_id(topic.id),

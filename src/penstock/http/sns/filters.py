@@ -37,7 +37,7 @@ def read_policy(text: str) -> Policy:
         raise _bad("it is too long")
     try:
         policy = msgspec.json.decode(text or "{}", type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise _bad(f"it is no JSON object: {error}") from error
     if _check(policy, 1) > CONDITIONS_MAX:
         raise _bad(f"it has more than {CONDITIONS_MAX} conditions")
@@ -53,7 +53,7 @@ def wants_body(policy: Policy, body: str) -> bool:
     """The same by the body, which must be a JSON object."""
     try:
         values = msgspec.json.decode(body, type=dict[str, Any])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return False
     return _matches(policy, values)
 
@@ -67,7 +67,7 @@ def _values(attribute: AttributeValue) -> Any:
             return float(text)
         if attribute.data_type == "String.Array":
             return msgspec.json.decode(text)
-    except (ValueError, msgspec.DecodeError):
+    except (ValueError, msgspec.DecodeError, RecursionError):
         return text
     return text
 

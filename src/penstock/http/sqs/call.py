@@ -12,7 +12,8 @@ from penstock.api.context import Context
 from penstock.api.route import Operation, ResourceType
 from penstock.cluster.image import Topic
 from penstock.doors.door import Door
-from penstock.doors.rights import require_topic
+from penstock.doors.principal import Principal
+from penstock.doors.rights import may, require_topic
 from penstock.http.sqs.faults import no_queue
 from penstock.http.sqs.names import arn_of, queue_of_url, url_of
 from penstock.http.sqs.requests import Request
@@ -35,7 +36,7 @@ class Call:
     """One request: on whose behalf, and how the caller calls this broker."""
 
     door: Door
-    principal: str
+    principal: Principal
     base_url: str
     """Like http://localhost:8080."""
     region: str
@@ -61,8 +62,7 @@ class Call:
 
     def may_see(self, name: str) -> bool:
         """Whether the caller may know of a topic."""
-        allows = self.node.authorizer.allows
-        return allows(self.principal, Operation.DESCRIBE, ResourceType.TOPIC, name)
+        return may(self.node, self.principal, Operation.DESCRIBE, ResourceType.TOPIC, name)
 
     def queue_of(self, topic: Topic) -> Queue:
         return Queue(topic, self.node.configs)

@@ -1,14 +1,18 @@
 """Where requests of AWS SDKs come in: who asks, what for, and the answer.
 
 SQS and SNS share the port with everything else: requests are POST to `/`, or to a queue's own
-URL. Who asks is checked first: with `sqs.credentials` set, every request must be signed by one of
-them (`sigv4`), and whoever signed is the principal `User:<access key>`; without, nobody is asked.
+URL. Who asks is checked first. Whoever signs with an access key of a user is that user; a key of
+`sqs.credentials` is a user of its own, and with any of these set every request must be signed. A
+signature is checked (`sigv4`) where there is anything to check it against: keys, or rights. Who
+does not sign may say who they are as over HTTP; else they are anonymous, and the rights decide.
 
 SDKs ask often, one small thing at a time, so their requests do not go through the application: an
 `AwsFront` before it tells them by their path and answers.
 """
 
 import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -17,10 +21,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from penstock.base.errors import Refused
+from penstock.cluster.keys import UserRecord
 from penstock.doors.door import Door
 from penstock.http.auditing import DENIED_STATUSES, tell_action
-from penstock.http.exchange import while_connected
-from penstock.http.problems import answer_http_error
+from penstock.http.authentication import note_failure
+from penstock.http.exchange import principal_of, while_connected
+from penstock.http.metering import require_request_time
+from penstock.http.problems import PRINCIPAL, answer_http_error
 from penstock.http.sqs.call import Call
 from penstock.http.sqs.faults import Fault, fault_of
 from penstock.http.sqs.moves import Moves
@@ -28,7 +35,6 @@ from penstock.http.sqs.names import ACCOUNT, REGION
 from penstock.http.sqs.protocols import Asked, JsonProtocol, QueryProtocol, Speaker
 from penstock.http.sqs.requests import read_request
 from penstock.http.sqs.sigv4 import SignedRequest, claim_of, verify
-from penstock.security.rights import ANONYMOUS
 
 TARGET = "x-amz-target"
 CREDENTIALS = "sqs.credentials"
@@ -74,7 +80,8 @@ class Entry:
     def __init__(self, door: Door, moves: Moves) -> None:
         self._door = door
         self._moves = moves
-        self._secrets: tuple[str | None, dict[str, str]] = (None, {})
+        self._keys = Keys()
+        self._keys_of: tuple[object, object] = (None, None)
 
     async def answer(self, request: Request) -> Response:
         request_id = str(uuid.UUID(bytes=self._door.ctx.random.random_bytes(16), version=4))
@@ -83,12 +90,13 @@ class Entry:
             QueryProtocol(request_id) if target is None else JsonProtocol(target, request_id)
         )
         body = await request.body()
-        principal, asked = ANONYMOUS, None
+        asked: Asked | None = None
         failure: Fault | None = None
         try:
-            call = self._admit(request, body)
-            principal = call.principal
+            region = await self._admit(request, body)
+            call = self._call(request, region)
             asked = speaker.read(body)
+            require_request_time(self._door, request)
             if "queue" in request.path_params:
                 # Older SDKs send to the queue's own URL, and may leave it out of the request.
                 asked.values.setdefault("QueueUrl", request.path_params["queue"])
@@ -102,45 +110,70 @@ class Entry:
             failure = fault_of(refused)
             return speaker.error(failure)
         finally:
-            self._tell(request, principal, asked, failure)
+            self._tell(request, asked, failure)
 
-    def _tell(
-        self, request: Request, principal: str, asked: Asked | None, failure: Fault | None
-    ) -> None:
+    def _tell(self, request: Request, asked: Asked | None, failure: Fault | None) -> None:
         name = asked.name if asked is not None else "Authenticate"
         values = asked.values if asked is not None else {}
         fault = (failure.name, failure.status) if failure is not None else None
         if asked is not None or (failure is not None and failure.status in DENIED_STATUSES):
-            tell_action(self._door, request, principal, name, values, fault)
+            tell_action(self._door, request, name, values, fault)
 
-    def _admit(self, request: Request, body: bytes) -> Call:
-        """Whoever asks, if they may come in at all."""
-        principal, region = ANONYMOUS, None
-        secrets = self._credentials()
-        if secrets:
+    async def _admit(self, request: Request, body: bytes) -> str | None:
+        """Finds out who asks, if they may come in at all; the region they signed for."""
+        node, keys = self._door.ctx, self._known_keys()
+        if PRINCIPAL in request.scope or not (keys.users or node.authorizer.is_on):
+            return region_of(request.headers.get("authorization", ""))
+        try:
             signed = _signed(request, body)
             claim = claim_of(signed)
-            access_key = verify(signed, claim, secrets, self._door.ctx.clock.now_ms())
-            principal = f"User:{access_key}"
-            region = claim.region if claim else None
-        else:
-            region = region_of(request.headers.get("authorization", ""))
-        base_url = f"http://{request.headers.get('host') or 'localhost'}"
+            if claim is None and not keys.must_sign:
+                return None
+            access_key = verify(signed, claim, keys.secrets, node.clock.now_ms())
+        except Fault as fault:
+            await note_failure(node, request.scope, fault.message)
+            raise
+        request.scope[PRINCIPAL] = f"User:{keys.users[access_key]}"
+        return claim.region if claim else None
+
+    def _call(self, request: Request, region: str | None) -> Call:
         return Call(
             self._door,
-            principal,
-            base_url,
+            principal_of(request),
+            f"{request.url.scheme}://{request.headers.get('host') or 'localhost'}",
             region or REGION,
             self._moves,
             lambda work: while_connected(request, work),
         )
 
-    def _credentials(self) -> dict[str, str]:
-        """Secrets by access key; read again only when the config has changed."""
-        text = self._door.ctx.configs.text(CREDENTIALS)
-        if text != self._secrets[0]:
-            self._secrets = (text, read_credentials(text or ""))
-        return self._secrets[1]
+    def _known_keys(self) -> "Keys":
+        """Made again only when a user or the config has changed."""
+        node = self._door.ctx
+        text, known = node.configs.text(CREDENTIALS), node.image.users
+        if self._keys_of[0] is not known or self._keys_of[1] != text:
+            self._keys_of = known, text
+            self._keys = keys_of(known, read_credentials(text or ""))
+        return self._keys
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Every access key there is."""
+
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    users: Mapping[str, str] = field(default_factory=dict)
+    """Whose each is."""
+    must_sign: bool = False
+    """Whether everybody has to."""
+
+
+def keys_of(users: Mapping[str, UserRecord], static: Mapping[str, str]) -> Keys:
+    secrets, owners = dict(static), {access_key: access_key for access_key in static}
+    for name, user in users.items():
+        for access_key, record in user.access_keys.items():
+            secrets[access_key] = record.secret
+            owners[access_key] = name
+    return Keys(secrets, owners, must_sign=bool(static))
 
 
 def read_credentials(text: str) -> dict[str, str]:

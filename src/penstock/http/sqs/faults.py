@@ -5,7 +5,10 @@ and, for some, a different code in the older query protocol, which both protocol
 compare that code. Refusals of the node become the error that says the same.
 """
 
+import math
+
 from penstock.base.errors import ErrorCode, Refused
+from penstock.doors.charging import Throttled
 
 PREFIX = "AWS.SimpleQueueService."
 OLD_CODES = {
@@ -43,10 +46,17 @@ SENDER_FAULT_BELOW = 500
 class Fault(Exception):
     """An error in Amazon's words."""
 
-    def __init__(self, name: str, message: str) -> None:
+    def __init__(self, name: str, message: str, wait_s: float | None = None) -> None:
         super().__init__(message)
         self.name = name
         self.message = message
+        self.wait_s = wait_s
+        """When to come back, where that is known."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What goes with it beside the body."""
+        return {} if self.wait_s is None else {"retry-after": str(math.ceil(self.wait_s))}
 
     @property
     def status(self) -> int:
@@ -106,4 +116,5 @@ def fault_of(refused: Refused) -> Fault:
     if refused.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
         return no_queue()
     name = _FAULTS.get(refused.code, "ServiceUnavailable")
-    return Fault(name, refused.message or refused.code.name)
+    wait_s = refused.wait_s if isinstance(refused, Throttled) else None
+    return Fault(name, refused.message or refused.code.name, wait_s)

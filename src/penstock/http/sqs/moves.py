@@ -21,6 +21,7 @@ from penstock.cluster.keys import MoveRecord
 from penstock.coordinator.queue_policy import DEAD_LETTERS
 from penstock.doors.door import Door, Settlement, Verdict
 from penstock.doors.messages import Headers, Outgoing, Received
+from penstock.doors.principal import Principal
 from penstock.http.sqs.attributes import TRACE, TYPES, header
 from penstock.http.sqs.call import Call
 from penstock.http.sqs.depths import depth_of
@@ -142,7 +143,7 @@ class Moves:
     async def _move(self, handle: str, record: MoveRecord) -> str:
         """Moves what is there; answers how that ended."""
         loop = asyncio.get_running_loop()
-        call = Call(self.door, record.principal, "", "", self)
+        call = Call(self.door, principal_of(record), "", "", self)
         queue = call.queue_named(record.source)
         await prepare_group(call, queue.group)
         to_move = record.to_move or (await depth_of(call, queue)).visible
@@ -150,7 +151,7 @@ class Moves:
         while moved < to_move and record.status == RUNNING:
             began = loop.time()
             received = await self.door.receive(
-                record.principal,
+                principal_of(record),
                 queue.name,
                 queue.group,
                 records_max=min(STEP_MAX, record.rate_max or STEP_MAX, to_move - moved),
@@ -180,7 +181,7 @@ class Moves:
         gone: list[Received] = []
         for target, some in by_target.items():
             messages = [outgoing_of(got) for got in some]
-            placed = await self.door.publish(record.principal, target, messages)
+            placed = await self.door.publish(principal_of(record), target, messages)
             for got, place in zip(some, placed, strict=True):
                 if isinstance(place, Refused):
                     refused = place
@@ -188,7 +189,7 @@ class Moves:
                 else:
                     settlements.append(Settlement(got.receipt, Verdict.ACCEPT))
                     gone.append(got)
-        await self.door.settle(record.principal, settlements)
+        await self.door.settle(principal_of(record), settlements)
         await self._resolve(record, gone)
         if refused is not None:
             raise refused
@@ -208,7 +209,7 @@ class Moves:
         for got in gone:
             runs.setdefault(got.partition, []).append(OffsetRun(first=got.offset, last=got.offset))
         await self.door.leaders.ask(
-            record.principal,
+            principal_of(record),
             topic,
             list(runs),
             lambda indexes: ChangeQueuesRequest(
@@ -220,6 +221,11 @@ class Moves:
             ChangeQueuesResponse,
             version=VERSION,
         )
+
+
+def principal_of(record: MoveRecord) -> Principal:
+    """On whose behalf it is done."""
+    return Principal(record.principal, record.host)
 
 
 def source_of(got: Received) -> str | None:

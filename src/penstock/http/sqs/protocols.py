@@ -87,7 +87,7 @@ class JsonProtocol:
         body = {"__type": ERROR_NAMESPACE + fault.name, "message": fault.message}
         kind = "Sender" if fault.is_sender else "Receiver"
         code = {"x-amzn-query-error": f"{fault.old_code};{kind}"}
-        return self._respond(msgspec.json.encode(body), fault.status, code)
+        return self._respond(msgspec.json.encode(body), fault.status, code | fault.headers)
 
     def _respond(self, body: bytes, status: int, headers: dict[str, str]) -> Response:
         all_headers = {"content-type": JSON_TYPE, REQUEST_ID: self._request_id, **headers}
@@ -112,7 +112,7 @@ class QueryProtocol:
     def result(self, asked: Asked, answer: Answer) -> Response:
         plain = msgspec.to_builtins(answer, builtin_types=(bytes,))
         body = xml.write_result(asked.name, plain, self._request_id, namespace=self._namespace)
-        return self._respond(body, 200)
+        return self._respond(body, 200, {})
 
     def error(self, fault: Fault) -> Response:
         is_sns = self._namespace == xml.SNS_NAMESPACE
@@ -123,8 +123,8 @@ class QueryProtocol:
             is_sender=fault.is_sender,
             namespace=self._namespace,
         )
-        return self._respond(body, fault.status)
+        return self._respond(body, fault.status, fault.headers)
 
-    def _respond(self, body: bytes, status: int) -> Response:
-        headers = {"content-type": XML_TYPE, REQUEST_ID: self._request_id}
-        return Response(body, status, headers=headers)
+    def _respond(self, body: bytes, status: int, headers: dict[str, str]) -> Response:
+        all_headers = {"content-type": XML_TYPE, REQUEST_ID: self._request_id, **headers}
+        return Response(body, status, headers=all_headers)

@@ -120,7 +120,7 @@ def _check_redrive(call: Call, name: str, target: str | None) -> None:
     if target is None:
         return
     topic = call.node.image.topics.get(target)
-    if topic is None:
+    if topic is None or not call.may_see(target):
         raise Fault(
             "InvalidParameterValue",
             f"Value {target} for parameter RedrivePolicy is invalid. Reason: Dead letter target "
@@ -273,7 +273,7 @@ async def purge_queue(call: Call, request: requests.PurgeQueue) -> Answer:
 
 
 async def delete_queue(call: Call, request: requests.DeleteQueue) -> Answer:
-    queue = call.queue(request.queue_url)
+    queue = call.queue(request.queue_url, Operation.DELETE)
     response = await call.door.handlers.ask(
         call.principal,
         DeleteTopicsRequest(

@@ -266,14 +266,14 @@ PolicyT = TypeVar("PolicyT", RedrivePolicy, RedriveAllowPolicy)
 def _read(kind: type[PolicyT], name: str, text: str) -> PolicyT:
     try:
         return msgspec.convert(msgspec.json.decode(text), kind, strict=False)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise _bad(name, text) from error
 
 
 def _json(text: str) -> object:
     try:
         decoded: object = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return text
     # A number may be given as text.
     if isinstance(decoded, dict) and "maxReceiveCount" in decoded:

@@ -2,7 +2,7 @@
 
 Owns: the canonical form of a request, the signing key, and the rules of acceptance. The canonical
 form is made from the raw path and query, as they came; `host` and the date must be signed; the
-date may be at most 15 minutes off; the digest of the body is computed here, whatever the request
+date may be at most five minutes off; the digest of the body is computed here, whatever the request
 says it is; signatures are compared in constant time. A signature may be in the `Authorization`
 header or in the query (a presigned URL, valid as long as it says, at most seven days).
 
@@ -21,7 +21,7 @@ from penstock.http.sqs.faults import Fault
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 TERMINATOR = "aws4_request"
-SKEW_MS_MAX = 15 * 60 * 1000
+SKEW_MS_MAX = 5 * 60 * 1000
 PRESIGNED_S_MAX = 7 * 24 * 3600
 UNRESERVED = "-_.~"
 SERVICES = ("sqs", "sns")

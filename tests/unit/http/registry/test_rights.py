@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 from starlette.datastructures import QueryParams
 
-from penstock.api.route import Operation, ResourceType
+from penstock.api.route import Needs, Operation, ResourceType
 from penstock.http.registry.asked import Asked
-from penstock.http.registry.rights import FILTERED, FREE, OPERATIONS, topic_of
-from penstock.http.registry.table import ROWS
+from penstock.http.registry.rights import BY_ID, FILTERED, OPERATIONS, topic_of
+from penstock.http.registry.table import ROWS, Row
 from penstock.registry import calls
-from tests.unit.http.asking import Web, on_web
+from tests.unit.http.asking import Answer, Web, on_web
+from tests.unit.http.rights import EVE, HOST, Lists
 
 SCHEMA = {"schema": '"int"'}
 DENIED: list[tuple[Operation, str, str, Any]] = [
@@ -72,7 +73,7 @@ def test_every_call_has_its_right() -> None:
     asked = Asked({"subject": "s", "version": "1", "id": "1", "guid": "g"}, QueryParams(""), body)
     for row in ROWS:
         kind = type(row.call(asked))
-        assert kind in OPERATIONS or kind in FREE or kind in FILTERED, kind
+        assert kind in OPERATIONS or kind in BY_ID or kind in FILTERED, kind
     # Nodes ask this of each other, and no client does.
     assert calls.Vouch not in {type(row.call(asked)) for row in ROWS}
 
@@ -83,3 +84,67 @@ def test_every_call_has_its_right() -> None:
 )
 def test_a_subject_is_its_topics_matter(subject: str, topic: str) -> None:
     assert topic_of(subject) == topic
+
+
+BODIES = {"mode": {"mode": "READONLY"}, "config": {"compatibility": "NONE"}}
+
+
+async def ask(web: Web, row: Row, subject: str, number: int) -> Answer:
+    path = row.path.replace("{subject}", subject).replace("{version}", "1")
+    path = path.replace("{id}", str(number)).replace("{guid}", "no-such-guid")
+    body = BODIES.get(row.path.split("/")[1], SCHEMA) if row.method in ("POST", "PUT") else None
+    return await web.ask(row.method, path, body)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.method} {row.path}")
+def test_without_any_right_nothing_is_told_and_nothing_is_changed(row: Row) -> None:
+    """Whatever is there is answered as what is not, by every route of the table."""
+
+    async def test(web: Web) -> None:
+        await web.post("/subjects/t-value/versions", SCHEMA)
+        before = (await web.get("/schemas")).body
+        web.node.ctx.authorizer, everybody = Lists(), web.node.ctx.authorizer
+        web.who = EVE
+        there = await ask(web, row, "t-value", 1)
+        missing = await ask(web, row, "u-value", 2)
+        assert there.body.replace(b"t-value", b"u-value") == missing.body.replace(b"2", b"1")
+        if there.status == 200:
+            assert there.json == [], "only listings are answered, and then empty"
+        else:
+            assert there.status in (403, 404)
+        web.node.ctx.authorizer = everybody
+        assert (await web.get("/schemas")).body == before
+
+    on_web(test)
+
+
+def test_a_schema_by_its_id_is_there_for_those_who_see_a_subject_that_has_it() -> None:
+    async def test(web: Web) -> None:
+        await web.post("/subjects/t-value/versions", SCHEMA)
+        lists = web.node.ctx.authorizer = Lists()
+        web.who, web.host = EVE, HOST
+        assert (await web.get("/schemas/ids/1")).status == 404
+        lists.give([Needs(ResourceType.TOPIC, Operation.READ)], topic="t")
+        found = await web.get("/schemas/ids/1")
+        assert found.json["schema"] == SCHEMA["schema"]
+        guid = (
+            found.json.get("guid") or (await web.get("/subjects/t-value/versions/1")).json["guid"]
+        )
+        assert (await web.get(f"/schemas/guids/{guid}")).status == 200
+        lists.give([Needs(ResourceType.TOPIC, Operation.READ)], topic="u")
+        assert (await web.get(f"/schemas/guids/{guid}")).status == 404
+
+    on_web(test)
+
+
+def test_a_schema_refers_only_to_what_its_owner_may_see() -> None:
+    async def test(web: Web) -> None:
+        await web.post("/subjects/t-value/versions", SCHEMA)
+        lists = web.node.ctx.authorizer = Lists()
+        web.who, web.host = EVE, HOST
+        lists.give([Needs(ResourceType.TOPIC, Operation.WRITE)], topic="u")
+        reference = {"name": "x", "subject": "t-value", "version": 1}
+        answer = await web.post("/subjects/u-value/versions", SCHEMA | {"references": [reference]})
+        assert answer.status == 403
+
+    on_web(test)

@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from penstock.doors.door import Door
 from penstock.http.exchange import Waits
+from penstock.http.problems import PRINCIPAL
 from penstock.http.sqs.entry import Entry
 from penstock.http.sqs.moves import Moves
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node
@@ -38,6 +39,9 @@ class Sdk:
         self.node = node
         self.moves = moves
         self.entry = Entry(moves.door, moves)
+        self.host = "127.0.0.1"
+        self.who: str | None = None
+        """Whom they have shown to be."""
         self.headers: dict[str, str] = {"host": "broker:8080"}
         self.app = Starlette()
         self.app.state.waits = Waits()
@@ -90,6 +94,10 @@ class Sdk:
             "raw_path": path.encode(),
             "query_string": b"",
             "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+            "scheme": "http",
+            "server": ("broker", 8080),
+            "client": (self.host, 50_000),
+            **({} if self.who is None else {PRINCIPAL: self.who}),
             "path_params": {} if queue is None else {"queue": queue},
         }
         response = await self.entry.answer(Request(scope, receive))

@@ -11,10 +11,15 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Send
 from starlette.types import Scope as HttpScope
 
+from penstock.api.access_keys import create_access_key, delete_access_key
+from penstock.api.context import AllowAll
+from penstock.api.route import Needs, Operation, ResourceType
 from penstock.cluster.config_types import parse
 from penstock.cluster.configs import InvalidConfig, Scope, find
 from penstock.http.sqs.entry import AwsFront, read_credentials
 from penstock.http.sqs.sigv4 import SignedRequest, claim_of, sign
+from penstock.wire.messages.access_keys import CreateAccessKeyRequest, DeleteAccessKeyRequest
+from tests.unit.http.rights import HOST, Lists
 from tests.unit.http.sqs.calling import Sdk, failure, with_sdk
 
 VERSION = "2012-11-05"
@@ -142,7 +147,7 @@ def test_a_caller_that_hangs_up_takes_nothing_with_it() -> None:
 # -- signatures -------------------------------------------------------------------------------
 
 
-def signed(body: bytes, now: str, secret: str) -> dict[str, str]:
+def signed(body: bytes, now: str, secret: str, key: str = "KEY") -> dict[str, str]:
     """The headers of a request that somebody signed."""
     headers = {
         "host": "broker:8080",
@@ -150,7 +155,7 @@ def signed(body: bytes, now: str, secret: str) -> dict[str, str]:
         "x-amz-target": "AmazonSQS.ListQueues",
     }
     text = (
-        f"AWS4-HMAC-SHA256 Credential=KEY/{now[:8]}/eu-west-1/sqs/aws4_request, "
+        f"AWS4-HMAC-SHA256 Credential={key}/{now[:8]}/eu-west-1/sqs/aws4_request, "
         f"SignedHeaders={';'.join(headers)}, Signature="
     )
     blank = [*headers.items(), ("authorization", text + BLANK_SIGNATURE)]
@@ -182,8 +187,53 @@ def utc(now_ms: int) -> str:
     return datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
-def test_without_credentials_nobody_is_asked() -> None:
+async def make_key(sdk: Sdk, user: str) -> tuple[str, str]:
+    answer = await sdk.node.ask(create_access_key, 0, CreateAccessKeyRequest(user=user))
+    assert answer.error_code == 0
+    return answer.access_key, answer.secret
+
+
+def test_whoever_signs_with_a_users_key_is_that_user() -> None:
     async def test(sdk: Sdk) -> None:
+        await sdk.node.create("jobs", 1)
+        key, secret = await make_key(sdk, "eve")
+        lists = sdk.node.ctx.authorizer = Lists()
+        now, sdk.host = utc(sdk.node.ctx.clock.now_ms()), HOST
+        lists.give([Needs(ResourceType.TOPIC, Operation.DESCRIBE)], topic="jobs")
+        status, _, body = await sdk.post(b"{}", signed(b"{}", now, secret, key))
+        assert (status, len(json.loads(body)["QueueUrls"])) == (200, 1)
+        for headers, name in (
+            (signed(b"{}", now, "other", key), "SignatureDoesNotMatch"),
+            (signed(b"{}", now, secret, "PNSKNOBODY"), "InvalidClientTokenId"),
+            (signed(b"{}", "19990101T000000Z", secret, key), "SignatureDoesNotMatch"),
+        ):
+            status, _, body = await sdk.post(b"{}", headers)
+            assert (status, json.loads(body)["__type"]) == (403, f"com.amazonaws.sqs#{name}")
+        assert sdk.node.ctx.metrics.failed_logins.value == 3
+        sdk.node.ctx.authorizer = sdk.node.rights
+        await sdk.node.ask(delete_access_key, 0, DeleteAccessKeyRequest(access_key=key))
+        sdk.node.ctx.authorizer = lists
+        status, _, body = await sdk.post(b"{}", signed(b"{}", now, secret, key))
+        assert json.loads(body)["__type"] == "com.amazonaws.sqs#InvalidClientTokenId"
+
+    with_sdk(test)
+
+
+def test_who_does_not_sign_is_anonymous_and_the_rights_decide() -> None:
+    async def test(sdk: Sdk) -> None:
+        await sdk.node.create("jobs", 1)
+        await make_key(sdk, "eve")
+        url = "http://broker:8080/000000000000/jobs"
+        assert (await sdk("GetQueueUrl", QueueName="jobs"))["QueueUrl"] == url
+        sdk.node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "jobs")
+        assert (await failure(sdk("GetQueueUrl", QueueName="jobs"))).name == "AccessDenied"
+
+    with_sdk(test)
+
+
+def test_where_nothing_is_checked_anything_may_sign() -> None:
+    async def test(sdk: Sdk) -> None:
+        sdk.node.ctx.authorizer = AllowAll()
         sdk.headers["authorization"] = "nonsense"
         assert await sdk("ListQueues") == {}
 

@@ -9,10 +9,11 @@ from penstock.cluster import keys
 from penstock.cluster.keys import MoveRecord
 from penstock.coordinator.queue_policy import DEAD_LETTERS
 from penstock.doors.door import Door
+from penstock.doors.principal import Principal
 from penstock.http.sqs.moves import Moves
 from tests.unit.http.sqs.calling import Sdk, failure, with_sdk
 
-WHO = "User:ann"
+WHO = Principal("User:ann")
 
 
 async def with_letters(sdk: Sdk, count: int) -> tuple[str, str, str]:
@@ -147,7 +148,7 @@ def test_tasks_that_make_no_sense_are_refused() -> None:
 def test_a_node_goes_on_with_its_tasks_after_a_restart() -> None:
     async def test(sdk: Sdk) -> None:
         url, _, arn = await with_letters(sdk, 5)
-        record = MoveRecord(source="dead", started_ms=1, owner=1, principal=WHO, to_move=5)
+        record = MoveRecord(source="dead", started_ms=1, owner=1, principal=WHO.name, to_move=5)
         await sdk.node.store.commit([], [Put(keys.MOVES + "abc", keys.encode(record))])
         again = asyncio.ensure_future(Moves(Door(sdk.node.ctx)).run())
         assert (await ended(sdk, arn))["ApproximateNumberOfMessagesMoved"] == 5
@@ -160,7 +161,7 @@ def test_a_node_goes_on_with_its_tasks_after_a_restart() -> None:
 def test_the_task_of_a_node_that_is_gone_shows_as_failed() -> None:
     async def test(sdk: Sdk) -> None:
         _, _, arn = await with_letters(sdk, 0)
-        record = MoveRecord(source="dead", started_ms=1, owner=7, principal=WHO)
+        record = MoveRecord(source="dead", started_ms=1, owner=7, principal=WHO.name)
         await sdk.node.store.commit([], [Put(keys.MOVES + "abc", keys.encode(record))])
         assert (await task(sdk, arn))["Status"] == "FAILED"
         await sdk("CancelMessageMoveTask", TaskHandle="abc")

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from penstock.doors.messages import Outgoing
+from penstock.doors.principal import Principal
 from penstock.http.sqs.receiving import BACKOFF, DEFAULT_GROUP
 from tests.unit.http.sqs.calling import Sdk, failure, with_sdk
 
-WHO = "User:kafka"
+WHO = Principal("User:kafka")
 
 
 def test_a_message_is_held_for_its_visibility_timeout() -> None:

@@ -1,0 +1,33 @@
+"""Configs that make no sense together: found before anything is opened, and said in full.
+
+What a config may be on its own, its row in `cluster.config_table` says.
+"""
+
+from penstock.cluster.config_types import InvalidConfig
+from penstock.cluster.configs import BrokerConfigs
+
+HEARTBEAT, SESSION = "broker.heartbeat.interval.ms", "broker.session.timeout.ms"
+BEARER = "OAUTHBEARER"
+OF_TOKENS = (
+    "sasl.oauthbearer.jwks.endpoint.url",
+    "sasl.oauthbearer.expected.issuer",
+    "sasl.oauthbearer.expected.audience",
+)
+
+
+def check_together(configs: BrokerConfigs) -> None:
+    """Raises InvalidConfig, saying what to change."""
+    heartbeat_ms, session_ms = configs.integer(HEARTBEAT), configs.integer(SESSION)
+    if heartbeat_ms >= session_ms:
+        raise InvalidConfig(
+            f"{HEARTBEAT} is {heartbeat_ms} and {SESSION} is {session_ms}: the node would be taken "
+            f"for dead between two heartbeats; choose a {HEARTBEAT} of at most a third of {SESSION}"
+        )
+    if BEARER in configs.items("sasl.enabled.mechanisms"):
+        missing = [name for name in OF_TOKENS if not configs.value(name)]
+        if missing:
+            raise InvalidConfig(
+                f"sasl.enabled.mechanisms has {BEARER}, which needs {' and '.join(missing)}: "
+                "without, tokens that were issued to others, or for others, would be let in "
+                "(an audience of * takes any)"
+            )
