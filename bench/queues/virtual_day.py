@@ -18,7 +18,7 @@ from penstock.client.cluster import Cluster
 from penstock.client.connection import ConnectionConfig
 from penstock.doors.door import Door, Settlement, Verdict
 from penstock.doors.messages import Outgoing, Received
-from penstock.security.rights import ANONYMOUS
+from penstock.doors.principal import Principal
 from penstock.sim.clock import SimClock
 from penstock.sim.cluster import SimCluster
 from penstock.sim.host import SimHost
@@ -65,11 +65,11 @@ class _Takers:
         while not self.done.is_set():
             try:
                 found = await door.receive(
-                    ANONYMOUS, TOPIC, GROUP, records_max=TAKEN_AT_ONCE, wait_ms=WAIT_MS
+                    Principal(), TOPIC, GROUP, records_max=TAKEN_AT_ONCE, wait_ms=WAIT_MS
                 )
                 self._note(found)
                 rulings = [Settlement(one.receipt, Verdict.ACCEPT) for one in found]
-                await door.settle(ANONYMOUS, rulings)
+                await door.settle(Principal(), rulings)
             except Refused:
                 await asyncio.sleep(PAUSE_S)  # It is still starting.
 
@@ -109,7 +109,7 @@ async def _live(loop: SimLoop, day: Day, count: int, partitions: int, console: C
             Outgoing(b"%d" % number, deliver_at_ms=due_ms[number])
             for number in range(start, min(start + PUBLISHED_AT_ONCE, count))
         ]
-        placed = await host.node.door.publish(ANONYMOUS, TOPIC, some)
+        placed = await host.node.door.publish(Principal(), TOPIC, some)
         assert not any(isinstance(one, Refused) for one in placed)
     assert clock.now_ms() < began_ms, "publishing took longer than the first delay"
     takers = _Takers(clock, count)
