@@ -5,6 +5,7 @@ from collections import deque
 from penstock.console.sampler import SAMPLES_MAX, Line, Sample
 from penstock.console.views import VIEWS_MAX, Views, grow, rate_of, series_of, trend_of
 from penstock.coordinator.positions import Kind
+from penstock.doors.principal import Principal
 
 
 def sample(at_s: float, written: int, lag: int, done: int) -> Sample:
@@ -16,7 +17,7 @@ SAMPLES = deque([sample(0, 100, 80, 20), sample(2, 300, 60, 240), sample(4, 500,
 
 
 def test_a_view_has_the_rates_of_what_somebody_may_see() -> None:
-    view = Views().of("User:ann", None)
+    view = Views().of(Principal("User:ann"), None)
     grow(view, SAMPLES, 3, lambda topic: topic == "t", lambda group: group == "g")
     series = series_of(view.points)
     assert series.records_in == [100.0, 100.0]
@@ -26,7 +27,7 @@ def test_a_view_has_the_rates_of_what_somebody_may_see() -> None:
 
 
 def test_a_view_grows_by_the_looks_it_has_not_seen() -> None:
-    view = Views().of("User:ann", None)
+    view = Views().of(Principal("User:ann"), None)
     for looks in (1, 2, 2, 3):
         some = list(SAMPLES)[:looks]
         grow(view, some, looks, lambda topic: True, lambda group: True)
@@ -36,13 +37,13 @@ def test_a_view_grows_by_the_looks_it_has_not_seen() -> None:
 
 def test_views_are_bounded_and_begin_anew_with_other_rights() -> None:
     views = Views()
-    first = views.of("User:0", "rules")
-    assert views.of("User:0", "rules") is first
+    first = views.of(Principal("User:0"), "rules")
+    assert views.of(Principal("User:0"), "rules") is first
     for number in range(1, VIEWS_MAX + 1):
-        views.of(f"User:{number}", "rules")
-    assert views.of("User:0", "rules") is not first
-    last = views.of("User:9", "rules")
-    assert views.of("User:9", "other rules") is not last
+        views.of(Principal(f"User:{number}"), "rules")
+    assert views.of(Principal("User:0"), "rules") is not first
+    last = views.of(Principal("User:9"), "rules")
+    assert views.of(Principal("User:9"), "other rules") is not last
 
 
 def test_a_lag_that_shrinks_has_a_time_to_go() -> None:
