@@ -25,6 +25,7 @@ from penstock.coordinator.positions import Kind
 from penstock.coordinator.queue_policy import DEAD_LETTERS
 from penstock.coordinator.queue_watch import letter_topics
 from penstock.doors.door import Door
+from penstock.doors.principal import Principal
 from penstock.doors.queues import QueueStanding
 from penstock.doors.topics import EARLIEST
 from penstock.wire.messages.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
@@ -40,7 +41,7 @@ NAMES_MAX = 500
 QUEUES_MAX = 200
 STEP = 500
 """Partitions looked at between two breaths."""
-SELF = f"User:{NODE_USER}"
+SELF = Principal(f"User:{NODE_USER}")
 """The sampler may see everything; what a viewer is shown of it is another matter."""
 
 Name = TypeVar("Name")
