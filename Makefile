@@ -78,11 +78,14 @@ demo: $(VENV)/.runtime ## a shop with live load, failures and dead letters, for 
 # ---- check
 
 .PHONY: test tests lint fmt clients chaos sim sim-soak fuzz
-test: setup-test ## every check, in one go: lint beside the tests, which often wait
-	@$(MAKE) --no-print-directory -j2 -Otarget lint tests
+# Lint runs beside the tests, which often wait; what it says comes after them.
+test: setup-test ## every check, in one go
+	@mkdir -p .cache; $(MAKE) --no-print-directory lint >.cache/lint.log 2>&1 & lint=$$!; \
+	    $(MAKE) --no-print-directory tests; tests=$$?; \
+	    wait $$lint; lint=$$?; cat .cache/lint.log; \
+	    exit $$((tests ? tests : lint))
 
-# Its lines are shown as they come; those of lint when it has ended.
-tests: setup-test ## the tests alone, without lint
+tests: setup-test ## the tests alone (ARGS=--durations=50)
 	$(PYTEST) $(PARALLEL) $(ARGS)
 
 lint: setup ## formatting, lint, types, layers, spelling, known weaknesses

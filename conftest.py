@@ -5,6 +5,7 @@ may interrupt them. The order is in `tests/running_order.py`, who gets a second 
 `tests/second_chance.py`, fixtures are in `tests/conftest.py`.
 """
 
+import gc
 import os
 import signal
 from collections.abc import Generator
@@ -24,6 +25,12 @@ pytest_plugins = ["tests.running_order", "tests.second_chance"]
 # A shell has what it runs in the background ignore SIGINT, and every child would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: no garbage collection need look through all of it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

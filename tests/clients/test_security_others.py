@@ -1,8 +1,10 @@
 """aiokafka and kafka-python over SASL_SSL and with certificates, and what a stranger hears."""
 
 import asyncio
-import gc
+import json
 import ssl
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,16 +23,31 @@ with warnings.catch_warnings():
     # kafka-python reads its schemas in a way that Python has deprecated.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaProducer
-    from kafka.errors import KafkaError as PythonKafkaError
     from kafka.net.sasl.oauth import AbstractTokenProvider as PythonTokenProvider
 
 pytestmark = [
     pytest.mark.clients,
     pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning"),
-    # A kafka-python producer that cannot get in leaves its sockets to the collector.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 TIMEOUT_S = 30
+REFUSED = """
+import json, sys
+from kafka import KafkaProducer
+from kafka.errors import KafkaError
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+class Token(AbstractTokenProvider):
+    def token(self):
+        return sys.argv[2]
+
+settings = json.loads(sys.argv[1])
+if sys.argv[2]:
+    settings["sasl_oauth_token_provider"] = Token()
+try:
+    KafkaProducer(**settings)
+except KafkaError:
+    print("refused")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -195,14 +212,17 @@ def test_kafka_python_with_a_certificate(broker: Secured) -> None:
 
 
 def python_refused(**settings: Any) -> None:
-    is_refused = False
-    try:
-        KafkaProducer(**settings)
-    except PythonKafkaError:
-        is_refused = True
-    assert is_refused
-    # What it leaves to the collector is collected here, where that is expected.
-    gc.collect()
+    """In a process of its own: one that cannot get in leaves its sockets to the collector."""
+    provider = settings.pop("sasl_oauth_token_provider", None)
+    token = "" if provider is None else provider.token()
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", REFUSED, json.dumps(settings), token],
+        capture_output=True,
+        text=True,
+        timeout=2 * TIMEOUT_S,
+        check=False,
+    )
+    assert done.stdout == "refused\n", done.stdout + done.stderr
 
 
 def test_kafka_python_with_a_wrong_password_is_refused(broker: Secured) -> None:

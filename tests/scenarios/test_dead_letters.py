@@ -151,7 +151,7 @@ def test_letters_are_inspected_redriven_edited_and_purged(desk: Desk) -> None:
 def test_a_redrive_that_is_killed_goes_on_and_sends_nothing_twice(desk: Desk) -> None:
     desk.produce("jobs", 40)
     desk.judge("jobs", "workers", 40, "Timeout", "")
-    words = [COMMAND, "dlq", "redrive", "jobs", "--rate", "15", "--yes"]
+    words = [COMMAND, "dlq", "redrive", "jobs", "--rate", "3", "--yes"]
     # Its own session, and never waited for kindly: SIGKILL gives it no chance to tidy up.
     process = subprocess.Popen(
         [*words, "-b", desk.broker.bootstrap],
