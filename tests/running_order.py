@@ -4,16 +4,22 @@
 mostly waits, but what it waits for is slowed down by whatever else runs just then; two of them at
 the same time, each with a cluster of its own, disturb each other. So files of both kinds are
 handed out in turn, the long ones first, and the many short ones fill up the end.
+
+Files that share something dear stay together: all of Spark has one session, which takes long to
+start and much memory, and some of chaos have one cluster.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from itertools import chain, zip_longest
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 TESTS = Path(__file__).parent
-WAITING = ("chaos", "clients", "scenarios", "spark", "docs", "fuzz")
+WAITING = ("spark", "chaos", "console", "clients", "scenarios", "docs", "fuzz")
 COMPUTING = ("sim", "property")
 """The other folders come after these, as they are collected."""
 
@@ -38,6 +44,25 @@ def in_turn(paths: Iterable[Path]) -> Iterator[Path]:
     computing = [path for path in ordered if folder_of(path) not in WAITING]
     for pair in zip_longest(waiting, computing):
         yield from (path for path in pair if path is not None)
+
+
+TOGETHER = {
+    "spark": re.compile(r"tests/spark/"),
+    "chaos of one cluster": re.compile(r"tests/chaos/test_(failover|nodes|transactions)\.py"),
+}
+
+
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """As `--dist loadfile`, but for those."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return next((name for name, rule in TOGETHER.items() if rule.match(file)), file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
+    return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def folder_of(path: Path) -> str:

@@ -9,7 +9,7 @@ from tests.brokers import QUICK
 from tests.clusters import Nodes
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def _nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     nodes = Nodes(tmp_path_factory.mktemp("nodes") / "cluster", sets=QUICK)
     try:

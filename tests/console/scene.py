@@ -94,5 +94,6 @@ class Scene:
     def wait(claim: Any, what: str) -> None:
         deadline = time.monotonic() + DEADLINE_S
         while not claim():
-            assert time.monotonic() < deadline, what
+            if time.monotonic() >= deadline:
+                raise TimeoutError(what)
             time.sleep(0.05)

@@ -110,7 +110,8 @@ def _await(look: Callable[[], str], expected: str) -> None:
     pattern = re.compile(" ".join(words))
     deadline = time.monotonic() + PATIENCE_S
     while not pattern.fullmatch(" ".join((seen := look()).split())):
-        assert time.monotonic() < deadline, f"expected:\n{expected}\nseen:\n{seen}"
+        if time.monotonic() >= deadline:
+            raise TimeoutError(f"expected:\n{expected}\nseen:\n{seen}")
         time.sleep(0.2)
 
 

@@ -53,7 +53,8 @@ class SparkDaemon:
             if found is not None:
                 return found[found.lastindex or 0]
             assert self._process.poll() is None, text[-2_000:]
-            assert time.monotonic() < deadline, text[-2_000:]
+            if time.monotonic() >= deadline:
+                raise TimeoutError(text[-2_000:])
             time.sleep(0.1)
 
     def kill(self) -> None:

@@ -61,5 +61,6 @@ def _wait_for(query: Any, topics: Topics, out: str, count: int) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while len(topics.values(out)) < count:
         assert query.isActive, query.exception()
-        assert time.monotonic() < deadline, f"{len(topics.values(out))} of {count} arrived"
+        if time.monotonic() >= deadline:
+            raise TimeoutError(f"{len(topics.values(out))} of {count} arrived")
         time.sleep(0.1)
