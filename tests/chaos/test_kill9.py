@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from bench.peers.kafka import free_port
 from tests.brokers import PenstockProcess
@@ -28,9 +29,20 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(120 + 10 * KILLS)]
 
 def start(fresh_broker: FreshBroker, tmp_path: Path, topic: str) -> PenstockProcess:
     """A broker that comes back on the same port, with segments small enough to roll."""
-    broker = fresh_broker(tmp_path / "data", kafka_port=free_port())
+    kek = tmp_path / "kek"
+    kek.write_text("11" * 32)
+    sets = {"encryption.kek.source": f"file:{kek}"}
+    broker = fresh_broker(tmp_path / "data", kafka_port=free_port(), sets=sets)
     create_topic(broker.bootstrap, topic, PARTITIONS, segment_bytes="1048576")
     return broker
+
+
+def encrypt(broker: PenstockProcess, topic: str) -> None:
+    """Switches encryption at rest on, under load."""
+    entry = ConfigEntry("encryption.enable", "true", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result(30)
 
 
 def write_on(broker: PenstockProcess, topic: str) -> list[Writer]:
@@ -72,7 +84,9 @@ def test_kill_9_under_load_loses_and_doubles_nothing(
     broker = start(fresh_broker, tmp_path, topic)
     writers = write_on(broker, topic)
     try:
-        for _ in range(KILLS):
+        for number in range(KILLS):
+            if number == KILLS // 2:
+                encrypt(broker, topic)  # From here on: the promise is the same.
             wait_progress(writers, sum(w.acknowledged_count for w in writers))
             time.sleep(moments.uniform(0.0, 0.8))
             broker.kill()
@@ -86,6 +100,7 @@ def test_kill_9_under_load_loses_and_doubles_nothing(
     checked = check_all_present(broker.bootstrap, topic, writers)
     print(f"{checked} acknowledged records present once, in order")
     assert checked > KILLS
+    assert len(list((tmp_path / "data" / "logs").rglob("key"))) == PARTITIONS
     assert "Traceback" not in broker.log_path.read_text()
 
 

@@ -25,7 +25,11 @@ COLUMNS = ("time", "who", "from", "door", "action", "outcome", "resources")
 @click.option("--action", metavar="PATTERN", help="Only actions like this: DeleteTopics, 'POST *'.")
 @click.option("--resource", metavar="PATTERN", help="Only about this: topic:orders, 'topic:*'.")
 @click.option("--outcome", type=click.Choice(["done", "denied", "failed"]), help="Only these.")
-@click.option("--door", metavar="NAME", help="Only through kafka, http, sqs or registry.")
+@click.option(
+    "--door",
+    metavar="NAME",
+    help="Only through this one: kafka, http, console, sqs, sns, registry.",
+)
 @click.option("--since", metavar="AGO", help="Only as old as this: 15m, 24h, 7d.")
 @click.option("-n", "--last", type=int, default=100, show_default=True, help="At most so many.")
 @brokers_option
@@ -41,7 +45,7 @@ def audit(
     brokers: str,
     format: Format,
 ) -> None:
-    """Show who changed what, and who was not allowed to, newest last.
+    """Show who changed what, and who was denied it.
 
     It is kept where ACLs are obeyed, or with audit.enable=true. The topic is __audit: `penstock
     consume __audit` follows it, and needs the right to read it as this does.

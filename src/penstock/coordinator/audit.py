@@ -61,8 +61,9 @@ class AuditLog:
         )
 
     @property
-    def lost(self) -> int:
-        return self._trail.lost
+    def waiting(self) -> int:
+        """How many entries are not written yet, those that there is no room for included."""
+        return len(self._trail) + self._trail.lost
 
     def tell(self, deed: Deed) -> None:
         """Notes what somebody did, or was not allowed to do."""

@@ -28,11 +28,22 @@ ADMINISTRATIVE_ROUTES: Final = frozenset(
         "POST /dlq/{name}/redrive",
         "POST /dlq/{name}/purge",
         "DELETE /dlq/{name}/tasks/{task}",
+        "POST /console/api/groups/{group}/reset",
+        "POST /console/api/dlq/{name}/redrives",
+        "POST /console/api/redrives/{id}/stop",
+        "POST /console/api/redrives/{id}/undo",
+        "POST /console/api/security/users",
+        "DELETE /console/api/security/users",
+        "POST /console/api/security/acls",
+        "DELETE /console/api/security/acls",
+        "POST /console/api/security/quotas",
     }
 )
 ORDINARY_ROUTES: Final = frozenset(
     {
         "POST /topics/{name}/messages",
+        "POST /console/api/login",
+        "POST /console/api/logout",
         *(f"POST {path}{verb}" for path in ("/", "/topics/{name}/") for verb in ("ack", "nack")),
         *(
             f"POST {path}{verb}"
@@ -70,6 +81,7 @@ ADMINISTRATIVE_CALLS: Final = frozenset(
 )
 FREQUENT: Final = frozenset({"POST /offsets/commit", "Register"})
 """Programs do these again and again."""
+CONSOLE: Final = " /console/"
 KINDS: Final = {"name": "topic", "group": "group", "letter": "letter"}
 NAMES: Final = ("QueueUrl", "QueueName", "TopicArn", "SourceArn", "SubscriptionArn", "ResourceArn")
 DENIED_STATUSES: Final = (UNAUTHORIZED, FORBIDDEN)
@@ -101,17 +113,19 @@ def tell_route(door: Door, request: Request, name: str, status: int) -> None:
     resources = said + tuple(getattr(request.state, "audited", ()))
     outcome = DENIED if is_denied else DONE if status < 400 else FAILED
     codes = () if outcome == DONE else (str(status),)
-    _tell(door, request, "http", name, outcome, resources, codes)
+    kind = "console" if CONSOLE in name else "http"
+    _tell(door, request, kind, name, outcome, resources, codes)
 
 
 def tell_action(
     door: Door,
     request: Request,
+    kind: str,
     name: str,
     values: dict[str, object],
     fault: tuple[str, int] | None,
 ) -> None:
-    """After SQS or SNS has answered; `fault` is its name and status."""
+    """After `kind`, sqs or sns, has answered; `fault` is its name and status."""
     is_denied = fault is not None and fault[1] in DENIED_STATUSES
     if not is_denied and not is_administrative_action(name):
         return
@@ -119,7 +133,7 @@ def tell_action(
     resources = tuple(f"queue:{one.replace(':', '/').rpartition('/')[2]}" for one in named if one)
     outcome = DENIED if is_denied else DONE if fault is None else FAILED
     codes = () if fault is None else (fault[0],)
-    _tell(door, request, "sqs", name, outcome, resources, codes)
+    _tell(door, request, kind, name, outcome, resources, codes)
 
 
 def tell_call(door: Door, request: Request, call: calls.AnyCall, error: int | None) -> None:

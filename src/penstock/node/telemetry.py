@@ -58,6 +58,18 @@ def leaderless(image: Image) -> int:
 
 NODE_READINGS = (
     Reading(
+        "penstock_audit_entries_total",
+        "counter",
+        "Entries of the audit log that this node has written.",
+        lambda node: node.audit.written,
+    ),
+    Reading(
+        "penstock_audit_waiting",
+        "gauge",
+        "Entries of the audit log that this node has not written yet.",
+        lambda node: node.audit.waiting,
+    ),
+    Reading(
         "penstock_connections",
         "gauge",
         "Kafka connections open now.",

@@ -35,7 +35,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     time_ms: int
     node: int
     door: str
-    """kafka, http, sqs, sns or registry."""
+    """kafka, http, console, sqs, sns or registry."""
     principal: str
     peer: str
     """The address it came from."""

@@ -1,5 +1,7 @@
 """Everything that can be asked for over HTTP has been decided about."""
 
+from penstock.console.gate import API
+from penstock.console.table import ROWS
 from penstock.http.auditing import (
     ADMINISTRATIVE_ACTIONS,
     ADMINISTRATIVE_CALLS,
@@ -21,6 +23,7 @@ CHANGING = {Operation.WRITE, Operation.DELETE, Operation.ALTER_CONFIGS}
 
 def test_every_route_that_does_something_is_in_a_table() -> None:
     names = {f"{row.method} {row.path}" for row in ENDPOINTS if row.method != "GET"}
+    names |= {f"{row.method} {API}{row.path}" for row in ROWS if row.method != "GET"}
     undecided = names - ADMINISTRATIVE_ROUTES - ORDINARY_ROUTES
     assert not undecided, f"put them into a table of penstock.http.auditing: {undecided}"
     assert not ADMINISTRATIVE_ROUTES & ORDINARY_ROUTES

@@ -18,6 +18,7 @@ from penstock.console.console import Console
 from penstock.console.row import Row
 from penstock.doors.coordinators import raise_for
 from penstock.doors.principal import Principal
+from penstock.http.auditing import about
 from penstock.http.exchange import json_answer, no_content, principal_of, read_json
 from penstock.security import scram
 from penstock.security.rights import ANY, WILDCARD, Operation, Pattern, Permission, ResourceType
@@ -148,6 +149,7 @@ async def _users(console: Console, principal: Principal) -> list[UserRow]:
 
 async def set_password(console: Console, request: Request) -> Response:
     body = await read_json(request, PasswordBody)
+    about(request, f"user:{body.name}")
     if not 1 <= len(body.password) <= PASSWORD_CHARS_MAX or not body.name:
         raise Refused(
             ErrorCode.INVALID_REQUEST, f"a name, and a password of 1 to {PASSWORD_CHARS_MAX}"
@@ -174,6 +176,7 @@ async def set_password(console: Console, request: Request) -> Response:
 
 async def delete_user(console: Console, request: Request) -> Response:
     body = await read_json(request, UserBody)
+    about(request, f"user:{body.name}")
     known = {row.name: row.mechanisms for row in await _users(console, principal_of(request))}
     rows = [
         ScramCredentialDeletion(name=body.name, mechanism=MECHANISM_NUMBERS[mechanism])
@@ -232,6 +235,7 @@ async def _acls(console: Console, principal: Principal) -> list[AclRow]:
 
 async def add_acl(console: Console, request: Request) -> Response:
     body = await read_json(request, AclRow)
+    about(request, f"acl:{body.resource}:{body.name} {body.principal}")
     creation = AclCreation(
         resource_type=_number(ResourceType, body.resource),
         resource_name=body.name,
@@ -250,6 +254,7 @@ async def add_acl(console: Console, request: Request) -> Response:
 
 async def remove_acl(console: Console, request: Request) -> Response:
     body = await read_json(request, AclRow)
+    about(request, f"acl:{body.resource}:{body.name} {body.principal}")
     wanted = DeleteAclsFilter(
         resource_type_filter=_number(ResourceType, body.resource),
         resource_name_filter=body.name,
@@ -299,6 +304,8 @@ async def _quotas(console: Console, principal: Principal) -> list[QuotaRow]:
 
 async def set_quota(console: Console, request: Request) -> Response:
     body = await read_json(request, QuotaBody)
+    whom = ",".join(f"{kind}={name or '<default>'}" for kind, name in body.entity.items())
+    about(request, f"quota:{whom} {body.key}")
     entry = AlterClientQuotasRequestEntryData(
         entity=[
             AlterClientQuotasRequestEntityData(entity_type=kind, entity_name=name)

@@ -28,6 +28,7 @@ from penstock.http.authentication import note_failure
 from penstock.http.exchange import principal_of, while_connected
 from penstock.http.metering import require_request_time
 from penstock.http.problems import PRINCIPAL, answer_http_error
+from penstock.http.sns.actions import SNS_ACTIONS
 from penstock.http.sqs.call import Call
 from penstock.http.sqs.faults import Fault, fault_of
 from penstock.http.sqs.moves import Moves
@@ -117,7 +118,9 @@ class Entry:
         values = asked.values if asked is not None else {}
         fault = (failure.name, failure.status) if failure is not None else None
         if asked is not None or (failure is not None and failure.status in DENIED_STATUSES):
-            tell_action(self._door, request, name, values, fault)
+            is_sns = asked is not None and SNS_ACTIONS.get(name) is asked.action
+            kind = "sns" if is_sns else "sqs"
+            tell_action(self._door, request, kind, name, values, fault)
 
     async def _admit(self, request: Request, body: bytes) -> str | None:
         """Finds out who asks, if they may come in at all; the region they signed for."""
