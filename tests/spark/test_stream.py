@@ -38,10 +38,10 @@ def test_a_stream_moves_every_record_once(
     assert topics.values(out) == list(range(900))
     # The group stands at the end after the last batch too, so its lag is 0 everywhere.
     assert topics.committed(topic) == {(topic, partition): 300 for partition in range(3)}
-
-    topics.numbers(topic, 90, start=900, partitions=3)
-    run_stream(frame.select("value"), **sink)
-    assert topics.values(out) == list(range(990))
+    if how == "ranges":
+        topics.numbers(topic, 90, start=900, partitions=3)
+        run_stream(frame.select("value"), **sink)
+        assert topics.values(out) == list(range(990))
 
 
 def test_both_ways_to_read_give_the_same_rows(
