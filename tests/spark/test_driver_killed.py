@@ -104,7 +104,10 @@ def test_a_killed_driver_loses_and_doubles_nothing(
         finally:
             kills += driver.is_running
             driver.kill()
-        print(f"kill {kills}: {written} records in, {topics.written(out)} writes", flush=True)
+        # What is open now is nobody's to see; what is seen is there once, at any moment.
+        seen = topics.values(out, settled_s=0.0)
+        assert len(seen) == len(set(seen)), "a record was committed twice"
+        print(f"kill {kills}: {written} records in, {len(seen)} seen, each once", flush=True)
     last = DriverProcess(arguments, log)
     try:
         last.finish()

@@ -78,15 +78,15 @@ class Topics:
             mine = range(start + partition, start + count, partitions)
             self.fill(name, [Record(0, -1, None, b"%d" % n) for n in mine], partition)
 
-    def read(self, name: str) -> list[Message]:
-        """Everything committed, partition by partition."""
+    def read(self, name: str, *, settled_s: float = SETTLED_S) -> list[Message]:
+        """Everything committed, partition by partition; waits for transactions that are ending."""
 
         async def consume() -> list[Message]:
             info = await self._cluster.topic(name)
             places = [TopicPartition(name, index) for index in info.partitions]
             level = READ_COMMITTED
             starts = await list_offsets(self._cluster, dict.fromkeys(places, EARLIEST))
-            ends = await self._settled(places)
+            ends = await self._settled(places, settled_s)
             found: list[Message] = []
             config = ConsumerConfig(isolation_level=level)
             async with Consumer(self._cluster, config) as consumer:
@@ -102,13 +102,15 @@ class Topics:
 
         return self._loop.run_until_complete(consume())
 
-    async def _settled(self, places: list[TopicPartition]) -> dict[TopicPartition, Found]:
+    async def _settled(
+        self, places: list[TopicPartition], settled_s: float
+    ) -> dict[TopicPartition, Found]:
         """The last stable offsets, once the markers of transactions that have ended are there.
 
         A broker answers the end of a transaction when it is decided, and writes markers then.
         """
         asked = dict.fromkeys(places, LATEST)
-        deadline = self._loop.time() + SETTLED_S
+        deadline = self._loop.time() + settled_s
         while True:
             everything = await list_offsets(self._cluster, asked)
             ends = await list_offsets(self._cluster, asked, isolation_level=READ_COMMITTED)
@@ -126,9 +128,10 @@ class Topics:
 
         return self._loop.run_until_complete(look())
 
-    def values(self, name: str) -> list[int]:
+    def values(self, name: str, *, settled_s: float = SETTLED_S) -> list[int]:
         """The numbers in a topic, sorted."""
-        return sorted(int(message.value or b"") for message in self.read(name))
+        found = self.read(name, settled_s=settled_s)
+        return sorted(int(message.value or b"") for message in found)
 
     def letters(self, name: str) -> list[Letter]:
         """The open dead letters of a topic of them."""
