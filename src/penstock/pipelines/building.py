@@ -96,6 +96,7 @@ class Builder:
     # -- in -----------------------------------------------------------------------------------
 
     def _read(self, stage: Stage) -> Any:
+        per_batch = self._around.per_batch or stage.per_batch
         if isinstance(stage.source, Queue):
             if not isinstance(stage.target, Topic):
                 raise PipelineError(
@@ -109,7 +110,7 @@ class Builder:
                     "queue": stage.source.name,
                     "columns": COLUMNS,
                     "group": stage.group,
-                    "maxOffsetsPerTrigger": min(stage.per_batch, QUEUE_PER_BATCH),
+                    "maxOffsetsPerTrigger": min(per_batch, QUEUE_PER_BATCH),
                     **stage.options,
                 },
             )
@@ -121,7 +122,7 @@ class Builder:
                 "columns": COLUMNS,
                 "isolation.level": "read_committed",
                 "group": stage.group,
-                "maxOffsetsPerTrigger": self._around.per_batch or stage.per_batch,
+                "maxOffsetsPerTrigger": per_batch,
                 **self._beginning(stage),
                 **stage.options,
             },

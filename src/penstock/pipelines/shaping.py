@@ -21,7 +21,7 @@ FAILURE: Final = "_failure"
 """A struct of class and message, null in rows that are well."""
 COLUMNS: Final = "key,value,topic,partition,offset,timestamp,headers"
 """What is read of every record."""
-_RAW: Final = frozenset({"key", "value", "headers", "timestamp", "partition", RECORD})
+_RAW: Final = frozenset({*COLUMNS.split(","), RECORD})
 _CORRUPT: Final = "_corrupt"
 _HEADERS: Final = "array<struct<key:string,value:binary>>"
 _SHOWN: Final = 200
