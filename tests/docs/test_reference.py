@@ -12,6 +12,8 @@ from penstock.api.metrics import Metrics
 from penstock.api.routes import ROUTES
 from penstock.base.metrics import Catalogue
 from penstock.cluster.config_table import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
+from penstock.console.gate import API
+from penstock.console.table import ROWS as CONSOLE_ROWS
 from penstock.http.app import HttpState, build_app
 from penstock.http.directory import Directory
 from penstock.http.registry.entry import ROOTS
@@ -82,6 +84,8 @@ def test_every_route_that_is_served_is_on_the_page() -> None:
         assert shown or route.path == "/", route.path
     for row in ROWS:
         assert f"`{row.method} {row.path}`" in page
+    for own in CONSOLE_ROWS:
+        assert f"`{own.method} {API}{own.path}`" in page
 
 
 def test_every_action_of_the_amazon_doors_is_on_the_page() -> None:
