@@ -11,13 +11,14 @@ followed by a pause of `REST` times its length.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from penstock.base.attention import Attention
-from penstock.base.errors import PeerError, Refused
+from penstock.base.errors import Corrupt, PeerError, Refused
 from penstock.cluster.authorizer import NODE_USER
 from penstock.cluster.image import Topic
 from penstock.coordinator.group_watch import ends_elsewhere
@@ -29,6 +30,8 @@ from penstock.doors.principal import Principal
 from penstock.doors.queues import QueueStanding
 from penstock.doors.topics import EARLIEST
 from penstock.wire.messages.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+
+log = logging.getLogger("penstock.console")
 
 LOOK_SECONDS = 2.0
 REST = 10
@@ -107,7 +110,11 @@ class Sampler:
         while True:
             await self._attention.wait()
             began_s = loop.time()
-            await self._look_once()
+            try:
+                await self._look_once()
+            except (Refused, PeerError, OSError, Corrupt) as error:
+                # Whatever is wrong, others tell of it: those who look are shown what was before.
+                log.info("the console could not look at the cluster: %s", error)
             rest_s = (loop.time() - began_s) * REST
             await asyncio.sleep(min(max(LOOK_SECONDS, rest_s), PAUSE_SECONDS_MAX))
 
@@ -240,10 +247,21 @@ class Sampler:
             elif row.kind is Kind.SHARE and row.group != DEAD_LETTERS:
                 queues[row.group, row.topic] = None
         for group, topic in list(queues)[:QUEUES_MAX]:
-            detail.queues[group, topic] = await door.queues.one(SELF, topic, group)
-            await asyncio.sleep(0)
+            await self._look_at_queue(group, topic, detail)
         for topic in letters:
-            detail.letters[topic] = await door.queues.one(SELF, topic, DEAD_LETTERS)
+            await self._look_at_queue(DEAD_LETTERS, topic, detail)
+
+    async def _look_at_queue(self, group: str, topic: str, detail: Detail) -> None:
+        await asyncio.sleep(0)  # There may be many.
+        try:
+            queue = await self._door.queues.one(SELF, topic, group)
+        except Refused as refused:
+            detail.trouble = f"{group} in {topic}: {refused.message or refused.code.name}"
+            return
+        if group == DEAD_LETTERS:
+            detail.letters[topic] = queue
+        else:
+            detail.queues[group, topic] = queue
 
 
 def _largest(table: dict[Name, Value], size: Callable[[Value], int]) -> dict[Name, Value]:
