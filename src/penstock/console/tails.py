@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 from msgspec import Struct
 
 from penstock.api.route import Operation
-from penstock.base.errors import ErrorCode, Refused
+from penstock.base.errors import Corrupt, ErrorCode, PeerError, Refused
 from penstock.client.fetching import Message
 from penstock.cluster.image import Topic
 from penstock.console.decoding import Decoder
@@ -68,7 +68,7 @@ class Tails:
         if sum(len(tail.watchers) for tail in self._tails.values()) >= WATCHERS_MAX:
             raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many tails are watched")
         tail = self._tails.get(topic.name)
-        if tail is None:
+        if tail is None or tail.is_over:
             if len(self._tails) >= TAILS_MAX:
                 raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many topics are watched")
             tail = self._tails[topic.name] = _Tail(self._door, self._decoder, topic.name)
@@ -126,8 +126,13 @@ class _Tail:
                     self._tell(event("messages", "", TailAnswer(shown, skipped)))
                 await asyncio.sleep(LOOK_SECONDS)
         except Refused as refused:
-            self.is_over = True
-            self._tell(event("problem", "", entry_of(refused)))
+            self._end(refused)
+        except (PeerError, OSError, Corrupt) as error:
+            self._end(Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+
+    def _end(self, why: Refused) -> None:
+        self.is_over = True
+        self._tell(event("problem", "", entry_of(why)))
 
     def _tell(self, chunk: bytes) -> None:
         for watcher, sight in list(self.watchers.items()):

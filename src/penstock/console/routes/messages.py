@@ -6,7 +6,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.base.errors import ErrorCode, Refused
+from penstock.base.errors import Corrupt, ErrorCode, PeerError, Refused
 from penstock.cluster.image import Topic
 from penstock.console.browsing import PAGE_MAX, PARTITIONS_MAX, Browser, Offsets, Page
 from penstock.console.console import Console
@@ -162,6 +162,8 @@ async def _progress(console: Console, steps: AsyncIterator[Progress]) -> AsyncIt
             yield event("progress", "", answer)
     except Refused as refused:
         yield event("problem", "", {"detail": refused.message or refused.code.name})
+    except (PeerError, OSError, Corrupt) as error:
+        yield event("problem", "", {"detail": str(error)})
     finally:
         await steps.aclose()  # type: ignore[attr-defined]  # It is a generator.
 
