@@ -15,4 +15,6 @@ def count_delivery(ctx: Context, topic: Topic | None, key: QueueKey, leased: Lea
     records = sum(lease.last - lease.first + 1 for lease in leased.leases)
     age_s = age_seconds(leased.parts[0], now_ms) if leased.parts else None
     ctx.metrics.count_delivery(topic, leased.size, records, age_s)
-    ctx.queues.counts.sample(key, leased.leases[0].first, now_ms, age_s or 0.0)
+    # What another node leads is acknowledged there: nobody here would hear of it.
+    if ctx.queues.find_quietly(key) is not None:
+        ctx.queues.counts.sample(key, leased.leases[0].first, now_ms, age_s or 0.0)

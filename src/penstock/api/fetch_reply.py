@@ -215,11 +215,12 @@ class Reply:
 
     def _note_age(self, found: Found, content: Buffer | Slice) -> None:
         """How old what is sent is: a look at the first header, whatever there is after it."""
-        if not isinstance(content, bytes):
+        head: Buffer | None
+        if isinstance(content, Buffer):
+            head = content
+        else:
             assert found.span is not None
             head = found.span.segment.file.read_cached(found.span.position, BATCH_OVERHEAD)
-        else:
-            head = content
         if head is not None and len(head) >= BATCH_OVERHEAD:
             age_s = age_seconds(head, self._ctx.clock.now_ms())
             self._ctx.metrics.age_at_fetch.observe(age_s)
