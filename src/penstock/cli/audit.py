@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 COLUMNS = ("time", "who", "from", "door", "action", "outcome", "resources")
 
 
-@click.command("audit")
+@click.command("audit", short_help="Show who changed what, and who was refused.")
 @click.option("--principal", metavar="NAME", help="Only of this principal, such as User:ann.")
 @click.option("--action", metavar="PATTERN", help="Only actions like this: DeleteTopics, 'POST *'.")
 @click.option("--resource", metavar="PATTERN", help="Only about this: topic:orders, 'topic:*'.")
