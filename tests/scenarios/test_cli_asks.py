@@ -28,8 +28,10 @@ ASKING = {
     "profile remove": ["dev"],
     "topic delete": ["t"],
 }
-# Needs several nodes, or a transaction that is open: asked there.
+# Needs several nodes, a transaction that is open, or Spark: asked there, or by the same words.
 ELSEWHERE = {
+    "job replay": "tests/spark",
+    "job dlq-triage": "tests/spark",
     "cluster drain": "test_cluster_moves.py",
     "cluster reassign": "by the same words as drain",
     "cluster elect": "asks for --unclean only",
