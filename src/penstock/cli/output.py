@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import enum
 import json
+import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -45,10 +46,13 @@ format_option = click.option(
 
 
 def console(*, stderr: bool = False, width: int | None = None) -> Console:
-    """A rich console; it honours NO_COLOR by itself."""
+    """A rich console; with NO_COLOR it writes no escapes at all, not even for bold."""
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False, soft_wrap=True, width=width)
+    colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    return Console(
+        stderr=stderr, highlight=False, soft_wrap=True, width=width, color_system=colours
+    )
 
 
 def print_data(value: Any, format: Format) -> None:

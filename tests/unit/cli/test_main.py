@@ -1,5 +1,6 @@
 """How a command ends: exit codes, one line for a mistake, a traceback only for our bugs."""
 
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -182,3 +183,21 @@ def test_help_imports_neither_the_broker_nor_the_client() -> None:
 def test_the_installed_command_runs() -> None:
     done = subprocess.run([PENSTOCK, "--version"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, f"penstock {__version__}\n")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("no_color", "is_coloured"), [("", True), ("1", False)])
+def test_colours_are_for_terminals_whose_owner_likes_them(
+    monkeypatch: pytest.MonkeyPatch, no_color: str, is_coloured: bool
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for stream, words in (("stderr", ["topic", "lst"]), ("stdout", ["wire", "list"])):
+        terminal = Terminal()
+        monkeypatch.setattr(f"sys.{stream}", terminal)
+        main.run(words)
+        assert ("\x1b[" in terminal.getvalue()) is is_coloured, words
