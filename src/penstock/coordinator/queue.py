@@ -8,7 +8,8 @@ machine no longer agrees with what is kept: the queue is closed, everybody who w
 whoever comes next builds it anew.
 
 Who waits is served in the order of coming, and nobody takes more than an equal share while others
-wait. After deltas as large as the last snapshot, or `DELTAS_MAX` of them, a new one is kept.
+wait, or the few that its door gives at a time (`Taker.share_min`). After deltas as large as the
+last snapshot, or `DELTAS_MAX` of them, a new one is kept.
 
 Bounds: `WAITING_MAX` takers wait at a time.
 """
@@ -59,6 +60,11 @@ class Taker(Protocol):
     @property
     def lock_ms(self) -> int | None:
         """How long it wants to hold them; None: as long as the queue's policy says."""
+        ...
+
+    @property
+    def share_min(self) -> int:
+        """So many it is given, if they are there, however many others wait."""
         ...
 
     def room(self, queue: "Queue") -> int:
@@ -221,7 +227,7 @@ class Queue:
             taker = next(iter(self._takers))
             room = taker.room(self)
             if room > 0:
-                share = max(1, -(-ready // len(self._takers)))
+                share = max(taker.share_min, -(-ready // len(self._takers)))
                 outcome = machine.acquire(
                     taker.member,
                     min(room, share),

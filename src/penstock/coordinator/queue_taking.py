@@ -51,6 +51,8 @@ class Wanted:
     """Whether queues are asked again for what they have of a lower priority, until it is full."""
     reset: str | None = None
     """Where a group begins that has no position yet; None: as its config says."""
+    share_min: int = 1
+    """So many are given, if they are there, however many others wait."""
 
 
 @dataclass(slots=True)
@@ -105,6 +107,10 @@ class _Taking:
     @property
     def lock_ms(self) -> int | None:
         return self._wanted.lock_ms
+
+    @property
+    def share_min(self) -> int:
+        return self._wanted.share_min
 
     def room(self, queue: Queue) -> int:
         if self._is_over:

@@ -154,11 +154,13 @@ class Door:
         wait_ms: int,
         lock_ms: int | None = None,
         bytes_max: int = RECEIVE_BYTES_MAX,
+        share_min: int = 1,
     ) -> list[Received]:
         """Messages of a topic, each leased to the caller; waits until there is one.
 
-        A group that has no position yet begins with the oldest message, unless its config says
-        where. If this is cancelled, nothing counts as delivered.
+        While others wait, it is given no more than its share, or `share_min`. A group that has no
+        position yet begins with the oldest message, unless its config says where. If this
+        is cancelled, nothing counts as delivered.
         """
         ctx = self.ctx
         _check_receive(records_max, wait_ms, lock_ms)
@@ -174,6 +176,7 @@ class Door:
             lock_ms=lock_ms,
             fills=True,
             reset=self._reset_of(group),
+            share_min=share_min,
         )
         taken = await self._reach.take(self._keys(there, group), wanted)
         if taken.refused and not taken.found:

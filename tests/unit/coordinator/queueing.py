@@ -28,6 +28,7 @@ class Taking:
     def __init__(self, member: str = "a", count: int = 10, lock_ms: int | None = None) -> None:
         self.member = member
         self.lock_ms = lock_ms
+        self.share_min = 1
         self.count = count
         self.given: list[Lease] = []
         self.is_kept = False

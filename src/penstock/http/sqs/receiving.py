@@ -67,8 +67,15 @@ async def receive_message(call: Call, request: requests.ReceiveMessage) -> Answe
 async def _receive(
     call: Call, queue: Queue, most: int, wait_ms: int, lock_ms: int
 ) -> list[Received]:
+    # As in SQS, who asks for ten is given ten: shared out, each would cost a request of its own.
     return await call.door.receive(
-        call.principal, queue.name, queue.group, records_max=most, wait_ms=wait_ms, lock_ms=lock_ms
+        call.principal,
+        queue.name,
+        queue.group,
+        records_max=most,
+        wait_ms=wait_ms,
+        lock_ms=lock_ms,
+        share_min=MESSAGES_MAX,
     )
 
 

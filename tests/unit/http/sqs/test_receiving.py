@@ -56,6 +56,19 @@ def test_a_long_poll_ends_with_the_first_message_or_with_its_time() -> None:
     with_sdk(test)
 
 
+def test_who_asks_for_ten_is_given_ten_however_many_others_wait() -> None:
+    async def test(sdk: Sdk) -> None:
+        url = await sdk.create()
+        loop = asyncio.get_running_loop()
+        polls = [loop.create_task(sdk.bodies(url, WaitTimeSeconds=5)) for _ in range(4)]
+        await asyncio.sleep(1)
+        entries = [{"Id": str(n), "MessageBody": str(n)} for n in range(10)]
+        await sdk("SendMessageBatch", QueueUrl=url, Entries=entries)
+        assert sorted(len(found) for found in await asyncio.gather(*polls)) == [0, 0, 0, 10]
+
+    with_sdk(test)
+
+
 def test_one_message_goes_to_one_of_many_that_wait() -> None:
     async def test(sdk: Sdk) -> None:
         url = await sdk.create()
