@@ -1,12 +1,13 @@
 """`python -m bench.queues.delays`: a million delayed messages, and how late each one comes.
 
-    python -m bench.queues.delays [--messages N] [--seconds S] [--partitions P] [--no-kill]
+    python -m bench.queues.delays [--messages N] [--due N] [--seconds S] [--no-kill] ...
     python -m bench.queues.delays --day [--messages N]
 
 The first is a real broker process and real clients: messages are published by confluent-kafka with
-a time to be delivered at, spread evenly over `--seconds`, and received by share consumers, which
-note how late each one is. In the middle the broker is killed (-9) and started again. Memory is
-what the broker's resident set grew by while it learned of all messages, divided by their number.
+a time to be delivered at: `--due` of them, anywhere in the log, within the next `--seconds`, all
+others up to a day later. Share consumers note how late each one is that comes. In the middle the
+broker is killed (-9) and started again. Memory is what the broker's resident set grew by while it
+learned of all messages, divided by their number.
 
 What falls due while there is no broker cannot come in time, and in a run of minutes that is a
 larger share than in a day. So those that fell due in the outage are counted apart: from the kill
@@ -48,16 +49,17 @@ LEAD_S = 40.0
 """Everything is published before the first is due."""
 CONSUMERS = 2
 PATIENCE_S = 120.0
+DAY_MS = 86_400_000
 LATE_MS_MAX, BYTES_MAX = 100.0, 100.0
 
 
 class Receipts:
     """When each message came first, by its number."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, due: int) -> None:
         self.came_ms = array("d", bytes(8 * count))
         self.repeated = 0
-        self.left = count
+        self.left = due
         self.all_there = threading.Event()
 
     def __call__(self, found: list[Message], now: float) -> None:
@@ -162,12 +164,13 @@ class Outage:
 class Run:
     """What came of one."""
 
-    def __init__(self, count: int, seconds: float, due_ms: "array[int]", bytes_each: float) -> None:
-        self.count = count
+    def __init__(self, due: int, seconds: float, due_ms: "array[int]", bytes_each: float) -> None:
+        self.due = due
+        """So many come while somebody looks; the others are due later."""
         self.seconds = seconds
         self.due_ms = due_ms
         self.bytes_each = bytes_each
-        self.receipts = Receipts(count)
+        self.receipts = Receipts(len(due_ms), due)
         self.cpu_s = 0.0
         self.outage: Outage | None = None
 
@@ -179,6 +182,8 @@ class Run:
             killed_ms = self.outage.killed_ms
             over_ms = self.outage.over_ms(self.due_ms, self.receipts.came_ms)
         for due, came in zip(self.due_ms, self.receipts.came_ms, strict=True):
+            if not came:
+                continue
             late[due <= over_ms and came >= killed_ms > 0].append(came - due)
         return Lateness.of(late[0]), Lateness.of(late[1])
 
@@ -191,8 +196,9 @@ class Run:
     def lines(self) -> list[str]:
         steady, hit = self.lateness()
         lines = [
-            f"{self.count:,} messages due within {self.seconds:.0f} s: {self.bytes_each:.0f} bytes "
-            f"of the broker's memory and {self.cpu_s / self.count * 1e6:.0f} us of its CPU each; "
+            f"{len(self.due_ms):,} messages delayed up to a day: {self.bytes_each:.0f} bytes of "
+            f"the broker's memory each. {self.due:,} of them, anywhere in the log, were due within "
+            f"{self.seconds:.0f} s: {self.cpu_s / self.due * 1e6:.0f} us of the broker's CPU each; "
             f"{self.receipts.left} lost, {self.receipts.repeated} twice.",
             "",
             f"- while there was a broker: {steady}",
@@ -209,25 +215,40 @@ class Run:
         return lines
 
 
-def run(count: int, seconds: float, partitions: int, is_killed: bool, console: Console) -> Run:
+def due_times(count: int, due: int, began_ms: int, seconds: float) -> "array[int]":
     rng = random.Random(6)
-    with broker(partitions) as process:
+    soon = set(rng.sample(range(count), due))
+    return array(
+        "q",
+        (
+            began_ms + int(rng.random() * seconds * 1000)
+            if number in soon
+            else began_ms + int((seconds + PATIENCE_S) * 1000 + rng.random() * DAY_MS)
+            for number in range(count)
+        ),
+    )
+
+
+def run(options: argparse.Namespace, console: Console) -> Run:
+    count, seconds = options.messages, options.seconds
+    due = min(options.due, count)
+    with broker(options.partitions) as process:
         configure_group(process.bootstrap, GROUP, {"share.auto.offset.reset": "earliest"})
         publish_one(process)
         before = rss_mib(process.pid)
         began_ms = int((time.time() + LEAD_S) * 1000)
-        due_ms = array("q", (began_ms + int(rng.random() * seconds * 1000) for _ in range(count)))
+        due_ms = due_times(count, due, began_ms, seconds)
         publish(process.bootstrap, due_ms, console)
         wait_learned(process, count)
-        found = Run(count, seconds, due_ms, (rss_mib(process.pid) - before) * MIB / count)
+        found = Run(due, seconds, due_ms, (rss_mib(process.pid) - before) * MIB / count)
         console.print(f"[dim]{found.bytes_each:.1f} bytes of memory each[/dim]")
         receipts = found.receipts
         found.cpu_s = -cpu_s(process.pid)
         crowd = Crowd(process.bootstrap, TOPIC, GROUP, CONSUMERS, receipts)
-        if is_killed:
+        if not options.no_kill:
             time.sleep(max(0.0, began_ms / 1000 + seconds / 2 - time.time()))
             found.cpu_s += cpu_s(process.pid)
-            found.outage = kill(process, receipts)
+            found.outage = kill(process, count - due + receipts.left)
             found.cpu_s -= cpu_s(process.pid)
         until = began_ms / 1000 + seconds + PATIENCE_S
         while not receipts.all_there.wait(5) and time.time() < until:
@@ -248,22 +269,22 @@ def publish_one(process: PenstockProcess) -> None:
     crowd.stop()
 
 
-def kill(process: PenstockProcess, receipts: Receipts) -> Outage:
+def kill(process: PenstockProcess, left: int) -> Outage:
     """Kills the broker and starts it again; returns when it knows what it owes."""
     killed_ms = time.time() * 1000
-    left = receipts.left
     process.kill()
     process.start()
     serves_ms = time.time() * 1000
     # Some of what it owes comes before it has read all of its log.
-    wait_learned(process, int(left * 0.9))
+    wait_learned(process, int(left * 0.95))
     return Outage(killed_ms, serves_ms, time.time() * 1000)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000)
-    parser.add_argument("--seconds", type=float, default=180.0)
+    parser.add_argument("--due", type=int, default=100_000)
+    parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--partitions", type=int, default=6)
     parser.add_argument("--no-kill", action="store_true")
     parser.add_argument("--day", action="store_true")
@@ -276,9 +297,7 @@ def main() -> int:
         mark, is_good = "delays-day", not (day.lost or late.early or late.p99_ms >= LATE_MS_MAX)
         text = f"A day in virtual time, the broker killed at noon: {late}; {day.lost} lost."
     else:
-        found = run(
-            options.messages, options.seconds, options.partitions, not options.no_kill, console
-        )
+        found = run(options, console)
         mark, is_good, text = "delays", found.is_good, "\n".join(found.lines())
     console.print(text)
     if options.write:
