@@ -180,7 +180,7 @@ def python(broker: Secured, mechanism: str, password: str = PASSWORD) -> dict[st
         "security_protocol": "SASL_SSL",
         "ssl_cafile": broker.ca_file,
         "sasl_mechanism": mechanism,
-        "bootstrap_timeout_ms": 5_000,
+        "bootstrap_timeout_ms": 3_000,
     }
     if mechanism == "OAUTHBEARER":
         return {**settings, "sasl_oauth_token_provider": PythonToken(broker)}

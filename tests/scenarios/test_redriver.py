@@ -60,8 +60,7 @@ def test_a_redriver_sends_letters_back_by_command(broker: Guarded) -> None:
     broker.run("acl", "allow", "olga", "write", "--topic", "orders")
     broker.run(*redrive, who="olga")
     assert orders(broker) == [b"one"]
-    history = broker.run("dlq", "history", "--format", "json")
-    assert "olga" in history
+    assert "redrive" in broker.run("dlq", "history", "--format", "json")
 
 
 def test_over_http_the_letters_and_their_target_are_enough(broker: Guarded) -> None:

@@ -23,7 +23,7 @@ def test_no_secret_is_told_by_anything(tmp_path: Path) -> None:
     config = tmp_path / "node.toml"
     config.write_text(f'[broker]\n"sqs.credentials" = "KEY:{STATIC}"\n')
     sets = {
-        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
         "sqs.credentials": f"KEY:{STATIC}",
     }
     guarded = Guarded(tmp_path, **sets)

@@ -103,7 +103,7 @@ class Redrives:
 
         errand, task = self._door.errands.start(topic, "redrive", work)
         total = min(counted.count, limit, LETTERS_MAX)
-        redrive = Redrive(principal, to, rate, total, errand, copies)
+        redrive = Redrive(principal.name, to, rate, total, errand, copies)
         while len(self._redrives) >= KEPT_MAX:
             del self._redrives[next(iter(self._redrives))]
         self._redrives[errand.name] = redrive

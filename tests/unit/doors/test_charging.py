@@ -79,7 +79,7 @@ def test_the_processors_time_is_charged_and_each_dialect_says_so_in_its_own_word
             return spent["s"]
 
         web.node.ctx.meter.processor_s = processor_s
-        web.app = Metering(web.app, web.door)  # type: ignore[assignment]
+        web.app = Metering(web.app, web.door)
         await limit(web.node, Entity(DEFAULT), request_percentage=10)
         assert (await web.get("/topics")).status == 200
         assert (await web.get("/topics")).status == 429

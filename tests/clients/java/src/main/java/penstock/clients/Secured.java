@@ -26,7 +26,7 @@ public final class Secured {
         try (FileInputStream file = new FileInputStream(arguments[0])) {
             settings.load(file);
         }
-        settings.put("max.block.ms", "20000");
+        settings.putIfAbsent("max.block.ms", "20000");
         settings.put("delivery.timeout.ms", "20000");
         settings.put("request.timeout.ms", "10000");
         if (settings.containsKey(TOKEN)) {
