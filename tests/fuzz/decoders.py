@@ -43,8 +43,8 @@ from penstock.security.mapping import parse_rules, principal_of
 from penstock.wire import records
 from penstock.wire.codec import reader, writer
 from penstock.wire.compression import compress, decompress
-from penstock.wire.frame import read_request_header
 from penstock.wire.records import Record
+from penstock.wire.request_header import read_request_header
 from tests.wire.instances import MESSAGES, make
 
 UNPACKED_MAX = 1 << 20
