@@ -18,6 +18,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LEVELS = ("debug", "info", "warning", "error")
+OF_STRANGERS = ("penstock.server", "penstock.security")
+"""Loggers that tell of connections."""
+LINES_MAX = 100
+WINDOW_SECONDS = 10.0
 # What every record has; anything else was given as `extra`.
 _KNOWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -68,6 +72,31 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
+class Sparing(logging.Filter):
+    """Lets so many lines of a logger through in a while, and then says how many it left out.
+
+    For what strangers can cause at will by connecting and misbehaving; warnings always pass.
+    """
+
+    def __init__(self, lines_max: int = LINES_MAX, window_s: float = WINDOW_SECONDS) -> None:
+        super().__init__()
+        self._lines_max = lines_max
+        self._window_s = window_s
+        self._began_at = float("-inf")
+        self._lines = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno >= logging.WARNING:
+            return True
+        if record.created >= self._began_at + self._window_s:
+            left_out = max(0, self._lines - self._lines_max)
+            if left_out:
+                record.msg = f"({left_out} such lines left out) {record.msg}"
+            self._began_at, self._lines = record.created, 0
+        self._lines += 1
+        return self._lines <= self._lines_max
+
+
 def _trace() -> dict[str, str]:
     """The span that is current, where OpenTelemetry is used at all."""
     trace = sys.modules.get("opentelemetry.trace")
@@ -83,3 +112,5 @@ def set_up(format: str, level: str, **fields: object) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines(fields) if format == "json" else logging.Formatter(TEXT))
     logging.basicConfig(level=level.upper(), handlers=[handler])
+    for name in OF_STRANGERS:
+        logging.getLogger(name).addFilter(Sparing())

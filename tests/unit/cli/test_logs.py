@@ -5,7 +5,7 @@ import logging
 
 from opentelemetry.sdk.trace import TracerProvider
 
-from penstock.cli.logs import JsonLines
+from penstock.cli.logs import JsonLines, Sparing
 
 LOG = logging.getLogger("penstock.test")
 
@@ -55,3 +55,17 @@ def test_the_current_span_is_named() -> None:
         found = line(record("x"))
     assert found["trace_id"] == f"{span.get_span_context().trace_id:032x}"
     assert found["span_id"] == f"{span.get_span_context().span_id:016x}"
+
+
+def test_strangers_do_not_fill_the_log() -> None:
+    sparing = Sparing(lines_max=3, window_s=10.0)
+
+    def told(at_s: float, level: int = logging.INFO) -> str | None:
+        record = logging.makeLogRecord({"msg": "closing %s", "args": ("x",), "levelno": level})
+        record.created = at_s
+        return record.getMessage() if sparing.filter(record) else None
+
+    assert [told(1.0 + at / 10) for at in range(10)] == ["closing x"] * 3 + [None] * 7
+    assert told(2.5, logging.WARNING) == "closing x"
+    assert told(11.5) == "(7 such lines left out) closing x"
+    assert told(11.6) == "closing x"
