@@ -22,6 +22,8 @@ from penstock.base.ids import NO_TOPIC_ID
 from penstock.wire.schema import FIXED, Field, wire_of
 
 STRING_BYTES_MAX: Final = 32767
+TAGS_MAX: Final = 1_000
+"""Tagged fields of one struct."""
 """Kafka's own limit: a legacy string has a 16-bit length, and compact ones keep to it."""
 
 LENGTH_MAX: Final = 0x7FFFFFFF
@@ -53,12 +55,17 @@ def skip_tags(view: memoryview, position: int, end: int, count: int) -> int:
     """Steps over a section of `count` tagged fields that this version does not know."""
     if count > 127:
         count, position = read_uvarint(view, position, count)
-    if count * 2 > end - position:
-        raise PeerError(f"{count} tagged fields in {end - position} bytes")
+    check_tags(count, end - position)
     for _ in range(count):
         _, position, close = read_tag(view, position, end)
         position = close
     return position
+
+
+def check_tags(count: int, remaining: int) -> None:
+    """Refuses more tagged fields than fit, or than anybody ever had: each costs a step."""
+    if count * 2 > remaining or count > TAGS_MAX:
+        raise PeerError(f"{count} tagged fields in {remaining} bytes")
 
 
 def read_tag(view: memoryview, position: int, end: int) -> tuple[int, int, int]:
@@ -117,6 +124,7 @@ class ReaderText:
             "read_string_length": read_string_length,
             "read_tag": read_tag,
             "skip_tags": skip_tags,
+            "check_tags": check_tags,
             "refuse_length": refuse_length,
             "refuse_tag_size": refuse_tag_size,
             "unpack_from": struct.unpack_from,
@@ -312,6 +320,7 @@ class ReaderText:
         self._loops += 1
         self._line("if t > 127:")
         self._line("    t, p = read_uvarint(view, p, t)")
+        self._line("    check_tags(t, end - p)")
         self._line("for _ in range(t):")
         self._depth += 1
         # The close of this tag gets a name of its own: values inside may have tags too.

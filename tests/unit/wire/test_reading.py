@@ -9,6 +9,7 @@ from penstock.wire.messages.api_versions import ApiVersion
 from penstock.wire.messages.fetch import FetchPartition
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from penstock.wire.reading import (
+    TAGS_MAX,
     ReaderText,
     read_string_length,
     read_tag,
@@ -47,6 +48,18 @@ def test_tags_are_skipped_by_their_size() -> None:
     assert skip_tags(data, 0, len(data), 2) == 136
     with pytest.raises(PeerError):
         skip_tags(data, 0, 135, 2)
+
+
+def test_more_tags_than_anybody_has_are_refused_unread() -> None:
+    """Each costs a step, and strangers may send some (CVE-2026-111115 of Kafka)."""
+    for count, does in ((TAGS_MAX, True), (TAGS_MAX + 1, False)):
+        written = write_uvarint(count)
+        data = memoryview(written[1:] + bytes(2 * count))
+        if does:
+            assert skip_tags(data, 0, len(data), written[0]) == len(data)
+        else:
+            with pytest.raises(PeerError, match="1001 tagged fields"):
+                skip_tags(data, 0, len(data), written[0])
 
 
 @pytest.mark.parametrize(
