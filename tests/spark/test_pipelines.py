@@ -185,7 +185,7 @@ def test_a_queue_with_registered_schemas(
         {"Content-Type": "application/vnd.schemaregistry.v1+json"},
     )
     with urlopen(request, timeout=30) as reply:
-        schema_id = json.load(reply)["id"]
+        schema_id: int = json.load(reply)["id"]
 
     def framed(n: int) -> bytes:
         written = io.BytesIO()

@@ -102,6 +102,7 @@ class Node:
     queue_watch: QueueWatch
     ack_retention: AckRetention
     registry: RegistryCoordinator
+    audit: AuditLog
     security: Security
     front: Front
 
