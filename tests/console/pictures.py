@@ -46,9 +46,11 @@ def open_shop(process: PenstockProcess) -> Iterator[Shop]:
     thread = threading.Thread(target=loop.run_until_complete, args=(play(),))
     thread.start()
     opened.wait(60)
-    yield shop
-    loop.call_soon_threadsafe(playing[0].cancel)
-    thread.join(30)
+    try:
+        yield shop
+    finally:
+        loop.call_soon_threadsafe(playing[0].cancel)
+        thread.join(30)
 
 
 def report_pipelines(scene: Scene) -> None:
