@@ -30,6 +30,7 @@ ASKING = {
 }
 # Needs several nodes, a transaction that is open, or Spark: asked there, or by the same words.
 ELSEWHERE = {
+    "user key delete": "by the same words as user delete",
     "job replay": "tests/spark",
     "job dlq-triage": "tests/spark",
     "cluster drain": "test_cluster_moves.py",
