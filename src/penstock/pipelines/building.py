@@ -137,7 +137,7 @@ class Builder:
             strategy = {"startingOffsetsByTimestampStrategy": "latest"}
             return {"startingTimestamp": str(max(0, at_ms)), **strategy}
         if stage.version > 1:
-            end = older_end(self._around.spark, self._around.checkpoints, stage)
+            end = older_end(self._around.checkpoints, stage)
             if end is not None:
                 return {"startingOffsets": end}
         return {"startingOffsets": "earliest"}

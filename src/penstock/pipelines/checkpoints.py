@@ -2,14 +2,15 @@
 
 A new version of a stage that keeps other state has a folder of its own and begins where the older
 one stopped: at the end of its last committed batch, which only its checkpoint knows exactly.
-Files are read through Spark, so that it does not matter what kind of file system they are on.
 """
 
 import json
 from typing import Any, Final
 
-from pyspark.errors import AnalysisException
+from pyarrow import ArrowInvalid
+from pyarrow import fs as filesystems
 
+from penstock.pipelines.ends import PipelineError
 from penstock.pipelines.pipeline import Stage
 from penstock.spark.planning import ForeignOffsets, from_json
 
@@ -21,25 +22,23 @@ def path_of(root: str, stage: Stage) -> str:
     return f"{root.rstrip('/')}/{stage.checkpoint}"
 
 
-def last_batch(spark: Any, checkpoint: str) -> int | None:
+def last_batch(checkpoint: str) -> int | None:
     """The number of the last committed batch, or None where there is none."""
-    try:
-        rows = (
-            spark.read.format("binaryFile").load(f"{checkpoint}/commits").select("path").collect()
-        )
-    except AnalysisException:
-        return None
-    names = [row["path"].rsplit("/", 1)[-1] for row in rows]
-    return max((int(name) for name in names if name.isdigit()), default=None)
+    system, path = _system(checkpoint)
+    selector = filesystems.FileSelector(f"{path}/commits", allow_not_found=True)
+    names = [info.base_name for info in system.get_file_info(selector)]
+    return max((int(name) for name in names if name.isdecimal()), default=None)
 
 
-def end_of(spark: Any, checkpoint: str) -> str | None:
+def end_of(checkpoint: str) -> str | None:
     """Where its last committed batch ended, as startingOffsets takes it; None: nowhere yet."""
-    batch = last_batch(spark, checkpoint)
+    batch = last_batch(checkpoint)
     if batch is None:
         return None
-    rows = spark.read.option("wholetext", True).text(f"{checkpoint}/offsets/{batch}").collect()
-    lines = rows[0][0].splitlines()[_HEADER_LINES:]
+    system, path = _system(checkpoint)
+    with system.open_input_file(f"{path}/offsets/{batch}") as file:
+        lines = file.read().decode().splitlines()[_HEADER_LINES:]
+    # A source that is read by two branches is there twice, at the same place.
     for line in lines:
         try:
             offsets = json.loads(line)
@@ -51,12 +50,25 @@ def end_of(spark: Any, checkpoint: str) -> str | None:
     return None
 
 
-def older_end(spark: Any, root: str, stage: Stage) -> str | None:
+def older_end(root: str, stage: Stage) -> str | None:
     """Where the newest older version of the stage stopped, if this one has not begun yet."""
-    if last_batch(spark, path_of(root, stage)) is not None:
+    if last_batch(path_of(root, stage)) is not None:
         return None
     for version in range(stage.version - 1, 0, -1):
-        found = end_of(spark, f"{root.rstrip('/')}/{stage.pipeline}/{stage.name}/v{version}")
+        found = end_of(f"{root.rstrip('/')}/{stage.pipeline}/{stage.name}/v{version}")
         if found is not None:
             return found
     return None
+
+
+def _system(path: str) -> tuple[Any, str]:
+    if "://" not in path:
+        return filesystems.LocalFileSystem(), path
+    try:
+        found: tuple[Any, str] = filesystems.FileSystem.from_uri(path)
+    except ArrowInvalid as error:
+        raise PipelineError(
+            f"the checkpoint of the older version cannot be looked at: {error}; set begin to "
+            "'committed' to go on where the group stands"
+        ) from None
+    return found
