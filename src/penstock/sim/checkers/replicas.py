@@ -134,7 +134,7 @@ class ReplicaChecker:
         assert leading is not None
         record = leading.record
         holders = [node for node in record.replicas if self._holds(node, one, end)]
-        unknown = [node for node in record.isr if self._replica(node, one) is None]
+        unknown = [node for node in record.isr + record.elr if self._replica(node, one) is None]
         needed = effective_min_isr(self._min_isr, record)
         if len({*holders, *unknown}) < needed:
             text = f"{end} is committed by node {node_id} and on the disks of {holders} only"
