@@ -161,7 +161,7 @@ class Fetcher:
                 if self._attempt == 0:
                     log.info("fetching from node %d is interrupted: %s", self.leader, error)
             finally:
-                await self._hang_up()
+                self._hang_up()
             self._hope.clear()
             delay_s = self._backoff.delay_s(self._attempt)
             self._attempt += 1
@@ -187,14 +187,13 @@ class Fetcher:
             self._wake.clear()
             await self._wake.wait()
 
-    async def _hang_up(self) -> None:
+    def _hang_up(self) -> None:
+        """Waits for nothing: whoever is cancelled meanwhile would leave the rest behind."""
         side, self._side = self._side, None
         main, self._main = self._main, None
         if side is not None:
             side.cancel()
-            await asyncio.wait([side])
-            if not side.cancelled() and side.exception() is None:
-                side.result().close()
+            side.add_done_callback(_discard)
         if main is not None:
             main.close()
         self._in_flight.clear()
@@ -320,3 +319,9 @@ class Fetcher:
                     self._throttle.record(following, copied)
                 if following.is_ready and following.asked_in > number:
                     self._place(following)  # It is to be asked for from elsewhere.
+
+
+def _discard(dialled: "asyncio.Task[Connection]") -> None:
+    """A connection that came too late, if it came at all."""
+    if not dialled.cancelled() and dialled.exception() is None:
+        dialled.result().close()
