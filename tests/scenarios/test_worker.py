@@ -1,11 +1,13 @@
 """Workers against a real broker process: order per key, poison, crashes, signals."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -64,6 +66,15 @@ class Jobs:
     def told(self) -> list[str]:
         return self.log.read_text().splitlines() if self.log.exists() else []
 
+    def wait_unfinished(self, count: int) -> None:
+        """Until the broker knows that all but so many are done."""
+
+        def unfinished() -> int:
+            with urlopen(f"{self.broker.http}/topics/jobs/queues/jobs-workers") as answer:
+                return int(json.load(answer)["unfinished"])
+
+        eventually(lambda: unfinished() == count, f"{count} unfinished", PATIENCE_S)
+
     def wait_for(self, is_so: Callable[[list[str]], bool]) -> list[str]:
         eventually(lambda: is_so(self.told()), "it tells so", PATIENCE_S, explain=self.told)
         return self.told()
@@ -84,6 +95,7 @@ def test_what_a_killed_worker_held_is_done_by_another(jobs: Jobs) -> None:
         client.publish_many("jobs", ["hang", "other"])
         first = jobs.start()
         jobs.wait_for(lambda told: "begun hang 1" in told and "done other 1" in told)
+        jobs.wait_unfinished(1)  # What it did is acknowledged, too.
         first.kill()
         jobs.start()
         told = jobs.wait_for(lambda told: "done hang 2" in told)

@@ -24,7 +24,10 @@ mechanism_option = click.option(
 
 @click.group("user", no_args_is_help=True)
 def user() -> None:
-    """Who may log in by a password (SCRAM and PLAIN) or sign with an access key (SQS, SNS)."""
+    """Who may log in, and their access keys.
+
+    By a password (SCRAM and PLAIN), or signing with an access key (SQS, SNS).
+    """
 
 
 @user.command("list")

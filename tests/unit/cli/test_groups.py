@@ -181,7 +181,7 @@ def test_an_absent_broker_is_one_line(
 def test_help_shows_examples(capsys: pytest.CaptureFixture[str], command: list[str]) -> None:
     assert main.run([*command, "--help"]) == 0
     shown = capsys.readouterr().out
-    assert shown.count(f"\n  penstock {' '.join(command)} ") >= 2
+    assert shown.count(f"\n    penstock {' '.join(command)} ") >= 2
 
 
 @pytest.mark.parametrize(
