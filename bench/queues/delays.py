@@ -21,6 +21,7 @@ import random
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from array import array
 from collections.abc import Iterator
@@ -113,6 +114,17 @@ def broker(partitions: int) -> Iterator[PenstockProcess]:
 
 
 def queue(process: PenstockProcess) -> dict[str, int]:
+    """How it stands, once whoever knows has started."""
+    while True:
+        try:
+            return _queue(process)
+        except urllib.error.HTTPError as error:
+            if error.code != HTTPStatus.SERVICE_UNAVAILABLE:
+                raise
+            time.sleep(0.1)
+
+
+def _queue(process: PenstockProcess) -> dict[str, int]:
     with urllib.request.urlopen(f"{process.http}/topics/{TOPIC}/queues/{GROUP}") as answer:
         found: dict[str, int] = json.load(answer)
         return found
