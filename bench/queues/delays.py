@@ -27,6 +27,7 @@ from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from confluent_kafka import Message, Producer
 from rich.console import Console
