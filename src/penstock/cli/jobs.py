@@ -105,20 +105,10 @@ def archive(
 
 async def _existing(session: Session, topics: tuple[str, ...]) -> int:
     """Refuses topics that are not there; how many records wait."""
-    from penstock.client.committed import committed_offsets
-    from penstock.client.fetching import READ_COMMITTED
-    from penstock.client.lookup import EARLIEST, LATEST, list_offsets, places_of
+    from penstock.client.backlog import unread
 
     await require_topics(session, topics)
-    cluster = session.cluster
-    kept = await committed_offsets(cluster, f"archive.{'-'.join(sorted(topics))}")
-    places = [where for topic in topics for where in await places_of(cluster, topic)]
-    low = await list_offsets(cluster, dict.fromkeys(places, EARLIEST))
-    high = await list_offsets(
-        cluster, dict.fromkeys(places, LATEST), isolation_level=READ_COMMITTED
-    )
-    begun = {w: kept[w].offset if w in kept else low[w].offset for w in places}
-    return sum(max(0, high[w].offset - begun[w]) for w in places)
+    return await unread(session.cluster, f"archive.{'-'.join(sorted(topics))}", topics)
 
 
 # -- replay -----------------------------------------------------------------------------------

@@ -258,19 +258,9 @@ async def _facts(session: Session, stages: list[Stage]) -> list[dict[str, Any]]:
 
 async def _waiting(session: Session, stage: Stage) -> int:
     """Records behind what the stage's group has committed."""
-    from penstock.client.committed import committed_offsets
-    from penstock.client.fetching import READ_COMMITTED
-    from penstock.client.lookup import EARLIEST, LATEST, list_offsets, places_of
+    from penstock.client.backlog import unread
 
-    cluster = session.cluster
-    places = await places_of(cluster, str(stage.source))
-    kept = await committed_offsets(cluster, stage.group)
-    starts = await list_offsets(cluster, dict.fromkeys(places, EARLIEST))
-    ends = await list_offsets(
-        cluster, dict.fromkeys(places, LATEST), isolation_level=READ_COMMITTED
-    )
-    begun = {w: kept[w].offset if w in kept else starts[w].offset for w in places}
-    return sum(max(0, ends[w].offset - begun[w]) for w in places)
+    return await unread(session.cluster, stage.group, [str(stage.source)])
 
 
 # -- status -----------------------------------------------------------------------------------
