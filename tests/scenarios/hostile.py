@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import contextlib
 import itertools
+import os
 import resource
 import struct
 import sys
@@ -179,6 +180,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    os.nice(10)  # They would have machines of their own: here they take what the broker leaves.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with contextlib.suppress(KeyboardInterrupt):

@@ -35,7 +35,8 @@ from penstock.security.login import Login
 from penstock.security.rights import WILDCARD
 
 NEVER = float("inf")
-LOOKS_MAX = 2
+LOOKS_MAX = 1
+"""Batches that are unpacked at the same time: the others need a core as well."""
 DENIED_MAX = 50
 
 

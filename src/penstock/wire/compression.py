@@ -8,9 +8,10 @@ takes at most about twice the budget in memory (measured, see the tests):
   a chain of empty members would cost time without output.
 - snappy: raw, or in xerial's blocks as Java writes it. The lengths the blocks declare are summed
   and compared with the budget and with snappy's best ratio before anything is allocated.
-- lz4 and zstd: into a fixed buffer that the codec cannot outgrow. The buffer starts at a guess
-  and doubles up to the budget. A size that a zstd frame declares is refused above the budget and
-  improves the guess, but only up to a likely ratio: memory follows the bytes that are there.
+- lz4 and zstd: into a fixed buffer that the codec cannot outgrow. The first is a guess; if it was
+  too small, a small budget is reached by doubling, a large one at once, because mapped memory is
+  only there as far as it is written. A size that a zstd frame declares is refused above the budget
+  and improves the guess, but only up to a likely ratio: memory follows the bytes that are there.
   zstd's window is limited by the library to 128 MiB of address space, of which only what was
   output is touched.
 
@@ -172,7 +173,10 @@ def _xerial_blocks(data: memoryview) -> list[memoryview]:
 def _decompress_into(
     into: Callable[[Buffer, Buffer], int], data: Buffer, declared: int | None, bytes_max: int
 ) -> Buffer:
-    """Runs `into` on a buffer that starts at a guess and doubles until it or the budget is full."""
+    """Runs `into` on a buffer that is a guess at first, then larger until it or the budget is full.
+
+    Each try begins anew, so few of them: whoever sends a bomb pays nothing for our work.
+    """
     if declared is not None and declared > bytes_max:
         raise _too_large(bytes_max)
     if declared:
@@ -192,7 +196,7 @@ def _decompress_into(
                 raise _corrupt("the frame", error) from None
             if room == bytes_max:
                 raise _too_large(bytes_max) from None
-            room = min(room * 2, bytes_max)
+            room = bytes_max if bytes_max >= _MAPPED_BYTES_MIN else min(room * 2, bytes_max)
         else:
             return output[:size]
 

@@ -1,6 +1,7 @@
 """A node and its keys: refused with a clear word and nothing touched, rotated, shredded."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -150,7 +151,7 @@ def test_deleting_a_topic_destroys_its_keys(tmp_path: Path) -> None:
         with held:
             await node.ctx.reached(await topics.delete_topic(node.store, "t"))
             async with asyncio.timeout(30):
-                while list((tmp_path / "data" / "logs").rglob("*")):
+                while os.listdir(tmp_path / "data" / "logs"):
                     await asyncio.sleep(0.01)
             assert set(held.read()) == {0}
 
