@@ -4,6 +4,7 @@ Each is a small change of the real code, of the kind that replicated logs have r
 says for each the checker that names it and a seed that finds it.
 """
 
+import errno
 import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from penstock.log.log import Log
 from penstock.log.producers import Producers
 from penstock.node import node
 from penstock.sim import siege
-from penstock.sim.cluster_faults import CLUSTER_KINDS
+from penstock.sim.disk import Fault
 from penstock.sim.faults import FaultPlan
 from penstock.sim.host import SimHost
 from penstock.sim.siege import SiegeOptions
@@ -57,10 +58,14 @@ def without_syncs(seed: int) -> SiegeOptions:
 def with_failing_disks(seed: int) -> SiegeOptions:
     """Replicas lose their logs while their node goes on: it fetches them anew in the same life."""
     options = siege.options_of(seed)
-    options.faults = {name: CLUSTER_KINDS[name] for name in ("append fails", "node cut off", "network slow")}
+    options.faults = {"append to a log fails": fail_append_to_a_log}
     options.crowds, options.has_crew = 0, False
     options.chaos_s = 30.0
     return options
+
+
+async def fail_append_to_a_log(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
+    host.disk.inject(Fault("append", errno.ENOSPC, path=f"/logs/{siege.LOG}", times=1))
 
 
 async def cut_power_in_peace(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
@@ -343,7 +348,7 @@ BUGS = [
     Bug(the_isr_is_written_without_compare_and_swap, "epochs", 38),
     Bug(a_replica_joins_at_the_high_watermark, "undurable", 12),
     Bug(a_replica_joins_when_it_fetches, "undurable", 2),
-    Bug(what_left_the_isr_still_counts, "truncated", 29, with_failing_disks),
+    Bug(what_left_the_isr_still_counts, "undurable", 35, with_failing_disks),
     Bug(a_quiet_replica_never_returns, "stuck", 3),
     Bug(the_controller_takes_its_lease_for_a_lock, "epochs", 7),
     Bug(a_new_leader_gets_no_new_epoch, "epochs", 1),
