@@ -303,6 +303,8 @@ def _content(span: Span) -> Buffer | Slice | None:
     try:
         if span.size < SLICE_BYTES_MIN:
             return span.read_cached()
+        if span.segment.is_encrypted:
+            return span.sealed_slice()
         part = span.slice()
         # Its ends are probed here, and all of it when it is sent.
         file = span.segment.file

@@ -111,8 +111,11 @@ class Slice(Protocol):
         """
         ...
 
-    def take(self, size: int) -> bytes:
-        """Reads the next bytes, which are then no longer part of it."""
+    def take(self, size: int) -> Buffer:
+        """Reads the next bytes, about `size`, which are then no longer part of it.
+
+        A memoryview is lent until anything else is read or appended; bytes are the caller's.
+        """
         ...
 
 

@@ -68,6 +68,7 @@ class Segment:
         "generation",
         "index",
         "index_bytes",
+        "is_doubted",
         "is_encrypted",
         "max_timestamp",
         "max_timestamp_offset",
@@ -97,6 +98,7 @@ class Segment:
         self._incarnation: Incarnation | None = None
         self.begun: bool | None = None
         """Whether what is appended is encrypted; None: nobody is ready to append."""
+        self.is_doubted = False  # Whether something here could not be opened to be sent.
         self.is_encrypted: bool | None = None
         """Whether what is there is; None: of an earlier process, and nobody has looked."""
         self.overhead_bytes = 0  # How much longer a batch is when it is stored here.
@@ -116,14 +118,12 @@ class Segment:
         self.times: Index | None = None
         self.aborted: list[AbortedTxn] | None = None
         self.first_timestamp, self.max_timestamp, self.max_timestamp_offset, _ = EMPTY
-        self.tail_start = NO_TAIL
-        """From this offset on the tail knows every batch."""
+        self.tail_start = NO_TAIL  # From this offset on the tail knows every batch.
         self._tail_lasts: array[int] = array("q")
         self._tail_positions: array[int] = array("q")
         self.unverified_start = 0
         self.unverified_end = self.size
-        self.places: Places | None = None
-        """What the unverified batches must fit; `recovery` sets it."""
+        self.places: Places | None = None  # What unverified batches must fit: see `recovery`.
 
     @classmethod
     def open(

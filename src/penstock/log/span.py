@@ -10,11 +10,14 @@ never served. The headers before them are checked, too, from the nearest one tha
 otherwise a wrong offset there would lead to the wrong batch. An empty answer means that the log
 was cut under the reader: answer with no records, and the client will ask again.
 
-What is encrypted is opened when it is read, and never sent as it lies in the file.
+What is encrypted is opened when it is read, or piece by piece when it is sent, and never sent as it
+lies in the file.
 """
 
 from penstock.base.errors import Corrupt, Refused
+from penstock.base.ports import Buffer
 from penstock.log.segment import Segment
+from penstock.log.vault import opened_bytes
 from penstock.wire.records import BATCH_OVERHEAD, LENGTH_OVERHEAD, check_stored, read_header
 
 
@@ -85,6 +88,19 @@ class Span:
         if position < 0 or (position < segment.unverified_end and end > segment.unverified_start):
             return None
         return FileSlice(segment, position, end - position)
+
+    def sealed_slice(self) -> "SealedSlice | None":
+        """The same of encrypted bytes: read, and to be opened on their way."""
+        segment = self.segment
+        if not segment.is_encrypted or segment.is_doubted:
+            return None
+        position, end = self.position, self.end
+        if position < 0 or (position < segment.unverified_end and end > segment.unverified_start):
+            return None
+        data = segment.file.read_cached(position, end - position)
+        if data is None or len(data) < end - position or segment.generation != self._generation:
+            return None
+        return SealedSlice(segment, position, data)
 
     def read(self) -> bytes | bytearray:
         """Blocks: call it through Workers."""
@@ -185,7 +201,7 @@ class FileSlice:
         self._size -= sent
         return True
 
-    def take(self, size: int) -> bytes:
+    def take(self, size: int) -> Buffer:
         """May wait for the disk where the page cache has let go of the bytes since the fetch."""
         size = min(size, self._size)
         file = self._segment.file
@@ -202,3 +218,45 @@ class FileSlice:
     def _require_uncut(self) -> None:
         if self._segment.generation != self._generation:
             raise EOFError(f"{self._segment.path} was cut while it was being sent")
+
+
+class SealedSlice:
+    """Encrypted batches of a segment, opened some at a time on their way to a socket, so that the
+    reader has something to do meanwhile. See `ports.Slice`.
+
+    If one cannot be opened, the promised bytes do not exist: EOFError, as above. Whoever asks again
+    is told why by a worker.
+    """
+
+    __slots__ = ("_at", "_data", "_position", "_segment", "_size")
+
+    def __init__(self, segment: Segment, position: int, data: bytes) -> None:
+        self._segment = segment
+        self._position = position
+        self._data = memoryview(data)
+        self._at = 0
+        _, self._size = opened_bytes(data)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def send_to(self, descriptor: int) -> bool:
+        return False
+
+    def take(self, size: int) -> Buffer:
+        """Whole batches, at least `size` bytes if there are so many; lent."""
+        start, segment = self._at, self._segment
+        end, opened = opened_bytes(self._data, start, size)
+        room = segment.vault.scratch
+        if room is None or len(room) < opened:
+            room = memoryview(bytearray(opened))
+        try:
+            done = segment.vault.open_into(self._data[start:end], room)
+        except Corrupt as damage:
+            segment.is_doubted = True
+            place = f"{segment.path}: at {self._position + start} or after"
+            raise EOFError(f"{place}: {damage}") from None
+        assert done == opened
+        self._at = end
+        self._size -= opened
+        return room[:opened]

@@ -66,7 +66,7 @@ class Vault:
 
     @property
     def scratch(self) -> memoryview | None:
-        """For the thread that appends; see `Keyring`."""
+        """For the thread that appends and sends; see `Keyring`."""
         return None if self.keyring is None else self.keyring.scratch
 
     def incarnate(self) -> Incarnation:
@@ -81,9 +81,16 @@ class Vault:
         """
         if not is_sealed(data):
             return data
-        view = memoryview(data)
         opened = bytearray(len(data))
         room = memoryview(opened)
+        end = self.open_into(data, room)
+        room.release()
+        del opened[end:]
+        return opened
+
+    def open_into(self, data: Buffer, room: memoryview) -> int:
+        """Opens whole sealed batches into the start of `room`; how much that is. Raises Corrupt."""
+        view = memoryview(data)
         at = end = 0
         while at + BATCH_OVERHEAD <= len(view):
             following = at + LENGTH_OVERHEAD + _INT32.unpack_from(view, at + _LENGTH_AT)[0]
@@ -91,9 +98,7 @@ class Vault:
                 break
             end += self._open_into(view[at:following], room[end:])
             at = following
-        room.release()
-        del opened[end:]
-        return opened
+        return end
 
     def _open_into(self, batch: memoryview, room: memoryview) -> int:
         """Opens one batch into the start of `room`; its size there."""
@@ -143,6 +148,22 @@ PLAIN = Vault()
 def is_sealed(data: Buffer) -> bool:
     """Whether the batch at the start of `data` is."""
     return len(data) > ATTRIBUTES_AT and bool(data[ATTRIBUTES_AT] & _BIT)
+
+
+def opened_bytes(sealed: Buffer, start: int = 0, enough: int = 1 << 62) -> tuple[int, int]:
+    """Where whole sealed batches from `start` on end, and how large they are when opened.
+
+    Looks no further than the batch that makes that `enough`.
+    """
+    view = memoryview(sealed)
+    at, size = start, 0
+    while size < enough and at + BATCH_OVERHEAD <= len(view):
+        following = at + LENGTH_OVERHEAD + _INT32.unpack_from(view, at + _LENGTH_AT)[0]
+        if not at < following <= len(view):
+            break
+        size += following - at - SEALED_OVERHEAD
+        at = following
+    return at, size
 
 
 def seal_batches(incarnation: Incarnation, run: Buffer, scratch: memoryview | None) -> memoryview:

@@ -19,6 +19,7 @@ from penstock.cluster.configs import BrokerConfigs
 from penstock.node.config import NodeConfig
 from penstock.node.listeners import endpoints, refuse_open_doors
 from penstock.node.node import Node, NodeFailed
+from penstock.runtime.memory import keep_freed
 
 T = TypeVar("T")
 Ready = Callable[[str, str], None]
@@ -83,6 +84,7 @@ def run(config: NodeConfig, ready: Ready) -> None:
     if sys.flags.optimize:
         raise NodeFailed("Penstock does not run under python -O: its assertions must stay on")
     refuse_strangers(config)
+    keep_freed()
     # A core file would have every secret in it that a request brought along.
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, most))

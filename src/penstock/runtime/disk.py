@@ -30,9 +30,9 @@ from penstock.base.ports import Buffer
 
 BUFFERS_PER_WRITE_MAX = 1024  # IOV_MAX on Linux.
 
-SCRATCH_BYTES = 1 << 20
-"""Cached reads pass through a scratch buffer of this size per thread: os.preadv fills only
-writable buffers, and making a fresh large one for each read costs more than the read."""
+SCRATCH_BYTES = 64 << 10
+"""Cached reads of up to this size pass through a scratch buffer of the thread's own: os.preadv
+fills only writable buffers, and to make one for each read costs more than the read."""
 
 PROBE_BYTES = 256 * 1024
 """Pages come into memory and leave it in runs, so a few are looked at."""
@@ -151,7 +151,7 @@ class LocalFile:
         self._used = True
         size = min(size, self._size - position)
         if size > SCRATCH_BYTES:
-            return self._read_cached_in_parts(position, size)
+            return self._read_much_cached(position, size)
         if size <= 0:
             return b""
         try:
@@ -168,14 +168,13 @@ class LocalFile:
             raise
         return bytes(scratch) if count == size else None
 
-    def _read_cached_in_parts(self, position: int, size: int) -> bytes | None:
-        parts = []
-        for start in range(position, position + size, SCRATCH_BYTES):
-            part = self.read_cached(start, min(SCRATCH_BYTES, position + size - start))
-            if part is None:
-                return None
-            parts.append(part)
-        return b"".join(parts)
+    def _read_much_cached(self, position: int, size: int) -> bytes | None:
+        """Probed first, then read to where it is to be: no copy of it, and nothing to clear."""
+        descriptor = self._descriptor or self._disk._descriptor_of(self)
+        if not _is_at_hand(descriptor.fd, position, size):
+            return None
+        data = os.pread(descriptor.fd, size, position)
+        return data if len(data) == size else None
 
     def send_to(self, descriptor: int, position: int, size: int) -> int | None:
         source = self._descriptor or self._disk._descriptor_of(self)

@@ -120,8 +120,8 @@ class Keyring:
         self.random = random
         self.cipher = cipher
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
-        """For the one thread that appends: what it seals is written at once, and pages that were
-        just used are cheaper than new ones."""
+        """For the one thread that appends and sends: what it seals or opens is written at once, and
+        pages that were just used are cheaper than new ones."""
 
     def replace(self, keks: Sequence[Kek]) -> None:
         """From now on these, the first one for what is new."""

@@ -92,7 +92,7 @@ class Outbox:
                     self._await_room()
                     return
             else:
-                self._transport.write(part.take(CHUNK_BYTES))
+                self._write(part.take(CHUNK_BYTES), at_once=direct)
             if not len(part):
                 parts.popleft()
 
@@ -112,7 +112,8 @@ class Outbox:
         self._room()
 
     def _write(self, part: Buffer, at_once: bool) -> None:
-        """A head is written at once when a file follows it, so that the file can go directly."""
+        """A head is written at once when a file follows it, so that the file can go directly; what
+        is lent is, too, and a copy made only of what the socket does not take."""
         if at_once and self._descriptor >= 0 and not self._transport.get_write_buffer_size():
             try:
                 sent = os.write(self._descriptor, part)
@@ -121,7 +122,7 @@ class Outbox:
             if sent == len(part):
                 return
             part = memoryview(part)[sent:]
-        self._transport.write(part)
+        self._transport.write(bytes(part) if isinstance(part, memoryview) else part)
 
     def clear(self) -> None:
         """The connection is gone: forgets everything, and its socket."""

@@ -10,6 +10,7 @@ from penstock.log import key_file, store
 from penstock.log.config import LogConfig
 from penstock.log.log import Log
 from penstock.log.segment import Segment
+from penstock.log.span import Span
 from penstock.security.keyring import Keyring, kek_of
 from penstock.sim.disk import SimDisk
 from penstock.sim.random import SimRandom
@@ -55,6 +56,44 @@ def test_what_is_served_is_to_the_byte_what_was_appended() -> None:
     for data in (span.read_cached(), span.read()):
         assert data is not None
         assert bytes(data) == bytes(made)
+
+
+def test_what_is_opened_on_its_way_is_what_was_appended_in_whole_batches() -> None:
+    log = open_with(make_disk(), make_keyring(), replace(ON, segment_bytes=1 << 20))
+    made = [batch([PLANTED, bytes([at]) * 300]) for at in range(6)]
+    for one in made:
+        append(log, one)
+    flush(log)
+    segment = log.segments.active
+    for cut in (0, 1):  # Half a batch at the end is left out.
+        span = Span(segment, 0, 1 << 20, log.end_offset, 0, segment.size - cut)
+        assert span.slice() is None
+        slice_ = span.sealed_slice()
+        assert slice_ is not None
+        assert not slice_.send_to(-1)
+        promised = len(slice_)
+        taken = []
+        while len(slice_):
+            taken.append(bytes(slice_.take(400)))
+        assert b"".join(taken) == bytes(span.read())
+        assert len(taken) > 1
+        assert promised == sum(len(one) for one in made[: len(made) - cut])
+
+
+def test_what_cannot_be_opened_on_its_way_ends_the_connection_and_is_looked_into() -> None:
+    log = open_with(make_disk(), make_keyring())
+    append(log, batch([b"a" * 300]))
+    flush(log)
+    span = log.locate(0, 1000, log.end_offset)
+    assert span is not None
+    slice_ = span.sealed_slice()
+    assert slice_ is not None
+    damaged = bytearray(slice_._data)
+    damaged[-1] ^= 1
+    slice_._data = memoryview(damaged)
+    with pytest.raises(EOFError, match="not what was written"):
+        slice_.take(1)
+    assert span.sealed_slice() is None
 
 
 def test_nothing_of_the_content_is_in_any_file() -> None:
