@@ -14,7 +14,6 @@ import asyncio
 import json
 import os
 import statistics
-import sys
 import tempfile
 import threading
 import time
@@ -32,6 +31,7 @@ from rich.table import Table
 
 from bench.sides import kafka, penstock
 from bench.spark_topics import TopicShape, empty, fill
+from penstock.spark.session import worker_python
 
 ROOT = Path(__file__).parents[1]
 CACHE = ROOT / ".cache" / "bench"
@@ -75,7 +75,7 @@ class Spark:
     def __init__(self, bootstrap: str, scratch: Path) -> None:
         from pyspark.sql import SparkSession
 
-        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["PYSPARK_PYTHON"] = worker_python()
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         self.bootstrap = bootstrap
         self.scratch = scratch

@@ -6,7 +6,6 @@ connector is on its class path where `make spark-connector` has brought it.
 
 import asyncio
 import os
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from penstock.spark.session import worker_python
 from tests.conftest import Broker
 from tests.spark.topics import Topics
 
@@ -24,7 +24,7 @@ CONNECTOR = Path(__file__).parents[2] / ".cache" / "spark-connector"
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = worker_python()
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     scratch = tmp_path_factory.mktemp("spark")
     builder = (

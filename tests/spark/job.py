@@ -8,11 +8,13 @@ import os
 import sys
 from typing import Any
 
+from penstock.spark.session import worker_python
+
 
 def session() -> Any:
     from pyspark.sql import SparkSession
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = worker_python()
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     made = (
         SparkSession.builder.master(os.environ.get("PENSTOCK_SPARK_MASTER", "local[2,4]"))

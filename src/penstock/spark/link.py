@@ -15,6 +15,7 @@ from penstock.base.errors import Refused
 from penstock.client.cluster import Cluster, parse_brokers
 from penstock.client.connection import ConnectionConfig
 from penstock.client.security import parse_security
+from penstock.runtime.memory import keep_freed
 from penstock.runtime.random import SystemRandom
 from penstock.spark.settings import Access
 from penstock.spark.values import OptionError
@@ -44,6 +45,7 @@ def cluster_of(access: Access, reused_bytes_max: int = 0) -> Cluster:
 
 class Link:
     def __init__(self, access: Access) -> None:
+        keep_freed()
         self.access = access
         # For a few large replies the standard loop is as fast as any, and it is there already.
         self.loop = asyncio.new_event_loop()

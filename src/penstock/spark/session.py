@@ -28,6 +28,12 @@ def has_session() -> bool:
     return SparkSession.getActiveSession() is not None
 
 
+def worker_python() -> str:
+    """The Python for Spark's workers: this one, through `bin/penstock-python` where that is."""
+    quick = os.path.join(os.path.dirname(sys.executable), "penstock-python")
+    return quick if os.access(quick, os.X_OK) else sys.executable
+
+
 def open_session(
     name: str,
     *,
@@ -42,7 +48,7 @@ def open_session(
         raise OptionError("this needs PySpark: pip install 'penstock[spark]'") from None
     if master and remote:
         raise OptionError("a session has a --master or a --remote, not both")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", worker_python())
     builder = SparkSession.builder.appName(name)
     if remote:
         builder = builder.remote(remote)
