@@ -20,7 +20,7 @@ from tests.spark.topics import topics_of
 pytestmark = [pytest.mark.spark, pytest.mark.chaos]
 
 ROOT = Path(__file__).parents[2]
-ORDERS = 3_000
+ORDERS = 2_000
 PER_BATCH = 500
 PATIENCE_S = 400.0
 
