@@ -50,7 +50,7 @@ $(VENV)/.runtime: $(INPUTS) | $(BIN)/python
 
 $(VENV)/.dev: $(INPUTS) | $(BIN)/python
 	@echo "==> installing penstock and the tools that check it into $(VENV)"
-	@$(PIP_INSTALL) --editable '.[dev,clients,bench,arrow,spark,outbox,postgres,redis,otel,docs]'
+	@$(PIP_INSTALL) --editable '.[dev,clients,bench,arrow,spark,connect,outbox,postgres,redis,otel,docs]'
 	@$(BIN)/python -m compileall -q src
 	@touch $(VENV)/.runtime $@
 

@@ -26,13 +26,13 @@ HOME = Path(pyspark.__file__).parent
 class SparkDaemon:
     """One `spark-class`, until it is killed."""
 
-    def __init__(self, arguments: Sequence[str], log: Path) -> None:
+    def __init__(self, arguments: Sequence[str], log: Path, memory: str = "192m") -> None:
         self.log = log
         environment = {
             **os.environ,
             "SPARK_HOME": str(HOME),
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_DAEMON_MEMORY": "192m",
+            "SPARK_DAEMON_MEMORY": memory,
             "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "PYSPARK_PYTHON": worker_python(),
         }

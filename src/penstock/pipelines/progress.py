@@ -106,4 +106,8 @@ def _get(row: Any, name: str, default: Any) -> Any:
     """From a dict, or from one of Spark's own rows."""
     if isinstance(row, Mapping):
         return row.get(name, default)
+    schema = getattr(row, "schema", None)
+    if isinstance(schema, Mapping):  # Spark Connect keeps the values and their names apart.
+        names = [field["name"] for field in schema["fields"]]
+        return dict(zip(names, row.values, strict=True)).get(name, default)
     return getattr(row, name, default)

@@ -63,7 +63,12 @@ def open_session(
     with warnings.catch_warnings():
         # PySpark leaves sockets to the garbage collector.
         warnings.simplefilter("ignore")
-        session = builder.getOrCreate()
+        try:
+            session = builder.getOrCreate()
+        except ImportError as error:  # What Spark Connect needs is not part of every PySpark.
+            raise OptionError(
+                f"this needs Spark Connect: pip install 'penstock[connect]' ({error})"
+            ) from None
     if not remote:
         session.sparkContext.setLogLevel("ERROR")
     return session

@@ -1,6 +1,6 @@
 """Spark's progress made a line of the status."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from penstock.client.metadata import TopicPartition
 from penstock.pipelines.progress import ROWS_IN, ROWS_OUT, ProgressCounter, StageState
@@ -55,3 +55,15 @@ def test_the_line_says_what_the_console_reads() -> None:
         "updated_ms", "error",
     } <= set(document)  # fmt: skip
     assert StageState("p", "s", "run").key == "p/s"
+
+
+def test_rows_of_spark_connect_are_counted_as_well() -> None:
+    class Row(tuple[Any, ...]):
+        """As `pyspark.sql.Row`, of which a driver's environment may have none."""
+
+        values = (7,)
+        schema: ClassVar = {"type": "struct", "fields": [{"name": "rows", "type": "long"}]}
+
+    counter = ProgressCounter(StageState("p", "s", "run"))
+    counter.take({**event(0, "t0", 0), "observedMetrics": {ROWS_IN: Row()}})
+    assert counter.state.rows_in == 7
