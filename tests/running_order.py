@@ -5,7 +5,7 @@ mostly waits, but what it waits for is slowed down by whatever else runs just th
 the same time, each with a cluster of its own, disturb each other. So files of both kinds are
 handed out in turn, the long ones first, and the many short ones fill up the end.
 
-Files that share something dear stay together: all of Spark has one session, which takes long to
+Files that share something dear stay together: most of Spark has one session, which takes long to
 start and much memory, and some of chaos have one cluster.
 """
 
@@ -47,7 +47,7 @@ def in_turn(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 TOGETHER = {
-    "spark": re.compile(r"tests/spark/"),
+    "spark": re.compile(r"tests/spark/(?!test_(cluster|connect|driver_killed)\.py)"),
     "chaos of one cluster": re.compile(r"tests/chaos/test_(failover|nodes|transactions)\.py"),
 }
 

@@ -25,7 +25,9 @@ def found_in(directory: Path) -> list[str]:
     return [str(path) for path in files if PLANTED in path.read_bytes()]
 
 
-def consume(broker: PenstockProcess, topic: str, count: int, group: str = "readers") -> Consumer:
+def consume(
+    broker: PenstockProcess, topic: str, count: int, group: str = "readers", patience_s: float = 30
+) -> Consumer:
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -37,7 +39,7 @@ def consume(broker: PenstockProcess, topic: str, count: int, group: str = "reade
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
     for number in range(count):
-        message = consumer.poll(30)
+        message = consumer.poll(patience_s)
         assert message is not None, f"only {number} of {count}"
         assert message.error() is None
         assert (message.key(), message.value()) == (PLANTED, PLANTED * 20)
@@ -160,5 +162,5 @@ def test_tampered_records_are_never_served(
     log.write_bytes(content)
     broker.start()
     with pytest.raises((AssertionError, KafkaException)):
-        consume(broker, topic, 1)
+        consume(broker, topic, 1, patience_s=10)
     assert "goes offline" in broker.log()

@@ -108,10 +108,8 @@ def _group(request: Any) -> tuple[str, ...]:
 
 
 def _group_topics(request: Any) -> tuple[str, ...]:
-    return (
-        *_group(request),
-        *named("topic", (getattr(row, "topic_name", None) or row.name for row in request.topics)),
-    )
+    names = (row.name if hasattr(row, "name") else row.topic_name for row in request.topics)
+    return (*_group(request), *named("topic", names))
 
 
 def _quotas(request: Any) -> list[str]:

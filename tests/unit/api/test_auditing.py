@@ -6,6 +6,7 @@ that nobody has decided about fails.
 
 import asyncio
 import inspect
+import random
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from penstock.api.routes import ROUTES
 from penstock.base.errors import PeerError
 from penstock.base.ids import TopicId
 from penstock.security.audit import DENIED, Entry
+from penstock.wire.messages import REQUESTS
 from penstock.wire.messages.committed import OffsetCommitRequest
 from penstock.wire.messages.configs import (
     IncrementalAlterableConfig,
@@ -25,6 +27,7 @@ from penstock.wire.messages.configs import (
     IncrementalAlterConfigsResource,
 )
 from penstock.wire.messages.topics import CreatableTopic, CreateTopicsRequest
+from penstock.wire.schema import wire_of
 from tests.unit.api.harness import Node, on_node
 from tests.unit.api.test_dispatch import Connection, framed
 from tests.unit.api.test_routes_rights import (
@@ -37,6 +40,7 @@ from tests.unit.api.test_routes_rights import (
     filled,
     prepare,
 )
+from tests.wire.instances import make
 
 ON = {"audit.enable": "true"}
 
@@ -78,6 +82,17 @@ def test_every_api_has_been_decided_about() -> None:
     assert not ORDINARY & ADMINISTRATIVE.keys()
     assert keys >= ADMINISTRATIVE.keys()
     assert ADMINISTRATIVE.keys() >= FREQUENT
+
+
+@pytest.mark.parametrize("key", ADMINISTRATIVE)
+def test_whatever_a_request_has_in_it_can_be_told(key: int) -> None:
+    """Names that are empty, names that are not there, no rows at all."""
+    chance, declared = random.Random(key), REQUESTS[key]
+    low, high = wire_of(declared).versions
+    for _ in range(400):
+        request = make(chance, declared, chance.randint(low, high))
+        for resource in ADMINISTRATIVE[key](request):
+            assert isinstance(resource, str)
 
 
 @pytest.mark.parametrize("route", GUARDED, ids=lambda route: route.name)
