@@ -3,10 +3,12 @@
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
-from tests.conftest import Broker
+from tests.brokers import PenstockProcess
+from tests.conftest import QUICK_GROUPS
 from tests.docs.pages import Block, blocks
 
 ADDRESSES = re.compile(r"localhost:(9092|8080)")
@@ -18,14 +20,19 @@ SNIPPETS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockProcess]:
+    """Of their own: documents call their topics and subjects what they like."""
+    process = PenstockProcess(tmp_path_factory.mktemp("snippets") / "data", QUICK_GROUPS)
+    yield process
+    process.stop()
+
+
 @pytest.mark.clients
 @pytest.mark.parametrize("block", SNIPPETS, ids=lambda block: block.page)
-def test_a_snippet_runs_as_shown(block: Block, broker: Broker) -> None:
-    http = getattr(broker, "http", "")
-    if "localhost:8080" in block.text and not http:
-        pytest.skip("needs the HTTP address of the broker")
+def test_a_snippet_runs_as_shown(block: Block, broker: PenstockProcess) -> None:
     source = block.text.replace("localhost:9092", broker.bootstrap)
-    source = source.replace("http://localhost:8080", http)
+    source = source.replace("http://localhost:8080", broker.http)
     done = subprocess.run(
         [sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=False
     )
