@@ -20,6 +20,7 @@ from penstock.node.node import Node
 from penstock.runtime.disk import LocalDisk
 from penstock.server.outbox import CHUNK_BYTES, Outbox
 from penstock.wire.records import Record, encode, read_header
+from tests.unit.log.building import make_keyring
 from tests.unit.server.world import (
     correlation_of,
     fetch_frame,
@@ -152,6 +153,36 @@ def test_a_slow_reader_gets_the_files_bytes_and_little_is_in_memory(
             assert await received(far, len(expected), step) == expected
             assert not sender.outbox
             assert sender.buffered_max <= CHUNK_BYTES + 256 * KIB
+
+    run(new_loop, check())
+
+
+@on_both_loops
+def test_a_slow_reader_gets_what_was_lent_though_it_is_used_again(
+    tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """Encrypted batches are opened into memory that everybody uses: what waits is a copy."""
+
+    async def check() -> None:
+        ring = make_keyring()
+        config = LogConfig(encrypted=True)
+        log = Log.open(LocalDisk(), str(tmp_path / "log"), config, 0, None, ring)
+        made = [memoryview(encode([Record(0, 1000, None, os.urandom(MIB), ())])) for _ in range(3)]
+        for batch in made:
+            log.append(batch, read_header(batch), 0, 0)
+        span = log.locate(0, 1 << 30, log.end_offset)
+        assert span is not None
+        expected = bytes(span.read())
+        part = span.sealed_slice()
+        assert part is not None
+        async with connected() as (sender, far):
+            sender.send(b"head", part)
+            got = bytearray()
+            while len(got) < 4 + len(expected):
+                ring.scratch[:] = bytes(len(ring.scratch))
+                got += await received(far, 1, 64 * KIB)
+            assert got == b"head" + expected
+            assert not sender.outbox
 
     run(new_loop, check())
 
