@@ -128,7 +128,8 @@ Penstock syncs every record to disk before it acknowledges it, Kafka (with its d
 - Both brokers run one node on loopback with replication factor 1, data on the same disk. Kafka has
   a 1 GiB heap and the settings it ships with.
 - Produce and consume: a load generator in C (`bench/load/load.c`) over the librdkafka that
-  confluent-kafka carries, `acks=all`, no compression, librdkafka's own batching; {volume}.
+  confluent-kafka carries, `acks=all`, no compression, librdkafka's own batching; {volume},
+  read three times over.
   Broker CPU is user and system time of the broker process, per 10^9 bytes of payload.
 - Requests: one connection keeps {window} produce requests of one 100-byte record in flight, frames
   built once.

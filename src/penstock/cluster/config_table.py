@@ -831,11 +831,14 @@ _READ_ONLY: tuple[Row, ...] = (
      "Segment size of the share state topic."),
     ("share.coordinator.write.timeout.ms", INT, "5000", at_least(1),
      "How long a change of share state may wait for its replicas."),
-    ("socket.listen.backlog.size", INT, "50", at_least(1),
-     "Connections that may wait to be accepted."),
-    ("socket.receive.buffer.bytes", INT, "102400", None, "SO_RCVBUF; -1 is the system's."),
+    ("socket.listen.backlog.size", INT, "1024", at_least(1),
+     "Connections that may wait to be accepted. Kafka's default is 50."),
+    ("socket.receive.buffer.bytes", INT, "-1", None,
+     "SO_RCVBUF; -1 is the system's. Kafka's default is 102400."),
     ("socket.request.max.bytes", INT, "104857600", at_least(1), "Largest request."),
-    ("socket.send.buffer.bytes", INT, "102400", None, "SO_SNDBUF; -1 is the system's."),
+    ("socket.send.buffer.bytes", INT, "102400", None,
+     "SO_SNDBUF; -1 is the system's. What a consumer is sent in one round trip at the most: more, "
+     "or -1, for those far away."),
     ("sqs.credentials", PASSWORD, None, KEY_PAIRS,
      "Access keys of the SQS and SNS doors beside those of users (penstock user key), with their "
      "secrets, as KEY:SECRET, separated by commas; whoever signs with one is User:KEY. When set, "

@@ -17,6 +17,7 @@ from penstock.node.listeners import cannot_listen, tls_config
 from penstock.node.securing import Security
 from penstock.security.mapping import Rule, parse_rules
 from penstock.server.budget import Budget
+from penstock.server.buffers import Buffers
 from penstock.server.listener import Limits, Listener
 from penstock.server.tls import Certificates
 
@@ -134,4 +135,9 @@ def _limits(configs: BrokerConfigs) -> Limits:
         frame_bytes_max=configs.integer("socket.request.max.bytes"),
         buffered_bytes_max=configs.integer("queued.max.request.bytes"),
         connection_rate_max=configs.integer("max.connection.creation.rate"),
+        backlog=configs.integer("socket.listen.backlog.size"),
+        buffers=Buffers(
+            configs.integer("socket.send.buffer.bytes"),
+            configs.integer("socket.receive.buffer.bytes"),
+        ),
     )

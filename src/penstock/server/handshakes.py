@@ -17,6 +17,8 @@ from collections import Counter as Tally
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from penstock.server.buffers import SYSTEMS_OWN, Buffers
+
 if TYPE_CHECKING:
     from socket import socket as Socket  # noqa: TID251 - for its type only
 
@@ -56,7 +58,9 @@ class Handshakes:
     def __len__(self) -> int:
         return len(self._pending)
 
-    async def open(self, host: str, port: int) -> int:
+    async def open(
+        self, host: str, port: int, backlog: int = BACKLOG, buffers: Buffers = SYSTEMS_OWN
+    ) -> int:
         """Listens and answers with the port."""
         loop = asyncio.get_running_loop()
         # For its way of resolving and binding an address; it accepts nothing.
@@ -64,7 +68,8 @@ class Handshakes:
         self._socket = server.sockets[0].dup()
         server.close()
         self._socket.setblocking(False)
-        self._socket.listen(BACKLOG)
+        buffers.give_to(self._socket)
+        self._socket.listen(backlog)
         self._accepting = loop.create_task(self._accept(self._socket))
         chosen: int = self._socket.getsockname()[1]
         return chosen

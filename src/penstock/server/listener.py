@@ -28,6 +28,7 @@ from penstock.security.login import Login
 from penstock.security.mapping import Rule, principal_of
 from penstock.security.rates import Bucket
 from penstock.server.budget import Budget
+from penstock.server.buffers import SYSTEMS_OWN, Buffers
 from penstock.server.connection import Connection
 from penstock.server.handshakes import Handshakes
 from penstock.server.owner import ConnectionOwner
@@ -58,6 +59,8 @@ class Limits:
     frame_bytes_max: int
     buffered_bytes_max: int
     connection_rate_max: int = NO_RATE
+    backlog: int = BACKLOG
+    buffers: Buffers = SYSTEMS_OWN
 
 
 class Listener(ConnectionOwner):
@@ -109,8 +112,13 @@ class Listener(ConnectionOwner):
             self._handshakes = Handshakes(
                 self._tls, self._connect, self._admits, self._turn_s, HANDSHAKE_SECONDS
             )
-            return await self._handshakes.open(host, port)
-        self._server = await loop.create_server(self._connect, host, port, backlog=BACKLOG)
+            limits = self._limits
+            return await self._handshakes.open(host, port, limits.backlog, limits.buffers)
+        self._server = await loop.create_server(
+            self._connect, host, port, backlog=self._limits.backlog
+        )
+        for listening in self._server.sockets:
+            self._limits.buffers.give_to(listening)
         address: tuple[str, int] = self._server.sockets[0].getsockname()
         return address[1]
 

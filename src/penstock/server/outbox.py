@@ -21,8 +21,6 @@ from typing import TypeGuard
 
 from penstock.base.ports import Buffer, Slice
 
-IPPROTO_TCP = 6
-TCP_CORK = 3
 CHUNK_BYTES = 512 * 1024
 """Above the transport's high-water mark, so that it reports when the socket takes more."""
 
@@ -32,11 +30,9 @@ class Outbox:
 
     __slots__ = (
         "_descriptor",
-        "_is_corked",
         "_is_full",
         "_parts",
         "_room",
-        "_socket",
         "_transport",
         "_watched",
         "is_paused",
@@ -49,11 +45,9 @@ class Outbox:
         # TLS and simulated transports have no socket that we may write to.
         sock = transport.get_extra_info("socket")
         is_plain = sock is not None and transport.get_extra_info("sslcontext") is None
-        self._socket = sock
         self._descriptor: int = sock.fileno() if is_plain else -1
         self._watched = -1  # The second descriptor, made when the socket was full first.
         self._is_full = False
-        self._is_corked = False
         self._parts: deque[Buffer | Slice] = deque()
         self.is_paused = False
         """The transport has said that the socket is full."""
@@ -67,19 +61,8 @@ class Outbox:
 
     def pump(self) -> None:
         """Sends until nothing is left or the socket is full. OSError, EOFError: give up."""
-        if self._is_full:
-            return
-        if self._descriptor >= 0 and self._parts and not self._is_corked:
-            # Corked, a head leaves together with the file that follows it, and no packet is sent
-            # half empty: fewer packets, and fewer wake-ups of the peer.
-            self._cork(True)
-        self._pump()
-        if self._is_corked and not self._parts:
-            self._cork(False)
-
-    def _pump(self) -> None:
         parts = self._parts
-        while parts and not self.is_paused:
+        while parts and not self.is_paused and not self._is_full:
             part = parts[0]
             if is_buffer(part):
                 parts.popleft()
@@ -95,10 +78,6 @@ class Outbox:
                 self._write(part.take(CHUNK_BYTES), at_once=direct)
             if not len(part):
                 parts.popleft()
-
-    def _cork(self, on: bool) -> None:
-        self._is_corked = on
-        self._socket.setsockopt(IPPROTO_TCP, TCP_CORK, int(on))
 
     def _await_room(self) -> None:
         if self._watched < 0:

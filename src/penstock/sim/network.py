@@ -47,6 +47,9 @@ class SimSocket:
     def getsockname(self) -> tuple[str, int]:
         return self._name
 
+    def setsockopt(self, level: int, option: int, value: int, /) -> None:
+        """Nothing to set: what is sent is on its way."""
+
 
 class SimServer(asyncio.AbstractServer):
     def __init__(
