@@ -278,6 +278,21 @@ def test_the_peak_of_a_large_output_is_seen(tmp_path: Path) -> None:
     assert peak_kib > 120 << 10
 
 
+def test_a_large_output_is_private_memory() -> None:
+    """Shared memory comes and goes page by page, and takes far longer."""
+    before_kib = _shared_kib()
+    output = decompress(Codec.ZSTD, zstd_of_zeros(16 << 20, declared=None), 16 << 20)
+    assert len(output) == 16 << 20
+    assert _shared_kib() - before_kib < 4 << 10
+
+
+def _shared_kib() -> int:
+    (line,) = (
+        line for line in Path("/proc/self/status").read_text().splitlines() if "RssShmem" in line
+    )
+    return int(line.split()[1])
+
+
 def _detonate(codec: Codec, bomb: bytes, folder: Path) -> None:
     """The budget is 8 MiB; the buffer, the one before it and zstd's window may live together."""
     outcome, peak_kib = _run(codec, bomb, folder, bytes_max=8 << 20)
