@@ -105,6 +105,8 @@ class Handshakes:
             self._per_ip[ip] += 1
             task = loop.create_task(self._shake(accepted, ip))
             self._pending[task] = accepted
+            # Others are served between two newcomers; else a full backlog is taken in at once.
+            await asyncio.sleep(0)
 
     def _evict(self) -> None:
         """Ends the oldest; its task notices, and clears up after it."""

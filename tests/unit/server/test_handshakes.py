@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -162,5 +163,23 @@ def test_a_turn_is_waited_for(tmp_path: Path) -> None:
         began = asyncio.get_running_loop().time()
         assert await door.talk() == b"hello"
         assert asyncio.get_running_loop().time() - began >= 0.2
+
+    at_door(test, tmp_path)
+
+
+def test_a_full_backlog_is_taken_in_one_by_one(tmp_path: Path) -> None:
+    count = 50
+
+    async def test(door: Door) -> None:
+        # The system takes them in; the loop, which is held up meanwhile, finds them all at once.
+        waiting = [socket.create_connection(("127.0.0.1", door.port)) for _ in range(count)]
+        steps, before = [], 0
+        while before < count:
+            await asyncio.sleep(0)
+            steps.append(len(door.handshakes) - before)
+            before += steps[-1]
+        assert max(steps) == 1
+        for sock in waiting:
+            sock.close()
 
     at_door(test, tmp_path)

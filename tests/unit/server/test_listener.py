@@ -2,14 +2,18 @@
 
 import asyncio
 import dataclasses
+import itertools
 
 import pytest
 
+from penstock.server import listener
+from penstock.server.connection import Connection
 from penstock.server.listener import (
     HANDSHAKE_SECONDS,
     QUIET_SECONDS,
     STALL_SECONDS,
     SWEEP_SECONDS,
+    Listener,
 )
 from tests.unit.server.world import (
     LIMITS,
@@ -96,6 +100,38 @@ def test_newcomers_above_the_rate_of_all_wait_for_their_turn() -> None:
         assert not any(peer.is_lost for peer in peers)
 
     in_world(check, limits=dataclasses.replace(LIMITS, connection_rate_max=2))
+
+
+# -- sweeps -----------------------------------------------------------------------------------
+
+
+def test_others_are_served_while_many_connections_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listener, "SWEPT_AT_ONCE", 10)
+    judge = Listener._judge
+    judged, seen = 0, [0]
+
+    def look() -> None:
+        seen.append(judged)
+
+    def count(self: Listener, connection: Connection, now: float) -> None:
+        nonlocal judged
+        if judged == seen[-1]:
+            asyncio.get_running_loop().call_soon(look)
+        judged += 1
+        judge(self, connection, now)
+
+    monkeypatch.setattr(Listener, "_judge", count)
+
+    async def check(world: World) -> None:
+        for number in range(50):
+            await world.connect(f"host-{number}")
+        await asyncio.sleep(2 * SWEEP_SECONDS)
+        assert judged >= 50
+        assert max(after - before for before, after in itertools.pairwise(seen)) == 10
+
+    in_world(check)
 
 
 # -- deadlines --------------------------------------------------------------------------------
