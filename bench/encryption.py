@@ -1,5 +1,6 @@
 """What encryption at rest costs: one broker and client, a plain and an encrypted topic in turns."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,9 @@ from bench.sides import Process, penstock, topic
 
 PARTITIONS = 6
 SIZE = 1024
+VERBS = ("produce", "consume")
+GONE_SECONDS = 1.5
+"""After which a deleted topic has given its pages back (`sides.TIDY`)."""
 
 
 @contextmanager
@@ -22,20 +26,25 @@ def running(root: Path) -> Iterator[Process]:
         yield process
 
 
-def traffic(process: Process, sizes: Sizes) -> Figures:
-    """Produce to both kinds and read both back; the share of the plain rate that is lost."""
+def traffic(process: Process, sizes: Sizes, number: int = 0) -> Figures:
+    """Produce to a topic of each kind and read it back; the share of the plain rate that is lost.
+
+    Odd rounds begin with the encrypted one: whoever comes second finds another state of memory and
+    disk. The first topic is gone before the second is made, so that both use the same pages.
+    """
     figures: Figures = {}
-    with (
-        topic(process.bootstrap, PARTITIONS, config={"encryption.enable": "false"}) as plain,
-        topic(process.bootstrap, PARTITIONS, config={"encryption.enable": "true"}) as encrypted,
-    ):
-        for verb in ("produce", "consume"):
-            rates = {}
-            for kind, name in (("plain", plain), ("encrypted", encrypted)):
-                rates[kind], cpu_s = _measure(process, verb, name, sizes)
-                figures[f"encryption_{verb}_{kind}_rate"] = rates[kind]
-                figures[f"encryption_{verb}_{kind}_cpu"] = cpu_s
-            figures[f"encryption_{verb}_cost"] = 100 * (1 - rates["encrypted"] / rates["plain"])
+    kinds = ("plain", "encrypted") if number % 2 == 0 else ("encrypted", "plain")
+    for kind in kinds:
+        wanted = {"encryption.enable": str(kind == "encrypted").lower()}
+        with topic(process.bootstrap, PARTITIONS, config=wanted) as name:
+            for verb in VERBS:
+                key = f"encryption_{verb}_{kind}"
+                figures[f"{key}_rate"], figures[f"{key}_cpu"] = _measure(process, verb, name, sizes)
+        time.sleep(GONE_SECONDS)
+    for verb in VERBS:
+        plain = figures[f"encryption_{verb}_plain_rate"]
+        encrypted = figures[f"encryption_{verb}_encrypted_rate"]
+        figures[f"encryption_{verb}_cost"] = 100 * (1 - encrypted / plain)
     return figures
 
 

@@ -179,8 +179,12 @@ class Run:
     def measure_encryption(self) -> None:
         with encryption.running(self.data) as process:
             encryption.traffic(process, self.sizes.warming())
-            only = {report.OWN: process}
-            self.in_turns(only, "encryption", lambda p: encryption.traffic(p, self.sizes))
+            for number in range(self.results.rounds):
+
+                def measure(number: int = number) -> measures.Figures:
+                    return encryption.traffic(process, self.sizes, number)
+
+                self.step(report.OWN, "encryption", measure)
 
     def in_turns(
         self, up: dict[str, Process], what: str, measure: Callable[[Process], measures.Figures]
