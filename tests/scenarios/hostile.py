@@ -180,7 +180,8 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    os.nice(10)  # They would have machines of their own: here they take what the broker leaves.
+    # They would have machines of their own: here they take what the broker leaves, unless told so.
+    os.nice(int(os.environ.get("PENSTOCK_HOSTILE_NICE", "10")))
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with contextlib.suppress(KeyboardInterrupt):
