@@ -9,11 +9,13 @@ Bounds: `TOPICS_MAX` topics, those with the most records.
 
 from dataclasses import dataclass
 
+from penstock.base.breath import Breath
 from penstock.cluster.image import INTERNAL_TOPICS
 from penstock.cluster.partitions import Partitions
 
 LOOK_SECONDS = 60.0
 TOPICS_MAX = 200
+REST_SECONDS = 0.005
 
 
 @dataclass(slots=True)
@@ -35,11 +37,13 @@ class Heat:
         self._partitions = partitions
         self._ends: dict[tuple[str, int], int] = {}
 
-    def look(self) -> None:
+    async def look(self) -> None:
         """One round."""
         ends: dict[tuple[str, int], int] = {}
         topics: dict[str, Warmth] = {}
-        for partition in self._partitions.led():
+        breath = Breath(REST_SECONDS)
+        for partition in list(self._partitions.led()):
+            await breath.draw()
             if partition.topic in INTERNAL_TOPICS:
                 continue
             key = partition.topic, partition.index

@@ -4,8 +4,9 @@ A node tells of the groups that it coordinates, so each is told of once. Where a
 knows from its own replica; of those it has none of, it asks the leaders. How old the first unread
 record is it reads off its own replica only.
 
-A round goes over all positions in small steps, between which requests are served. It takes what is
-applied and not yet committed for true: the next round will know better.
+A round goes over all positions in small steps, between which requests are served (`Breath`): it is
+in no hurry. It takes what is applied and not yet committed for true: the next round will know
+better.
 
 Bounds: `POSITIONS_MAX` positions in a round; `NAMES_MAX` partitions and groups have figures of
 their own, those furthest behind. The rest of the groups is added up as `OTHERS`; the rest of the
@@ -18,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from penstock.base.breath import Breath
 from penstock.base.errors import Corrupt, Refused
 from penstock.cluster.peers import TROUBLE
 from penstock.coordinator.groups import GroupCoordinator
@@ -37,8 +39,10 @@ log = logging.getLogger("penstock.groups")
 LOOK_SECONDS = 10.0
 POSITIONS_MAX = 1_000_000
 KEPT_MAX = 4 * NAMES_MAX
-STEP = 500
-"""Positions looked at between two breaths: less than a millisecond."""
+STEP = 50
+"""Positions looked at between two glances at the clock."""
+REST_SECONDS = 0.005
+"""A round takes a tenth of the loop's time, or less."""
 LANE = "group-watch"
 TIMEOUT_MS = 5_000
 LATEST = -1
@@ -90,6 +94,7 @@ class GroupWatch:
 
     async def look(self) -> None:
         """One round."""
+        breath = Breath(REST_SECONDS)
         draft = _Draft()
         away: list[tuple[str, str, int, int]] = []
         replica = self._around.partitions.replica
@@ -103,7 +108,7 @@ class GroupWatch:
                     away.append((group, topic, index, value.offset))
                 steps += 1
                 if not steps % STEP:
-                    await asyncio.sleep(0)
+                    await breath.draw()
             if steps >= POSITIONS_MAX:
                 break
         if away:
@@ -111,8 +116,12 @@ class GroupWatch:
             for group, topic, index, committed in away:
                 if (topic, index) in ends:
                     draft.add(group, topic, index, committed, ends[topic, index])
-        partitions = [await self._dated(one) for one in draft.furthest()]
-        before, self.groups = self.groups, draft.largest(partitions)
+                await breath.draw()
+        partitions = []
+        for one in draft.furthest():
+            partitions.append(await self._dated(one))
+            await breath.draw()
+        before, self.groups = self.groups, await draft.largest(partitions, breath)
         self.partitions = partitions
         self._compare(before)
 
@@ -200,6 +209,7 @@ class _Draft:
 
     def __init__(self) -> None:
         self._totals: dict[tuple[str, str], GroupLag] = {}
+        self._records = 0
         self._behind: list[Behind] = []
         self._floor = 0
         """What is no further behind than this is not among the furthest."""
@@ -212,6 +222,7 @@ class _Draft:
         if records <= 0:
             return
         lag.records += records
+        self._records += records
         if records > self._floor:
             self._behind.append(Behind(group, topic, index, committed, records))
             if len(self._behind) >= KEPT_MAX:
@@ -221,15 +232,27 @@ class _Draft:
     def furthest(self) -> list[Behind]:
         return sorted(self._behind, key=lambda one: (-one.records, one))[:NAMES_MAX]
 
-    def largest(self, dated: list[Behind]) -> dict[tuple[str, str], GroupLag]:
+    async def largest(self, dated: list[Behind], breath: Breath) -> dict[tuple[str, str], GroupLag]:
         """The groups furthest behind, with what is known of their oldest records."""
         for one in dated:
             lag = self._totals[one.group, one.topic]
             if one.oldest_ms >= 0:
                 known = lag.oldest_ms
                 lag.oldest_ms = one.oldest_ms if known < 0 else min(known, one.oldest_ms)
-        ranked = sorted(self._totals.items(), key=lambda item: (-item[1].records, item[0]))
-        shown = dict(ranked[:NAMES_MAX])
-        for _, lag in ranked[NAMES_MAX:]:
-            shown.setdefault((OTHERS, OTHERS), GroupLag()).records += lag.records
+        ranked: list[tuple[tuple[str, str], GroupLag]] = []
+        for item in self._totals.items():
+            ranked.append(item)
+            if len(ranked) >= KEPT_MAX:
+                ranked = _first(ranked)
+                await breath.draw()
+        shown = dict(_first(ranked))
+        if len(self._totals) > NAMES_MAX:
+            told = sum(lag.records for lag in shown.values())
+            shown[OTHERS, OTHERS] = GroupLag(self._records - told)
         return shown
+
+
+def _first(
+    groups: list[tuple[tuple[str, str], GroupLag]],
+) -> list[tuple[tuple[str, str], GroupLag]]:
+    return sorted(groups, key=lambda item: (-item[1].records, item[0]))[:NAMES_MAX]

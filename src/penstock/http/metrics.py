@@ -3,43 +3,51 @@
 Owns the two formats a scraper may ask for: Prometheus text 0.0.4 and OpenMetrics 1.0. Both are a
 few lines per metric, so they are written here instead of by a library, straight from
 `base.metrics`. A counter's samples end in `_total` whether or not its declared name does.
+
+From one scrape to the next only numbers change, so what stands before them is remembered.
 """
 
-import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from functools import lru_cache
 
+from penstock.base.breath import Breath
 from penstock.base.metrics import Catalogue, Counter, Family, Histogram
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
-TURN_SECONDS = 0.001
-"""After so long, whoever waits for the loop has a turn."""
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+REST_SECONDS = 0.001
+STEP = 20
+"""Samples written between two glances at the clock."""
+NAMES_KEPT = 8_000
+"""Samples whose names are remembered, and a tenth as many histograms."""
 
 
 def render(catalogue: Catalogue, accept: str = "") -> tuple[bytes, str]:
     """The body of a scrape and its content type, in the format that `accept` prefers."""
     strict = "application/openmetrics-text" in accept
-    lines = [line for family in _sorted(catalogue) for line in _family(family, strict=strict)]
-    return _finished(lines, strict=strict)
+    samples = [one for family in _sorted(catalogue) for one in _family(family, strict=strict)]
+    return _finished(samples, strict=strict)
 
 
 async def render_in_turns(catalogue: Catalogue, accept: str = "") -> tuple[bytes, str]:
     """The same, letting others in between: a large node has thousands of lines."""
-    now = asyncio.get_running_loop().time
+    breath = Breath(REST_SECONDS)
     strict = "application/openmetrics-text" in accept
-    lines: list[str] = []
-    began = now()
+    samples: list[str] = []
     for family in _sorted(catalogue):
-        lines += _family(family, strict=strict)
-        if now() - began > TURN_SECONDS:
-            await asyncio.sleep(0)
-            began = now()
-    return _finished(lines, strict=strict)
+        await breath.draw()
+        for sample in _family(family, strict=strict):
+            samples.append(sample)
+            if not len(samples) % STEP:
+                await breath.draw()
+    body = _finished(samples, strict=strict)
+    await breath.draw()  # To send it takes a while, too.
+    return body
 
 
-def _finished(lines: list[str], *, strict: bool) -> tuple[bytes, str]:
-    lines += ["# EOF", ""] if strict else [""]
-    return "\n".join(lines).encode(), OPENMETRICS if strict else TEXT
+def _finished(samples: list[str], *, strict: bool) -> tuple[bytes, str]:
+    samples += ["# EOF", ""] if strict else [""]
+    return "\n".join(samples).encode(), OPENMETRICS if strict else TEXT
 
 
 def sample_name(family: Family) -> str:
@@ -54,6 +62,7 @@ def _sorted(catalogue: Catalogue) -> list[Family]:
 
 
 def _family(family: Family, *, strict: bool) -> Iterator[str]:
+    """A family's lines; all lines of a distribution come together, so that they agree."""
     assert family.kind in ("counter", "gauge", "histogram"), family.kind
     name = sample_name(family)
     # OpenMetrics describes a counter by its bare name, the older format by its samples' name.
@@ -62,33 +71,46 @@ def _family(family: Family, *, strict: bool) -> Iterator[str]:
     yield f"# HELP {title} {help_text.replace(chr(34), chr(92) + chr(34)) if strict else help_text}"
     yield f"# TYPE {title} {family.kind}"
     if family.read is not None:
-        for values, value in family.read():
+        for values, value in list(family.read()):
             if isinstance(value, Histogram):
-                yield from _histogram(family, values, value)
+                yield _histogram(family, values, value)
             else:
-                yield f"{name}{_labels(family.labels, values)} {_number(value)}"
+                yield _name(name, family.labels, values) + _number(value)
         return
     for values, child in sorted(family.children.items(), key=lambda item: item[0]):
         if isinstance(child, Counter):
-            yield f"{name}{_labels(family.labels, values)} {_number(child.value)}"
+            yield _name(name, family.labels, values) + _number(child.value)
         else:
-            yield from _histogram(family, values, child)
+            yield _histogram(family, values, child)
 
 
-def _histogram(family: Family, values: tuple[str, ...], histogram: Histogram) -> Iterator[str]:
-    names = (*family.labels, "le")
+def _histogram(family: Family, values: tuple[str, ...], histogram: Histogram) -> str:
+    names = _bucket_names(family.name, family.labels, values, histogram.bounds)
+    lines = []
     seen = 0
-    for bound, count in zip(histogram.bounds, histogram.counts, strict=False):
+    for name, count in zip(names, histogram.counts, strict=True):
         seen += count
-        yield f"{family.name}_bucket{_labels(names, (*values, repr(float(bound))))} {seen}"
-    seen += histogram.counts[-1]
-    plain = _labels(family.labels, values)
-    yield f"{family.name}_bucket{_labels(names, (*values, '+Inf'))} {seen}"
-    yield f"{family.name}_sum{plain} {_number(histogram.total)}"
-    yield f"{family.name}_count{plain} {seen}"
+        lines.append(name + str(seen))
+    lines.append(_name(family.name + "_sum", family.labels, values) + _number(histogram.total))
+    lines.append(_name(family.name + "_count", family.labels, values) + str(seen))
+    return "\n".join(lines)
 
 
-def _labels(names: Iterable[str], values: Iterable[str]) -> str:
+@lru_cache(maxsize=NAMES_KEPT // 10)
+def _bucket_names(
+    name: str, labels: tuple[str, ...], values: tuple[str, ...], bounds: tuple[float, ...]
+) -> tuple[str, ...]:
+    ends = [*(repr(float(bound)) for bound in bounds), "+Inf"]
+    return tuple(f"{name}_bucket{_labels((*labels, 'le'), (*values, end))} " for end in ends)
+
+
+@lru_cache(maxsize=NAMES_KEPT)
+def _name(name: str, labels: tuple[str, ...], values: tuple[str, ...]) -> str:
+    """What stands before a sample's number."""
+    return f"{name}{_labels(labels, values)} "
+
+
+def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
     pairs = [f'{name}="{_escape(value)}"' for name, value in zip(names, values, strict=True)]
     return "{" + ",".join(pairs) + "}" if pairs else ""
 

@@ -16,10 +16,6 @@ from penstock.coordinator.groups import GroupCoordinator
 from penstock.coordinator.host import Surroundings
 
 BEAT_SECONDS = 0.1
-REST = 20
-"""A round over very many groups is followed by a pause of so many times its length, ..."""
-PAUSE_SECONDS_MAX = 60.0
-"""..., but no more than this."""
 
 
 class Watching:
@@ -34,18 +30,15 @@ class Watching:
         await asyncio.gather(self._look_at_groups(), self._look_at_topics(), self._time_loop())
 
     async def _look_at_groups(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             await self.attention.wait()
-            began_s = loop.time()
             await self.groups.look()
-            pause_s = (loop.time() - began_s) * REST
-            await asyncio.sleep(min(max(group_watch.LOOK_SECONDS, pause_s), PAUSE_SECONDS_MAX))
+            await asyncio.sleep(group_watch.LOOK_SECONDS)
 
     async def _look_at_topics(self) -> None:
         while True:
             await self.attention.wait()
-            self.heat.look()
+            await self.heat.look()
             await asyncio.sleep(heat.LOOK_SECONDS)
 
     async def _time_loop(self) -> None:

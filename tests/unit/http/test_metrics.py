@@ -11,6 +11,7 @@ from prometheus_client import Metric
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
+from penstock.base import breath
 from penstock.base.metrics import AGE_BUCKETS, Catalogue, Histogram
 from penstock.http import metrics
 from penstock.http.metrics import OPENMETRICS, TEXT, render, render_in_turns, sample_name
@@ -134,10 +135,14 @@ def test_a_distribution_that_somebody_else_keeps_is_read_when_scraped() -> None:
 
 
 def test_others_have_their_turn_while_much_is_scraped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "TURN_SECONDS", -1.0)
+    monkeypatch.setattr(breath, "HOLD_SECONDS", -1.0)
+    monkeypatch.setattr(metrics, "STEP", 1)
     catalogue = Catalogue()
     for number in range(10):
         catalogue.add(f"penstock_{number}", "gauge", "A number.").counter().value = number
+    family = catalogue.add("penstock_many", "gauge", "Numbers.", ("what",))
+    for number in range(100):
+        family.counter(str(number)).value = number
     turns = 0
 
     async def others() -> None:
@@ -153,4 +158,36 @@ def test_others_have_their_turn_while_much_is_scraped(monkeypatch: pytest.Monkey
         return answer
 
     assert asyncio.run(story()) == render(catalogue, WANTS_OPENMETRICS)
-    assert turns >= 9
+    assert turns >= 100
+
+
+def test_a_distribution_agrees_with_itself_though_others_have_their_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(breath, "HOLD_SECONDS", -1.0)
+    monkeypatch.setattr(metrics, "STEP", 1)
+    catalogue = Catalogue()
+    family = catalogue.add("penstock_age_seconds", "histogram", "Age.", ("what",))
+    kept = [family.histogram(str(number)) for number in range(20)]
+
+    async def others() -> None:
+        while True:
+            for histogram in kept:
+                histogram.observe(1.0)
+            await asyncio.sleep(0)
+
+    async def story() -> bytes:
+        waiting = asyncio.ensure_future(others())
+        body, _ = await render_in_turns(catalogue, WANTS_OPENMETRICS)
+        waiting.cancel()
+        return body
+
+    (found,) = parse_openmetrics(asyncio.run(story()).decode())
+    ends = {}
+    for number in range(20):
+        mine = [sample for sample in found.samples if sample.labels["what"] == str(number)]
+        told = {(sample.name, sample.labels.get("le")): sample.value for sample in mine}
+        ends[number] = told["penstock_age_seconds_bucket", "+Inf"]
+        assert told["penstock_age_seconds_sum", None] == ends[number]
+        assert told["penstock_age_seconds_count", None] == ends[number]
+    assert len(set(ends.values())) > 1, "nobody had a turn"
