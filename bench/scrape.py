@@ -52,17 +52,17 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=400, help="requests a second, to each broker")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="penstock-scrape-"))
-    brokers = [
+    alone, watched = (
         PenstockProcess(folder / name, {"offsets.topic.num.partitions": 10}, started=False)
         for name in ("alone", "watched")
-    ]
+    )
     try:
-        for broker in brokers:
-            broker.start()
-        return asyncio.run(measure(*brokers, options))
+        alone.start()
+        watched.start()
+        return asyncio.run(measure(alone, watched, options))
     finally:
-        for broker in brokers:
-            broker.stop()
+        watched.stop()
+        alone.stop()
         shutil.rmtree(folder, ignore_errors=True)
 
 

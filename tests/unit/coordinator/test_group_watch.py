@@ -6,6 +6,8 @@ from typing import cast
 import pytest
 
 from penstock.api.committed import offset_commit
+from penstock.base import breath
+from penstock.coordinator import group_watch
 from penstock.coordinator.group_watch import Behind, GroupLag, GroupWatch
 from penstock.coordinator.queue_watch import NAMES_MAX, OTHERS
 from penstock.sim.cluster import SimCluster
@@ -72,18 +74,46 @@ def test_lag_is_told_by_group_and_by_partition_the_furthest_first() -> None:
     on_node(test, configs=CONFIGS)
 
 
-def test_names_are_bounded_and_nobody_is_lost_in_the_sum() -> None:
+@pytest.mark.parametrize("kept_max", [NAMES_MAX + 2, group_watch.KEPT_MAX])
+def test_names_are_bounded_and_nobody_is_lost_in_the_sum(
+    monkeypatch: pytest.MonkeyPatch, kept_max: int
+) -> None:
+    monkeypatch.setattr(group_watch, "KEPT_MAX", kept_max)
+
     async def test(node: Node) -> None:
         await node.create("t", 1)
         await node.ctx.groups.ensure()
         await node.produce("t", 2)
+        last = NAMES_MAX + 4
         for at in range(NAMES_MAX + 5):
-            await commit(node, f"g{at:03d}", {0: 1 if at else 0})
+            await commit(node, f"g{at:03d}", {0: 0 if at == last else 1})
         watch = await watched(node)
         assert len(watch.partitions) == NAMES_MAX
-        assert watch.partitions[0] == Behind("g000", "t", 0, 0, 2, 1_000)
+        assert watch.partitions[0] == Behind(f"g{last}", "t", 0, 0, 2, 1_000)
         assert len(watch.groups) == NAMES_MAX + 1
+        assert next(iter(watch.groups)) == (f"g{last}", "t")
         assert watch.groups[OTHERS, OTHERS].records == 5
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_others_have_their_turn_while_many_positions_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(breath, "HOLD_SECONDS", -1.0)  # The simulator's clock stands still.
+    monkeypatch.setattr(group_watch, "STEP", 1)
+
+    async def test(node: Node) -> None:
+        await node.create("t", 10)
+        await node.ctx.groups.ensure()
+        await node.produce("t", 1, index=0)
+        await commit(node, "g", dict.fromkeys(range(10), 0))
+        began_s = asyncio.get_running_loop().time()
+        watch = await watched(node)
+        rested_s = asyncio.get_running_loop().time() - began_s
+        # Ten positions, and the one that is behind is dated.
+        assert rested_s == pytest.approx(11 * group_watch.REST_SECONDS, rel=0.2)
+        assert watch.groups == {("g", "t"): GroupLag(1, 1_000)}
 
     on_node(test, configs=CONFIGS)
 
