@@ -2,11 +2,12 @@
 
 A machine is a plain object without I/O, clock or randomness. A call returns a `Decision`: records
 to append to the machine's internal topic, and replies to hand out once those records are
-committed. Only `apply` changes durable state; recovery is replaying the log through it.
+committed. Only `apply` changes durable state, or a decision's own `apply` that does just the same;
+recovery is replaying the log through it.
 `penstock.coordinator.host` is the one shell around them all.
 """
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 Token: TypeAlias = Hashable
@@ -21,6 +22,8 @@ class Decision(NamedTuple):
 
     records: tuple[Record, ...] = ()
     replies: tuple[tuple[Token, Any], ...] = ()
+    apply: Callable[[], None] | None = None
+    """Does what applying these records one by one does, without reading them again."""
 
 
 NOTHING = Decision()

@@ -17,7 +17,7 @@ Everything here runs on the loop, and nothing waits.
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.machine import Decision, Machine, Record
@@ -38,9 +38,6 @@ Answer: TypeAlias = Callable[[Any], None]
 """Takes a call's reply, or the Refused that it gets instead."""
 Effect: TypeAlias = Callable[[], None]
 """To be run once the records that led to it are committed."""
-
-# A named tuple's own constructor is a Python function, and there is a record for every position.
-_new_record: Final = tuple.__new__
 
 _Row: TypeAlias = tuple[tuple[tuple[Token, Any], ...], Effect | None]
 """What one decision leads to, once it is committed."""
@@ -122,11 +119,11 @@ class Seat(Generic[S]):
     def _run(self, shard: S, decide: Callable[..., Decision], *token: Token) -> None:
         is_sound = False
         try:
-            records, replies = decide(shard, *token, self.time.now_ms())
-            if records:
-                self._keep(shard, records, replies)
-            elif replies:
-                self._promise(replies, None)
+            decision = decide(shard, *token, self.time.now_ms())
+            if decision.records:
+                self._keep(shard, decision)
+            elif decision.replies:
+                self._promise(decision.replies, None)
             is_sound = True
         except Refused:
             is_sound = True
@@ -138,16 +135,16 @@ class Seat(Generic[S]):
 
     # -- records ----------------------------------------------------------------------------
 
-    def _keep(
-        self, shard: S, records: tuple[Record, ...], replies: tuple[tuple[Token, Any], ...]
-    ) -> None:
+    def _keep(self, shard: S, decision: Decision) -> None:
         """Applies what was decided, and has it appended with the rest of this turn."""
-        size = 0
-        for key, value in records:
-            shard.apply(key, value)
-            size += len(key) + (len(value) if value is not None else 0)
+        records, replies, apply = decision
+        if apply is not None:
+            apply()
+        else:
+            for key, value in records:
+                shard.apply(key, value)
         self._records += records
-        self._bytes += size
+        self._bytes += sum([len(key) + (len(value) if value else 0) for key, value in records])
         effect = self._effects(self)
         if replies or effect is not None:
             self._promise(replies, effect)
@@ -173,8 +170,10 @@ class Seat(Generic[S]):
             return
         now_ms = self.time.now_ms()
         batch = wire.encode(
-            [_new_record(wire.Record, (0, now_ms, key, value, ())) for key, value in records],
+            [(0, now_ms, key, value, ()) for key, value in records],
             codec=self._codec,
+            base_timestamp=now_ms,
+            max_timestamp=now_ms,
         )
         view = memoryview(batch)
         try:

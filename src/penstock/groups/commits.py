@@ -6,12 +6,14 @@ Metadata longer than `offset.metadata.max.bytes` refuses its own partition only,
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.machine import Record
 from penstock.groups.config import Topics
 from penstock.groups.offsets import Offsets, Place
+from penstock.groups.outcome import Outcome
 from penstock.groups.records import (
     OffsetValue,
     PendingValue,
@@ -44,41 +46,55 @@ from penstock.wire.messages.txns import (
 _NONE: Final = int(ErrorCode.NONE)
 _TOO_LARGE: Final = int(ErrorCode.OFFSET_METADATA_TOO_LARGE)
 _DEFAULT_RETENTION: Final = -1
+ROWS_REMEMBERED = 1_000
 
 
 def commit(
-    offsets: Offsets, request: OffsetCommitRequest, metadata_bytes_max: int, now_ms: int
-) -> tuple[list[Record], OffsetCommitResponse]:
+    offsets: Offsets,
+    request: OffsetCommitRequest,
+    metadata_bytes_max: int,
+    outcome: Outcome,
+    now_ms: int,
+) -> OffsetCommitResponse:
     """Records for every position, and the rows that say which were kept."""
     group_id, sequence = request.group_id, offsets.sequence + 1
     retention_ms = request.retention_time_ms
     expires_ms = -1 if retention_ms == _DEFAULT_RETENTION else now_ms + retention_ms
-    records: list[Record] = []
+    positions: dict[Place, OffsetValue] = {}
+    records = outcome.records
     topics = []
     for topic in request.topics:
-        key_start = offset_key_start(group_id, topic.name)
+        name = topic.name
+        key_start = offset_key_start(group_id, name)
         rows = []
         for partition in topic.partitions:
             metadata = partition.committed_metadata or ""
             index = partition.partition_index
-            code = _NONE
             if metadata and _is_long(metadata, metadata_bytes_max):
-                code = _TOO_LARGE
-            else:
-                value = OffsetValue(
-                    partition.committed_offset,
-                    partition.committed_leader_epoch,
-                    metadata,
-                    now_ms,
-                    sequence,
-                    expires_ms,
-                )
-                records.append((key_start + encode(index), encode(value)))
-            rows.append(OffsetCommitResponsePartition(index, code))
+                rows.append(OffsetCommitResponsePartition(index, _TOO_LARGE))
+                continue
+            value = positions[name, index] = OffsetValue(
+                partition.committed_offset,
+                partition.committed_leader_epoch,
+                metadata,
+                now_ms,
+                sequence,
+                expires_ms,
+            )
+            records.append((key_start + encode(index), encode(value)))
+            rows.append(_kept_row(index))
         topics.append(
-            OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=rows)
+            OffsetCommitResponseTopic(name=name, topic_id=topic.topic_id, partitions=rows)
         )
-    return records, OffsetCommitResponse(topics=topics)
+    if positions:
+        outcome.apply = partial(offsets.apply_offsets, group_id, positions, sequence)
+    return OffsetCommitResponse(topics=topics)
+
+
+@lru_cache(maxsize=ROWS_REMEMBERED)
+def _kept_row(index: int) -> OffsetCommitResponsePartition:
+    """Nearly every row of every answer is one of these; nobody changes them."""
+    return OffsetCommitResponsePartition(index, _NONE)
 
 
 def commit_pending(

@@ -114,9 +114,7 @@ def commit(
         if member is not None:
             group.extend_session(member, now_ms)
     bytes_max = shard.config.offset_metadata_bytes_max
-    records, response = commits.commit(shard.offsets, request, bytes_max, now_ms)
-    outcome.records += records
-    return response
+    return commits.commit(shard.offsets, request, bytes_max, outcome, now_ms)
 
 
 def commit_pending(

@@ -22,7 +22,7 @@ import crc32c
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Buffer
-from penstock.wire._records_py import INT32_MAX, INT64_MAX, TIMESTAMPS
+from penstock.wire._records_py import INT32_MAX, INT64_MAX, TIMESTAMPS, PlainRecord
 from penstock.wire.columns import ALL, LENGTH_OVERHEAD, BatchHeader, Column, Columns, Record
 from penstock.wire.compression import CODEC_MAX, Codec, compress, decompress
 
@@ -258,7 +258,7 @@ def decode(
 
 
 def encode(
-    records: Sequence[Record],
+    records: Sequence[PlainRecord],
     *,
     base_offset: int = 0,
     codec: int = Codec.NONE,
@@ -283,16 +283,17 @@ def encode(
     its delete horizon in the first (KIP-534) and an empty batch's age in the second.
     """
     assert records or last_offset is not None, "an empty batch needs its last offset"
-    timestamps = [record[1] for record in records]
     if base_timestamp is None:
-        base_timestamp = timestamps[0] if timestamps else -1
+        base_timestamp = records[0][1] if records else -1
+    if max_timestamp is None:
+        max_timestamp = max([record[1] for record in records], default=-1)
     batch: bytearray = _encode_records(
         records, BATCH_OVERHEAD, base_offset, base_timestamp, keep_offsets
     )
     if last_offset is not None:
         last_delta = last_offset - base_offset
     elif keep_offsets:
-        last_delta = records[-1].offset - base_offset
+        last_delta = records[-1][0] - base_offset
     else:
         last_delta = len(records) - 1
     return seal(
@@ -308,7 +309,7 @@ def encode(
         attributes=attributes,
         leader_epoch=leader_epoch,
         base_timestamp=base_timestamp,
-        max_timestamp=max(timestamps, default=-1) if max_timestamp is None else max_timestamp,
+        max_timestamp=max_timestamp,
     )
 
 

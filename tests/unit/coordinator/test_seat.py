@@ -6,6 +6,7 @@ import errno
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
+from penstock.base.machine import Decision, Token
 from penstock.coordinator import seat as seats
 from penstock.coordinator.seat import Effect, Seat
 from penstock.sim.disk import Fault
@@ -67,6 +68,28 @@ def test_what_was_decided_is_applied_before_the_next_call() -> None:
         count(seat, b"a", replies)
         count(seat, b"a", replies)
         assert seat.require().counts == {b"a": 2}
+
+    on_node(test, configs=FEW)
+
+
+def test_a_machine_that_can_apply_a_decision_by_itself_is_not_made_to_read_it() -> None:
+    async def test(node: Node) -> None:
+        seat = (await host_on(node)).seat(0)
+        replies: Replies = []
+
+        def decide(tally: Tally, token: Token, now_ms: int) -> Decision:
+            def apply() -> None:
+                tally.counts[b"a"] = 7
+
+            # A record that the machine would refuse to read.
+            return Decision(((b"a", b"broken"),), ((token, 7),), apply)
+
+        seat.call(decide, replies.append)
+        assert seat.require().counts == {b"a": 7}
+        assert replies == []
+        await asyncio.sleep(A_WHILE_S)
+        assert replies == [7]
+        assert seat.partition.log.end_offset == 1
 
     on_node(test, configs=FEW)
 

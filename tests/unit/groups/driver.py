@@ -102,9 +102,12 @@ class Driver:
     # Time and faults
 
     def take(self, decision: Decision) -> None:
-        for key, value in decision.records:
-            self.log.append((key, value))
-            self.shard.apply(key, value)
+        self.log += decision.records
+        if decision.apply is not None:
+            decision.apply()
+        else:
+            for key, value in decision.records:
+                self.shard.apply(key, value)
         for token, response in decision.replies:
             assert token not in self.replies, f"{token} was answered twice"
             self._answer(token, response)
