@@ -186,6 +186,8 @@ class Prepared:
     metrics: RouteMetrics
     is_audited: bool = False
     """Whether the audit log may have something to tell of it although nobody is denied."""
+    is_login: bool = False
+    """Whether only the answer says that somebody was denied."""
 
 
 class Call:

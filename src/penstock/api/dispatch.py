@@ -36,7 +36,7 @@ class Dispatcher:
 
     def encode(self, call: Call, response: Any) -> list[Buffer]:
         prepared = call.prepared
-        if prepared.is_audited or call.denied is not None:
+        if call.asked is not None or call.denied is not None or prepared.is_login:
             deed = deed_of(call, response)
             if deed is not None:
                 self._ctx.audit.tell(deed)
@@ -103,7 +103,8 @@ class Dispatcher:
             reader(route.request, version),
             writer(route.response, version),
             self._ctx.metrics.route(route.name),
-            key in ADMINISTRATIVE or key == SASL_AUTHENTICATE,
+            is_audited=key in ADMINISTRATIVE,
+            is_login=key == SASL_AUTHENTICATE,
         )
         if asked == version:
             # What is not spoken is not kept either: there are 65,536 versions to ask for.

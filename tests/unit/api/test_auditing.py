@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from penstock.api import dispatch
 from penstock.api.auditing import ADMINISTRATIVE, DENIALS, FREQUENT, ORDINARY, codes_in
 from penstock.api.context import AllowAll
 from penstock.api.dispatch import Dispatcher
@@ -166,15 +167,35 @@ def test_what_failed_says_why_and_a_rehearsal_is_not_told() -> None:
     on_node(test, configs=ON)
 
 
-def test_members_commits_are_not_told() -> None:
+def test_members_commits_are_not_told_and_their_answers_not_even_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatch, "deed_of", None)
+
     async def test(node: Node) -> None:
-        route = next(route for route in ROUTES if route.name == "OffsetCommit")
-        request = request_of(route, await prepare(node))
-        request.member_id, request.generation_id_or_member_epoch = "member", 3
+        route, request = await member_commit(node)
         await ask(node, request, route.versions[1])
         assert entries(node) == []
 
     on_node(test, configs=ON)
+
+
+def test_a_members_commit_that_is_denied_is_told() -> None:
+    async def test(node: Node) -> None:
+        route, request = await member_commit(node)
+        node.ctx.authorizer = Nobody()
+        await ask(node, request, route.versions[1])
+        (entry,) = entries(node)
+        assert (entry.action, entry.outcome) == (route.name, DENIED)
+
+    on_node(test, configs=ON)
+
+
+async def member_commit(node: Node) -> tuple[Route, OffsetCommitRequest]:
+    route = next(route for route in ROUTES if route.name == "OffsetCommit")
+    request = request_of(route, await prepare(node))
+    request.member_id, request.generation_id_or_member_epoch = "member", 3
+    return route, request
 
 
 @pytest.mark.parametrize(
