@@ -8,6 +8,9 @@ from penstock.base.errors import ErrorCode
 from penstock.base.machine import Token
 from penstock.groups.config import GroupConfig
 from penstock.wire.messages.committed import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
@@ -122,6 +125,38 @@ def test_long_metadata_refuses_its_partition_only() -> None:
     assert driver.commit("g", 1, metadata="äöü") == ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert driver.commit("g", 1, metadata=None) == ErrorCode.NONE
     assert txn_commit(driver, 2, metadata="12345") == ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+
+def test_a_commit_of_many_positions_is_applied_as_its_records_say() -> None:
+    def row(index: int, offset: int, metadata: str | None = "") -> OffsetCommitRequestPartition:
+        return OffsetCommitRequestPartition(
+            partition_index=index, committed_offset=offset, committed_metadata=metadata
+        )
+
+    driver = Driver(GroupConfig(offset_metadata_bytes_max=4))
+    driver.commit("g", 1, topic="u", partition=300)
+    before = driver.shard.offsets.sequence
+    request = OffsetCommitRequest(
+        group_id="g",
+        member_id="",
+        retention_time_ms=DAY_MS,
+        topics=[
+            # One of them twice, and one that is refused.
+            OffsetCommitRequestTopic(
+                name="t", partitions=[row(0, 5), row(1, 6, "12345"), row(0, 7, None)]
+            ),
+            OffsetCommitRequestTopic(name="u", partitions=[row(300, 8), row(70_000, 9, "n")]),
+        ],
+    )
+    response = driver.call("OffsetCommit", request, version=4)
+    assert [[found.error_code for found in topic.partitions] for topic in response.topics] == [
+        [0, ErrorCode.OFFSET_METADATA_TOO_LARGE, 0],
+        [0, 0],
+    ]
+    places = {place: value.offset for place, value in driver.shard.offsets.of("g").items()}
+    assert places == {("t", 0): 7, ("u", 300): 8, ("u", 70_000): 9}
+    driver.check_replay()
+    assert driver.replayed().offsets.sequence == driver.shard.offsets.sequence == before + 1
 
 
 def test_a_member_of_no_group_cannot_commit() -> None:
