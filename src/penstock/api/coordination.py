@@ -5,6 +5,7 @@ A call that its coordinator answers later is kept, and forgotten there if the co
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from penstock.api.context import Call, Context
@@ -21,6 +22,7 @@ GROUP_OPERATIONS = (
     Operation.ALTER_CONFIGS,
 )
 ID_BYTES = 16
+CALLERS_REMEMBERED = 500
 
 Shape: TypeAlias = Callable[[Any], Any]
 """Completes a response, whether it came from the shard or says no to all of a request."""
@@ -28,8 +30,15 @@ Shape: TypeAlias = Callable[[Any], Any]
 
 def caller_of(ctx: Context, call: Call, *, fresh_id: bool = False) -> Caller:
     """Who asks, in the machines' words; with an id for a new member where one may be needed."""
-    fresh = new_id(ctx) if fresh_id else ""
-    return Caller(call.client_id or "", f"/{call.caller.peer}", call.version, fresh)
+    if not fresh_id:
+        return _caller(call.client_id or "", call.caller.peer, call.version)
+    return Caller(call.client_id or "", f"/{call.caller.peer}", call.version, new_id(ctx))
+
+
+@lru_cache(maxsize=CALLERS_REMEMBERED)
+def _caller(client_id: str, peer: str, version: int) -> Caller:
+    """Members call again and again."""
+    return Caller(client_id, f"/{peer}", version, "")
 
 
 def new_id(ctx: Context) -> str:

@@ -1,9 +1,12 @@
 """What a call has come to so far: records and replies, gathered on the way."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from penstock.base.machine import NOTHING, Decision, Record, Token
+
+# A named tuple's own constructor is a Python function, and there is a decision for every request.
+_new: Final = tuple.__new__
 
 
 class Outcome:
@@ -27,4 +30,4 @@ class Outcome:
     def decision(self) -> Decision:
         if not self.records and not self.replies:
             return NOTHING
-        return Decision(tuple(self.records), tuple(self.replies), self.apply)
+        return _new(Decision, (tuple(self.records), tuple(self.replies), self.apply))

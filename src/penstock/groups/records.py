@@ -9,6 +9,7 @@ that fits it.
 """
 
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -44,6 +45,8 @@ class Kind(IntEnum):
 
 
 VERSION: Final = 0
+KEY_STARTS_REMEMBERED = 2_000
+"""Groups commit to the same topics again and again."""
 # Plain numbers: an enumeration's members take longer to look up and to encode, and of positions
 # there are many.
 OFFSET: Final = int(Kind.OFFSET)
@@ -218,6 +221,7 @@ def offset_key(group: str, topic: str, partition: int) -> bytes:
     return encode((OFFSET, VERSION, group, topic, partition))
 
 
+@lru_cache(maxsize=KEY_STARTS_REMEMBERED)
 def offset_key_start(group: str, topic: str) -> bytes:
     """What the keys of a topic's positions begin with; the partition follows, encoded."""
     return offset_key(group, topic, 0)[:-1]

@@ -18,7 +18,7 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 REST_SECONDS = 0.001
 STEP = 20
 """Samples written between two glances at the clock."""
-NAMES_KEPT = 8_000
+NAMES_KEPT = 4_000
 """Samples whose names are remembered, and a tenth as many histograms."""
 
 
