@@ -78,6 +78,8 @@ class Cluster:
         self.random = random
         self.backoff = Backoff(random)
         self.metadata = Metadata()
+        self.coordinators: dict[tuple[int, str], int] | None = None
+        """Set to {} where `coordinators` should remember who they are."""
         self._authenticate = authenticate
         self._connections: dict[int, Connection] = {}
         self._bootstrap: Connection | None = None

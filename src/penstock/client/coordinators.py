@@ -1,7 +1,8 @@
 """Who coordinates a group or a transactional id, and asking there (FindCoordinator, api 10).
 
-The coordinator is looked up for every try, never remembered: administrators ask seldom, and an
-answer that has become wrong costs more than the question.
+The coordinator is looked up for every try: administrators ask seldom, and an answer that has
+become wrong costs more than the question. Where the same few are asked again and again, a cluster
+may remember them (`Cluster.coordinators`); after any failure the next try looks again.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,6 +14,8 @@ from penstock.wire.messages.groups import FindCoordinatorRequest, FindCoordinato
 
 GROUP = 0
 TRANSACTION = 1
+
+_REMEMBERED_MAX = 256
 
 _NOUNS = {GROUP: "group", TRANSACTION: "transactional id"}
 
@@ -51,8 +54,20 @@ async def at_coordinator(
 ) -> T:
     """Calls `ask` with the coordinator's node id, again while the cluster says: not now."""
 
+    known = cluster.coordinators
+
     async def attempt() -> T:
-        return await ask(await find_coordinator(cluster, kind, key))
+        if known is None:
+            return await ask(await find_coordinator(cluster, kind, key))
+        # Out while it is asked: whatever fails, the next try looks it up.
+        node_id = known.pop((kind, key), None)
+        if node_id is None:
+            node_id = await find_coordinator(cluster, kind, key)
+        answer = await ask(node_id)
+        while len(known) >= _REMEMBERED_MAX:
+            del known[next(iter(known))]
+        known[kind, key] = node_id
+        return answer
 
     return await cluster.retrying(attempt, is_repeatable=is_repeatable)
 
