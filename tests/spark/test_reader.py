@@ -133,6 +133,35 @@ def test_small_fetches_read_what_a_large_one_reads(topics: Topics, topic: str) -
     assert offsets(read_rows(small.settings, SCHEMA, span)) == list(range(17, 1_983))
 
 
+def test_many_small_ranges_are_read_in_their_order(topics: Topics, topic: str) -> None:
+    topics.create(topic, 20)
+    topics.numbers(topic, 100, partitions=20)
+    source = reader(topics, subscribe=topic)
+    spans = [Range(topic, partition, 1, 4) for partition in range(19, -1, -1)]
+    assert offsets(source.read(RangePartition(spans))) == [1, 2, 3] * 20
+
+
+def test_ranges_are_begun_ahead_and_given_up_with_the_task(topics: Topics, topic: str) -> None:
+    topics.create(topic, 20)
+    topics.numbers(topic, 100, partitions=20)
+    source = reader(topics, subscribe=topic)
+    link = link_to(source.settings.access)
+    link.retry(lambda: link.cluster.topic(topic))
+    begun: list[int] = []
+    start = link.start
+
+    def counted(work: Any) -> Any:
+        begun.append(1)
+        return start(work)
+
+    link.start = counted  # type: ignore[method-assign]
+    batches = source.read(RangePartition([Range(topic, at, 0, 5) for at in range(20)]))
+    next(batches)
+    assert len(begun) == 8
+    batches.close()  # type: ignore[attr-defined]
+    assert offsets(source.read(RangePartition([Range(topic, 7, 0, 5)]))) == list(range(5))
+
+
 def test_a_broker_that_is_away_for_a_while_costs_nothing(
     fresh_broker: FreshBroker, tmp_path: Path
 ) -> None:

@@ -1,8 +1,9 @@
 """Fetches one range of one partition, a fetch ahead, and says what was lost.
 
-While a chunk is decoded the next one is already asked for; it waits in the socket. What is asked
-for never reaches past the end of the range by more than a guess, so that splitting a partition
-into many tasks does not read it many times.
+While a chunk is decoded the next one is already asked for; it waits in the socket. Of several
+ranges the next ones are begun meanwhile (`begin`), so that small ones share a round trip. What is
+asked for never reaches past the end of the range by more than a guess, so that splitting a
+partition into many tasks does not read it many times.
 
 Brokers may be away for `retry_timeout_ms`; then the task fails. Offsets that the log no longer
 has, or not yet has, are data loss: an error, or skipped with a warning.
@@ -42,27 +43,37 @@ class RangeReader:
         self._isolation_level = isolation_level
         self._fails = fails
         self._record_bytes = _RECORD_BYTES_GUESSED
+        self._ahead: asyncio.Task[Fetched | None] | None = None
+
+    def begin(self, position: int | None = None) -> None:
+        """Asks for the first records, if nothing is asked for yet. `chunks` waits for them."""
+        at = self._span.start if position is None else position
+        if self._ahead is None and at < self._span.end:
+            self._ahead = self._link.start(self._fetch(at))
+
+    def stop(self) -> None:
+        """What was asked for is not wanted any more."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and not ahead.cancel() and not ahead.cancelled():
+            ahead.exception()  # Nobody waits for it, and that is no cause for a warning.
 
     def chunks(self) -> Iterator[Fetched]:
         """What the fetches brought, in order; the last may reach past the end of the range."""
         position = self._span.start
-        ahead: asyncio.Task[Fetched | None] | None = None
         try:
             while position < self._span.end:
-                if ahead is None:
-                    ahead = self._link.start(self._fetch(position))
-                fetched = self._link.finish(ahead)
-                ahead = None
+                self.begin(position)
+                assert self._ahead is not None
+                fetched = self._link.finish(self._ahead)
+                self._ahead = None
                 if fetched is None:
                     return
                 self._learn(fetched)
                 position = fetched.next_offset
-                if position < self._span.end:
-                    ahead = self._link.start(self._fetch(position))
+                self.begin(position)
                 yield fetched
         finally:
-            if ahead is not None:
-                ahead.cancel()
+            self.stop()
 
     def _learn(self, fetched: Fetched) -> None:
         count = fetched.next_offset - fetched.offset

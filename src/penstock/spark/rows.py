@@ -43,6 +43,10 @@ _TYPES = {
 }
 
 
+_BEGUN_MAX = 8
+"""Ranges of a task that are asked for at a time."""
+
+
 class RangePartition(InputPartition):  # type: ignore[misc]
     """One task's ranges."""
 
@@ -72,25 +76,35 @@ def check_schema(schema: StructType, settings: ReadSettings) -> None:
 
 
 def read_all(settings: ReadSettings, schema: StructType, spans: Sequence[Range]) -> Iterator[Any]:
-    """The Arrow batches of some ranges, one after the other."""
-    for span in spans:
-        yield from read_rows(settings, schema, span)
-
-
-def read_rows(settings: ReadSettings, schema: StructType, span: Range) -> Iterator[Any]:
-    """The Arrow batches of one range."""
+    """The Arrow batches of some ranges, one after the other, the next ones begun."""
     # Only tasks read, and every process that Spark starts imports this module.
     from penstock.spark.arrow import ArrowShape
     from penstock.spark.link import link_to
     from penstock.spark.reading import RangeReader
 
     shape = ArrowShape(to_arrow_schema(schema, timezone="UTC"))
-    reader = RangeReader(
-        link_to(settings.access),
-        span,
-        fetch_bytes=settings.fetch_bytes,
-        isolation_level=settings.isolation_level,
-        fails=settings.fail_on_data_loss,
-    )
-    for fetched in reader.chunks():
-        yield from shape.batches(fetched, span)
+    link = link_to(settings.access)
+    readers = [
+        RangeReader(
+            link,
+            span,
+            fetch_bytes=settings.fetch_bytes,
+            isolation_level=settings.isolation_level,
+            fails=settings.fail_on_data_loss,
+        )
+        for span in spans
+    ]
+    try:
+        for index, span in enumerate(spans):
+            for reader in readers[index : index + _BEGUN_MAX]:
+                reader.begin()
+            for fetched in readers[index].chunks():
+                yield from shape.batches(fetched, span)
+    finally:
+        for reader in readers:
+            reader.stop()
+
+
+def read_rows(settings: ReadSettings, schema: StructType, span: Range) -> Iterator[Any]:
+    """The Arrow batches of one range."""
+    return read_all(settings, schema, (span,))
