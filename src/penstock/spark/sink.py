@@ -193,7 +193,7 @@ def _ship(
     first: Any,
     rest: Iterator[Any],
 ) -> int:
-    # Only tasks write, and the process that commits is a new one for every batch.
+    # Only tasks write, and the process that commits need not load this.
     from penstock.spark.outgoing import Outgoing
     from penstock.spark.shipping import Shipper
 

@@ -27,7 +27,7 @@ from penstock.base.errors import Refused
 from penstock.client.committed import commit_offsets
 from penstock.client.lookup import EARLIEST, LATEST
 from penstock.client.metadata import TopicPartition
-from penstock.spark.link import Link, link_to
+from penstock.spark.link import Link, link_to, settle
 from penstock.spark.losses import lost
 from penstock.spark.planning import (
     ForeignOffsets,
@@ -116,6 +116,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if self.settings.emits_ranges:
             from penstock.spark.arrow import range_rows
 
+            settle()
             return iter((range_rows(partition.spans),))
         return read_all(self.settings, self.schema, partition.spans)
 

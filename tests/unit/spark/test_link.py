@@ -54,3 +54,17 @@ def test_brokers_that_stay_away_fail_the_call_in_words() -> None:
     made = link_to(access(1))
     with pytest.raises(Unreachable, match=r"cannot reach 127\.0\.0\.1:1"):
         made.retry(made.cluster.bootstrap)
+
+
+def test_what_is_loaded_is_spared_from_collections_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second time would keep the garbage of the tasks between for ever."""
+    frozen: list[int] = []
+    monkeypatch.setattr(link, "_settled", 0)
+    monkeypatch.setattr(link.gc, "freeze", lambda: frozen.append(1))
+    link_to(access(1))
+    link_to(access(2))
+    assert frozen == [1]
+
+
+def test_a_link_remembers_who_coordinates_what() -> None:
+    assert link_to(access(1)).cluster.coordinators == {}
