@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from penstock.spark.session import worker_python
+from penstock.spark.session import ON_ONE_MACHINE, worker_python
 from tests.conftest import Broker
 from tests.spark.topics import Topics
 
@@ -45,6 +45,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.python.filterPushdown.enabled", "true")
         .config("spark.jars", ",".join(str(jar) for jar in sorted(CONNECTOR.glob("*.jar"))))
+        .config(map=ON_ONE_MACHINE)
     )
     with warnings.catch_warnings():
         # PySpark leaves sockets to the garbage collector.

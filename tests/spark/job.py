@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any
 
-from penstock.spark.session import worker_python
+from penstock.spark.session import ON_ONE_MACHINE, worker_python
 
 
 def session() -> Any:
@@ -30,6 +30,7 @@ def session() -> Any:
         .config("spark.speculation.multiplier", "1.1")
         .config("spark.speculation.quantile", "0.1")
         .config("spark.ui.showConsoleProgress", "false")
+        .config(map=ON_ONE_MACHINE)
         .getOrCreate()
     )
     made.sparkContext.setLogLevel("ERROR")

@@ -7,6 +7,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from penstock.spark import read_stream
+from penstock.spark.session import ON_ONE_MACHINE
 from tests.spark.topics import Topics
 
 pytestmark = pytest.mark.spark
@@ -56,6 +57,25 @@ def test_both_ways_to_read_give_the_same_rows(
         found.append(sorted(spark.table(f"rows_{how}").collect(), key=str))
     assert found[0] == found[1]
     assert len(found[0]) == 100
+
+
+def test_a_checkpoint_may_be_written_in_turns_as_spark_does_and_as_we_do(
+    spark: Any, topics: Topics, topic: str, run_stream: Callable[..., Any]
+) -> None:
+    frame = source(spark, "ranges", topics, subscribe=topic).select("value")
+    sink = {"topic": f"{topic}-out", "brokers": topics.bootstrap}
+    name = "spark.sql.streaming.checkpointFileManagerClass"
+    ours = spark.conf.get(name)
+    assert ours == ON_ONE_MACHINE[name]
+    theirs = ours.replace("FileSystemBased", "FileContextBased")
+    try:
+        for turn, way in enumerate((theirs, ours, theirs)):
+            spark.conf.set(name, way)
+            topics.numbers(topic, 10, start=10 * turn)
+            run_stream(frame, **sink)
+            assert topics.values(f"{topic}-out") == list(range(10 * turn + 10))
+    finally:
+        spark.conf.set(name, ours)
 
 
 def test_a_pattern_finds_topics_that_come_later(

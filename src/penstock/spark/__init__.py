@@ -1,7 +1,8 @@
 """Penstock for Spark: the data source and sink `penstock`, and functions beside it. No jar needed.
 
-`read_stream` and `read_queue` read a topic or a queue, `decode` and `encode` know schema
-registries, `dead_letters` and `route` see to rows that are bad.
+`open_session` opens a session that is quick with small batches, `read_stream` and `read_queue` read
+a topic or a queue, `decode` and `encode` know schema registries, `dead_letters` and `route` see to
+rows that are bad.
 
 A client only: it talks to brokers over the wire, Penstock's or Kafka's. Spark runs it in many
 short-lived processes (planner, tasks, committer), so nothing here relies on state that another
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.spark.ranged import read_queue, read_stream
     from penstock.spark.schemas.book import RegistryAddress
     from penstock.spark.schemas.frames import decode, encode
+    from penstock.spark.session import open_session
     from penstock.spark.source import PenstockDataSource
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "dead_letters",
     "decode",
     "encode",
+    "open_session",
     "read_queue",
     "read_stream",
     "route",
@@ -36,6 +39,7 @@ _HOMES = {
     "dead_letters": "penstock.spark.dead_letters",
     "decode": "penstock.spark.schemas.frames",
     "encode": "penstock.spark.schemas.frames",
+    "open_session": "penstock.spark.session",
     "read_queue": "penstock.spark.ranged",
     "read_stream": "penstock.spark.ranged",
     "route": "penstock.spark.dead_letters",
