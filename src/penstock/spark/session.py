@@ -26,7 +26,8 @@ ON_ONE_MACHINE = {
         "org.apache.spark.sql.execution.streaming.checkpointing"
         ".FileSystemBasedCheckpointFileManager"
     ),
-    # Over TCP, Spark's small writes to a Python worker wait for each other's acknowledgement.
+    # Over TCP a batch waits some 40 ms for Spark's small messages to its Python workers. Who may
+    # connect is the sockets' permissions: only their owner, with any usual umask.
     "spark.python.unix.domain.socket.enabled": "true",
 }
 """Settings for small batches where driver, tasks and checkpoints are on one machine."""
