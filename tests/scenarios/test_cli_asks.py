@@ -5,6 +5,7 @@ Every command with --yes is here or in `ELSEWHERE`; the walk of the tree sees to
 
 import os
 import pty
+import signal
 import subprocess
 from pathlib import Path
 
@@ -101,6 +102,24 @@ def answer(text: str, *words: str) -> tuple[int, str]:
         os.close(main_end)
         os.close(side)
     return done.returncode, done.stderr
+
+
+def test_ctrl_c_is_an_answer(shell: Shell) -> None:
+    main_end, side = pty.openpty()
+    asking = subprocess.Popen(
+        [COMMAND, "topic", "delete", "t"], stdin=side, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert asking.stderr is not None
+        asked = asking.stderr.read(len("Delete t with all records?"))
+        assert asked == "Delete t with all records?"
+        asking.send_signal(signal.SIGINT)
+        assert asking.wait(10) == 130
+    finally:
+        asking.kill()
+        os.close(main_end)
+        os.close(side)
+    assert "t.dlq" in shell.ok("topic", "list")
 
 
 def test_every_command_that_takes_yes_is_tested() -> None:

@@ -4,7 +4,10 @@ At a terminal a person is asked. Where nobody can be asked, nothing is done unle
 says `--yes`: a script that deletes must say that it means it.
 """
 
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
@@ -21,4 +24,16 @@ def confirm(question: str, yes: bool) -> None:
         raise UserError(
             f"nobody is here to answer {question!r}; add --yes if you mean it (nothing was done)"
         )
-    click.confirm(question, abort=True, err=True)
+    with _interruptible():
+        click.confirm(question, abort=True, err=True)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C ends the wait for an answer at once. On an event loop it would only cancel the task,
+    which does not notice before somebody has answered."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -26,6 +26,7 @@ from penstock.cli.output import (
     format_option,
     print_data,
     print_listing,
+    printable,
     show_duration,
     show_time,
 )
@@ -209,9 +210,10 @@ def _print_letter(letter: Letter) -> None:
     rows += [(f"header {name}", show_data(value, None)) for name, value in letter.own_headers]
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
-        print(f"{name.ljust(width)}  {'-' if value is None else value}")
+        text = "-" if value is None else printable(str(value), "\n\t")
+        print(printable(name).ljust(width) + "  " + text.replace("\n", "\n" + " " * (width + 2)))
     print()
-    print(show_data(letter.payload, None) or "(no payload)")
+    print(printable(show_data(letter.payload, None) or "(no payload)", "\n\t"))
 
 
 def _moment(at_ms: int) -> str | None:

@@ -139,7 +139,7 @@ def show_data(data: bytes | None, limit: int | None = PREVIEW_BYTES) -> str | No
     """Text as it is, anything else as hex; cut where it is only a preview."""
     if data is None:
         return None
-    part = data if limit is None else data[:limit]
+    part = data if limit is None else _cut(data, limit)
     try:
         text = part.decode()
         text = text if limit is None else " ".join(text.split())
@@ -148,6 +148,16 @@ def show_data(data: bytes | None, limit: int | None = PREVIEW_BYTES) -> str | No
         is_text, text = False, ""
     shown = text if is_text else "0x" + part.hex()
     return shown + ("…" if len(part) < len(data) else "")
+
+
+def _cut(data: bytes, limit: int) -> bytes:
+    """At most so many bytes, without part of a character at the end."""
+    if len(data) <= limit:
+        return data
+    end = limit
+    while end > max(0, limit - 4) and data[end] & 0xC0 == 0x80:
+        end -= 1
+    return data[:end]
 
 
 def document_of(letter: Letter, *, is_whole: bool = True) -> dict[str, object]:

@@ -12,6 +12,7 @@ import enum
 import json
 import os
 import sys
+import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -102,7 +103,9 @@ def print_table(
 
     table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
     for name in columns:
-        table.add_column(name.strip(), justify="right" if name.endswith(" ") else "left")
+        justify: Literal["right", "left"] = "right" if name.endswith(" ") else "left"
+        # A name that is too long goes on in the next line: cut, it could not be copied.
+        table.add_column(name.strip(), justify=justify, overflow="fold")
     for row in cells:
         table.add_row(*(_escape(cell) for cell in row))
     console(width=WIDTH_MAX if format is Format.wide else None).print(table)
@@ -125,8 +128,21 @@ def _show(cell: object) -> str:
     if isinstance(cell, bool):
         return "yes" if cell else "no"
     if isinstance(cell, (list, tuple)):
-        return ",".join(map(str, cell))
-    return str(cell)
+        return printable(",".join(map(str, cell)))
+    return printable(str(cell))
+
+
+def printable(text: str, keep: str = "") -> str:
+    """The text in one line. What would break the line, or tell the terminal to do something, is
+    written as its escape: error messages and keys come from outside. `keep` stays as it is."""
+    if text.isprintable():
+        return text
+    return "".join([c if c.isprintable() or c in keep else _escaped(c) for c in text])
+
+
+def _escaped(char: str) -> str:
+    # Spaces other than the plain one are not printable to Python, and harmless.
+    return char if unicodedata.category(char) == "Zs" else repr(char)[1:-1]
 
 
 def _escape(text: str) -> str:

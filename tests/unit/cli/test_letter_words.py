@@ -95,6 +95,11 @@ def test_a_letter_is_named_by_partition_and_offset() -> None:
         (b"much too long", 4, "much\u2026"),
         (b"\xff\x00", 10, "0xff00"),
         ("é".encode(), 10, "é"),
+        ("aé😀é".encode(), 2, "a\u2026"),
+        ("aé😀é".encode(), 3, "aé\u2026"),
+        ("aé😀é".encode(), 6, "aé\u2026"),
+        ("aé😀é".encode(), 7, "aé😀\u2026"),
+        (b"\xff" + b"\x80" * 9, 6, "0xff80\u2026"),
     ],
 )
 def test_data_is_shown_as_text_where_it_is_text(

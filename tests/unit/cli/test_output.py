@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.cli.output import print_table, show_bytes, show_count
+from penstock.cli.output import print_table, printable, show_bytes, show_count
 
 
 def test_a_table_in_a_pipe_is_plain_and_aligned(capsys: pytest.CaptureFixture[str]) -> None:
@@ -15,6 +15,30 @@ def test_a_table_in_a_pipe_is_plain_and_aligned(capsys: pytest.CaptureFixture[st
 def test_a_table_without_rows_has_its_head(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(["name", "count "], [])
     assert capsys.readouterr().out == "NAME  COUNT\n"
+
+
+def test_what_comes_from_outside_breaks_no_row(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["key", "headers"], [("two\nlines", ["\x1b[2J", "\t"]), ("Größe\u3000✓", [])])
+    assert capsys.readouterr().out == (
+        "KEY         HEADERS\ntwo\\nlines  \\x1b[2J,\\t\nGröße\u3000✓\n"
+    )
+
+
+def test_lines_can_be_kept_where_there_is_room_for_them() -> None:
+    assert printable("a\n\tb\r\x07", "\n\t") == "a\n\tb\\r\\x07"
+
+
+def test_a_narrow_terminal_cuts_no_name(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setenv("NO_COLOR", "1")
+    name = "a-topic-with-a-very-long-name-indeed"
+    print_table(["name", "partitions ", "replicas "], [(name, 3, 1)])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 30
+    assert "".join(line[:10].strip() for line in lines[4:]) == name
 
 
 @pytest.mark.parametrize(
