@@ -3,6 +3,7 @@
 The lock goes with the process, however it ends, so there is nothing stale to clean up.
 """
 
+import contextlib
 import fcntl
 import os
 
@@ -34,12 +35,15 @@ class DirectoryLock:
 
 
 def _make_durably(directory: str) -> None:
-    """Makes the directory and its parents; a power cut may not take them away again."""
+    """Makes the directory, for its owner only, and its parents. A power cut may not take them
+    away again."""
     path, made = os.path.abspath(directory), []
     while not os.path.isdir(path):
         made.append(path)
         path = os.path.dirname(path)
-    os.makedirs(directory, exist_ok=True)
+    os.makedirs(os.path.dirname(os.path.abspath(directory)), exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(directory, 0o700)
     for path in reversed(made):
         fd = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
         try:

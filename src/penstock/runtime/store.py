@@ -17,6 +17,7 @@ history is not kept over a restart: watches from before it are lost and read aga
 """
 
 import asyncio
+import contextlib
 import errno
 import os
 import sqlite3
@@ -277,11 +278,22 @@ def _ignore(done: "asyncio.Future[int | None]") -> None:
     done.exception()
 
 
+def _close_to_others(path: str) -> None:
+    """The store has secrets of users in it. SQLite gives its further files the same rights."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    for name in (path, f"{path}-wal", f"{path}-shm"):
+        # A file of somebody else stays as that one wants it.
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            if os.stat(name).st_mode & 0o077:
+                os.chmod(name, 0o600)
+
+
 def _load(
     path: str,
 ) -> tuple[sqlite3.Connection, list[Entry], list[tuple[int, int]], dict[str, int]]:
     """Runs in the store's thread, as `_write` does: SQLite is never used from another."""
     try:
+        _close_to_others(path)
         database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=1)
         try:
             database.execute("PRAGMA locking_mode=EXCLUSIVE")

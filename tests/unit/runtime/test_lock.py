@@ -30,3 +30,12 @@ def test_every_directory_that_was_made_is_synced_into_its_parent(
     assert synced == [str(tmp_path), str(tmp_path / "a")]
     DirectoryLock(str(tmp_path / "a" / "b")).release()
     assert len(synced) == 2, "what was there needs nothing"
+
+
+def test_what_is_made_is_for_its_owner_only(tmp_path: Path) -> None:
+    DirectoryLock(str(tmp_path / "a" / "b")).release()
+    assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "a").stat().st_mode & 0o077, "others may pass"
+    (tmp_path / "open").mkdir(mode=0o755)
+    DirectoryLock(str(tmp_path / "open")).release()
+    assert (tmp_path / "open").stat().st_mode & 0o777 == 0o755, "made by somebody who knows why"

@@ -58,6 +58,25 @@ def test_a_lease_expires_after_a_restart_if_nobody_renews_it(tmp_path: Path) -> 
     asyncio.run(second())
 
 
+def test_nobody_else_reads_the_secrets_of_users(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+
+    def rights() -> set[int]:
+        return {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+
+    async def main() -> None:
+        store = await SqliteStore.open(str(path))
+        await store.commit([], [Put("/users/ann", b"secret")])
+        assert len(list(tmp_path.iterdir())) > 1, "there is a log beside the file"
+        assert rights() == {0o600}
+        await store.close()
+        path.chmod(0o644)  # As it was made once.
+        await (await SqliteStore.open(str(path))).close()
+        assert rights() == {0o600}
+
+    asyncio.run(main())
+
+
 def test_a_second_process_on_the_same_file_does_not_start(tmp_path: Path) -> None:
     async def main() -> None:
         store = await SqliteStore.open(f"{tmp_path}/m.db")
