@@ -141,7 +141,10 @@ def build_app(state: HttpState) -> ASGIApp:
         Route("/version", version),
     ]
     if state.door is not None:
-        routes = [counted(row, state.door, state.door) for row in ENDPOINTS] + routes
+        routes = [
+            counted(row, state.door, state.door, [p.name for p in row.parameters])
+            for row in ENDPOINTS
+        ] + routes
         routes = [*registry_routes(state.door), *routes]
     if state.annex is not None:
         routes = [*state.annex.routes, *routes]

@@ -1,7 +1,8 @@
 """A row of a table of routes made a route: its requests are counted, timed and audited."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import difflib
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Protocol, TypeVar
 
 from starlette.exceptions import HTTPException
@@ -9,13 +10,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from penstock.base.errors import Refused
+from penstock.base.errors import ErrorCode, Refused
 from penstock.doors.door import Door
 from penstock.http.auditing import tell_route
 from penstock.http.metering import require_request_time
 from penstock.http.problems import status_of
 
 Host = TypeVar("Host", contravariant=True)
+NAME_CHARS_MAX = 100
 
 
 class Row(Protocol[Host]):
@@ -31,7 +33,10 @@ class Row(Protocol[Host]):
     def handler(self) -> Callable[[Host, Request], Awaitable[Response]]: ...
 
 
-def counted(row: Row[Host], host: Host, door: Door) -> Route:
+def counted(
+    row: Row[Host], host: Host, door: Door, parameters: Collection[str] | None = None
+) -> Route:
+    """`parameters` are all that the query may have; None: the row does not say."""
     metrics, name = door.ctx.metrics, f"{row.method} {row.path}"
 
     async def answer(request: Request) -> Response:
@@ -39,6 +44,8 @@ def counted(row: Row[Host], host: Host, door: Door) -> Route:
         started, status = now(), 500
         try:
             require_request_time(door, request)
+            if parameters is not None and request.url.query:
+                require_known(request.query_params, parameters)
             response = await row.handler(host, request)
             status = response.status_code
         except Refused as refused:
@@ -54,3 +61,18 @@ def counted(row: Row[Host], host: Host, door: Door) -> Route:
         return response
 
     return Route(row.path, answer, methods=[row.method])
+
+
+def require_known(given: Iterable[str], known: Collection[str]) -> None:
+    """A parameter that is mistyped would otherwise do nothing, and nobody would know."""
+    for name in given:
+        if name in known:
+            continue
+        meant = difflib.get_close_matches(name[:NAME_CHARS_MAX], known, n=1)
+        if meant:
+            hint = f"did you mean {meant[0]}?"
+        else:
+            hint = f"there are {', '.join(known)}" if known else "this route takes none"
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"there is no parameter {name[:NAME_CHARS_MAX]}: {hint}"
+        )

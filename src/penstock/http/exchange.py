@@ -68,6 +68,8 @@ async def read_json(request: Request, kind: type[T]) -> T:
 
 
 def parse_json(body: bytes, kind: type[T]) -> T:
+    if not body:
+        raise HTTPException(BAD_REQUEST, "the body is empty; this route takes JSON")
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:

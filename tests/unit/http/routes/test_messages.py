@@ -185,3 +185,24 @@ def test_an_unknown_topic_is_not_found_where_none_are_made() -> None:
         assert (answer.status, answer.code) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
 
     on_web(test, {"auto.create.topics.enable": "false"})
+
+
+def test_an_empty_body_is_called_empty() -> None:
+    async def test(web: Web) -> None:
+        answer = await web.ask("POST", "/topics/t/messages", b"")
+        assert answer.status == 400
+        assert answer.json["detail"] == "the body is empty; this route takes JSON"
+
+    on_web(test)
+
+
+def test_all_that_a_message_may_have_fits_a_plain_body() -> None:
+    async def test(web: Web) -> None:
+        query = "key=k&timestamp_ms=1000&deliver_at_ms=1&expires_at_ms=9000000000000&priority=3"
+        answer = await web.ask(
+            "POST", f"/topics/t/messages?{query}", b"x", **{"content-type": "text/plain"}
+        )
+        assert answer.status == 200, answer.json
+        assert answer.json["timestamp_ms"] == 1000
+
+    on_web(test)

@@ -172,3 +172,22 @@ def test_a_group_of_the_other_kind_is_refused() -> None:
         assert (answer.status, answer.code) == (409, "INCONSISTENT_GROUP_PROTOCOL")
 
     on_web(test)
+
+
+@pytest.mark.parametrize(
+    ("path", "detail"),
+    [
+        ("/topics/t/poll?group=g&maxx=1", "there is no parameter maxx: did you mean max?"),
+        ("/topics/t/poll?group=g&wait=5", "there is no parameter wait: did you mean wait_ms?"),
+        ("/offsets?group=g&topic=t&zzz=", "there is no parameter zzz: there are group, topic"),
+        ("/groups?zzz", "there is no parameter zzz: this route takes none"),
+    ],
+)
+def test_a_mistyped_parameter_is_refused(path: str, detail: str) -> None:
+    async def test(web: Web) -> None:
+        await web.publish("x")
+        answer = await web.ask("GET", path)
+        assert (answer.status, answer.json["detail"]) == (422, detail)
+        assert len(await web.poll()) == 1, "nothing was leased"
+
+    on_web(test)
