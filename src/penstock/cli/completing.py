@@ -46,6 +46,12 @@ def topic_config_names(ctx: click.Context, param: click.Parameter, incomplete: s
     return sorted(c.name for c in TOPIC_CONFIGS if c.name.startswith(incomplete))
 
 
+def group_config_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    from penstock.cluster.config_table import GROUP_CONFIGS
+
+    return sorted(c.name for c in GROUP_CONFIGS if c.name.startswith(incomplete))
+
+
 async def _topics(session: Session) -> list[str]:
     from penstock.client.admin import Admin
 

@@ -1,12 +1,13 @@
-"""`penstock config`: the configs of a broker or of a topic, as the cluster answers them."""
+"""`penstock config`: configs of a broker, a topic or a group, as the cluster answers them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from penstock.cli.completing import topic_names
+from penstock.cli.completing import group_names, topic_names
 from penstock.cli.errors import UserError
 from penstock.cli.output import Format, format_option, print_data, print_listing
 from penstock.cli.session import Session, brokers_option, nearest, require_topics, run
@@ -14,33 +15,77 @@ from penstock.cli.session import Session, brokers_option, nearest, require_topic
 if TYPE_CHECKING:
     from penstock.client.admin import ConfigEntry
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 topic_option = click.option(
     "-t", "--topic", help="The configs of this topic.", shell_complete=topic_names
+)
+group_option = click.option(
+    "-g", "--group", help="The configs of this group.", shell_complete=group_names
 )
 broker_option = click.option("--broker", type=int, help="The configs of this node [the first one].")
 
 
 @click.group("config", no_args_is_help=True)
 def config() -> None:
-    """Look at the configs of brokers and topics."""
+    """Look at the configs of brokers, topics and groups."""
+
+
+def change_options(names: Callable[..., list[str]]) -> Callable[[F], F]:
+    """-c and -d of the commands that change configs; `names` completes them."""
+
+    def add(command: F) -> F:
+        set_option = click.option(
+            "-c",
+            "--config",
+            "configs",
+            multiple=True,
+            metavar="NAME=VALUE",
+            shell_complete=names,
+            help="Set a config; repeatable.",
+        )
+        delete_option = click.option(
+            "-d",
+            "--delete-config",
+            "deletes",
+            multiple=True,
+            metavar="NAME",
+            shell_complete=names,
+            help="Back to its default; repeatable.",
+        )
+        return set_option(delete_option(command))
+
+    return add
+
+
+def show_changes(pairs: Mapping[str, str], deletes: Iterable[str]) -> str:
+    changes = [f"{key}={value}" for key, value in sorted(pairs.items())]
+    return ", ".join([*changes, *(f"{key} back to its default" for key in deletes)])
 
 
 @config.command("list")
 @topic_option
+@group_option
 @broker_option
 @click.option("--changed", is_flag=True, help="Only what is not at its default.")
 @brokers_option
 @format_option
 def list_configs(
-    topic: str | None, broker: int | None, changed: bool, brokers: str, format: Format
+    topic: str | None,
+    group: str | None,
+    broker: int | None,
+    changed: bool,
+    brokers: str,
+    format: Format,
 ) -> None:
     """List configs with their values and where these come from.
 
     \b
     penstock config list --changed
     penstock config list -t orders --format wide
+    penstock config list -g workers
     """
-    entries = run(brokers, lambda session: _describe(session, topic, broker))
+    entries = run(brokers, lambda session: _describe(session, topic, group, broker))
     if changed:
         entries = [entry for entry in entries if not entry.is_default]
     print_listing(
@@ -64,24 +109,31 @@ def list_configs(
 @config.command("describe")
 @click.argument("name", help="The config, e.g. retention.ms.")
 @topic_option
+@group_option
 @broker_option
 @brokers_option
 @format_option
 def describe_config(
-    name: str, topic: str | None, broker: int | None, brokers: str, format: Format
+    name: str,
+    topic: str | None,
+    group: str | None,
+    broker: int | None,
+    brokers: str,
+    format: Format,
 ) -> None:
     """Explain one config: value, type, source, meaning.
 
     \b
     penstock config describe retention.ms -t orders
     penstock config describe num.partitions
+    penstock config describe share.delivery.count.limit -g workers
     """
-    entries = run(brokers, lambda session: _describe(session, topic, broker))
+    entries = run(brokers, lambda session: _describe(session, topic, group, broker))
     entry = next((entry for entry in entries if entry.name == name), None)
     if entry is None:
         close = nearest(name, [entry.name for entry in entries])
         hint = f"did you mean {close!r}?" if close else "see `penstock config list`"
-        what = f"topic {topic!r}" if topic else "the broker"
+        what = f"topic {topic!r}" if topic else f"group {group!r}" if group else "the broker"
         raise UserError(f"{what} has no config {name!r}; {hint}")
     if format.is_data:
         print_data(_as_dict(entry), format)
@@ -93,13 +145,17 @@ def describe_config(
         print(f"  {entry.documentation}")
 
 
-async def _describe(session: Session, topic: str | None, broker: int | None) -> list[ConfigEntry]:
-    from penstock.client.admin import BROKER, TOPIC, Admin
+async def _describe(
+    session: Session, topic: str | None, group: str | None, broker: int | None
+) -> list[ConfigEntry]:
+    from penstock.client.admin import BROKER, GROUP_CONFIGS, TOPIC, Admin
 
     admin = Admin(session.cluster)
+    if sum(given is not None for given in (topic, group, broker)) > 1:
+        raise UserError("--topic, --group and --broker exclude each other")
+    if group is not None:
+        return await admin.describe_configs(GROUP_CONFIGS, group, documented=True)
     if topic is not None:
-        if broker is not None:
-            raise UserError("--topic and --broker exclude each other")
         await require_topics(session, [topic])
         return await admin.describe_configs(TOPIC, topic, documented=True)
     known = sorted(session.cluster.metadata.brokers)

@@ -12,6 +12,7 @@ from penstock.cli.completing import group_names
 from penstock.cli.confirming import confirm, yes_option
 from penstock.cli.errors import UserError
 from penstock.cli.group_advise import advise
+from penstock.cli.group_alter import alter
 from penstock.cli.group_seek import seek
 from penstock.cli.group_words import (
     Chosen,
@@ -56,9 +57,10 @@ names_argument = click.argument(
 
 @click.group("group", no_args_is_help=True)
 def group() -> None:
-    """Inspect groups of consumers, move their offsets, delete them."""
+    """Inspect and configure groups of consumers, move their offsets, delete them."""
 
 
+group.add_command(alter)
 group.add_command(seek)
 group.add_command(advise)
 

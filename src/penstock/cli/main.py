@@ -15,6 +15,7 @@ from penstock import __version__
 from penstock.cli.commands import COMMANDS, SECTIONS, load
 from penstock.cli.completing import profile_names
 from penstock.cli.errors import PipeClosed, UserError, explain
+from penstock.cli.output import whole
 
 # A paragraph that is not to be rewrapped, and begins with a command.
 EXAMPLES = re.compile(r"\n\n\x08\n((?:penstock|echo|printf) .*(?:\n.+)*)")
@@ -155,6 +156,7 @@ def _complain(message: str) -> None:
 
 
 def main() -> None:
+    sys.stdout = whole(sys.stdout)
     sys.exit(run())
 
 

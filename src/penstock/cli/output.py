@@ -9,12 +9,13 @@ standard output is not a terminal: no frames, no colours, no cutting to a width,
 from __future__ import annotations
 
 import enum
+import io
 import json
 import os
 import sys
 import unicodedata
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
 
@@ -53,6 +54,23 @@ def console(*, stderr: bool = False, width: int | None = None) -> Console:
     colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
     return Console(
         stderr=stderr, highlight=False, soft_wrap=True, width=width, color_system=colours
+    )
+
+
+def whole(stream: TextIO) -> TextIO:
+    """The stream, such that nothing written to it is lost.
+
+    With PYTHONUNBUFFERED nothing below it writes again what a full pipe did not take. Lines still
+    leave at once.
+    """
+    raw = getattr(stream, "buffer", None)
+    if not isinstance(raw, io.RawIOBase):
+        return stream
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=True,
     )
 
 

@@ -159,10 +159,21 @@ def parse_range(
 # -- doing it ---------------------------------------------------------------------------------
 
 
+async def _require_target(session: Session, source: str, name: str) -> None:
+    """A copy keeps partitions where both topics have as many."""
+    await session.cluster.refresh(None)
+    topics = session.cluster.metadata.topics
+    if name not in topics:
+        like = f"penstock topic create {name} -p {len(topics[source].partitions)}"
+        raise UserError(f"topic {name!r} does not exist; make it first: `{like}`")
+
+
 async def _replay(session: Session, wanted: Wanted) -> Outcome:
     from penstock.client.lookup import places_of, resolve
 
-    await require_topics(session, [wanted.topic, *([wanted.to] if wanted.to else [])])
+    await require_topics(session, [wanted.topic])
+    if wanted.to is not None:
+        await _require_target(session, wanted.topic, wanted.to)
     places = await places_of(session.cluster, wanted.topic, wanted.partitions)
     spans = await resolve(session.cluster, places, wanted.range, must_end=True)
     if wanted.to is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.cli.completing import topic_config_names, topic_names
+from penstock.cli.configs import change_options, show_changes
 from penstock.cli.confirming import confirm, yes_option
 from penstock.cli.errors import UserError
 from penstock.cli.output import (
@@ -24,6 +25,9 @@ from penstock.cli.up import parse_pairs
 if TYPE_CHECKING:
     from penstock.client.metadata import TopicInfo
 
+BROKERS_CHOICE = -1
+"""How many partitions or copies, if the command does not say."""
+
 names_argument = click.argument(
     "names", nargs=-1, required=True, help="Topic names.", shell_complete=topic_names
 )
@@ -40,16 +44,14 @@ def topic() -> None:
 @click.option(
     "-p",
     "--partitions",
-    type=int,
-    default=-1,
+    type=click.IntRange(min=1),
     metavar="N",
     help="How many [the broker's default].",
 )
 @click.option(
     "-r",
     "--replication-factor",
-    type=int,
-    default=-1,
+    type=click.IntRange(min=1),
     metavar="N",
     help="Copies of each record [the broker's default].",
 )
@@ -67,8 +69,8 @@ def topic() -> None:
 @brokers_option
 def create(
     names: tuple[str, ...],
-    partitions: int,
-    replication_factor: int,
+    partitions: int | None,
+    replication_factor: int | None,
     configs: tuple[str, ...],
     if_not_exists: bool,
     dry_run: bool,
@@ -90,7 +92,11 @@ def create(
         for name in names:
             try:
                 await admin.create_topic(
-                    name, partitions, replication_factor, pairs, validate_only=dry_run
+                    name,
+                    BROKERS_CHOICE if partitions is None else partitions,
+                    BROKERS_CHOICE if replication_factor is None else replication_factor,
+                    pairs,
+                    validate_only=dry_run,
                 )
             except Refused as refused:
                 if refused.code is ErrorCode.TOPIC_ALREADY_EXISTS and if_not_exists:
@@ -246,24 +252,7 @@ def _print_description(document: dict[str, object], format: Format) -> None:
 @click.option(
     "-p", "--partitions", type=int, metavar="N", help="Raise the number of partitions to this."
 )
-@click.option(
-    "-c",
-    "--config",
-    "configs",
-    multiple=True,
-    metavar="NAME=VALUE",
-    shell_complete=topic_config_names,
-    help="Set a config; repeatable.",
-)
-@click.option(
-    "-d",
-    "--delete-config",
-    "deletes",
-    multiple=True,
-    metavar="NAME",
-    shell_complete=topic_config_names,
-    help="Back to its default; repeatable.",
-)
+@change_options(topic_config_names)
 @brokers_option
 def alter(
     name: str,
@@ -295,8 +284,7 @@ def alter(
             await admin.create_partitions(name, partitions)
 
     run(brokers, work)
-    changes = [f"{key}={value}" for key, value in sorted(pairs.items())]
-    changes += [f"{key} back to its default" for key in deletes]
+    changes = [show_changes(pairs, deletes)] if pairs or deletes else []
     changes += [f"{partitions} partitions"] if partitions is not None else []
     print(f"altered topic {name}: {', '.join(changes)}")
 

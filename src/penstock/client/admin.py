@@ -351,4 +351,6 @@ def _items(configs: Mapping[str, str] | None) -> list[tuple[str, str]]:
 
 
 def _resource(kind: int, name: str) -> str:
-    return f"topic {name!r}" if kind == TOPIC else f"broker {name or 'default'}"
+    if kind == BROKER:
+        return f"broker {name or 'default'}"
+    return f"{'group' if kind == GROUP_CONFIGS else 'topic'} {name!r}"

@@ -6,7 +6,8 @@
     -10:end   :end      up to the end as it is now
     @-1h                from the first record an hour old or younger
     @2026-11-01:end     from a time (UTC unless it names a zone) to the end as it is now
-    @-2h:-1h  @T:30m    between two times; a plain duration counts from the first
+    @-2h:-1h  @T:30m    between two times (@-2h:@-1h is the same); a plain duration counts from
+                        the first
     @1700000000[000]    seconds or milliseconds since 1970
 
 Parsing is pure: "now" is an argument. What a position means in numbers, per partition, is
@@ -53,6 +54,7 @@ class OffsetSyntaxError(ValueError):
 
 
 _EXAMPLES = "try start, end, 5, +10, -10, 5:9, @-1h, @2026-11-01:end"
+_TIME_EXAMPLES = "try @-1h, @-2h:-1h, @2026-11-01, @2026-11-01T12:00:end, @1700000000"
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = r"(?:\d+(?:ms|s|m|h|d))+"
 _DATE = (
@@ -61,7 +63,7 @@ _DATE = (
 )
 _TIMES = re.compile(
     rf"@(?P<start>{_DATE}|-{_DURATION}|\d+)?"
-    rf"(?P<colon>:(?P<end>end|{_DATE}|-?{_DURATION}|\d+)?)?"
+    rf"(?P<colon>:@?(?P<end>end|{_DATE}|-?{_DURATION}|\d+)?)?"
 )
 _POINT = re.compile(r"start|end|[+-]?\d{1,18}")
 
@@ -106,7 +108,7 @@ def _parse_point(part: str, text: str) -> Position:
 def _parse_times(text: str, now: Millis) -> OffsetRange:
     match = _TIMES.fullmatch(text)
     if match is None or not (match["start"] or match["end"]):
-        raise OffsetSyntaxError(f"{text!r} is not a time; {_EXAMPLES}")
+        raise OffsetSyntaxError(f"{text!r} is not a time; {_TIME_EXAMPLES}")
     start = START
     if match["start"]:
         start = Position(Anchor.TIME, _parse_time(match["start"], text, now))

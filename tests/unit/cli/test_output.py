@@ -1,8 +1,11 @@
 """Tables that `awk` can read, numbers that people can."""
 
+import io
+from typing import Any, cast
+
 import pytest
 
-from penstock.cli.output import print_table, printable, show_bytes, show_count
+from penstock.cli.output import print_table, printable, show_bytes, show_count, whole
 
 
 def test_a_table_in_a_pipe_is_plain_and_aligned(capsys: pytest.CaptureFixture[str]) -> None:
@@ -10,6 +13,38 @@ def test_a_table_in_a_pipe_is_plain_and_aligned(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == (
         "NAME         COUNT  FLAG\na                5  yes\nlong [name]   1234  -\n"
     )
+
+
+class Pipe(io.RawIOBase):
+    """Takes little at a time."""
+
+    def __init__(self) -> None:
+        self.taken = b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        self.taken += bytes(data[:100])
+        return min(len(data), 100)
+
+
+def test_a_pipe_that_takes_little_loses_nothing() -> None:
+    pipe = Pipe()
+    unbuffered = io.TextIOWrapper(cast("Any", pipe), encoding="utf-8", write_through=True)
+    out = whole(unbuffered)
+    print("x" * 1000, file=out)
+    assert pipe.taken == b"x" * 1000 + b"\n", "at once, and all of it"
+    out.buffer.write(b"y" * 1000)
+    out.flush()
+    assert pipe.taken.endswith(b"y" * 1000)
+
+
+def test_what_is_buffered_stays_as_it_is() -> None:
+    out = io.TextIOWrapper(io.BytesIO())
+    assert whole(out) is out
+    text = io.StringIO()
+    assert whole(text) is text
 
 
 def test_a_table_without_rows_has_its_head(capsys: pytest.CaptureFixture[str]) -> None:
