@@ -190,3 +190,20 @@ def test_it_is_dark_where_people_like_that_and_can_be_turned(
     assert browser.run("document.documentElement.dataset.theme") == "light"
     browser.run("localStorage.clear()")
     browser.theme("light")
+
+
+def test_on_a_narrow_screen_pages_have_names_and_figures_stand_side_by_side(
+    browser: Browser, scene: Scene
+) -> None:
+    screen = {"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    browser.call("Emulation.setDeviceMetricsOverride", **screen)
+    try:
+        browser.go(scene.console)
+        browser.has(".stats")
+        links = "[...document.querySelectorAll('.nav li a')].map((a) => a.ariaLabel)"
+        assert browser.run(links)[:3] == ["Overview", "Topics", "Groups"]
+        columns = "getComputedStyle(document.querySelector('.stats')).gridTemplateColumns"
+        assert len(browser.run(columns).split()) == 2
+        assert browser.run("document.documentElement.scrollWidth") <= 400
+    finally:
+        browser.call("Emulation.clearDeviceMetricsOverride")

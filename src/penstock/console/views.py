@@ -44,7 +44,8 @@ class Trend(Struct):
     lag: int
     per_s: float
     """How fast it grows; below 0: it shrinks."""
-    read_per_s: float
+    read_per_s: float | None
+    """None: not known yet."""
     eta_s: float | None
     """When it will be read up at this pace; None: never, or it is now."""
     recent: list[int]
@@ -147,13 +148,13 @@ def _recent(samples: Sequence[Sample]) -> list[Sample]:
     return [sample for sample in samples if last_s - sample.at_s <= TREND_SECONDS]
 
 
-def rate_of(samples: Sequence[Sample], topic: str) -> float:
-    """Records a second that were written to a topic, over the last minute."""
+def rate_of(samples: Sequence[Sample], topic: str) -> float | None:
+    """Records a second that were written to a topic, over the last minute; None: not known yet."""
     known = [one for one in _recent(samples) if topic in one.written]
     if len(known) < 2:
-        return 0.0
+        return None
     grown = known[-1].written[topic] - known[0].written[topic]
-    return max(0, grown) / max(known[-1].at_s - known[0].at_s, 0.001)
+    return round(max(0, grown) / max(known[-1].at_s - known[0].at_s, 0.001), 2)
 
 
 def written_lately(samples: Sequence[Sample], topic: str) -> list[float]:
@@ -173,7 +174,7 @@ def trend_of(samples: Sequence[Sample], readers: Sequence[Reader]) -> Trend:
     lag = lags[-1] if lags else 0
     whole = [at for at, lines in enumerate(known) if None not in lines]
     if len(whole) < 2:
-        return Trend(lag, 0.0, 0.0, None, lags)
+        return Trend(lag, 0.0, None, None, lags)
     first, last = whole[0], whole[-1]
     seconds = max(recent[last].at_s - recent[first].at_s, 0.001)
     per_s = (lags[last] - lags[first]) / seconds

@@ -61,4 +61,5 @@ def test_a_lag_that_stands_still_or_is_not_known_has_none() -> None:
 def test_a_topic_has_the_rate_of_the_last_minute() -> None:
     old = sample(-300, 0, 0, 0)
     assert rate_of([old, *SAMPLES], "t") == 100.0
-    assert rate_of(SAMPLES, "unknown") == 0.0
+    assert rate_of(SAMPLES, "unknown") is None
+    assert rate_of([SAMPLES[0]], "t") is None, "one look tells no rate"

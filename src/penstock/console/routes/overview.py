@@ -39,7 +39,7 @@ GAUGES = (
 
 class TopicLine(Struct):
     name: str
-    per_s: float
+    per_s: float | None
     recent: list[float]
 
 
@@ -97,7 +97,7 @@ def _overview(console: Console, sight: Sight, series: Series) -> OverviewAnswer:
     last = samples[-1]
     names = [name for name in last.written if sight.topic(name)]
     rates = {name: rate_of(samples, name) for name in names}
-    busiest = sorted(names, key=lambda name: (-rates[name], name))[:TOP]
+    busiest = sorted(names, key=lambda name: (-(rates[name] or 0), name))[:TOP]
     readers = [reader for reader in last.lines if sight.group(reader[0]) and sight.topic(reader[1])]
     by_group = readers_of({reader: last.lines[reader] for reader in readers})
     lags = {
@@ -125,7 +125,7 @@ def _overview(console: Console, sight: Sight, series: Series) -> OverviewAnswer:
         ),
         series,
         [
-            TopicLine(name, round(rates[name], 2), written_lately(samples, name))
+            TopicLine(name, rates[name], written_lately(samples, name))
             for name in busiest
         ],
         [

@@ -38,7 +38,7 @@ class TopicRow(Struct):
     replication_factor: int
     records: int
     size_bytes: int
-    per_s: float
+    per_s: float | None
     recent: list[float]
     readers: int
     behind: int
@@ -90,7 +90,7 @@ class TopicAnswer(Struct):
     topic_id: str
     is_internal: bool
     holds_dead_letters: bool
-    per_s: float
+    per_s: float | None
     recent: list[float]
     partitions: list[PartitionRow]
     configs: list[ConfigRow]
@@ -121,7 +121,7 @@ def _row(console: Console, sight: Sight, topic: Topic, letters: set[str]) -> Top
         len(topic.partitions[0].replicas),
         sum(detail.ends.get(place, 0) - detail.starts.get(place, 0) for place in places),
         sum(detail.sizes.get(place, 0) for place in places),
-        round(rate_of(samples, topic.name), 2),
+        rate_of(samples, topic.name),
         written_lately(samples, topic.name),
         len(_readers(console, sight, topic.name)),
         sum(len(record.isr) < len(record.replicas) for record in topic.partitions),
@@ -174,7 +174,7 @@ async def show_topic(console: Console, request: Request) -> Response:
             show_topic_id(topic.id),
             topic.is_internal,
             any(one.name == topic.name for one in letter_topics(console.ctx.image)),
-            round(rate_of(sampler.samples, topic.name), 2),
+            rate_of(sampler.samples, topic.name),
             written_lately(sampler.samples, topic.name),
             rows,
             await _configs(console, sight.principal, topic.name),

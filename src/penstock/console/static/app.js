@@ -101,7 +101,7 @@ function shell() {
     h("div", { class: "shell" },
       h("nav", { class: "nav", "aria-label": "Pages" },
         h("a", { class: "brand", href: "#/" }, h("img", { src: "/console/static/icon.svg", alt: "", width: 28, height: 28 }), h("span", {}, "Penstock")),
-        h("ul", {}, PAGES.map((page) => h("li", {}, h("a", { href: `#/${page.path}`, "data-path": page.path, title: `g ${page.key}` }, icon(page.icon), h("span", {}, page.name))))),
+        h("ul", {}, PAGES.map((page) => h("li", {}, h("a", { href: `#/${page.path}`, "data-path": page.path, "aria-label": page.name, title: `${page.name} (g ${page.key})` }, icon(page.icon), h("span", {}, page.name))))),
         h("div", { class: "nav-foot" }, h("div", {}, `node ${session.node_id} · ${session.version}`), h("div", { class: "mono" }, session.kafka))),
       h("div", { class: "body" },
         h("div", { class: "topbar" },

@@ -21,7 +21,7 @@ function trim(value) {
 }
 
 export function rate(value) {
-  return `${short(value)}/s`;
+  return value === null || value === undefined ? "–" : `${short(value)}/s`;
 }
 
 export function bytes(value) {

@@ -53,7 +53,7 @@ export async function show(page) {
     stats.records.set(short(total), "kept now");
     stats.size.set(bytes(seen.partitions.reduce((sum, row) => sum + (row.size_bytes ?? 0), 0)), `${seen.partitions.length} partitions`);
     stats.rate.set(rate(seen.per_s), "over the last minute");
-    stats.skew.set(seen.skew === null ? "–" : `× ${seen.skew}`, seen.skew === null ? "too little to tell" : seen.skew > 2 ? "the largest partition is hot" : "even");
+    stats.skew.set(seen.skew === null ? "–" : `× ${seen.skew}`, seen.skew === null ? "too little to tell" : seen.skew > 2 ? "the largest partition is hot" : seen.skew > 1.25 ? "somewhat uneven" : "even");
     put(places, bars(seen.partitions.slice(0, 40).map((row) => ({ name: String(row.partition), value: records(row) })), { tone: seen.skew > 2 ? "lag" : "in", show: short }));
     list.update(seen.partitions);
     readers.update(seen.readers);
