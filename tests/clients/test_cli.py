@@ -195,6 +195,48 @@ def test_mistakes_about_topics_are_one_line(cli: Cli, topic: str) -> None:
     assert "there is no partition 7" in cli.fails("produce", topic, "x", "-p", "7")
 
 
+def test_a_group_is_configured_before_anybody_joins(cli: Cli, topic: str) -> None:
+    group = f"{topic}-workers"
+    limit = "share.delivery.count.limit"
+    assert cli.ok("group", "alter", group, "-c", f"{limit}=3") == (
+        f"altered group {group}: {limit}=3\n"
+    )
+    shown = json.loads(cli.ok("config", "list", "-g", group, "--changed", "--format", "json"))
+    assert {entry["name"]: entry["value"] for entry in shown} == {limit: "3"}
+    assert f"{limit} = 3" in cli.ok("config", "describe", limit, "-g", group)
+    cli.ok("group", "alter", group, "-d", limit)
+    assert json.loads(cli.ok("config", "list", "-g", group, "--changed", "--format", "json")) == []
+    assert cli.fails("group", "alter", group, "-c", "share.delivery.count.limt=3") == (
+        f"penstock: group '{group}': unknown group config 'share.delivery.count.limt', "
+        f"did you mean '{limit}'?"
+    )
+    assert "nothing to change" in cli.fails("group", "alter", group)
+    assert "exclude each other" in cli.fails("config", "list", "-g", group, "-t", topic)
+
+
+def test_records_are_delayed_and_values_left_out(cli: Cli, topic: str, tmp_path: Path) -> None:
+    (tmp_path / "photo").write_bytes(b"two\nlines")
+    cli.ok("produce", topic, "--file", str(tmp_path / "photo"), "--delay", "5m", "--priority", "9")
+    row = json.loads(cli.ok("consume", topic, "-e", "--format", "json"))
+    assert row["value"] == "two\nlines"
+    assert row["headers"] == [
+        {"name": "penstock-delay-ms", "value": "300000"},
+        {"name": "penstock-priority", "value": "9"},
+    ]
+    row = json.loads(cli.ok("consume", topic, "-e", "--format", "json", "--meta-only"))
+    assert "value" not in row
+    assert row["value_bytes"] == 9
+    assert "two" not in cli.ok("consume", topic, "-e", "--meta-only")
+    assert "--file is the whole record" in cli.fails(
+        "produce", topic, "x", "--file", str(tmp_path / "photo")
+    )
+
+
+def test_a_copy_needs_a_topic_to_go_to(cli: Cli, topic: str) -> None:
+    said = cli.fails("replay", topic, "--to-topic", f"{topic}-again", "--from-offset", "start")
+    assert f"make it first: `penstock topic create {topic}-again -p " in said
+
+
 def test_configs_are_listed_and_explained(cli: Cli, topic: str) -> None:
     cli.ok("topic", "create", topic, "-c", "max.message.bytes=2000")
     changed = json.loads(cli.ok("config", "list", "-t", topic, "--changed", "--format", "json"))

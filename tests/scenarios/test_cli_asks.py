@@ -117,6 +117,7 @@ def test_ctrl_c_is_an_answer(shell: Shell) -> None:
         assert asking.wait(10) == 130
     finally:
         asking.kill()
+        asking.communicate()
         os.close(main_end)
         os.close(side)
     assert "t.dlq" in shell.ok("topic", "list")

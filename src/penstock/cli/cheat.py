@@ -44,6 +44,10 @@ TASKS: dict[str, tuple[Line, ...]] = {
     ),
     "Queues and dead letters": (
         Line("penstock queue list", "ready, in flight, delayed, oldest"),
+        Line("penstock produce jobs '{\"id\": 7}' --delay 15m", "not before a quarter of an hour"),
+        Line(
+            "penstock group alter workers -c share.delivery.count.limit=3", "tries before it dies"
+        ),
         Line("penstock queue peek jobs", "what waits, and for what; takes nothing"),
         Line("penstock worker shop.jobs:worker", "run a worker"),
         Line("penstock dlq list", "topics of dead letters, with depth and age"),
@@ -114,6 +118,10 @@ KAFKA: dict[str, tuple[Line, ...]] = {
         Line("penstock config list -t orders", "--describe --entity-type topics"),
         Line("penstock topic alter orders -c retention.ms=3600000", "--alter --add-config ..."),
         Line("penstock topic alter orders -d retention.ms", "--alter --delete-config ..."),
+        Line("penstock config list -g workers", "--describe --entity-type groups"),
+        Line(
+            "penstock group alter workers -c share.delivery.count.limit=3", "--entity-type groups"
+        ),
         Line("penstock user set alice", "--alter --entity-type users --add-config SCRAM-..."),
         Line("penstock quota set --user alice producer_byte_rate=1048576", "--add-config ..."),
     ),

@@ -55,7 +55,7 @@ def group_config_names(ctx: click.Context, param: click.Parameter, incomplete: s
 async def _topics(session: Session) -> list[str]:
     from penstock.client.admin import Admin
 
-    return [t.name for t in await Admin(session.cluster).list_topics() if not t.is_internal]
+    return [t.name for t in await Admin(session.cluster).list_topics() if not t.is_hidden]
 
 
 async def _groups(session: Session) -> list[str]:

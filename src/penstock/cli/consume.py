@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -21,7 +22,7 @@ from penstock.cli.errors import UserError
 from penstock.cli.output import Format, format_option
 from penstock.cli.progress import Progress
 from penstock.cli.session import Session, brokers_option, require_topics, run
-from penstock.cli.template import DEFAULT, WIDE, as_json, as_yaml, compile_template
+from penstock.cli.template import DEFAULT, META, WIDE, as_json, as_yaml, compile_template
 
 if TYPE_CHECKING:
     from penstock.client.fetching import Message
@@ -70,9 +71,11 @@ class Plan:
 @click.option(
     "-f",
     "--template",
-    default=DEFAULT,
-    show_default=True,
+    show_default=DEFAULT,
     help="What to print: %t %p %o %k %v %h %T %d; %v{hex}, {base64}, {json}; \\n \\t.",
+)
+@click.option(
+    "--meta-only", is_flag=True, help="Where records are, when, and their keys: no values."
 )
 @click.option("--committed", is_flag=True, help="Only records of committed transactions.")
 @brokers_option
@@ -83,7 +86,8 @@ def consume(
     partitions: tuple[int, ...],
     num: int | None,
     follow: bool,
-    template: str,
+    template: str | None,
+    meta_only: bool,
     committed: bool,
     brokers: str,
     format: Format,
@@ -94,8 +98,11 @@ def consume(
     penstock consume orders -o -10 -e
     penstock consume orders -o @-1h -f '%p:%o %k %v\\n'
     penstock consume orders -o @2026-11-01:2026-11-02 --format json
+    penstock consume photos --meta-only -o -5 -e
     """
-    render = _renderer(format, template)
+    if meta_only and template is not None:
+        raise UserError("-f says what to print: leave out --meta-only, or %v of the template")
+    render = _renderer(format, META if meta_only else template or DEFAULT, meta_only)
     plan = Plan(list(topics), offset, list(partitions) or None, num, follow, committed)
     # Wrong offsets are refused before anything is connected to.
     _parse(plan.offsets)
@@ -106,14 +113,14 @@ def consume(
     run(brokers, work)
 
 
-def _renderer(format: Format, template: str) -> Callable[[Message], bytes]:
+def _renderer(format: Format, template: str, meta_only: bool) -> Callable[[Message], bytes]:
     match format:
         case Format.json:
-            return as_json
+            return partial(as_json, has_value=not meta_only)
         case Format.yaml:
-            return as_yaml
+            return partial(as_yaml, has_value=not meta_only)
         case Format.wide:
-            return compile_template(WIDE)
+            return compile_template(META if meta_only else WIDE)
         case _:
             return compile_template(template)
 

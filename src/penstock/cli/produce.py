@@ -85,6 +85,16 @@ class Plan:
     metavar="NAME:VALUE",
     help="A record header; repeatable.",
 )
+@click.option(
+    "--file",
+    "path",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    help="One record: this file, whole, byte by byte; - is standard input.",
+)
+@click.option("--delay", metavar="5m", help="Queues: deliver it so much later: 500ms, 30s, 1h30m.")
+@click.option(
+    "--priority", type=click.IntRange(0, 9), help="Queues: 9 is delivered first, 0 is usual."
+)
 @click.option("-p", "--partition", type=int, help="Write to this partition, whatever the key.")
 @click.option(
     "-n",
@@ -116,6 +126,9 @@ def produce(
     key: str | None,
     key_delimiter: str | None,
     headers: tuple[str, ...],
+    path: str | None,
+    delay: str | None,
+    priority: int | None,
     partition: int | None,
     count: int,
     tombstone: bool,
@@ -132,12 +145,20 @@ def produce(
     echo hello | penstock produce greetings
     printf 'a:1\\nb:2\\n' | penstock produce orders -K :
     penstock produce orders '{"id": 7}' -k 7 -H source:cli
+    penstock produce jobs '{"to": "ann"}' --delay 15m --priority 9
+    penstock produce photos --file photo.jpg -k ann
     """
+    if path is not None and (payload is not None or key_delimiter is not None):
+        raise UserError("--file is the whole record: leave out the payload and -K")
     if key_delimiter is not None and (key is not None or not key_delimiter):
         raise UserError("-K takes the key from each line: give it a delimiter and leave out -k")
-    plan = Plan(topic, partition, tuple(map(parse_header, headers)), count)
+    queued = queue_headers(delay, priority)
+    plan = Plan(topic, partition, (*map(parse_header, headers), *queued), count)
     fixed = None if key is None else key.encode()
-    lines = records_of(payload, fixed, _unescape(key_delimiter), tombstone)
+    if path is not None:
+        lines = file_of(path, fixed)
+    else:
+        lines = records_of(payload, fixed, _unescape(key_delimiter), tombstone)
 
     async def work(session: Session) -> dict[int, list[int]]:
         from penstock.client.producer import ProducerConfig
@@ -232,6 +253,12 @@ async def records_of(
             yield split_line(raw, key, delimiter, tombstone)
 
 
+async def file_of(path: str, key: bytes | None) -> AsyncIterator[Line]:
+    """The file as one record. It is read when brokers are connected to, once."""
+    with click.open_file(path, "rb") as file:
+        yield Line(key, file.read())
+
+
 def split_line(raw: bytes, key: bytes | None, delimiter: bytes | None, tombstone: bool) -> Line:
     value: bytes | None = raw
     if delimiter is not None:
@@ -247,6 +274,22 @@ def parse_header(text: str) -> tuple[str, bytes | None]:
     if not name:
         raise UserError(f"-H {text!r} has no name; write -H name:value")
     return name, value.encode() if colon else None
+
+
+def queue_headers(delay: str | None, priority: int | None) -> list[tuple[str, bytes]]:
+    """What queues read from a record's headers, as every client may write it."""
+    from penstock.client.offsets import OffsetSyntaxError, duration_ms
+    from penstock.queues.intake import DELAY_MS, PRIORITY
+
+    found = []
+    if delay is not None:
+        try:
+            found.append((DELAY_MS, b"%d" % duration_ms(delay)))
+        except OffsetSyntaxError as error:
+            raise UserError(f"--delay {error}") from None
+    if priority is not None:
+        found.append((PRIORITY, b"%d" % priority))
+    return found
 
 
 def _unescape(delimiter: str | None) -> bytes | None:

@@ -26,6 +26,8 @@ Part = Callable[["Message"], bytes]
 DEFAULT = "%v\\n"
 WIDE = "%t[%p] %o  %d  %k  %v  %h\\n"
 """What `--format wide` prints."""
+META = "%t[%p] %o  %d  %V bytes  %k  %h\\n"
+"""What `--meta-only` prints."""
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 
 
@@ -148,26 +150,29 @@ _PLAIN: dict[str, Part] = {
 }
 
 
-def as_json(message: "Message") -> bytes:
+def as_json(message: "Message", has_value: bool = True) -> bytes:
     """One message as one line of JSON. What is not UTF-8 is in base64, and says so."""
-    return json.dumps(_document(message), ensure_ascii=False).encode() + b"\n"
+    return json.dumps(_document(message, has_value), ensure_ascii=False).encode() + b"\n"
 
 
-def as_yaml(message: "Message") -> bytes:
+def as_yaml(message: "Message", has_value: bool = True) -> bytes:
     """One message as one document of a stream of YAML."""
     from penstock.cli.yaml import dumped
 
-    return b"---\n" + dumped(_document(message)).encode()
+    return b"---\n" + dumped(_document(message, has_value)).encode()
 
 
-def _document(message: "Message") -> dict[str, object]:
+def _document(message: "Message", has_value: bool) -> dict[str, object]:
     row: dict[str, object] = {
         "topic": message.topic,
         "partition": message.partition,
         "offset": message.offset,
         "timestamp": message.timestamp,
     }
-    for name, value in (("key", message.key), ("value", message.value)):
+    shown = {"key": message.key, **({"value": message.value} if has_value else {})}
+    if not has_value:
+        row["value_bytes"] = None if message.value is None else len(message.value)
+    for name, value in shown.items():
         text, is_base64 = _as_text(value)
         row[name + "_base64" if is_base64 else name] = text
     headers = []

@@ -109,7 +109,9 @@ def create(
 
 
 @topic.command("list")
-@click.option("-i", "--internal", is_flag=True, help="Internal topics too.")
+@click.option(
+    "-i", "--internal", is_flag=True, help="Internal topics too: those whose names begin with __."
+)
 @brokers_option
 @format_option
 def list_topics(internal: bool, brokers: str, format: Format) -> None:
@@ -125,7 +127,7 @@ def list_topics(internal: bool, brokers: str, format: Format) -> None:
 
         return await Admin(session.cluster).list_topics()
 
-    topics = [t for t in run(brokers, work) if internal or not t.is_internal]
+    topics = [t for t in run(brokers, work) if internal or not t.is_hidden]
     from penstock.base.ids import show_topic_id
 
     rows = [

@@ -50,6 +50,11 @@ class TopicInfo:
     is_internal: bool
     partitions: Mapping[int, PartitionInfo]
 
+    @property
+    def is_hidden(self) -> bool:
+        """Kept by brokers or by Penstock's tools."""
+        return self.is_internal or self.name.startswith("__")
+
 
 @dataclass(frozen=True, slots=True)
 class Metadata:

@@ -63,7 +63,14 @@ class Topic:
     def is_internal(self) -> bool:
         return self.name in INTERNAL_TOPICS
 
+    @property
+    def is_hidden(self) -> bool:
+        """Kept by the broker or by Penstock's tools, so listed only for those who ask for it."""
+        return self.name.startswith(HIDDEN)
 
+
+HIDDEN = "__"
+"""How such names begin."""
 INTERNAL_TOPICS = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__schemas", "__audit"}
 )

@@ -85,7 +85,7 @@ class Topics:
         return [
             topic
             for name, topic in sorted(ctx.image.topics.items())
-            if (internal or not topic.is_internal)
+            if (internal or not topic.is_hidden)
             and may(ctx, principal, Operation.DESCRIBE, ResourceType.TOPIC, name)
         ]
 

@@ -1,12 +1,21 @@
 """What `produce` makes of lines and options, and what it reports."""
 
+import asyncio
 import json
+from pathlib import Path
 
 import pytest
 
 from penstock.cli.errors import UserError
 from penstock.cli.output import Format
-from penstock.cli.produce import Line, parse_header, report, split_line
+from penstock.cli.produce import (
+    Line,
+    file_of,
+    parse_header,
+    queue_headers,
+    report,
+    split_line,
+)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +42,26 @@ def test_headers_are_curls() -> None:
     assert parse_header("a") == ("a", None)
     with pytest.raises(UserError, match="has no name"):
         parse_header(":x")
+
+
+def test_delay_and_priority_are_headers_of_the_record() -> None:
+    assert queue_headers(None, None) == []
+    assert queue_headers("1h30m", 0) == [
+        ("penstock-delay-ms", b"5400000"),
+        ("penstock-priority", b"0"),
+    ]
+    with pytest.raises(UserError, match="--delay 'soon' is not a duration; try 500ms"):
+        queue_headers("soon", None)
+
+
+def test_a_file_is_one_record(tmp_path: Path) -> None:
+    photo = tmp_path / "photo"
+    photo.write_bytes(b"two\nlines\x00\n")
+
+    async def read() -> list[Line]:
+        return [line async for line in file_of(str(photo), b"k")]
+
+    assert asyncio.run(read()) == [Line(b"k", b"two\nlines\x00\n")]
 
 
 def test_the_report_counts_and_says_where(capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,5 +70,12 @@ def test_json_is_one_line_and_says_what_is_base64() -> None:
     assert json.loads(as_json(EMPTY))["value"] is None
 
 
+def test_a_value_may_be_left_out() -> None:
+    row = json.loads(as_json(MESSAGE, has_value=False))
+    assert (row["key"], row["value_bytes"]) == ("k", 3)
+    assert not {"value", "value_base64"} & set(row)
+    assert json.loads(as_json(EMPTY, has_value=False))["value_bytes"] is None
+
+
 def test_a_time_no_calendar_has_is_shown_as_a_number() -> None:
     assert show_time(10**17) == "100000000000000000"

@@ -46,6 +46,7 @@ def time(value: int) -> Position:
         ("@-1h:", OffsetRange(time(NOW - HOUR))),
         ("@-1h30m:end", OffsetRange(time(NOW - HOUR - HOUR // 2), END)),
         ("@-2h:-1h", OffsetRange(time(NOW - 2 * HOUR), time(NOW - HOUR))),
+        ("@-2h:@-1h", OffsetRange(time(NOW - 2 * HOUR), time(NOW - HOUR))),
         ("@:-1h", OffsetRange(START, time(NOW - HOUR))),
         ("@1700000000", OffsetRange(time(1_700_000_000_000))),
         ("@1700000000123", OffsetRange(time(1_700_000_000_123))),
@@ -97,6 +98,8 @@ def test_a_range_that_ends_before_it_starts_is_refused(text: str) -> None:
 def test_the_refusal_shows_what_would_be_right() -> None:
     with pytest.raises(OffsetSyntaxError, match=r"'foo' is not an offset; try start, end, 5"):
         parse_offsets("foo", NOW)
+    with pytest.raises(OffsetSyntaxError, match=r"'@foo' is not a time; try @-1h"):
+        parse_offsets("@foo", NOW)
 
 
 def test_one_position_is_not_a_range() -> None:

@@ -105,7 +105,7 @@ def _overview(console: Console, sight: Sight, series: Series) -> OverviewAnswer:
     }
     furthest = sorted(by_group, key=lambda group: (-lags[group], group))[:TOP]
     seen = {
-        name for name, topic in image.topics.items() if not topic.is_internal and sight.topic(name)
+        name for name, topic in image.topics.items() if not topic.is_hidden and sight.topic(name)
     }
     gauges = gauges_of(console)
     return OverviewAnswer(

@@ -173,7 +173,9 @@ ENDPOINTS = (
         "/topics",
         "list topics",
         list_topics,
-        parameters=(Parameter("internal", "the broker's own too", "boolean", False),),
+        parameters=(
+            Parameter("internal", "those whose names begin with __ too", "boolean", False),
+        ),
         answer=TopicsAnswer,
     ),
     Endpoint(

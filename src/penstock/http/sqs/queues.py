@@ -150,9 +150,7 @@ async def list_queues(call: Call, request: requests.ListQueues) -> Answer:
     names = [
         name
         for name, topic in sorted(call.node.image.topics.items())
-        if name.startswith(request.queue_name_prefix)
-        and not topic.is_internal
-        and call.may_see(name)
+        if name.startswith(request.queue_name_prefix) and not topic.is_hidden and call.may_see(name)
     ]
     shown, token = page(names, request.max_results, request.next_token)
     answer: Answer = {"QueueUrls": [call.url(name) for name in shown]} if shown else {}
