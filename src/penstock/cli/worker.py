@@ -3,6 +3,7 @@
 import importlib
 import os
 import sys
+import traceback
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +15,9 @@ from penstock.cli.session import security_settings
 
 if TYPE_CHECKING:
     from penstock.app.worker import Worker
+
+NOT_THEIRS = (__file__, "<frozen importlib", importlib.__file__ or "")
+"""The files that stand in a traceback before those of the module that is loaded."""
 
 
 @click.command("worker", short_help="Run a worker that was declared in Python.")
@@ -81,10 +85,21 @@ def load(target: str) -> "Worker":
     except ModuleNotFoundError as error:
         if error.name is not None and module_name.startswith(error.name):
             raise UserError(f"there is no module {error.name!r} here or on the path") from None
-        raise
+        raise _broken(module_name, error) from None
+    except Exception as error:
+        raise _broken(module_name, error) from None
     found = getattr(module, name, None)
     if found is None:
         raise UserError(f"module {module_name!r} has no {name!r}")
     if not isinstance(found, Worker):
         raise UserError(f"{target} is a {type(found).__name__}, not a penstock.Worker")
     return found
+
+
+def _broken(module_name: str, error: Exception) -> UserError:
+    """Shows where the module fails: its own lines, without ours and those of importing."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(NOT_THEIRS):
+        frames = frames.tb_next
+    traceback.print_exception(type(error), error, frames)
+    return UserError(f"module {module_name!r} does not load: {type(error).__name__}: {error}")

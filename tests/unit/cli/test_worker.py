@@ -25,7 +25,6 @@ async def handle(message):
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     (tmp_path / "shop_jobs.py").write_text(SOURCE)
-    (tmp_path / "broken_jobs.py").write_text("import no_such_module_anywhere\n")
     monkeypatch.chdir(tmp_path)
     before = list(sys.path)
     yield "shop_jobs"
@@ -57,9 +56,33 @@ def test_what_is_wrong_is_said(
     assert said in capsys.readouterr().err
 
 
-def test_a_module_that_cannot_be_imported_shows_why(module: str) -> None:
-    with pytest.raises(ModuleNotFoundError, match="no_such_module_anywhere"):
-        load("broken_jobs:worker")
+@pytest.mark.parametrize(
+    ("source", "line", "said"),
+    [
+        (
+            "import no_such_module_anywhere\n",
+            "import no_such_module_anywhere",
+            "ModuleNotFoundError: No module named 'no_such_module_anywhere'",
+        ),
+        ("def f():\n    1 / 0\n\nf()\n", "1 / 0", "ZeroDivisionError: division by zero"),
+        ("def f(\n", "def f(", "SyntaxError: '(' was never closed (broken_jobs.py, line 1)"),
+    ],
+)
+def test_a_module_that_does_not_load_shows_its_own_lines_only(
+    module: str,
+    tmp_path: Path,
+    source: str,
+    line: str,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "broken_jobs.py").write_text(source)
+    assert run(["worker", "broken_jobs:worker"]) == 1
+    shown = capsys.readouterr().err
+    assert line in shown
+    assert shown.endswith(f"penstock: module 'broken_jobs' does not load: {said}\n")
+    files = [part.split('"')[1] for part in shown.splitlines() if part.startswith("  File ")]
+    assert set(files) == {str(tmp_path / "broken_jobs.py")}, "none of ours"
 
 
 def test_a_broker_that_is_not_there_is_said(
