@@ -204,6 +204,9 @@ class Node:
             is_empty = is_new or not self.disk.exists(f"{data_dir}/logs")
             await come_back(self.store, self.configs, config.node_id, is_empty=is_empty)
             image = await self.follower.start()
+            if not is_empty:
+                # It may take long, and until then there is nothing else to be seen.
+                log.warning("not stopped cleanly: logs are checked before this node serves")
         self.flusher = Flusher(self.disk, self.sync_workers, self._disk_failed, self.metrics.syncs)
         self.partitions = Partitions(
             NodeId(config.node_id),

@@ -97,6 +97,21 @@ def test_the_clean_marker_is_there_only_between_a_stop_and_a_start(tmp_path: Pat
         assert marker(tmp_path).exists()
 
 
+def test_a_start_after_a_crash_says_what_it_waits_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        asyncio.run(running(config_of(tmp_path), _nothing))
+    assert "not stopped cleanly" not in caplog.text
+    marker(tmp_path).unlink()  # As after kill -9.
+    asyncio.run(running(config_of(tmp_path), _nothing))
+    assert "not stopped cleanly: logs are checked before this node serves" in caplog.text
+
+
+async def _nothing(node: Node, kafka: str) -> None:
+    pass
+
+
 def test_the_same_cluster_is_found_again(tmp_path: Path) -> None:
     ids: list[str] = []
 
