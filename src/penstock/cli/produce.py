@@ -205,10 +205,10 @@ async def send_all(
                         raise
                     waiting.append(delivery)
                     if len(waiting) >= _DELIVERIES_MAX:
-                        await _confirm(waiting, written)
+                        await confirm_all(waiting, written)
                 progress.advance(plan.count)
             await producer.flush()
-            await _confirm(waiting, written)
+            await confirm_all(waiting, written)
     if meant is not None and written:
         print(
             f"penstock: topic {plan.topic!r} was made by this; did you mean {meant!r}?",
@@ -228,14 +228,29 @@ async def _likely_meant(session: Session, name: str) -> str | None:
     return nearest(name, session.cluster.metadata.topics, TYPO)
 
 
-async def _confirm(waiting: list[Delivery], written: dict[int, list[int]]) -> None:
+async def confirm_all(waiting: list[Delivery], written: dict[int, list[int]]) -> None:
+    """Notes where each went. If some were refused, raises the first refusal, and says how many."""
+    from penstock.base.errors import Refused
+
+    refusals: list[Refused] = []
     for delivery in waiting:
-        sent = await delivery
+        try:
+            sent = await delivery
+        except Refused as refused:
+            refusals.append(refused)
+            continue
         seen = written.setdefault(sent.partition, [sent.offset, sent.offset, 0])
         seen[0] = min(seen[0], sent.offset)
         seen[1] = max(seen[1], sent.offset)
         seen[2] += 1
     waiting.clear()
+    total = len(refusals) + sum(count for _, _, count in written.values())
+    if refusals and total > 1:
+        first = refusals[0]
+        lost = f"{len(refusals):,} of {total:,} records were not written"
+        raise Refused(first.code, f"{str(first).rstrip('.')} ({lost})") from first
+    if refusals:
+        raise refusals[0]
 
 
 async def records_of(

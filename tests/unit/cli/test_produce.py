@@ -3,13 +3,17 @@
 import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from penstock.base.errors import ErrorCode, Refused
 from penstock.cli.errors import UserError
 from penstock.cli.output import Format
 from penstock.cli.produce import (
     Line,
+    confirm_all,
     file_of,
     parse_header,
     queue_headers,
@@ -62,6 +66,29 @@ def test_a_file_is_one_record(tmp_path: Path) -> None:
         return [line async for line in file_of(str(photo), b"k")]
 
     assert asyncio.run(read()) == [Line(b"k", b"two\nlines\x00\n")]
+
+
+def test_a_refusal_says_how_many_records_are_missing() -> None:
+    async def confirm(*outcomes: int | Refused) -> dict[int, list[int]]:
+        waiting: list[Any] = []
+        for outcome in outcomes:
+            future = asyncio.get_running_loop().create_future()
+            if isinstance(outcome, Refused):
+                future.set_exception(outcome)
+            else:
+                future.set_result(SimpleNamespace(partition=0, offset=outcome))
+            waiting.append(future)
+        written: dict[int, list[int]] = {}
+        await confirm_all(waiting, written)
+        return written
+
+    assert asyncio.run(confirm(3, 4)) == {0: [3, 4, 2]}
+    large = Refused(ErrorCode.MESSAGE_TOO_LARGE, "too large.")
+    with pytest.raises(Refused, match=r"^too large \(1 of 3 records were not written\)$") as said:
+        asyncio.run(confirm(3, large, 4))
+    assert said.value.code is ErrorCode.MESSAGE_TOO_LARGE
+    with pytest.raises(Refused, match=r"^too large\.$"):
+        asyncio.run(confirm(large))
 
 
 def test_the_report_counts_and_says_where(capsys: pytest.CaptureFixture[str]) -> None:
