@@ -214,6 +214,15 @@ def test_a_group_is_configured_before_anybody_joins(cli: Cli, topic: str) -> Non
     assert "exclude each other" in cli.fails("config", "list", "-g", group, "-t", topic)
 
 
+def test_topics_are_listed_by_name(cli: Cli, topic: str) -> None:
+    cli.ok("topic", "create", f"{topic}.a", f"{topic}.b", f"__{topic}")
+    assert cli.ok("topic", "list", f"{topic}.?", "-n") == f"{topic}.a\n{topic}.b\n"
+    shown = json.loads(cli.ok("topic", "list", f"{topic}.b", "-n", "--format", "json"))
+    assert [row["name"] for row in shown] == [f"{topic}.b"]
+    assert f"__{topic}" not in cli.ok("topic", "list")
+    assert cli.ok("topic", "list", f"__{topic[:3]}*", "-n").splitlines()[0].startswith("__")
+
+
 def test_records_are_delayed_and_values_left_out(cli: Cli, topic: str, tmp_path: Path) -> None:
     (tmp_path / "photo").write_bytes(b"two\nlines")
     cli.ok("produce", topic, "--file", str(tmp_path / "photo"), "--delay", "5m", "--priority", "9")

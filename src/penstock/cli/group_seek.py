@@ -56,9 +56,12 @@ class Move:
 @click.argument("name", help="The group.", shell_complete=group_names)
 @click.option(
     "--to",
-    required=True,
     help="start, end, 5, +10, -10, @-1h, @2026-11-01, group:OTHER or file:OFFSETS.CSV.",
 )
+@click.option(
+    "--to-group", metavar="OTHER", shell_complete=group_names, help="The same as --to group:OTHER."
+)
+@click.option("--to-file", metavar="OFFSETS.CSV", help="The same as --to file:OFFSETS.CSV.")
 @click.option(
     "-t",
     "--topics",
@@ -77,7 +80,14 @@ class Move:
 @brokers_option
 @format_option
 def seek(
-    name: str, to: str, topics: tuple[str, ...], execute: bool, brokers: str, format: Format
+    name: str,
+    to: str | None,
+    to_group: str | None,
+    to_file: str | None,
+    topics: tuple[str, ...],
+    execute: bool,
+    brokers: str,
+    format: Format,
 ) -> None:
     """Move a group's offsets; shows the moves, and makes them with --yes.
 
@@ -91,7 +101,7 @@ def seek(
     penstock group seek billing --to file:offsets.csv --yes
     """
     chosen = parse_topics(topics)
-    target = _parse_target(to, name)
+    target = _parse_target(_one_target(to, to_group, to_file), name)
 
     async def work(session: Session) -> list[Move]:
         from penstock.client.committed import commit_offsets
@@ -124,6 +134,15 @@ class Target:
     position: str | None = None
     group: str | None = None
     offsets: dict[tuple[str, int], int] | None = None
+
+
+def _one_target(to: str | None, to_group: str | None, to_file: str | None) -> str:
+    given = [] if to is None else [to]
+    given += [] if to_group is None else [f"group:{to_group}"]
+    given += [] if to_file is None else [f"file:{to_file}"]
+    if len(given) != 1:
+        raise UserError("say where to, once: --to start, --to @-1h, --to-group OTHER ...")
+    return given[0]
 
 
 def _parse_target(text: str, group: str) -> Target:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 import click
@@ -109,16 +110,26 @@ def create(
 
 
 @topic.command("list")
+@click.argument(
+    "patterns",
+    nargs=-1,
+    help="Only topics of these names; * and ? allowed.",
+    shell_complete=topic_names,
+)
+@click.option("-n", "--names", is_flag=True, help="Only their names, for other programs.")
 @click.option(
     "-i", "--internal", is_flag=True, help="Internal topics too: those whose names begin with __."
 )
 @brokers_option
 @format_option
-def list_topics(internal: bool, brokers: str, format: Format) -> None:
+def list_topics(
+    patterns: tuple[str, ...], names: bool, internal: bool, brokers: str, format: Format
+) -> None:
     """List topics with their partitions and copies.
 
     \b
     penstock topic list
+    penstock topic list 'orders*' -n
     penstock topic list --internal --format wide
     """
 
@@ -127,7 +138,17 @@ def list_topics(internal: bool, brokers: str, format: Format) -> None:
 
         return await Admin(session.cluster).list_topics()
 
-    topics = [t for t in run(brokers, work) if internal or not t.is_hidden]
+    internal = internal or any(pattern.startswith("__") for pattern in patterns)
+    topics = [
+        t
+        for t in run(brokers, work)
+        if (internal or not t.is_hidden)
+        and (not patterns or any(fnmatchcase(t.name, pattern) for pattern in patterns))
+    ]
+    if names and not format.is_data:
+        for found in topics:
+            print(found.name)
+        return
     from penstock.base.ids import show_topic_id
 
     rows = [
