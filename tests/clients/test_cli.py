@@ -201,11 +201,11 @@ def test_a_group_is_configured_before_anybody_joins(cli: Cli, topic: str) -> Non
     assert cli.ok("group", "alter", group, "-c", f"{limit}=3") == (
         f"altered group {group}: {limit}=3\n"
     )
-    shown = json.loads(cli.ok("config", "list", "-g", group, "--changed", "--format", "json"))
-    assert {entry["name"]: entry["value"] for entry in shown} == {limit: "3"}
+    changed = ("config", "list", "-g", group, "--changed")
+    assert f"{limit} 3 group" in [" ".join(row.split()) for row in cli.ok(*changed).splitlines()]
     assert f"{limit} = 3" in cli.ok("config", "describe", limit, "-g", group)
     cli.ok("group", "alter", group, "-d", limit)
-    assert json.loads(cli.ok("config", "list", "-g", group, "--changed", "--format", "json")) == []
+    assert limit not in cli.ok(*changed)
     assert cli.fails("group", "alter", group, "-c", "share.delivery.count.limt=3") == (
         f"penstock: group '{group}': unknown group config 'share.delivery.count.limt', "
         f"did you mean '{limit}'?"
@@ -242,6 +242,7 @@ def test_records_are_delayed_and_values_left_out(cli: Cli, topic: str, tmp_path:
 
 
 def test_a_copy_needs_a_topic_to_go_to(cli: Cli, topic: str) -> None:
+    cli.ok("topic", "create", topic)
     said = cli.fails("replay", topic, "--to-topic", f"{topic}-again", "--from-offset", "start")
     assert f"make it first: `penstock topic create {topic}-again -p " in said
 

@@ -141,7 +141,9 @@ def _one_target(to: str | None, to_group: str | None, to_file: str | None) -> st
     given += [] if to_group is None else [f"group:{to_group}"]
     given += [] if to_file is None else [f"file:{to_file}"]
     if len(given) != 1:
-        raise UserError("say where to, once: --to start, --to @-1h, --to-group OTHER ...")
+        raise click.UsageError(
+            "say where to, once: --to start, --to @-1h, --to-group OTHER or --to-file OFFSETS.CSV"
+        )
     return given[0]
 
 
