@@ -102,7 +102,7 @@ class ShareSession:
         self._known: frozenset[Place] = frozenset()
         """What the broker knows of `wanted`."""
         self._asked = 0
-        """Records that the fetch in flight may bring."""
+        """Records that room was reserved for, and that the fetch in flight may bring."""
         self._fetching = False
         self._wait_ms = 0
         self._fetched_at = self._acked_at = 0.0
@@ -131,19 +131,20 @@ class ShareSession:
                 self._connect()
             return
         if not self._fetching and self._may_fetch():
-            count, wait_ms = self._owner.reserve(self)
-            if self._epoch == OPENING:
+            reserved, wait_ms = self._owner.reserve(self)
+            count = reserved
+            if self._epoch == OPENING and self._owner.has_acks(self):
                 # To say something about records of an earlier session there must be one.
                 count = count or 1
             if count:
-                self._send_fetch(connection, count, wait_ms)
+                self._send_fetch(connection, count, wait_ms, reserved)
         if self._epoch != OPENING and not self._acking and self._owner.has_acks(self):
             self._send_acks(connection)
 
     def _may_fetch(self) -> bool:
         return bool(self.wanted) or (self._epoch == OPENING and self._owner.has_acks(self))
 
-    def _send_fetch(self, connection: Connection, count: int, wait_ms: int) -> None:
+    def _send_fetch(self, connection: Connection, count: int, wait_ms: int, reserved: int) -> None:
         groups: Groups = {}
         if self._epoch != OPENING and not self._acking:
             groups = self._owner.take_acks(self)
@@ -168,7 +169,7 @@ class ShareSession:
             forgotten_topics_data=forgotten_topics(self._known - self.wanted),
         )
         self._known = self.wanted
-        self._fetching, self._asked, self._wait_ms = True, count, wait_ms
+        self._fetching, self._asked, self._wait_ms = True, reserved, wait_ms
         self._fetched_at = self._loop.time()
         self._next_epoch()
         timeout_ms = self._cluster.config.request_timeout_ms + wait_ms
@@ -179,7 +180,7 @@ class ShareSession:
         except NETWORK as error:
             self._end(connection, error, groups)
             return
-        self._run(self._finish_fetch(connection, reply, groups, count))
+        self._run(self._finish_fetch(connection, reply, groups, reserved))
 
     def _send_acks(self, connection: Connection) -> None:
         self._send_groups(connection, self._owner.take_acks(self))
@@ -225,7 +226,7 @@ class ShareSession:
         connection: Connection,
         reply: "asyncio.Future[ShareFetchResponse]",
         groups: Groups,
-        count: int,
+        reserved: int,
     ) -> None:
         try:
             answer = await reply
@@ -250,7 +251,7 @@ class ShareSession:
                 self._owner.acked(
                     place, acks, row.acknowledge_error_code, row.acknowledge_error_message, lock_ms
                 )
-        self._owner.fetched(self, rows, lock_ms, count)
+        self._owner.fetched(self, rows, lock_ms, reserved)
         self.pump()
 
     def _judge_promptness(self, answer: ShareFetchResponse) -> None:

@@ -157,3 +157,28 @@ def test_a_closed_consumer_takes_no_verdicts() -> None:
             await consumer.receive(1, 0)
 
     on_jobs(test, count=1)
+
+
+def test_nothing_is_leased_before_somebody_asks() -> None:
+    async def test(sim: Sim, cluster: Cluster) -> None:
+        async with new_consumer(sim) as idle, new_consumer(sim, seed=8) as busy:
+            (lease,) = await busy.receive(1, 500)
+            assert lease.delivery_count == 1
+            assert idle.held == 0
+
+    on_jobs(test, count=1)
+
+
+@pytest.mark.parametrize("delay_ms", [0, 1, 2, 3, 5, 8, 13, 21, 34, 55])
+def test_who_closes_at_once_leaves_no_lease_behind(delay_ms: int) -> None:
+    async def test(sim: Sim, cluster: Cluster) -> None:
+        hasty = new_consumer(sim)
+        await hasty.start()
+        await asyncio.sleep(delay_ms / 1000)
+        await hasty.close()
+        async with new_consumer(sim, seed=8) as consumer:
+            # Much earlier than a lease would end.
+            (lease,) = await consumer.receive(1, 5_000)
+            assert lease.delivery_count == 1
+
+    on_jobs(test, count=1)
