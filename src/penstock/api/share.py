@@ -88,6 +88,9 @@ async def _fetch(
     rows = _Rows(ctx, call.caller.listener)
     if request.share_session_epoch != FINAL and not request.is_renew_ack:
         await _acquire(ctx, call, request, session, rows)
+        if ctx.share_sessions.is_gone(session):
+            # It was ended meanwhile: what was taken for it after that has nobody.
+            end_session(ctx, session)
     for place, answer in answers:
         rows.acknowledged(place, await answer)
     if request.share_session_epoch == FINAL:

@@ -112,6 +112,10 @@ class ShareSessions:
         if self._sessions.get(name) is session:
             del self._sessions[name]
 
+    def is_gone(self, session: ShareSession) -> bool:
+        """Whether it has ended and its member has begun no other."""
+        return (session.group, session.member) not in self._sessions
+
     def _belong(self, session: ShareSession) -> None:
         peer_id = id(session.peer)
         of_peer = self._peers.get(peer_id)

@@ -1,11 +1,14 @@
 """ShareFetch: what is acquired, how long it waits, and what happens if nobody takes the answer."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from penstock.api.route import Operation, ResourceType
+from penstock.api.share_acknowledge import end_session
 from penstock.base.errors import ErrorCode
+from penstock.coordinator.queue_taking import take
 from penstock.queues.keeping import QueueKey
 from tests.unit.api.harness import Node, on_node
 from tests.unit.api.sharing import (
@@ -233,6 +236,32 @@ def test_the_last_request_of_a_session_lets_go_of_everything() -> None:
         assert acquired(await Member(node, "b").fetch(0)) == [(1, 2, 2)]
         again = await member.fetch(epoch=-1)
         assert again.error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+
+    on_node(test, configs=CONFIGS)
+
+
+@pytest.mark.parametrize("is_opened_anew", [False, True])
+def test_a_fetch_that_is_overtaken_by_the_end_of_its_session_keeps_nothing(
+    is_opened_anew: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(node: Node) -> None:
+        await set_up(node, 3)
+        member, sessions = Member(node), node.ctx.share_sessions
+
+        async def take_later(*asked: Any) -> Any:
+            """As if the queue had to be opened first, and the member left meanwhile."""
+            session = sessions.find("g", "m", member.client)
+            sessions.close(session)
+            end_session(node.ctx, session)
+            if is_opened_anew:
+                sessions.open("g", "m", member.client, 10, lambda ended: None)
+            return await take(*asked)
+
+        monkeypatch.setattr("penstock.api.share.take", take_later)
+        assert acquired(await member.fetch(0)) == [(0, 2, 1)]
+        monkeypatch.undo()
+        left = [] if is_opened_anew else [(0, 2, 2)]
+        assert acquired(await Member(node, "b").fetch(0)) == left
 
     on_node(test, configs=CONFIGS)
 
