@@ -96,6 +96,8 @@ def encode_key(key: Key) -> bytes | None:
 def encode_headers(headers: Headers) -> RecordHeaders:
     if not headers:
         return ()
+    if isinstance(headers, (str, bytes)):
+        raise TypeError(f"headers {headers!r}: they are a mapping, or pairs of name and value")
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     found = []
     for name, value in pairs:

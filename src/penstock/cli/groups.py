@@ -57,7 +57,7 @@ names_argument = click.argument(
 
 @click.group("group", no_args_is_help=True)
 def group() -> None:
-    """Inspect and configure groups of consumers, move their offsets, delete them."""
+    """Inspect, configure, move and delete groups of consumers."""
 
 
 group.add_command(alter)

@@ -38,6 +38,8 @@ def test_headers_are_pairs_or_a_mapping() -> None:
         encode_headers({1: "x"})  # type: ignore[dict-item]
     with pytest.raises(TypeError, match="bytes, text or int"):
         encode_headers({"a": 1.5})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match="headers 'a': they are a mapping, or pairs"):
+        encode_headers("a")  # type: ignore[arg-type]
 
 
 def test_what_queues_heed_travels_as_headers_after_the_callers() -> None:

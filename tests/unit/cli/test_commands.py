@@ -26,7 +26,7 @@ WITHOUT_FORMAT = {"wire show"}
 def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that examples name."""
     monkeypatch.chdir(tmp_path)
-    for name in ("plan.json", "node.log", "secret.txt", "client.properties"):
+    for name in ("plan.json", "node.log", "secret.txt", "client.properties", "photo.jpg"):
         (tmp_path / name).write_text("{}")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
 
