@@ -108,10 +108,6 @@ def test_a_start_after_a_crash_says_what_it_waits_for(
     assert "not stopped cleanly: logs are checked before this node serves" in caplog.text
 
 
-async def _nothing(node: Node, kafka: str) -> None:
-    pass
-
-
 def test_the_same_cluster_is_found_again(tmp_path: Path) -> None:
     ids: list[str] = []
 
