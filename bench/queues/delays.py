@@ -37,7 +37,7 @@ from bench.proc import cpu_s, rss_mib
 from bench.queues.crowd import Crowd
 from bench.queues.cycles import percentile
 from bench.queues.report import PAGE, put
-from bench.queues.virtual_day import run_day
+from bench.queues.virtual_day import DOWN_S, run_day
 from bench.run import CACHE
 from bench.sides import fresh_dir
 from tests.brokers import PenstockProcess
@@ -308,7 +308,10 @@ def main() -> int:
         day = run_day(options.messages, options.partitions, console)
         late = Lateness.of(day.late_ms)
         mark, is_good = "delays-day", not (day.lost or late.early or late.p99_ms >= LATE_MS_MAX)
-        text = f"A day in virtual time, the broker killed at noon: {late}; {day.lost} lost."
+        text = (
+            f"A day in virtual time, the broker killed at noon and away for {DOWN_S:.0f} s, which "
+            f"counts: {late}; {day.lost} lost, {day.repeated} twice."
+        )
     else:
         found = run(options, console)
         mark, is_good, text = "delays", found.is_good, "\n".join(found.lines())

@@ -6,8 +6,10 @@ what must hold; at the end everything must come to an end.
 """
 
 import random
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from penstock.base.errors import Refused
 from penstock.queues.delivery import Arrival, Delivery, Outcome
@@ -27,11 +29,18 @@ LOCK_MS = 100
 DELIVERIES_MAX = 3
 MEMBERS = "abc"
 WAITING, HELD, ARCHIVED, FINISHED = "waiting", "held", "archived", "finished"
+PLAIN, TIMED = "plain", "timed"
 STEPS = 250
 
 
 class Anomaly(AssertionError):
     """What no queue may do; the message names it."""
+
+
+def _kind_of(arrival: Arrival) -> str:
+    if arrival == Arrival(arrival.offset):
+        return PLAIN
+    return TIMED if arrival == Arrival(arrival.offset, due_ms=arrival.due_ms) else "any"
 
 
 def require(holds: bool, anomaly: str, *details: object) -> None:
@@ -84,6 +93,10 @@ class World:
         if self.order is Order.NONE and rng.random() < 0.5:
             self.machine.arrive_run(first, self.end - 1)
             self.infos.update((offset, Arrival(offset)) for offset in offsets)
+        elif self.order is Order.NONE and rng.random() < 0.5:
+            times = [rng.choice([0, self.now + rng.randint(1, 50)]) for _ in offsets]
+            self.machine.arrive_timed(first, array("q", times))
+            self.infos.update((o, Arrival(o, due_ms=at)) for o, at in enumerate(times, first))
         else:
             arrivals = [self._arrival(offset) for offset in offsets]
             self.machine.arrive(arrivals)
@@ -179,16 +192,23 @@ class World:
         start = kept.start
         if kept.burial is not None and kept.burial.offsets and self.rng.random() < 0.5:
             self.bury()  # Letters do not wait for the records to be read again.
-        if self.order is Order.NONE and all(
-            self.infos[offset] == Arrival(offset) for offset in range(start, self.end)
-        ):
-            if start < self.end:
-                self.machine.arrive_run(start, self.end - 1)
-        else:
-            self.machine.arrive([self.infos[offset] for offset in range(start, self.end)])
+        self._arrive_again(self.infos[offset] for offset in range(start, self.end))
         archived = {offset for offset, state in self.states.items() if state == ARCHIVED}
         found = {letter.offset for letter in self.machine.letters()}
         require(found == archived, "letters lost in a crash", archived ^ found)
+
+    def _arrive_again(self, arrivals: Iterable[Arrival]) -> None:
+        """In batches, each in the way that suits it."""
+        is_free = self.order is Order.NONE
+        for kind, some in groupby(arrivals, lambda arrival: is_free and _kind_of(arrival)):
+            batch = list(some)
+            if kind == PLAIN:
+                self.machine.arrive_run(batch[0].offset, batch[-1].offset)
+            elif kind == TIMED:
+                times = array("q", [arrival.due_ms for arrival in batch])
+                self.machine.arrive_timed(batch[0].offset, times)
+            else:
+                self.machine.arrive(batch)
 
     # -- what must hold ---------------------------------------------------------------------
 

@@ -170,3 +170,48 @@ def test_gathering_and_slicing_agree(
     assert outcome(compiled.slices, payload, starts, ends) == outcome(
         pure.slices, payload, starts, ends
     )
+
+
+NAMES = (b"p-at", b"p-in")
+TOLD = st.lists(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["p-at", "p-in", "p-at", "p-in", "other", "p-", "p-att"]),
+            st.sampled_from([b"0", b"12", b"9" * 16, b"007", None, b"", b"9" * 17, b"1x", b"-1"])
+            | st.integers(0, 10**16).map(lambda number: str(number).encode()),
+        ),
+        max_size=3,
+    ).map(tuple),
+    max_size=6,
+)
+
+
+@given(TOLD, EDITS, st.booleans(), st.integers(-1, 3))
+def test_numbers_in_headers_agree(
+    rows: list[tuple[tuple[str, bytes | None], ...]],
+    edits: list[tuple[str, int, int]],
+    is_damaged: bool,
+    more: int,
+) -> None:
+    payload = bytes(pure.encode([Record(0, 1, None, b"", row) for row in rows], 0, 0, 0, False))
+    *_, starts, counts = pure.decode(payload, len(rows), 0, 2**31 - 1, 0, ALL)
+    if is_damaged:
+        payload = edited(bytearray(payload), edits)
+        counts.extend([more] * (more > 2))
+        starts = array("q", [start + more for start in starts])
+    arguments = (memoryview(payload), starts, counts, b"p-", NAMES)
+    ours = outcome(pure.header_numbers, *arguments)
+    assert outcome(compiled.header_numbers, *arguments) == ours
+    if not is_damaged and isinstance(ours, tuple):
+        for index, row in enumerate(rows):
+            told = {name.encode(): value for name, value in row if name.startswith("p-")}
+            for name, column in zip(NAMES, ours, strict=True):
+                assert column[index] == int(told.get(name) or b"-1")
+
+
+def test_a_header_before_the_payload_is_refused_by_both() -> None:
+    for twin in (pure, compiled):
+        found = outcome(
+            twin.header_numbers, memoryview(b"abc"), array("q", [-1]), array("q", [1]), b"p", NAMES
+        )
+        assert found == f"ValueError: {pure.TRUNCATED}"

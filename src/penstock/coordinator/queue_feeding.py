@@ -158,6 +158,12 @@ class Feed:
             self._pass_over(header.base_offset - 1)
             machine.arrive_run(machine.end, last)
             return
+        due_ms = intake.due_times(columns)
+        if due_ms is not None:
+            self._chunk_bytes = CHUNK_BYTES
+            self._pass_over(header.base_offset - 1)
+            machine.arrive_timed(machine.end, due_ms[machine.end - header.base_offset :])
+            return
         self._chunk_bytes = CHUNK_BYTES_MIN
         run: list[Arrival] = []
         end = machine.end

@@ -9,7 +9,7 @@ and time are `delivery`'s, which is built on this.
 """
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from penstock.queues.delays import Delays
@@ -87,32 +87,43 @@ class Backlog:
 
     def arrive_run(self, first: int, last: int) -> None:
         """Plain records, without headers that matter, where there is no order to keep."""
+        for low, high in self._admit_run(first, last):
+            self._ready[0].add(low, high)
+
+    def arrive_timed(self, first: int, times: "array[int]") -> None:
+        """The same for records that say when they are due; below 1: at once."""
+        is_all = min(times, default=0) > 0
+        for low, high in self._admit_run(first, first + len(times) - 1):
+            some = times[low - first : high - first + 1]
+            if is_all:
+                self._delays.add_run(low, some)
+                continue
+            for offset, due_ms in enumerate(some, low):
+                if due_ms > 0:
+                    self._delays.add(due_ms, offset)
+                else:
+                    self._ready[0].add(offset, offset)
+
+    def _admit_run(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Lets a run arrive; answers the parts of it that nothing is known of yet."""
         assert not self.is_ordered
         assert first >= self.end
         self.end = last + 1
         kept = self.kept
         first = max(first, kept.start)  # It may have moved since records began to arrive.
-        if first > last:
-            return
-        if not kept.entries:
-            self._ready[0].add(first, last)
-            return
-        for low, high in kept.finished.missing(first, last):
-            self._admit_run(low, high)
-
-    def _admit_run(self, first: int, last: int) -> None:
-        """Of records that are not finished, those that are free now become ready."""
-        kept = self.kept
+        if first > last or not kept.entries:
+            return iter([(first, last)] if first <= last else ())
         busy = IntervalSet()
         for lease in kept.leases_within(first, last):
             busy.add(lease.first, lease.last)
-        for table in (kept.failures, kept.archived):
-            for offset in [o for o in table if first <= o <= last]:
-                busy.add(offset, offset)
-        for low, high in busy.missing(first, last):
-            self._ready[0].add(low, high)
-        for offset in [o for o in kept.failures if first <= o <= last]:
+        failed = sorted(offset for offset in kept.failures if first <= offset <= last)
+        for offset in failed:
+            busy.add(offset, offset)
             self._await_retry(offset, 0)
+        for offset in sorted(offset for offset in kept.archived if first <= offset <= last):
+            busy.add(offset, offset)
+        free = kept.finished.missing(first, last)
+        return (part for run in free for part in busy.missing(*run)) if busy else free
 
     def arrive(self, arrivals: Iterable[Arrival]) -> None:
         """Records one by one, in the order of the log."""

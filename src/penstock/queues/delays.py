@@ -39,10 +39,18 @@ class Delays:
         place = offset << TAG_BITS | tag
         if due_ms >= self._spans.open_from_ms:
             self._spans.add(due_ms, place)
-        elif due_ms >= self._near_until:
-            self._buckets.add(due_ms, place)
         else:
-            heapq.heappush(self._near, _near_one(due_ms, place))
+            self._place(due_ms, place)
+
+    def add_run(self, first: int, times: "array[int]") -> None:
+        """Neighbours from `first` on, when each of them is due: as `add`, for very many."""
+        open_from_ms, far = self._spans.open_from_ms, self._spans.add
+        for offset, due_ms in enumerate(times, first):
+            if due_ms >= open_from_ms:
+                far(due_ms, offset << TAG_BITS)
+            else:
+                self._place(due_ms, offset << TAG_BITS)
+        self._count += len(times)
 
     def next_ms(self) -> int | None:
         """When `due` may next have something; never later than that."""

@@ -8,10 +8,12 @@
     penstock-dedup-id     the same id again within the window is not delivered
 
 Values are decimal digits in ASCII. A value that is none is ignored, and counted: a record is
-never lost for a header. Most batches have no headers at all; they arrive as one run. In dead
-letters they are not heeded again.
+never lost for a header. Most batches have no headers at all; they arrive as one run. Of others
+most say nothing but when: they arrive as a column of times. In dead letters they are not heeded
+again.
 """
 
+from array import array
 from collections.abc import Iterator
 from hashlib import blake2b
 
@@ -19,7 +21,7 @@ from penstock.queues.backlog import Arrival
 from penstock.queues.dedup import DedupWindow
 from penstock.queues.letters import TOPIC
 from penstock.queues.policy import PRIORITY_MAX, Order
-from penstock.wire.columns import Columns
+from penstock.wire.columns import DIGITS_MAX, Columns
 
 DELAY_MS = "penstock-delay-ms"
 DELIVER_AT = "penstock-deliver-at"
@@ -29,7 +31,9 @@ TTL_MS = "penstock-ttl-ms"
 DEDUP_ID = "penstock-dedup-id"
 PREFIX = "penstock-"
 TIME_MS_MAX = 1 << 53
-DIGITS_MAX = 16
+DUE_MS_MAX = (1 << 63) - 1
+_TIMES = (DELIVER_AT.encode(), DELAY_MS.encode())
+_PREFIX = PREFIX.encode()
 
 
 def key_hash(key: bytes | None, offset: int) -> int:
@@ -52,12 +56,28 @@ class Intake:
 
     def is_plain(self, columns: Columns) -> bool:
         """True if the whole batch may arrive as one run: dense, and nothing to heed."""
-        header = columns.header
-        return (
-            self._order is Order.NONE
-            and header.count == header.last_offset_delta + 1
-            and not any(columns.header_counts)
+        return self._is_dense(columns) and not any(columns.header_counts)
+
+    def due_times(self, columns: Columns) -> "array[int] | None":
+        """When each record is due, below 1: at once; None if their headers say more than that."""
+        numbers = columns.header_numbers(_PREFIX, _TIMES) if self._is_dense(columns) else None
+        if numbers is None:
+            return None
+        if any(max(column, default=0) > TIME_MS_MAX for column in numbers):
+            return None
+        deliver_at, delays = numbers
+        if max(delays, default=-1) < 0:
+            return deliver_at
+        times = zip(deliver_at, delays, columns.timestamps, strict=True)
+        return array(
+            "q",
+            (at if delay < 0 else max(at, _after(sent_ms, delay)) for at, delay, sent_ms in times),
         )
+
+    def _is_dense(self, columns: Columns) -> bool:
+        """Whether the records may arrive together: in no order, and none is missing."""
+        header = columns.header
+        return self._order is Order.NONE and header.count == header.last_offset_delta + 1
 
     def arrivals(self, columns: Columns) -> Iterator[Arrival | int]:
         """One for each record, in order; a bare offset is a duplicate, for nobody."""
@@ -95,11 +115,12 @@ class Intake:
             if name == PRIORITY:
                 priority = number
             elif name == DELAY_MS:
-                due_ms = max(due_ms, sent_ms + number)
+                due_ms = max(due_ms, _after(sent_ms, number))
             elif name == DELIVER_AT:
                 due_ms = max(due_ms, number)
             elif name in (EXPIRES_AT, TTL_MS):
-                expires_ms = _earlier(expires_ms, number + (sent_ms if name == TTL_MS else 0))
+                until_ms = _after(sent_ms, number) if name == TTL_MS else number
+                expires_ms = _earlier(expires_ms, until_ms)
         return Arrival(offset, priority, due_ms, expires_ms, key)
 
     def _number(self, name: str, value: bytes | None) -> int | None:
@@ -112,6 +133,11 @@ class Intake:
             self.ignored += 1
             return None
         return number
+
+
+def _after(sent_ms: int, wait_ms: int) -> int:
+    """A record may claim to be of any time."""
+    return min(sent_ms + wait_ms, DUE_MS_MAX)
 
 
 def _earlier(one: int, other: int) -> int:

@@ -14,7 +14,7 @@ from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 import array as _array
 
@@ -31,6 +31,8 @@ cdef enum:
     HEADERS = 16
     RECORD_BYTES_MIN = 7
     HEADER_BYTES_MIN = 2
+    DIGITS_MAX = 16
+    NAMES_MAX = 8
 
 # Why a record is refused; the index is the code that the loops below return.
 cdef enum Fault:
@@ -577,3 +579,125 @@ def decode_headers(payload, Py_ssize_t start, Py_ssize_t count):
     finally:
         PyBuffer_Release(&view)
     return tuple(headers)
+
+
+# The names that are looked for, and where what they say goes.
+cdef struct Named:
+    const char *prefix
+    Py_ssize_t prefix_size
+    int count
+    const char *names[NAMES_MAX]
+    Py_ssize_t sizes[NAMES_MAX]
+    int64_t *columns[NAMES_MAX]
+
+
+cdef int64_t read_digits(const uint8_t *text, Py_ssize_t size) noexcept nogil:
+    """The number; -1 if it is none."""
+    cdef int64_t number = 0
+    cdef Py_ssize_t i
+    if size < 1 or size > DIGITS_MAX:
+        return -1
+    for i in range(size):
+        if text[i] < 48 or text[i] > 57:
+            return -1
+        number = number * 10 + (text[i] - 48)
+    return number
+
+
+cdef bint note_number(
+    Named *named, Py_ssize_t index, const uint8_t *key, Py_ssize_t size, int64_t number
+) noexcept nogil:
+    """False if this is none of the names, or there for the second time."""
+    cdef int i
+    for i in range(named.count):
+        if size == named.sizes[i] and memcmp(key, named.names[i], size) == 0:
+            if named.columns[i][index] >= 0:
+                return False
+            named.columns[i][index] = number
+            return True
+    return False
+
+
+cdef Fault read_numbers(
+    const uint8_t *data,
+    Py_ssize_t end,
+    const int64_t *starts,
+    const int64_t *counts,
+    Py_ssize_t count,
+    Named *named,
+    bint *is_all,
+) noexcept nogil:
+    cdef Py_ssize_t i, position
+    cdef int64_t key_start, key_end, value_start, value_end, number, left
+    cdef Fault failed
+    for i in range(count):
+        position = starts[i]
+        left = counts[i]
+        if left > 0 and position < 0:
+            return TRUNCATED
+        while left > 0:
+            left -= 1
+            failed = read_span(data, &position, end, BAD_HEADER_KEY, &key_start, &key_end)
+            if failed:
+                return failed
+            failed = read_span(data, &position, end, BAD_HEADER_VALUE, &value_start, &value_end)
+            if failed:
+                return failed
+            if key_start < 0:
+                key_start = key_end = 0
+            if (
+                key_end - key_start < named.prefix_size
+                or memcmp(data + key_start, named.prefix, named.prefix_size) != 0
+            ):
+                continue
+            number = -1
+            if value_start >= 0:
+                number = read_digits(data + value_start, value_end - value_start)
+            if number < 0 or not note_number(
+                named, i, data + key_start, key_end - key_start, number
+            ):
+                is_all[0] = False
+                return FINE
+    return FINE
+
+
+def header_numbers(payload, array.array starts, array.array counts, bytes prefix, tuple names):
+    """What the headers of these names say in decimal digits: a column for each, -1 for none."""
+    cdef Py_buffer view
+    cdef Named named
+    cdef Py_ssize_t count = len(starts), at
+    cdef int64_t[::1] begin = starts
+    cdef int64_t[::1] number = counts
+    cdef array.array column
+    cdef bytes name
+    cdef bint is_all = True
+    cdef Fault failed = FINE
+    cdef list columns = []
+    if len(counts) != count:
+        raise ValueError(_twin.BAD_SPAN)
+    assert len(names) <= NAMES_MAX
+    named.prefix = PyBytes_AS_STRING(prefix)
+    named.prefix_size = PyBytes_GET_SIZE(prefix)
+    named.count = 0
+    for name in names:
+        column = array.clone(_INT64S, count, False)
+        for at in range(count):
+            column.data.as_longlongs[at] = -1
+        columns.append(column)
+        named.names[named.count] = PyBytes_AS_STRING(name)
+        named.sizes[named.count] = PyBytes_GET_SIZE(name)
+        named.columns[named.count] = <int64_t *>column.data.as_voidptr
+        named.count += 1
+    if not count:
+        return tuple(columns)
+    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
+    try:
+        with nogil:
+            failed = read_numbers(
+                <const uint8_t *>view.buf, view.len, &begin[0], &number[0], count, &named, &is_all
+            )
+    finally:
+        PyBuffer_Release(&view)
+    if failed:
+        raise ValueError(REASONS[<int>failed])
+    return tuple(columns) if is_all else None

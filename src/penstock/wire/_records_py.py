@@ -27,6 +27,8 @@ HEADERS: Final = 16
 RECORD_BYTES_MIN: Final = 7
 # key length, value length
 HEADER_BYTES_MIN: Final = 2
+# Of a number that a header tells in ASCII.
+DIGITS_MAX: Final = 16
 
 INT64_MIN: Final = -(1 << 63)
 INT64_MAX: Final = (1 << 63) - 1
@@ -110,6 +112,41 @@ def decode_headers(
         value = None if value_start < 0 else bytes(payload[value_start:value_end])
         headers.append((key, value))
     return tuple(headers)
+
+
+def header_numbers(
+    payload: memoryview,
+    starts: "array[int]",
+    counts: "array[int]",
+    prefix: bytes,
+    names: tuple[bytes, ...],
+) -> "tuple[array[int], ...] | None":
+    """What the headers of these names say in decimal digits: a column for each, -1 for none.
+
+    None if that is not all there is to know: some other header begins with `prefix`, one of these
+    is there twice, or its value is no number of at most `DIGITS_MAX` digits.
+    """
+    if len(starts) != len(counts):
+        raise ValueError(BAD_SPAN)
+    columns = tuple(array("q", [-1]) * len(starts) for _ in names)
+    end = len(payload)
+    for index, (position, count) in enumerate(zip(starts, counts, strict=True)):
+        if count > 0 and position < 0:
+            raise ValueError(TRUNCATED)
+        for _ in range(count):
+            key_start, key_end, position = _read_span(payload, position, end, BAD_HEADER_KEY)
+            value_start, value_end, position = _read_span(payload, position, end, BAD_HEADER_VALUE)
+            key = bytes(payload[max(key_start, 0) : max(key_end, 0)])
+            if not key.startswith(prefix):
+                continue
+            value = bytes(payload[value_start:value_end]) if value_start >= 0 else b""
+            if key not in names or not value.isdigit() or len(value) > DIGITS_MAX:
+                return None
+            column = columns[names.index(key)]
+            if column[index] >= 0:
+                return None
+            column[index] = int(value)
+    return columns
 
 
 def encode(

@@ -16,11 +16,12 @@ from penstock.wire import _records_py
 from penstock.wire._records_py import Packed
 
 try:
-    from penstock.wire._records import decode_headers, gather, slices
+    from penstock.wire._records import decode_headers, gather, header_numbers, slices
 except ImportError:
-    from penstock.wire._records_py import decode_headers, gather, slices
+    from penstock.wire._records_py import decode_headers, gather, header_numbers, slices
 
 
+DIGITS_MAX: Final = _records_py.DIGITS_MAX
 # The length field counts what follows it: base offset and the length itself come before.
 LENGTH_OVERHEAD: Final = 12
 
@@ -142,6 +143,17 @@ class Columns:
         headers: tuple[tuple[str, bytes | None], ...]
         headers = decode_headers(self.payload, self.header_starts[index], count)
         return headers
+
+    def header_numbers(
+        self, prefix: bytes, names: tuple[bytes, ...]
+    ) -> "tuple[array[int], ...] | None":
+        """What headers of these names say, as columns of numbers, -1 for none; None if something
+        else does that begins with `prefix`, or no number of at most `DIGITS_MAX` digits."""
+        numbers: tuple[array[int], ...] | None
+        numbers = header_numbers(
+            self.payload, self.header_starts, self.header_counts, prefix, names
+        )
+        return numbers
 
     def record(self, index: int) -> Record:
         """One record; columns that were not selected hold Record's defaults."""

@@ -5,7 +5,7 @@ import asyncio
 from penstock.queues.policy import Order, QueuePolicy
 from penstock.wire.markers import encode_marker
 from penstock.wire.records import Record, encode, read_header
-from tests.unit.coordinator.queueing import CONFIGS, Node, Taking, append, on_node, opened
+from tests.unit.coordinator.queueing import CONFIGS, Node, Taking, append, key_of, on_node, opened
 from tests.unit.coordinator.test_queue import world
 
 
@@ -107,5 +107,29 @@ def test_a_log_that_cannot_be_read_closes_the_queue() -> None:
         await asyncio.sleep(0.1)
         assert here.queue.is_closed
         assert here.closed == [here.queue]
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_delays_are_found_again_from_the_middle_of_a_batch_on() -> None:
+    async def test(node: Node) -> None:
+        here = await world(node, 2)
+        now_ms = here.queue.time.now_ms()
+        due = (now_ms + 100, now_ms + 200, now_ms + 60_000)
+        await append(node, *((("penstock-deliver-at", b"%d" % due_ms),) for due_ms in due))
+        taking = Taking(count=100)
+        here.queue.take(taking)
+        await asyncio.sleep(0.05)
+        assert taking.offsets == [0, 1]
+        assert here.queue.machine.delayed_count == 3
+        await node.ctx.queues.move(await key_of(node, "second"), 3)
+        second = await opened(node, group="second")
+        await asyncio.sleep(0.01)
+        assert (second.machine.delayed_count, second.machine.end) == (2, 5)
+        taking = Taking(count=100)
+        second.take(taking)
+        assert taking.offsets == []
+        await asyncio.sleep(0.3)
+        assert taking.offsets == [3]
 
     on_node(test, configs=CONFIGS)

@@ -1,5 +1,7 @@
 """Records that wait: what is ready, for whom it is nobody's, and when there is no more room."""
 
+from array import array
+
 import pytest
 
 from penstock.queues.backlog import Arrival, Backlog
@@ -37,14 +39,16 @@ def test_what_was_settled_or_leased_before_does_not_become_ready_again() -> None
             archived=((9, FAILURE),),
         )
     )
-    for one_by_one in (False, True):
-        waiting = backlog(kept=kept)
-        if one_by_one:
-            waiting.arrive(Arrival(offset) for offset in range(2, 12))
-        else:
-            waiting.arrive_run(2, 11)
+    singly, plain, timed, delayed = (backlog(kept=kept) for _ in range(4))
+    singly.arrive(Arrival(offset) for offset in range(2, 12))
+    plain.arrive_run(2, 11)
+    timed.arrive_timed(2, array("q", [0, -1] * 5))
+    for waiting in (singly, plain, timed):
         assert waiting.ready_count == 4  # 2, 3, 10 and 11
         assert waiting.delayed_count == 1
+    delayed.arrive_timed(2, array("q", range(1_000, 1_010)))
+    assert (delayed.ready_count, delayed.delayed_count) == (0, 5)
+    assert [offset for offset, _ in delayed._delays.due(1_009)] == [8, 2, 3, 10, 11]
 
 
 def test_a_start_that_moved_meanwhile_holds_for_records_that_arrive_later() -> None:
@@ -56,12 +60,17 @@ def test_a_start_that_moved_meanwhile_holds_for_records_that_arrive_later() -> N
     waiting.kept.apply(Moved(9))
     waiting.arrive_run(0, 5)
     assert waiting.ready_count == 0
+    waiting.arrive_timed(6, array("q", [70, 80, 90, 100]))
+    assert [offset for offset, _ in waiting._delays.due(100)] == [9]
 
 
 def test_records_with_a_time_wait_for_it() -> None:
     waiting = backlog()
     waiting.arrive([Arrival(0, due_ms=50), Arrival(1)])
     assert (waiting.ready_count, waiting.delayed_count) == (1, 1)
+    waiting.arrive_timed(2, array("q", [50, 0, 60]))
+    assert (waiting.ready_count, waiting.delayed_count) == (2, 3)
+    assert waiting.end == 5
 
 
 def test_of_a_key_one_is_ready_and_the_others_are_in_line() -> None:

@@ -2,6 +2,7 @@
 
 import random
 import tracemalloc
+from array import array
 
 from penstock.queues.delays import Delays
 
@@ -81,3 +82,20 @@ def test_those_of_one_moment_are_no_more_when_it_comes_near() -> None:
     tracemalloc.stop()
     assert used / count < 64
     assert len(delays.due(100_900)) == count - len(range(0, count, 900))
+
+
+def test_neighbours_come_as_if_they_had_been_added_one_by_one() -> None:
+    for seed in range(20):
+        rng = random.Random(seed)
+        together, singly = Delays(), Delays()
+        now_ms = first = 0
+        for _ in range(30):
+            times = array("q", [now_ms + rng.randrange(-500, 60_000) for _ in range(50)])
+            together.add_run(first, times)
+            for offset, due_ms in enumerate(times, first):
+                singly.add(due_ms, offset)
+            first += len(times)
+            now_ms += rng.randrange(5_000)
+            assert together.due(now_ms) == singly.due(now_ms)
+            assert together.next_ms() == singly.next_ms()
+            assert len(together) == len(singly)

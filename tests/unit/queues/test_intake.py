@@ -6,7 +6,7 @@ import pytest
 
 from penstock.queues.backlog import Arrival
 from penstock.queues.dedup import DedupWindow
-from penstock.queues.intake import Intake, key_hash
+from penstock.queues.intake import DUE_MS_MAX, Intake, key_hash
 from penstock.queues.policy import Order
 from penstock.wire.columns import Columns, Record
 from penstock.wire.records import decode, encode
@@ -108,3 +108,60 @@ def test_the_same_key_is_the_same_line_and_no_key_is_a_line_of_its_own() -> None
     found = [one for one in Intake(Order.KEY).arrivals(batch) if isinstance(one, Arrival)]
     assert found[0].key == found[1].key == key_hash(b"a", 0)
     assert len({one.key for one in found}) == 3
+
+
+AT, AFTER = "penstock-deliver-at", "penstock-delay-ms"
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        (((AT, b"77"),), ((AT, b"0"),), ()),
+        (((AFTER, b"500"),), ((AT, b"9000"), (AFTER, b"1")), ((AFTER, b"0"), ("mine", None))),
+        (((AFTER, b"5"), (AT, b"6")), ((AFTER, b"6"), (AT, b"1001"))),
+    ],
+)
+def test_where_headers_say_only_when_the_times_are_a_column(rows: tuple[Headers, ...]) -> None:
+    batch = columns(*rows)
+    times = Intake(Order.NONE).due_times(batch)
+    assert times is not None
+    assert [
+        Arrival(offset, due_ms=max(due_ms, 0)) for offset, due_ms in enumerate(times, 10)
+    ] == list(Intake(Order.NONE).arrivals(batch))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        ("penstock-priority", b"1"),
+        ("penstock-dedup-id", b"1"),
+        ("penstock-dlq-topic", b"1"),
+        ("penstock-ttl-ms", b"1"),
+        (AT, b"soon"),
+        (AT, None),
+        (AFTER, b"9" * 16),
+    ],
+)
+def test_where_headers_say_more_each_record_is_looked_at(header: tuple[str, bytes | None]) -> None:
+    assert Intake(Order.NONE).due_times(columns(((AT, b"5"),), (header,))) is None
+
+
+def test_where_there_is_an_order_each_record_is_looked_at() -> None:
+    assert Intake(Order.KEY).due_times(columns(((AT, b"5"),))) is None
+
+
+def test_a_batch_with_gaps_is_looked_at_record_by_record() -> None:
+    records = [Record(offset, 1, None, b"v", ((AT, b"5"),)) for offset in (3, 5)]
+    batch = decode(memoryview(encode(records, base_offset=3, keep_offsets=True)))
+    assert Intake(Order.NONE).due_times(batch) is None
+
+
+@pytest.mark.parametrize("name", [AFTER, "penstock-ttl-ms"])
+def test_a_record_from_the_end_of_time_waits_until_then(name: str) -> None:
+    sent = Record(0, DUE_MS_MAX - 1, None, b"v", ((name, b"500"),))
+    batch = decode(memoryview(encode([sent])))
+    (found,) = Intake(Order.NONE).arrivals(batch)
+    assert isinstance(found, Arrival)
+    assert DUE_MS_MAX in (found.due_ms, found.expires_ms)
+    times = Intake(Order.NONE).due_times(batch)
+    assert times is None or list(times) == [DUE_MS_MAX]
