@@ -9,10 +9,10 @@ others up to a day later. Share consumers note how late each one is that comes. 
 broker is killed (-9) and started again. Memory is what the broker's resident set grew by while it
 learned of all messages, divided by their number.
 
-What falls due while there is no broker cannot come in time, and in a run of minutes that is a
-larger share than in a day. So those that fell due in the outage are counted apart: from the kill
-until the broker has again what it owes. `--day` is a whole day in virtual time (`virtual_day`),
-where they count like all others.
+What falls due while there is no broker cannot come in time. It counts in the p99 like all others,
+and is told apart as well: from the kill until the broker has again what it owes. In a run of
+minutes that is a larger share than in a day. `--seconds` is such that an outage of 5 s is less than
+1 % of it; in a day it is 0.006 %. `--day` is a whole day in virtual time (`virtual_day`).
 """
 
 import argparse
@@ -187,8 +187,8 @@ class Run:
         self.cpu_s = 0.0
         self.outage: Outage | None = None
 
-    def lateness(self) -> tuple[Lateness, Lateness]:
-        """While there was a broker, and of what fell due while there was none."""
+    def lateness(self) -> tuple[Lateness, Lateness, Lateness]:
+        """While there was a broker, of what fell due while there was none, and of all."""
         late: tuple[list[float], list[float]] = ([], [])
         killed_ms = over_ms = 0.0
         if self.outage is not None:
@@ -198,22 +198,23 @@ class Run:
             if not came:
                 continue
             late[due <= over_ms and came >= killed_ms > 0].append(came - due)
-        return Lateness.of(late[0]), Lateness.of(late[1])
+        return Lateness.of(late[0]), Lateness.of(late[1]), Lateness.of(late[0] + late[1])
 
     @property
     def is_good(self) -> bool:
-        steady, _ = self.lateness()
-        is_late = steady.p99_ms >= LATE_MS_MAX or steady.early
+        *_, of_all = self.lateness()
+        is_late = of_all.p99_ms >= LATE_MS_MAX or of_all.early
         return not (self.receipts.left or is_late or self.bytes_each >= BYTES_MAX)
 
     def lines(self) -> list[str]:
-        steady, hit = self.lateness()
+        steady, hit, of_all = self.lateness()
         lines = [
             f"{len(self.due_ms):,} messages delayed up to a day: {self.bytes_each:.0f} bytes of "
             f"the broker's memory each. {self.due:,} of them, anywhere in the log, were due within "
             f"{self.seconds:.0f} s: {self.cpu_s / self.due * 1e6:.0f} us of the broker's CPU each; "
             f"{self.receipts.left} lost, {self.receipts.repeated} twice.",
             "",
+            f"- all of them, the outage included: {of_all}",
             f"- while there was a broker: {steady}",
         ]
         if self.outage is not None:
@@ -297,7 +298,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--due", type=int, default=100_000)
-    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--partitions", type=int, default=6)
     parser.add_argument("--no-kill", action="store_true")
     parser.add_argument("--day", action="store_true")
