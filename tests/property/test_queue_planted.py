@@ -1,6 +1,7 @@
 """Bugs put into the delivery machine on purpose: the model must find each within 200 seeds."""
 
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -162,3 +163,20 @@ def test_a_retry_that_is_lost_in_a_crash_is_found() -> None:
             pass
 
     find(Dropping)
+
+
+def test_a_column_of_times_that_is_one_record_off_is_found() -> None:
+    class Shifted(Delivery):
+        def arrive_timed(self, first: int, times: "array[int]") -> None:
+            super().arrive_timed(first, times[-1:] + times[:-1])
+
+    find(Shifted, (Order.NONE,))
+
+
+def test_a_run_that_arrives_as_if_nothing_was_known_of_it_is_found() -> None:
+    class Unaware(Delivery):
+        def _admit_run(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+            list(super()._admit_run(first, last))
+            return iter([(first, last)])
+
+    find(Unaware, (Order.NONE,))
