@@ -28,8 +28,9 @@ from penstock.wire.records import (
 )
 
 CHUNK_BYTES = 1 << 20
+CHUNK_BYTES_TIMED = 256 * 1024
 CHUNK_BYTES_MIN = 64 * 1024
-"""Where records arrive one by one, fewer of them hold up the loop."""
+"""Where records arrive one by one, or with a time each, fewer of them hold up the loop."""
 
 
 class Feed:
@@ -160,7 +161,7 @@ class Feed:
             return
         due_ms = intake.due_times(columns)
         if due_ms is not None:
-            self._chunk_bytes = CHUNK_BYTES
+            self._chunk_bytes = CHUNK_BYTES_TIMED
             self._pass_over(header.base_offset - 1)
             machine.arrive_timed(machine.end, due_ms[machine.end - header.base_offset :])
             return
