@@ -3,8 +3,11 @@
 import errno
 import gc
 import os
+import resource
+import signal
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,18 +21,20 @@ def disk() -> LocalDisk:
     return LocalDisk(open_files_max=4)
 
 
-@pytest.fixture
-def small_files() -> Iterator[int]:
-    """Writes beyond 1000 bytes of a file fail, as on a full disk: short first, then an error."""
-    import resource
-    import signal
+@contextmanager
+def small_files() -> Iterator[None]:
+    """Writes beyond 1000 bytes of a file fail, as on a full disk: short first, then an error.
 
+    Only for as long as it takes: the run may be writing its own report to a file.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
-    yield 1000
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, handler)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
 def test_appended_buffers_are_read_back_where_append_said(disk: LocalDisk, tmp_path: Path) -> None:
@@ -52,11 +57,11 @@ def test_more_buffers_than_one_system_call_takes_are_all_written(
 
 
 def test_a_short_write_is_undone_before_the_error_is_raised(
-    disk: LocalDisk, tmp_path: Path, small_files: int
+    disk: LocalDisk, tmp_path: Path
 ) -> None:
     file = disk.open(f"{tmp_path}/a", create=True)
     file.append([b"x" * 900])
-    with pytest.raises(OSError, match="File too large"):
+    with small_files(), pytest.raises(OSError, match="File too large"):
         file.append([b"y" * 50, b"z" * 200])
     assert file.size() == 900
     assert os.stat(f"{tmp_path}/a").st_size == 900
