@@ -13,7 +13,10 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 INPUTS := pyproject.toml setup.py $(wildcard src/penstock/wire/*.pyx)
+WHEELS := .cache/wheels
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar on
+# What one part of the set-up says comes when it is done, in one piece; one that fails fails all.
+BESIDE := $(MAKE) --no-print-directory --silent --jobs=4 --output-sync=target
 
 # Arguments of the targets that take some.
 ARGS ?=
@@ -48,22 +51,45 @@ $(VENV)/.runtime: $(INPUTS) | $(BIN)/python
 	@$(BIN)/python -m compileall -q src
 	@touch $@
 
-$(VENV)/.dev: $(INPUTS) | $(BIN)/python
+# All but Spark. PySpark comes as source, and large: its wheel is packed beside the rest.
+$(VENV)/.most: $(INPUTS) | $(BIN)/python
 	@echo "==> installing penstock and the tools that check it into $(VENV)"
-	@$(PIP_INSTALL) --editable '.[dev,clients,bench,arrow,spark,connect,outbox,postgres,redis,otel,docs]'
+	@$(PIP_INSTALL) --editable '.[dev,clients,bench,arrow,outbox,postgres,redis,otel,docs]'
 	@$(BIN)/python -m compileall -q src
+	@touch $@
+
+$(VENV)/.spark: pyproject.toml | $(BIN)/python
+	@echo "==> packing PySpark"
+	@$(BIN)/python -m pip wheel --disable-pip-version-check --quiet --no-deps \
+	    --wheel-dir $(WHEELS) "$$(sed -n 's/.*"\(pyspark\[.*\)".*/\1/p' pyproject.toml)"
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.most $(VENV)/.spark
+	@mkdir -p $(WHEELS)
+	@$(PIP_INSTALL) --quiet --find-links $(WHEELS) 'penstock[spark,connect]'
+	@rm -rf $(WHEELS)
 	@touch $(VENV)/.runtime $@
 
 .PHONY: setup setup-test
-setup: $(VENV)/.dev ## everything that running, checking and measuring needs, in .venv
+setup: ## everything that running, checking and measuring needs, in .venv
+	@$(BESIDE) $(VENV)/.dev
 
-setup-test: setup etcd ## setup, plus etcd, and kcat, a JDK and Maven for the client tests
-	@sh tests/clients/ensure_tools.sh
-	@$(MAKE) --no-print-directory spark-connector
+setup-test: ## setup, plus etcd, and kcat, a JDK and Maven for the client tests
+	@$(BESIDE) $(VENV)/.dev etcd java-checks
 
-.PHONY: etcd
+.PHONY: etcd tools jars java-checks
 etcd: ## an etcd that is new enough: the one on the PATH, else built with Go into .cache
 	@sh tools/etcd/build.sh
+
+tools:
+	@sh tests/clients/ensure_tools.sh
+
+jars: tools
+	@$(MAKE) --no-print-directory spark-connector
+
+# Here, so that no test waits for Maven's downloads.
+java-checks: $(VENV)/.dev jars
+	@$(BIN)/python -m tests.clients.javas
 
 # ---- run
 

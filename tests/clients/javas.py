@@ -2,7 +2,8 @@
 
 `run_checks` has a JVM run all checks of a class, which prints one JSON line for each. A `Jvm` runs
 programs one after the other: ours, or Kafka's own command-line tools, which come from the jars that
-`bench.peers.kafka` keeps for benchmarks. Needs a JDK and Maven: CI must have them.
+`bench.peers.kafka` keeps for benchmarks. Needs a JDK and Maven: CI must have them. Run as a program
+it builds and fetches, so that no test need.
 """
 
 import fcntl
@@ -103,3 +104,8 @@ class Jvm:
     def close(self) -> None:
         process = self._process
         process.communicate(timeout=TIMEOUT_S)
+
+
+if __name__ == "__main__":
+    build()
+    kafka.fetch(print)
