@@ -21,9 +21,9 @@ BESIDE := $(MAKE) --no-print-directory --silent --jobs=4 --output-sync=target
 # Arguments of the targets that take some.
 ARGS ?=
 SEED ?=
-# Tests run on every core. A file stays on one worker, so that its tests share a broker; which
-# comes when is in tests/running_order.py.
-JOBS ?= auto
+# Tests run on every core, and as many of them wait, on one more. A file stays on one worker, so that
+# its tests share a broker; who gets which is in tests/running_order.py.
+JOBS ?= $(shell expr $$(nproc) + 1)
 PYTEST ?= $(BIN)/python -m pytest
 PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 

@@ -1,17 +1,18 @@
-"""In which order files are tested: those that wait for processes and those that compute, in turn.
+"""In which order files are tested, and by whom: one worker of three computes, the others wait.
 
-`make test` has one worker for each core, and a file stays on one worker. A test of real processes
-mostly waits, but what it waits for is slowed down by whatever else runs just then; two of them at
-the same time, each with a cluster of its own, disturb each other. So files of both kinds are
-handed out in turn, the long ones first, and the many short ones fill up the end.
+`make test` has one worker more than there are cores, and a file stays on one worker. A test of real
+processes mostly waits, so two of them leave a core to those that compute. But what it waits for is
+slowed down by whatever else runs just then, so there are never more of them at a time than that as
+long as there is something to compute. The long ones come first, and the many short ones fill up
+the end.
 
 Files that share something dear stay together: most of Spark has one session, which takes long to
 start and much memory, and some of chaos have one cluster.
 """
 
 import re
-from collections.abc import Iterable, Iterator
-from itertools import chain, zip_longest
+from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,35 +30,38 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     by_file: dict[Path, list[pytest.Item]] = {}
     for item in items:
         by_file.setdefault(item.path, []).append(item)
-    items[:] = chain.from_iterable(by_file[path] for path in in_turn(by_file))
+    items[:] = chain.from_iterable(by_file[path] for path in in_order(by_file))
 
 
-def in_turn(paths: Iterable[Path]) -> Iterator[Path]:
+def in_order(paths: Iterable[Path]) -> list[Path]:
     """Every path once; those of one folder stay in their order."""
     ranks = {name: rank for rank, name in enumerate((*WAITING, *COMPUTING))}
-
-    def rank(path: Path) -> int:
-        return ranks.get(folder_of(path), len(ranks))
-
-    ordered = sorted(paths, key=rank)
-    waiting = [path for path in ordered if folder_of(path) in WAITING]
-    computing = [path for path in ordered if folder_of(path) not in WAITING]
-    for pair in zip_longest(waiting, computing):
-        yield from (path for path in pair if path is not None)
+    return sorted(paths, key=lambda path: ranks.get(folder_of(path), len(ranks)))
 
 
 TOGETHER = {
-    "spark": re.compile(r"tests/spark/(?!test_(cluster|connect|driver_killed)\.py)"),
-    "chaos of one cluster": re.compile(r"tests/chaos/test_(failover|nodes|transactions)\.py"),
+    "tests/spark": re.compile(r"tests/spark/(?!test_(cluster|connect|driver_killed)\.py)"),
+    "tests/chaos": re.compile(r"tests/chaos/test_(failover|nodes|transactions)\.py"),
 }
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """As `--dist loadfile`, but for those."""
+    """As `--dist loadfile`, but for those, and for who gets which."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
         return next((name for name, rule in TOGETHER.items() if rule.match(file)), file)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        """The next unit of the kind that is wanted, else the next."""
+        others = [units for other, units in self.assigned_work.items() if other is not node]
+        computing = sum(not is_waiting(next(reversed(units))) for units in others if units)
+        waits = computing >= max(1, len(self.nodes) // 3)
+        for scope in self.workqueue:
+            if is_waiting(scope) == waits:
+                self.workqueue.move_to_end(scope, last=False)
+                break
+        super()._assign_work_unit(node)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -67,3 +71,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling |
 
 def folder_of(path: Path) -> str:
     return path.relative_to(TESTS).parts[0] if path.is_relative_to(TESTS) else ""
+
+
+def is_waiting(scope: str) -> bool:
+    """Whether it is of tests that mostly wait."""
+    return folder_of(TESTS.parent / scope) in WAITING

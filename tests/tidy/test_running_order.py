@@ -1,21 +1,22 @@
-"""The order of files: each once, those that wait and those that compute in turn."""
+"""The order of files, each once, and which worker gets which: one of three computes."""
 
-from tests.running_order import TESTS, Scheduling, in_turn
+from collections import OrderedDict
+
+from tests.running_order import TESTS, Scheduling, in_order
 
 
-def test_waiting_and_computing_files_take_turns_and_none_is_lost() -> None:
-    names = ["chaos/a", "chaos/b", "clients/a", "property/a", "sim/a", "tidy/a", "unit/a", "unit/b"]
+def test_files_come_by_folder_and_none_is_lost() -> None:
+    names = ["unit/a", "chaos/a", "chaos/b", "sim/a", "tidy/a", "clients/a", "property/a", "unit/b"]
     paths = [TESTS / name for name in names]
-    found = [str(path.relative_to(TESTS)) for path in in_turn(paths)]
+    found = [str(path.relative_to(TESTS)) for path in in_order(paths)]
     assert found == [
-        *("chaos/a", "sim/a", "chaos/b", "property/a", "clients/a", "tidy/a"),
-        *("unit/a", "unit/b"),
+        *("chaos/a", "chaos/b", "clients/a", "sim/a", "property/a", "unit/a", "tidy/a", "unit/b"),
     ]
 
 
 def test_files_from_elsewhere_stay_in_their_order() -> None:
     paths = [TESTS.parent / name for name in ("b", "a")]
-    assert list(in_turn(paths)) == paths
+    assert list(in_order(paths)) == paths
 
 
 def test_what_shares_something_dear_stays_together_and_all_else_by_file() -> None:
@@ -29,6 +30,46 @@ def test_what_shares_something_dear_stays_together_and_all_else_by_file() -> Non
         "tests/unit/spark/test_arrow.py::test_f",
     ]
     assert [scheduling._split_scope(nodeid) for nodeid in nodeids] == [
-        *("spark", "spark", "chaos of one cluster", "chaos of one cluster"),
+        *("tests/spark", "tests/spark", "tests/chaos", "tests/chaos"),
         *("tests/chaos/test_kill9.py", "tests/unit/spark/test_arrow.py"),
+    ]
+
+
+class Worker:
+    """As xdist sees one: it is told the numbers of tests."""
+
+    def send_runtest_some(self, indexes: list[int]) -> None:
+        self.told = indexes
+
+
+def handed_out(workers: int, files: list[str]) -> list[tuple[int, str]]:
+    """Which worker gets which file, when each is done with its own before it is its turn again."""
+    scheduling = object.__new__(Scheduling)
+    nodes = [Worker() for _ in range(workers)]
+    tests = [f"tests/{file}.py::test" for file in files]
+    scheduling.workqueue = OrderedDict((test.partition("::")[0], {test: False}) for test in tests)
+    scheduling.registered_collections = dict.fromkeys(nodes, tests)
+    scheduling.assigned_work = {node: {} for node in nodes}
+    found = []
+    while scheduling.workqueue:
+        number = len(found) % workers
+        scheduling._assign_work_unit(nodes[number])
+        (index,) = nodes[number].told
+        found.append((number, files[index]))
+    return found
+
+
+def test_one_worker_of_three_computes_while_there_is_something_to_compute() -> None:
+    files = [f"chaos/{name}" for name in "abcdefg"] + ["sim/a", "unit/b"]
+    assert handed_out(3, files) == [
+        *((0, "sim/a"), (1, "chaos/a"), (2, "chaos/b")),
+        *((0, "unit/b"), (1, "chaos/c"), (2, "chaos/d")),
+        *((0, "chaos/e"), (1, "chaos/f"), (2, "chaos/g")),
+    ]
+
+
+def test_two_workers_never_both_wait_while_there_is_something_to_compute() -> None:
+    files = ["spark/a", "spark/b", "sim/a", "sim/b", "sim/c"]
+    assert handed_out(2, files) == [
+        *((0, "sim/a"), (1, "spark/a"), (0, "sim/b"), (1, "spark/b"), (0, "sim/c")),
     ]
