@@ -19,6 +19,7 @@ from typing import Any
 from penstock.cli.local_cluster import Plan
 from tests.brokers import COMMAND, READY
 from tests.etcd import EtcdCluster, EtcdProcess
+from tests.ports import free_port
 from tests.processes import LoggedProcess
 
 PATIENCE_S = 60.0
@@ -97,7 +98,7 @@ class ClusterProcess(LoggedProcess):
 
 
 class NodeProcess(LoggedProcess):
-    """One `penstock node`. It keeps its ports from its first start on."""
+    """One `penstock node`. It keeps its ports."""
 
     def __init__(
         self,
@@ -114,7 +115,7 @@ class NodeProcess(LoggedProcess):
         self._config_path = data_dir / f"node-{node_id}.toml"
         self._data_dir = data_dir / f"node-{node_id}"
         self._settings = dict(settings)
-        self._ports = (0, 0)
+        self._ports = free_port(), free_port()
 
     def start(self) -> None:
         self.spawn()
@@ -133,7 +134,6 @@ class NodeProcess(LoggedProcess):
     def wait_ready(self) -> None:
         ready = self.wait_said(READY, PATIENCE_S)
         self.address, self.http = ready["kafka"], ready["http"]
-        self._ports = int(self.address.rpartition(":")[2]), int(self.http.rpartition(":")[2])
 
 
 class Nodes:

@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.etcd import EtcdFailed, etcd_command, find_etcd, free_port
+from penstock.cli.etcd import EtcdFailed, etcd_command, find_etcd
+from tests.ports import free_port
 from tests.processes import LoggedProcess
 
 READY_S = 60.0

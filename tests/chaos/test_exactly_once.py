@@ -26,12 +26,12 @@ import pytest
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from bench.peers.kafka import free_port
 from tests.brokers import PenstockProcess
 from tests.chaos.anomalies import anomalies
 from tests.chaos.copier import GAVE_UP, HUNG, Copy, Journals, Order
 from tests.chaos.writers import PATIENT, create_topic
 from tests.conftest import QUICK_GROUPS, FreshBroker
+from tests.ports import free_port
 
 RECORDS = int(os.environ.get("PENSTOCK_COPIES", "10000"))
 SEED = int(os.environ.get("PENSTOCK_KILLS_SEED", time.time_ns() % 1_000_000))

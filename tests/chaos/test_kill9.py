@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from bench.peers.kafka import free_port
 from tests.brokers import PenstockProcess
 from tests.chaos.writers import Writer, check_all_present, create_topic, high_watermarks
 from tests.conftest import FreshBroker
+from tests.ports import free_port
 
 KILLS = int(os.environ.get("PENSTOCK_KILLS", "12"))
 SEED = int(os.environ.get("PENSTOCK_KILLS_SEED", time.time_ns() % 1_000_000))

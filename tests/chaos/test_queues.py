@@ -14,11 +14,11 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.peers.kafka import free_port
 from tests.brokers import PenstockProcess
 from tests.chaos.writers import PATIENT
 from tests.clients.shares import ShareMember, configure_group
 from tests.conftest import FreshBroker
+from tests.ports import free_port
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]

@@ -31,8 +31,8 @@ from confluent_kafka.admin import (
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from bench.peers.kafka import free_port
 from tests.brokers import QUICK, PenstockProcess
+from tests.ports import free_port
 
 USER, PASSWORD = "bob", "correct horse"
 TOPIC = "guarded"

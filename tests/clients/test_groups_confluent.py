@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tests.clients.groups import Member, poll_until, share, spawn
 from tests.conftest import QUICK_GROUPS, Broker, FreshBroker
+from tests.ports import free_port
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.clients
@@ -301,19 +302,18 @@ def test_a_group_outlives_its_broker(
 ) -> None:
     """Members stay, positions stay, and reading goes on where it was."""
     sets = {**QUICK_GROUPS, "group.consumer.session.timeout.ms": 20_000}
-    broker = fresh_broker(sets=sets)
+    broker = fresh_broker(sets=sets, kafka_port=free_port())
     create(AdminClient({"bootstrap.servers": broker.bootstrap}), topic, 2)
     fill(broker, topic, 2, 10)
     patience = {} if protocol == "consumer" else {"session_timeout_ms": 20_000}
     member = Member(broker, f"group-of-{topic}", topic, **PROTOCOLS[protocol], **patience)
     poll_until([member], lambda: len(member.messages) == 20, "all is read")
     member.consumer.commit(asynchronous=False)
-    port = int(broker.bootstrap.rpartition(":")[2])
     if how == "killed":
         broker.kill()
     else:
         broker.stop()
-    again = fresh_broker(broker.data_dir, sets=sets, kafka_port=port)
+    again = fresh_broker(broker.data_dir, sets=sets, kafka_port=broker.kafka_port)
     fill(again, topic, 2, 20)
     poll_until([member], lambda: len(member.messages) >= 60, "what came later is read too")
     assert len(member.messages) == 60, "and nothing twice"

@@ -19,9 +19,9 @@ import pytest
 import trustme
 
 from bench import probe, proc
-from bench.peers.kafka import free_port
 from tests.brokers import PenstockProcess
 from tests.chaos.writers import create_topic
+from tests.ports import free_port
 
 COUNT = int(os.environ.get("PENSTOCK_HOSTILE", "1000"))
 SECONDS = float(os.environ.get("PENSTOCK_HOSTILE_SECONDS", "10"))

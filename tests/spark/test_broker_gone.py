@@ -13,6 +13,7 @@ import pytest
 
 from penstock.spark import read_stream
 from tests.conftest import FreshBroker
+from tests.ports import free_port
 from tests.spark.topics import Topics
 
 pytestmark = [pytest.mark.spark, pytest.mark.chaos]
@@ -24,8 +25,7 @@ PATIENCE_S = 120.0
 def test_a_stream_outlives_a_broker_that_is_gone_for_a_while(
     spark: Any, fresh_broker: FreshBroker, topic: str, tmp_path: Path
 ) -> None:
-    broker = fresh_broker()
-    port = int(broker.bootstrap.rpartition(":")[2])
+    broker = fresh_broker(kafka_port=free_port())
     loop = asyncio.new_event_loop()
     topics = Topics(loop, broker.bootstrap)
     out = f"{topic}-out"
@@ -47,7 +47,7 @@ def test_a_stream_outlives_a_broker_that_is_gone_for_a_while(
         broker.kill()
         # The query waits, and does not fail.
         assert not query.awaitTermination(GONE_S)
-        fresh_broker(broker.data_dir, kafka_port=port)
+        fresh_broker(broker.data_dir, kafka_port=broker.kafka_port)
         topics.numbers(topic, 100, start=100, partitions=2)
         _wait_for(query, topics, out, 200)
     finally:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.peers.kafka import free_port
 from examples.logs import data as logs_data
 from penstock import SyncClient
 from tests.conftest import FreshBroker
+from tests.ports import free_port
 from tests.spark.standalone import SparkDaemon
 from tests.spark.topics import topics_of
 

@@ -22,6 +22,7 @@ from penstock.spark.stream import StreamReader
 from penstock.wire.records import Record
 from tests.brokers import PenstockProcess
 from tests.conftest import FreshBroker
+from tests.ports import free_port
 from tests.spark.topics import Topics
 
 SCHEMA = StructType([StructField("offset", LongType()), StructField("value", BinaryType())])
@@ -165,8 +166,7 @@ def test_ranges_are_begun_ahead_and_given_up_with_the_task(topics: Topics, topic
 def test_a_broker_that_is_away_for_a_while_costs_nothing(
     fresh_broker: FreshBroker, tmp_path: Path
 ) -> None:
-    first = fresh_broker()
-    port = int(first.bootstrap.rpartition(":")[2])
+    first = fresh_broker(kafka_port=free_port())
     given = {"brokers": first.bootstrap, "subscribe": "t", "fetchBytes": "20000"}
     loop = asyncio.new_event_loop()
     helper = Topics(loop, first.bootstrap)
@@ -181,7 +181,7 @@ def test_a_broker_that_is_away_for_a_while_costs_nothing(
 
     def start() -> None:
         time.sleep(1.0)
-        again.append(fresh_broker(first.data_dir, kafka_port=port))
+        again.append(fresh_broker(first.data_dir, kafka_port=first.kafka_port))
 
     starting = threading.Thread(target=start)
     starting.start()
