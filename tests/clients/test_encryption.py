@@ -10,6 +10,7 @@ from tests.brokers import PenstockProcess
 from tests.chaos.writers import create_topic
 from tests.clients.test_cli import Cli
 from tests.conftest import FreshBroker
+from tests.files import contents_below
 from tests.processes import ProcessFailed
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(120)]
@@ -20,9 +21,9 @@ OLD, NEW = "11" * 32, "22" * 32
 
 def found_in(directory: Path) -> list[str]:
     """Files that hold what was planted."""
-    files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
+    files = dict(contents_below(directory))
     assert len(files) > 5
-    return [str(path) for path in files if PLANTED in path.read_bytes()]
+    return [str(path) for path, data in files.items() if PLANTED in data]
 
 
 def consume(

@@ -12,6 +12,7 @@ import pytest
 from tests.brokers import COMMAND, QUICK
 from tests.clusters import ClusterProcess
 from tests.etcd import require_etcd
+from tests.files import files_below
 from tests.waiting import eventually
 
 PATIENCE_S = 60.0
@@ -57,7 +58,7 @@ def until(cluster: ClusterProcess, condition: Callable[[], bool]) -> None:
 
 def files_of(cluster: ClusterProcess, node_id: int, topic: str) -> list[str]:
     logs = cluster.data_dir / f"node-{node_id}" / "logs"
-    return [path.name for found in logs.glob(f"{topic}.*") for path in found.iterdir()]
+    return [str(path) for found in logs.glob(f"{topic}.*") for path in files_below(found)]
 
 
 def test_a_drained_node_is_empty_and_stays_so_until_undone(

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tests.files import files_below
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "penstock"
 PYTHON_FOLDERS = ("src", "tests", "bench", "demo", "docs", "examples")
@@ -15,11 +17,11 @@ NOT_OURS = {"__pycache__", "target", "node_modules"}
 def files(*folders: str) -> Iterator[Path]:
     """Every file of ours below these folders of the project, in a stable order."""
     for folder in folders:
-        for path in sorted((ROOT / folder).rglob("*")):
-            parts = path.relative_to(ROOT).parts
-            is_ours = not any(p in NOT_OURS or p.endswith(".egg-info") for p in parts)
-            if path.is_file() and is_ours:
-                yield path
+        yield from files_below(ROOT / folder, _is_ours)
+
+
+def _is_ours(folder: str) -> bool:
+    return folder not in NOT_OURS and not folder.endswith(".egg-info")
 
 
 def python_files() -> list[Path]:
