@@ -1,6 +1,8 @@
-"""Bugs put in on purpose: the rules of `World` must find each within a few lives.
+"""Bugs put in on purpose: the rules of `World` must find each within some lives.
 
-Each is one small change of the real code, undone at the end.
+Each is one small change of the real code, undone at the end. The rarest shows in one life of
+thirty, so there are enough for it to be found whatever else changes; those that are known to find
+the rare ones come first.
 """
 
 from collections.abc import Callable
@@ -17,9 +19,10 @@ from penstock.groups.consumer.draft import Draft
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.offsets import Offsets
 from penstock.groups.records import CurrentValue
+from tests.sim.seeds import STALE, tell_if_stale
 from tests.unit.groups.world import run
 
-SEEDS = 60
+SEEDS = 300
 STEPS = 120
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -198,12 +201,23 @@ PLANTS: list[Plant] = [
 ]
 
 
+FIRST = {
+    _take_commits_of_old_generations: 21,
+    _leave_syncs_unanswered_when_rebalancing: 12,
+    _let_old_transactions_undo_later_commits: 5,
+}
+
+
+@pytest.mark.filterwarnings(STALE)
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__.strip("_"))
 def test_the_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    for seed in range(SEEDS):
+    first = FIRST.get(plant)
+    for seed in dict.fromkeys((first or 0, *range(SEEDS))):
         try:
             run(seed, STEPS)
         except AssertionError:
+            if first is not None:
+                tell_if_stale(plant.__name__, first, seed)
             return
     raise AssertionError(f"not found in {SEEDS} lives")

@@ -25,7 +25,7 @@ from tests.sim.log_damage import flip_and_check
 from tests.sim.log_history import Violation
 from tests.sim.log_workload import PATH, Options, run_seed
 
-SEEDS_MAX = 30
+SEEDS_MAX = 100
 
 Patch = pytest.MonkeyPatch
 
