@@ -162,7 +162,7 @@ def next_value(consumer: Consumer) -> bytes:
             continue
         value: bytes = message.value()
         return value
-    raise AssertionError("no message")
+    raise TimeoutError("no message")
 
 
 def test_a_transaction_times_out_in_virtual_time(broker: Broker) -> None:

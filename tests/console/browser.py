@@ -2,7 +2,8 @@
 
 Needs nothing but the browser: no driver that must fit its version, no port, no package. Messages
 are JSON, each ended by a zero byte. Keys and clicks are real input events: what is tested is
-what a person could do. Every wait polls until a deadline and then says what the page showed.
+what a person could do. Every wait polls until a deadline and then says what the page showed, as
+a TimeoutError.
 """
 
 import base64
@@ -127,7 +128,7 @@ class Browser:
         left = deadline - time.monotonic()
         ready, _, _ = select.select([self._read], [], [], max(left, 0))
         if not ready:
-            raise BrowserFailed("Chromium does not answer")
+            raise TimeoutError("Chromium does not answer")
         data = os.read(self._read, 1 << 20)
         if not data:
             raise BrowserFailed("Chromium has ended")
@@ -168,9 +169,7 @@ class Browser:
             if found:
                 return found
             if time.monotonic() > deadline:
-                raise BrowserFailed(
-                    f"{what}; the page shows:\n{self.text()[:3000]}\n{self.trouble}"
-                )
+                raise TimeoutError(f"{what}; the page shows:\n{self.text()[:3000]}\n{self.trouble}")
             time.sleep(0.05)
 
     def shows(self, text: str, within: str = "body") -> None:

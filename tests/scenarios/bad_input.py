@@ -132,7 +132,7 @@ class Stage:
             if all(row.error_code == 0 for row in self.ask(request).coordinators):
                 return
             self.run(asyncio.sleep(0.05))
-        raise AssertionError(f"no coordinator for {keys}")
+        raise TimeoutError(f"no coordinator for {keys}")
 
     async def _join_classic(self) -> None:
         """Each member on a connection of its own: a join waits for the others."""
@@ -195,7 +195,7 @@ class Stage:
             if reply.error_code == 0:
                 return reply.producer_id, reply.producer_epoch
             self.run(asyncio.sleep(0.05))
-        raise AssertionError(f"{name} gets no producer id: {reply.error_code}")
+        raise TimeoutError(f"{name} gets no producer id: {reply.error_code}")
 
     # -- requests ---------------------------------------------------------------------------
 

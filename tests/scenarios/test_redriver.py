@@ -36,7 +36,7 @@ def bury(broker: Guarded, payload: bytes) -> None:
         boxes = json.loads(broker.run("dlq", "list", "--format", "json"))
         if any(box["topic"] == "orders.dlq" and box["letters"] for box in boxes):
             return
-    raise AssertionError("no letter came")
+    raise TimeoutError("no letter came")
 
 
 def orders(broker: Guarded) -> list[bytes]:
