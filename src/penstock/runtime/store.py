@@ -340,8 +340,11 @@ def _translate(error: sqlite3.Error, path: str) -> Exception:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return Corrupt(f"{path}: {error}")
-    number = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_BUSY: errno.EBUSY}
-    return OSError(number.get(code, errno.EIO), str(error), path)
+    if code == sqlite3.SQLITE_FULL:
+        # Nothing was done, and it may go better later: as of a store that cannot be reached.
+        return ConnectionError(errno.ENOSPC, str(error), path)
+    number = errno.EBUSY if code == sqlite3.SQLITE_BUSY else errno.EIO
+    return OSError(number, str(error), path)
 
 
 def _sync_directory(path: str) -> None:
