@@ -20,9 +20,15 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 TESTS = Path(__file__).parent
-WAITING = ("spark", "chaos", "console", "clients", "scenarios", "docs", "fuzz")
+ALONE = "spark alone"
+"""Those of Spark that start processes of their own: not beside the session of the others."""
+WAITING = ("spark", "chaos", ALONE, "console", "clients", "scenarios", "docs", "fuzz")
 COMPUTING = ("sim", "property")
 """The other folders come after these, as they are collected."""
+TOGETHER = {
+    "tests/spark": re.compile(r"tests/spark/(?!test_(cluster|connect|driver_killed)\.py)"),
+    "tests/chaos": re.compile(r"tests/chaos/test_(failover|nodes|transactions)\.py"),
+}
 
 
 @pytest.hookimpl(trylast=True)
@@ -36,21 +42,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def in_order(paths: Iterable[Path]) -> list[Path]:
     """Every path once; those of one folder stay in their order."""
     ranks = {name: rank for rank, name in enumerate((*WAITING, *COMPUTING))}
-    return sorted(paths, key=lambda path: ranks.get(folder_of(path), len(ranks)))
+
+    def rank(path: Path) -> int:
+        folder = folder_of(path)
+        if folder == "spark" and scope_of(f"tests/spark/{path.name}") != "tests/spark":
+            folder = ALONE
+        return ranks.get(folder, len(ranks))
+
+    return sorted(paths, key=rank)
 
 
-TOGETHER = {
-    "tests/spark": re.compile(r"tests/spark/(?!test_(cluster|connect|driver_killed)\.py)"),
-    "tests/chaos": re.compile(r"tests/chaos/test_(failover|nodes|transactions)\.py"),
-}
+def scope_of(file: str) -> str:
+    """Files of one scope stay on one worker."""
+    return next((name for name, rule in TOGETHER.items() if rule.match(file)), file)
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
     """As `--dist loadfile`, but for those, and for who gets which."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return next((name for name, rule in TOGETHER.items() if rule.match(file)), file)
+        return scope_of(nodeid.partition("::")[0])
 
     def _assign_work_unit(self, node: Any) -> None:
         """The next unit of the kind that is wanted, else the next."""

@@ -14,6 +14,14 @@ def test_files_come_by_folder_and_none_is_lost() -> None:
     ]
 
 
+def test_processes_of_spark_are_not_started_beside_its_session() -> None:
+    names = ["chaos/test_a.py", "spark/test_batch.py", "spark/test_cluster.py", "spark/test_z.py"]
+    found = in_order([TESTS / name for name in names])
+    assert [path.name for path in found] == [
+        *("test_batch.py", "test_z.py", "test_a.py", "test_cluster.py"),
+    ]
+
+
 def test_files_from_elsewhere_stay_in_their_order() -> None:
     paths = [TESTS.parent / name for name in ("b", "a")]
     assert list(in_order(paths)) == paths
