@@ -81,14 +81,14 @@ setup-test: ## setup, plus etcd, and kcat, a JDK and Maven for the client tests
 etcd: ## an etcd that is new enough: the one on the PATH, else built with Go into .cache
 	@sh tools/etcd/build.sh
 
-tools:
+tools: ## kcat, a JDK, Maven and what else the tests run and pip cannot bring
 	@sh tests/clients/ensure_tools.sh
 
-jars: tools
+jars: tools ## spark-connector, once Maven is there
 	@$(MAKE) --no-print-directory spark-connector
 
 # Here, so that no test waits for Maven's downloads.
-java-checks: $(VENV)/.dev jars
+java-checks: $(VENV)/.dev jars ## the programs of the Java client, and Kafka's own tools
 	@$(BIN)/python -m tests.clients.javas
 
 # ---- run

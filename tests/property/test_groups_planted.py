@@ -201,7 +201,7 @@ PLANTS: list[Plant] = [
 ]
 
 
-FIRST = {
+FIRST: dict[Plant, int] = {
     _take_commits_of_old_generations: 21,
     _leave_syncs_unanswered_when_rebalancing: 12,
     _let_old_transactions_undo_later_commits: 5,

@@ -58,7 +58,7 @@ def handed_out(workers: int, files: list[str]) -> list[tuple[int, str]]:
     scheduling.workqueue = OrderedDict((test.partition("::")[0], {test: False}) for test in tests)
     scheduling.registered_collections = dict.fromkeys(nodes, tests)
     scheduling.assigned_work = {node: {} for node in nodes}
-    found = []
+    found: list[tuple[int, str]] = []
     while scheduling.workqueue:
         number = len(found) % workers
         scheduling._assign_work_unit(nodes[number])
