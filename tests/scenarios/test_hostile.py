@@ -1,7 +1,8 @@
 """Hostile connections: memory stays bounded and a client that behaves is served all the while.
 
 `PENSTOCK_HOSTILE` is how many there are (1,000 by default; a release takes 10,000),
-`PENSTOCK_HOSTILE_SECONDS` how long they stay. Memory is asserted always. The client's p99 beside
+`PENSTOCK_HOSTILE_SECONDS` how long they stay, `PENSTOCK_HOSTILE_NICE` how far their priority is
+below the broker's (10 by default). Memory is asserted always. The client's p99 beside
 its own before the attack is printed, and asserted at 10,000 only, where the machine is ours.
 """
 
