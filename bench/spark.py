@@ -310,7 +310,8 @@ def show(found: list[Case], waits: dict[str, list[Durations]], console: Console)
 
 def batch_table(waits: dict[str, list[Durations]]) -> Table:
     """How long micro-batches take, and the medians of their parts, in ms."""
-    table = Table("micro-batch with a sink", "batches", "p50", "p90", "goal", *BATCH_PARTS)
+    table = Table("micro-batch", "batches", "p50", "p90", "goal", *BATCH_PARTS, title="in ms")
+    table.columns[0].no_wrap = True
     for side, batches in waits.items():
         times = sorted(batch["triggerExecution"] for batch in batches)
         middle = statistics.median(times)

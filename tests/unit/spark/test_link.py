@@ -1,6 +1,7 @@
 """Links: one per cluster and process, kept between tasks, never too many."""
 
 import asyncio
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -60,7 +61,7 @@ def test_what_is_loaded_is_spared_from_collections_once(monkeypatch: pytest.Monk
     """A second time would keep the garbage of the tasks between for ever."""
     frozen: list[int] = []
     monkeypatch.setattr(link, "_settled", 0)
-    monkeypatch.setattr(link.gc, "freeze", lambda: frozen.append(1))
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(1))
     link_to(access(1))
     link_to(access(2))
     assert frozen == [1]
