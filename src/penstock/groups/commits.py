@@ -57,6 +57,7 @@ def commit(
     now_ms: int,
 ) -> OffsetCommitResponse:
     """Records for every position, and the rows that say which were kept."""
+    assert not outcome.records, "what applies these would leave out the others"
     group_id, sequence = request.group_id, offsets.sequence + 1
     retention_ms = request.retention_time_ms
     expires_ms = -1 if retention_ms == _DEFAULT_RETENTION else now_ms + retention_ms
