@@ -50,8 +50,8 @@ def test_the_systems_own_are_left_alone() -> None:
 
 @pytest.mark.parametrize(
     ("sets", "sent"),
-    [({}, 2 * 102_400), ({"socket.send.buffer.bytes": "65536"}, 2 * 65_536)],
-    ids=["Kafka's default", "another"],
+    [({}, 2 * 204_800), ({"socket.send.buffer.bytes": "65536"}, 2 * 65_536)],
+    ids=["by default", "another"],
 )
 def test_a_node_gives_its_connections_the_configured_buffer(
     tmp_path: Path, sets: Mapping[str, str], sent: int
