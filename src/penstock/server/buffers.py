@@ -3,7 +3,8 @@
 Set on a listening socket, from which those that it accepts have it. A small send buffer is what
 makes a fetch cheap for a consumer on the same machine: with a large one the sender is always
 ahead, and pays for waking its reader with every packet; with one of a few packets the reader is
-awake, and the next is sent while it copies (measured: half of the processor time). Far away it is what bounds a consumer: at most one buffer is sent for each round trip.
+awake, and the next is sent while it copies (measured: half of the processor time, ADR 24). Far
+away it is what bounds a consumer: at most one buffer is sent for each round trip.
 """
 
 from dataclasses import dataclass

@@ -21,6 +21,8 @@ from typing import TypeGuard
 
 from penstock.base.ports import Buffer, Slice
 
+PIECE_BYTES = 256 * 1024
+"""Opened for a socket that takes it directly: about what such a socket has room for."""
 CHUNK_BYTES = 512 * 1024
 """Above the transport's high-water mark, so that it reports when the socket takes more."""
 
@@ -73,11 +75,13 @@ class Outbox:
             if direct and part.send_to(self._descriptor):
                 if len(part):
                     self._await_room()
-                    return
-            else:
-                self._write(part.take(CHUNK_BYTES), at_once=direct)
+                else:
+                    parts.popleft()
+                continue
+            piece = part.take(PIECE_BYTES if direct else CHUNK_BYTES)
             if not len(part):
                 parts.popleft()
+            self._write(piece, at_once=direct)
 
     def _await_room(self) -> None:
         if self._watched < 0:
@@ -98,9 +102,10 @@ class Outbox:
                 sent = os.write(self._descriptor, part)
             except BlockingIOError:
                 sent = 0
-            if sent == len(part):
-                return
-            part = memoryview(part)[sent:]
+            if sent < len(part):
+                self._parts.appendleft(bytes(memoryview(part)[sent:]))
+                self._await_room()
+            return
         self._transport.write(bytes(part) if isinstance(part, memoryview) else part)
 
     def clear(self) -> None:
