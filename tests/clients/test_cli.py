@@ -206,8 +206,8 @@ def test_a_group_is_configured_before_anybody_joins(cli: Cli, topic: str) -> Non
     assert f"{limit} = 3" in cli.ok("config", "describe", limit, "-g", group)
     cli.ok("group", "alter", group, "-d", limit)
     assert limit not in cli.ok(*changed)
-    assert cli.fails("group", "alter", group, "-c", "share.delivery.count.limt=3") == (
-        f"penstock: group '{group}': unknown group config 'share.delivery.count.limt', "
+    assert cli.fails("group", "alter", group, "-c", "share.delivery.count.limitt=3") == (
+        f"penstock: group '{group}': unknown group config 'share.delivery.count.limitt', "
         f"did you mean '{limit}'?"
     )
     assert "nothing to change" in cli.fails("group", "alter", group)
