@@ -22,6 +22,7 @@ import ctypes
 import errno
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -36,6 +37,9 @@ fills only writable buffers, and to make one for each read costs more than the r
 
 PROBE_BYTES = 256 * 1024
 """Pages come into memory and leave it in runs, so a few are looked at."""
+
+PROBE_SECONDS = 0.2
+"""What was in memory will be for that long: the kernel drops first what was not read lately."""
 
 _probe = bytearray(1)
 _scratch = threading.local()
@@ -80,6 +84,7 @@ class LocalFile:
         "_failed",
         "_path",
         "_pinned",
+        "_seen",
         "_size",
         "_synced",
         "_used",
@@ -97,6 +102,7 @@ class LocalFile:
         self._failed = False
         self._writes = 0  # Counts changes; equal to _synced when all of them are durable.
         self._synced = 0
+        self._seen = (0, 0, 0.0)  # From, to, until when: found in the page cache.
 
     @property
     def path(self) -> str:
@@ -179,7 +185,7 @@ class LocalFile:
     def send_to(self, descriptor: int, position: int, size: int) -> int | None:
         source = self._descriptor or self._disk._descriptor_of(self)
         self._used = True
-        if not _is_at_hand(source.fd, position, size):
+        if not self._was_at_hand(source.fd, position, size):
             return None
         try:
             return os.sendfile(descriptor, source.fd, position, size)
@@ -190,6 +196,17 @@ class LocalFile:
             if error.errno in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
                 return None
             raise
+
+    def _was_at_hand(self, fd: int, position: int, size: int) -> bool:
+        """Probes, unless that was done a moment ago: a long stretch leaves in many pieces."""
+        now = time.monotonic()
+        start, end, until = self._seen
+        if start <= position and position + size <= end and now < until:
+            return True
+        if not _is_at_hand(fd, position, size):
+            return False
+        self._seen = (position, position + size, now + PROBE_SECONDS)
+        return True
 
     def truncate(self, size: int) -> None:
         self._writes += 1

@@ -33,6 +33,7 @@ class Outbox:
     __slots__ = (
         "_descriptor",
         "_is_full",
+        "_is_watching",
         "_parts",
         "_room",
         "_transport",
@@ -50,6 +51,7 @@ class Outbox:
         self._descriptor: int = sock.fileno() if is_plain else -1
         self._watched = -1  # The second descriptor, made when the socket was full first.
         self._is_full = False
+        self._is_watching = False
         self._parts: deque[Buffer | Slice] = deque()
         self.is_paused = False
         """The transport has said that the socket is full."""
@@ -84,15 +86,21 @@ class Outbox:
             self._write(piece, at_once=direct)
 
     def _await_room(self) -> None:
+        self._is_full = True
+        if self._is_watching:
+            return
         if self._watched < 0:
             self._watched = os.dup(self._descriptor)
-        self._is_full = True
+        self._is_watching = True
         asyncio.get_running_loop().add_writer(self._watched, self._has_room)
 
     def _has_room(self) -> None:
+        """Stays watching where that fills the socket again, as it does throughout a long reply."""
         self._is_full = False
-        asyncio.get_running_loop().remove_writer(self._watched)
         self._room()
+        if self._is_watching and not self._is_full:
+            self._is_watching = False
+            asyncio.get_running_loop().remove_writer(self._watched)
 
     def _write(self, part: Buffer, at_once: bool) -> None:
         """A head is written at once when a file follows it, so that the file can go directly; what
@@ -113,7 +121,8 @@ class Outbox:
         self._parts.clear()
         self._descriptor = -1
         if self._watched >= 0:
-            if self._is_full:
+            if self._is_watching:
+                self._is_watching = False
                 asyncio.get_running_loop().remove_writer(self._watched)
             os.close(self._watched)
             self._watched = -1

@@ -5,7 +5,9 @@ import gc
 import os
 import resource
 import signal
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +37,13 @@ def small_files() -> Iterator[None]:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
+
+
+def drop_pages(path: str) -> None:
+    """Has the page cache forget a synced file."""
+    fd = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
 
 
 def test_appended_buffers_are_read_back_where_append_said(disk: LocalDisk, tmp_path: Path) -> None:
@@ -97,11 +106,31 @@ def test_a_cached_read_answers_none_for_what_is_only_on_the_disk(
     file = disk.open(f"{tmp_path}/a", create=True)
     file.append([os.urandom(1 << 20)])
     file.sync()
-    fd = os.open(f"{tmp_path}/a", os.O_RDONLY)
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    os.close(fd)
+    drop_pages(f"{tmp_path}/a")
     assert file.read_cached(0, 1 << 20) is None
     assert len(file.read(0, 1 << 20)) == 1 << 20
+
+
+def test_what_was_in_memory_a_moment_ago_is_sent_without_another_look(
+    disk: LocalDisk, tmp_path: Path
+) -> None:
+    """A stretch leaves in many pieces: each would look at all that is left of it."""
+    path, size = f"{tmp_path}/a", 1 << 20
+    file = disk.open(path, create=True)
+    file.append([os.urandom(size)])
+    file.sync()
+    near, far = socket.socketpair()
+    with near, far:
+        near.setblocking(False)
+        first = file.send_to(near.fileno(), 0, size)
+        assert first, "a file system that can neither say nor send has nothing to show here"
+        far.recv(size)
+        drop_pages(path)
+        assert file.send_to(near.fileno(), first, size - first)
+        far.recv(size)
+        drop_pages(path)
+        time.sleep(disk_module.PROBE_SECONDS)
+        assert file.send_to(near.fileno(), first, size - first) is None
 
 
 def test_truncation_moves_the_end(disk: LocalDisk, tmp_path: Path) -> None:

@@ -157,6 +157,40 @@ def test_a_slow_reader_gets_the_files_bytes_and_little_is_in_memory(
     run(new_loop, check())
 
 
+class Watching(asyncio.SelectorEventLoop):
+    """Counts how often somebody begins to watch for room, and how often somebody stops."""
+
+    begun = ended = 0
+
+    def add_writer(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:
+        self.begun += 1
+        super().add_writer(fd, callback, *args)
+
+    def remove_writer(self, fd: Any) -> bool:
+        self.ended += 1
+        return super().remove_writer(fd)
+
+
+def test_a_full_socket_is_watched_once_for_a_whole_reply_and_left_alone_after(
+    tmp_path: Path,
+) -> None:
+    """To begin and to stop takes more than to send."""
+    loop = Watching()
+
+    async def check() -> None:
+        log = log_of(tmp_path, [MIB, MIB])
+        async with connected() as (sender, far):
+            sender.send(b"head", slice_of(log))
+            expected = b"head" + content_of(log)
+            begun, ended = loop.begun, loop.ended
+            assert begun == 1
+            assert await received(far, len(expected), 16 * KIB) == expected
+            await asyncio.sleep(0)
+            assert (loop.begun, loop.ended) == (begun, ended + 1)
+
+    run(lambda: loop, check())
+
+
 @on_both_loops
 def test_a_slow_reader_gets_what_was_lent_though_it_is_used_again(
     tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
