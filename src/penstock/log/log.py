@@ -392,11 +392,11 @@ class Log:
             return None
         segment = self.segments.active
         if offset >= segment.tail_start:
-            position, end = segment.tail_floor(offset)
+            position, first_end = segment.tail_floor(offset)
             limit = segment.size
             if limit_offset != end_offset:
                 limit = segment.tail_ceiling(limit_offset)
-            end = min(max(end, position + bytes_max), limit)
+            end = reading.ending(segment, first_end, position + bytes_max, limit)
             return Span(segment, offset, bytes_max, limit_offset, position, end)
         return reading.search(self, offset, bytes_max, limit_offset)
 

@@ -4,6 +4,7 @@ All but `search` look into files, and some decode a batch: they block, and are f
 only read; a segment that goes away meanwhile stays readable through its file.
 """
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from penstock.log import replay
@@ -19,6 +20,10 @@ TIMES = Column.OFFSETS | Column.TIMESTAMPS
 
 SEGMENTS_LOADED_MAX = 4
 """Sealed segments whose index stays in memory, per log."""
+
+HALF_BATCH_BYTES = 16 * 1024
+"""Not worth sending from here on. More than what lies between two entries of an index, as a rule:
+whole batches are not left out with it."""
 
 
 def search(log: "Log", offset: int, bytes_max: int, limit_offset: int) -> Span:
@@ -44,9 +49,27 @@ def search(log: "Log", offset: int, bytes_max: int, limit_offset: int) -> Span:
     place = segment.place(offset) if limit >= 0 else None
     if place is None:
         return Span(segment, offset, bytes_max, limit_offset)
-    position, end = place
-    end = min(max(end, position + bytes_max), limit)
+    position, first_end = place
+    end = ending(segment, first_end, position + bytes_max, limit)
     return Span(segment, offset, bytes_max, limit_offset, position, end)
+
+
+def ending(segment: Segment, first_end: int, wanted: int, limit: int) -> int:
+    """Where to stop: at `wanted`, but not before the first batch is whole, nor after `limit`.
+
+    A client throws half a batch away and asks for it again, so a large one is not begun. Where
+    they begin is known by the index alone: what is small may be cut, as Kafka does.
+    """
+    if wanted >= limit:
+        return limit
+    if wanted <= first_end:
+        return min(first_end, limit)
+    if segment.index is not None:
+        starts = segment.index.values
+        at = bisect_right(starts, wanted)
+        if at and starts[at - 1] >= first_end and wanted - starts[at - 1] >= HALF_BATCH_BYTES:
+            return starts[at - 1]
+    return wanted
 
 
 def keep_loaded(loaded: list[Segment], segment: Segment, unsynced: list[Segment]) -> None:

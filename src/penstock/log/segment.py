@@ -275,7 +275,7 @@ class Segment:
         end = index.values[at] if at < len(index.values) else self.size
         if start < self.unverified_end and end > self.unverified_start:
             return None  # The headers on the way must be checked, too: `span` does.
-        if at and index.keys[at - 1] == wanted:
+        if not wanted or (at and index.keys[at - 1] == wanted):
             return start, end
         if end - start > CHUNK_BYTES:
             return None

@@ -2,7 +2,7 @@
 
 `read_cached` never waits and answers None when the disk, a search or a check is needed; `read`
 does all of those and is for Workers. The bytes start at the batch that holds the offset asked for
-and may end inside a batch, as Kafka's do; the first batch is always whole.
+and may end inside a small batch, as Kafka's do; the first batch is always whole.
 
 Bytes that an earlier process wrote are checked (lengths, offsets, leader epochs, CRCs) the first
 time they are read from the start of the unchecked part on; damage raises Corrupt and the bytes are

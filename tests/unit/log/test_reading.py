@@ -1,14 +1,56 @@
-"""`penstock.log.reading`: offsets by time."""
+"""`penstock.log.reading`: where a fetch ends, and offsets by time."""
 
 import pytest
 
+from penstock.log.config import LogConfig
 from penstock.log.log import Log
 from penstock.wire.records import Codec
-from tests.unit.log.building import NOW_MS, append, batch, disk_of, make_disk, open_log
+from tests.unit.log.building import (
+    NOW_MS,
+    append,
+    batch,
+    disk_of,
+    fill,
+    make_disk,
+    offsets,
+    open_log,
+    read_from,
+)
 
 pytestmark = pytest.mark.usefixtures("in_both_modes")
 
+LARGE = b"v" * 100_000
 TIMES = [10, 20, 20, 15, 40, 30, 31, 32, 90, 50, 95, 95, 96] * 4
+
+
+def size_of(log: Log, offset: int, bytes_max: int, limit: int | None = None) -> int:
+    span = log.locate(offset, bytes_max, log.end_offset if limit is None else limit)
+    assert span is not None
+    return span.size
+
+
+@pytest.mark.parametrize("in_tail", [True, False])
+def test_a_fetch_does_not_begin_a_large_batch_that_it_cannot_end(in_tail: bool) -> None:
+    log = open_log(make_disk(), LogConfig())
+    fill(log, 6, value=LARGE)
+    if not in_tail:
+        log.segments.active.drop_tail()
+    one, three = size_of(log, 0, 1), log.segments.active.size // 2
+    assert 100_000 < one < 101_000
+    assert size_of(log, 0, one + 60_000) == one
+    assert size_of(log, 0, three) == size_of(log, 0, three + 60_000) == three
+    assert size_of(log, 3, 10 * three) == three, "up to the end of the segment"
+    if in_tail:
+        assert size_of(log, 0, 10 * three, limit=3) == three, "up to what may be read"
+        assert size_of(log, 0, three + 60_000, limit=5) == three
+    assert offsets(read_from(log, 0, three + 60_000)) == list(range(6))
+
+
+def test_a_fetch_of_small_batches_is_as_large_as_was_asked_for() -> None:
+    log = open_log(make_disk(), LogConfig())
+    fill(log, 200)
+    for bytes_max in (1_000, 5_000, 20_000):
+        assert size_of(log, 0, bytes_max) == bytes_max
 
 
 def timed_log(codec: int = 0) -> Log:
