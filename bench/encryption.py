@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench import load, proc
-from bench.measures import GB, Figures, Sizes, settle
+from bench.measures import GB, READ_TIMES, Figures, Sizes, settle
 from bench.sides import Process, penstock, topic
 
 PARTITIONS = 6
@@ -52,7 +52,10 @@ def _measure(process: Process, verb: str, name: str, sizes: Sizes) -> tuple[floa
     """Messages a second, and seconds of the broker's processor for each GB."""
     count = sizes.messages(SIZE)
     settle(sizes if verb == "produce" else None)
-    more = load.PRODUCER if verb == "produce" else {}
+    more, times = (load.PRODUCER, 1) if verb == "produce" else ({}, READ_TIMES)
+    seconds = 0.0
     with proc.watched(process.pid) as used:
-        done = load.run(verb, process.bootstrap, name, PARTITIONS, count, SIZE, settings=more)
-    return done["messages"] / done["seconds"], used.cpu_s / (count * SIZE / GB)
+        for _ in range(times):
+            done = load.run(verb, process.bootstrap, name, PARTITIONS, count, SIZE, settings=more)
+            seconds += done["seconds"]
+    return count * times / seconds, used.cpu_s / (count * times * SIZE / GB)

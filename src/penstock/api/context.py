@@ -9,6 +9,7 @@ from penstock.api.failed_logins import FailedLogins
 from penstock.api.fetch_sessions import FetchSessions
 from penstock.api.meter import Meter
 from penstock.api.metrics import Metrics, RouteMetrics
+from penstock.api.read_ahead import ReadAhead
 from penstock.api.replica_sessions import ReplicaSessions
 from penstock.api.route import Needs, Operation, ResourceType, Route
 from penstock.api.share_sessions import ShareSessions
@@ -116,6 +117,7 @@ class Context:
     fetch_sessions: FetchSessions = field(default_factory=FetchSessions)
     replica_sessions: ReplicaSessions = field(default_factory=ReplicaSessions)
     share_sessions: ShareSessions = field(default_factory=ShareSessions)
+    read_ahead: ReadAhead = field(default_factory=ReadAhead)
     looking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOOKS_MAX))
     """Held while a producer's batch is unpacked."""
     encryption: Encryption | None = None

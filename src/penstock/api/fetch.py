@@ -175,7 +175,7 @@ class Attempt:
             if span is not None:
                 found.span = span
                 has_data = True
-                total += span.size
+                total += span.size + span.left_out
                 room -= span.size
                 assert found.partition is not None
                 if span.segment is not found.partition.log.segments.active:

@@ -110,25 +110,57 @@ class Reply:
     def answer(self, founds: list[Found]) -> FetchResponse | Awaitable[FetchResponse]:
         """Reads what was found; straight from the page cache, or off the loop where it is cold."""
         contents: list[Buffer | Slice] = []
+        missing: list[int] = []
         for found in founds:
-            span = found.span
-            if span is None:
-                contents.append(b"")
-                continue
-            content = _content(span)
+            content = b"" if found.span is None else self._content(found.span)
             if content is None:
-                return self._answer_cold(founds)
+                missing.append(len(contents))
+                content = b""
             contents.append(content)
+        if missing:
+            return self._answer_cold(founds, contents, missing)
         return self._response(founds, contents)
 
-    async def _answer_cold(self, founds: list[Found]) -> FetchResponse:
-        if not all(found.span is None or found.span.segment.is_encrypted for found in founds):
+    def _content(self, span: Span) -> Buffer | Slice | None:
+        """What to send of it, if that needs no wait; None: a worker must read it."""
+        try:
+            if span.size < SLICE_BYTES_MIN:
+                return span.read_cached()
+            if span.segment.is_encrypted:
+                return self._sealed_content(span)
+            part = span.slice()
+            # Its ends are probed here, and all of it when it is sent.
+            file = span.segment.file
+            if part is None or not file.read_cached(span.position, 1):
+                return None
+            return part if file.read_cached(span.end - 1, 1) else None
+        except OSError:
+            return None  # The worker meets the same error and says what it means.
+
+    def _sealed_content(self, span: Span) -> Buffer | Slice | None:
+        ahead = self._ctx.read_ahead
+        opened = ahead.take(span) if span.is_sealed else None
+        if opened is not None:
+            ahead.follow(span, opened.end)
+            return opened.content
+        part = span.sealed_slice()
+        if part is not None:
+            ahead.follow(span, part.end)
+        return part
+
+    async def _answer_cold(
+        self, founds: list[Found], contents: list[Buffer | Slice], missing: list[int]
+    ) -> FetchResponse:
+        """Has workers read those contents that are missing."""
+        spans = [founds[at].span for at in missing]
+        if not all(span is None or span.segment.is_encrypted for span in spans):
             self._ctx.metrics.cold_reads.value += 1
-        contents: list[Buffer | Slice] = []
-        for at in range(0, len(founds), READS_AT_ONCE):
+        for first in range(0, len(missing), READS_AT_ONCE):
             # Some side by side: those that are opened, too, cost time of a processor.
-            some = founds[at : at + READS_AT_ONCE]
-            contents += await asyncio.gather(*(self._read(found) for found in some))
+            some = missing[first : first + READS_AT_ONCE]
+            read = await asyncio.gather(*(self._read(founds[at]) for at in some))
+            for at, content in zip(some, read, strict=True):
+                contents[at] = content
         return self._response(founds, contents)
 
     async def _read(self, found: Found) -> Buffer | Slice:
@@ -296,20 +328,3 @@ def _records(found: Found, size: int) -> float:
     if span.end >= segment.size:
         return max(0, end_offset - found.followed.offset)
     return size * (end_offset - segment.base_offset) / segment.size
-
-
-def _content(span: Span) -> Buffer | Slice | None:
-    """What to send of it, if that needs no wait; None: a worker must read it."""
-    try:
-        if span.size < SLICE_BYTES_MIN:
-            return span.read_cached()
-        if span.segment.is_encrypted:
-            return span.sealed_slice()
-        part = span.slice()
-        # Its ends are probed here, and all of it when it is sent.
-        file = span.segment.file
-        if part is None or not file.read_cached(span.position, 1):
-            return None
-        return part if file.read_cached(span.end - 1, 1) else None
-    except OSError:
-        return None  # The worker meets the same error and says what it means.

@@ -112,10 +112,7 @@ class Slice(Protocol):
         ...
 
     def take(self, size: int) -> Buffer:
-        """Reads the next bytes, about `size`, which are then no longer part of it.
-
-        A memoryview is lent until anything else is read or appended; bytes are the caller's.
-        """
+        """Reads the next bytes, about `size`, which are then the caller's."""
         ...
 
 

@@ -397,7 +397,7 @@ class Log:
             if limit_offset != end_offset:
                 limit = segment.tail_ceiling(limit_offset)
             end = reading.ending(segment, first_end, position + bytes_max, limit)
-            return Span(segment, offset, bytes_max, limit_offset, position, end)
+            return Span(segment, offset, bytes_max, limit_offset, position, end, limit)
         return reading.search(self, offset, bytes_max, limit_offset)
 
     def keep_loaded(self, segment: Segment) -> None:

@@ -51,7 +51,7 @@ def search(log: "Log", offset: int, bytes_max: int, limit_offset: int) -> Span:
         return Span(segment, offset, bytes_max, limit_offset)
     position, first_end = place
     end = ending(segment, first_end, position + bytes_max, limit)
-    return Span(segment, offset, bytes_max, limit_offset, position, end)
+    return Span(segment, offset, bytes_max, limit_offset, position, end, limit)
 
 
 def ending(segment: Segment, first_end: int, wanted: int, limit: int) -> int:

@@ -16,8 +16,8 @@ lies in the file.
 
 from penstock.base.errors import Corrupt, Refused
 from penstock.base.ports import Buffer
+from penstock.log.sealed import SealedSlice
 from penstock.log.segment import Segment
-from penstock.log.vault import opened_bytes
 from penstock.wire.records import BATCH_OVERHEAD, LENGTH_OVERHEAD, check_stored, read_header
 
 
@@ -31,6 +31,7 @@ class Span:
         "_limit",
         "_offset",
         "end",
+        "left_out",
         "position",
         "segment",
     )
@@ -43,6 +44,7 @@ class Span:
         limit: int,
         position: int = -1,
         end: int = -1,
+        readable_end: int = -1,
     ) -> None:
         self.segment = segment
         self._generation = segment.generation
@@ -52,6 +54,13 @@ class Span:
         self._first_offset = -1  # Of the first batch, once it was searched for.
         self.position = position
         self.end = end
+        self.left_out = max(0, min(position + bytes_max, readable_end) - end)
+        """Bytes that could be sent as well, but only half of a large batch."""
+
+    @property
+    def bytes_max(self) -> int:
+        """What was asked for."""
+        return self._bytes_max
 
     @property
     def size(self) -> int:
@@ -89,14 +98,19 @@ class Span:
             return None
         return FileSlice(segment, position, end - position)
 
+    @property
+    def is_sealed(self) -> bool:
+        """Whether it is known where the bytes are, and that they are encrypted and undamaged."""
+        segment = self.segment
+        if not segment.is_encrypted or segment.is_doubted or self.position < 0:
+            return False
+        return self.position >= segment.unverified_end or self.end <= segment.unverified_start
+
     def sealed_slice(self) -> "SealedSlice | None":
         """The same of encrypted bytes: read, and to be opened on their way."""
-        segment = self.segment
-        if not segment.is_encrypted or segment.is_doubted:
+        if not self.is_sealed:
             return None
-        position, end = self.position, self.end
-        if position < 0 or (position < segment.unverified_end and end > segment.unverified_start):
-            return None
+        segment, position, end = self.segment, self.position, self.end
         data = segment.file.read_cached(position, end - position)
         if data is None or len(data) < end - position or segment.generation != self._generation:
             return None
@@ -218,45 +232,3 @@ class FileSlice:
     def _require_uncut(self) -> None:
         if self._segment.generation != self._generation:
             raise EOFError(f"{self._segment.path} was cut while it was being sent")
-
-
-class SealedSlice:
-    """Encrypted batches of a segment, opened some at a time on their way to a socket, so that the
-    reader has something to do meanwhile. See `ports.Slice`.
-
-    If one cannot be opened, the promised bytes do not exist: EOFError, as above. Whoever asks again
-    is told why by a worker.
-    """
-
-    __slots__ = ("_at", "_data", "_position", "_segment", "_size")
-
-    def __init__(self, segment: Segment, position: int, data: bytes) -> None:
-        self._segment = segment
-        self._position = position
-        self._data = memoryview(data)
-        self._at = 0
-        _, self._size = opened_bytes(data)
-
-    def __len__(self) -> int:
-        return self._size
-
-    def send_to(self, descriptor: int) -> bool:
-        return False
-
-    def take(self, size: int) -> Buffer:
-        """Whole batches, at least `size` bytes if there are so many; lent."""
-        start, segment = self._at, self._segment
-        end, opened = opened_bytes(self._data, start, size)
-        room = segment.vault.scratch
-        if room is None or len(room) < opened:
-            room = memoryview(bytearray(opened))
-        try:
-            done = segment.vault.open_into(self._data[start:end], room)
-        except Corrupt as damage:
-            segment.is_doubted = True
-            place = f"{segment.path}: at {self._position + start} or after"
-            raise EOFError(f"{place}: {damage}") from None
-        assert done == opened
-        self._at = end
-        self._size -= opened
-        return room[:opened]

@@ -66,8 +66,14 @@ class Vault:
 
     @property
     def scratch(self) -> memoryview | None:
-        """For the thread that appends and sends; see `Keyring`."""
+        """For the thread that appends; see `Keyring`."""
         return None if self.keyring is None else self.keyring.scratch
+
+    def room(self, size: int) -> memoryview:
+        """For what is opened to be sent. The loop's thread only."""
+        return (
+            memoryview(bytearray(size)) if self.keyring is None else self.keyring.rooms.take(size)
+        )
 
     def incarnate(self) -> Incarnation:
         assert self._keys is not None

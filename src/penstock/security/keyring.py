@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from penstock.base.ports import Buffer, Random
+from penstock.base.rooms import Rooms
 
 KEY_BYTES = 32
 KEKS_MAX = 64
@@ -120,8 +121,10 @@ class Keyring:
         self.random = random
         self.cipher = cipher
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
-        """For the one thread that appends and sends: what it seals or opens is written at once, and
-        pages that were just used are cheaper than new ones."""
+        """For the one thread that appends: what it seals is written at once, and pages that were
+        just used are cheaper than new ones."""
+        self.rooms = Rooms()
+        """For the same thread, to open what it sends."""
 
     def replace(self, keks: Sequence[Kek]) -> None:
         """From now on these, the first one for what is new."""

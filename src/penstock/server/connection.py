@@ -33,7 +33,7 @@ from penstock.security.login import Login
 from penstock.security.rights import ANONYMOUS
 from penstock.server.budget import Budget
 from penstock.server.muting import Muting
-from penstock.server.outbox import Outbox, is_buffer
+from penstock.server.outbox import Outbox, is_large
 from penstock.server.owner import ConnectionOwner
 
 log = logging.getLogger("penstock.server")
@@ -145,7 +145,7 @@ class Connection(asyncio.BufferedProtocol):
         address = transport.get_extra_info("peername")
         self.peer = str(address[0]) if address else "unknown"
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES, low=0)
-        self._outbox = Outbox(transport, self._has_room)
+        self._outbox = Outbox(transport, self._send_on)
         self._listener.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -196,15 +196,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._outbox.is_paused = False
-        self.last_active = self._loop.time()
         # From the loop: the transport is in the middle of its own bookkeeping here.
         self._loop.call_soon(self._send_on)
 
-    def _has_room(self) -> None:
-        self.last_active = self._loop.time()
-        self._send_on()
-
     def _send_on(self) -> None:
+        self.last_active = self._loop.time()
         self._send()
         if self._is_closing:
             self.close()
@@ -216,6 +212,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         try:
             self._outbox.pump()
+            if not self._outbox:
+                self._ctx.read_ahead.sent()
         except (OSError, EOFError) as error:
             log.info("closing %s: %s", self.peer, error)
             self.abort()
@@ -462,7 +460,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._ready = []
         self._ready_bytes = 0
-        if self._outbox or not all(map(is_buffer, ready)):
+        if self._outbox or any(map(is_large, ready)):
             self._outbox.put(ready)
             self._send()
         else:

@@ -70,7 +70,7 @@ class Outbox:
             part = parts[0]
             if is_buffer(part):
                 parts.popleft()
-                self._write(part, at_once=bool(parts) and not is_buffer(parts[0]))
+                self._write(part, at_once=is_large(part) or (bool(parts) and is_large(parts[0])))
                 continue
             assert not isinstance(part, bytes | bytearray | memoryview)
             direct = self._descriptor >= 0 and not self._transport.get_write_buffer_size()
@@ -103,18 +103,20 @@ class Outbox:
             asyncio.get_running_loop().remove_writer(self._watched)
 
     def _write(self, part: Buffer, at_once: bool) -> None:
-        """A head is written at once when a file follows it, so that the file can go directly; what
-        is lent is, too, and a copy made only of what the socket does not take."""
+        """What is large goes directly, and the head before it, too, so that it can."""
         if at_once and self._descriptor >= 0 and not self._transport.get_write_buffer_size():
             try:
                 sent = os.write(self._descriptor, part)
             except BlockingIOError:
                 sent = 0
             if sent < len(part):
-                self._parts.appendleft(bytes(memoryview(part)[sent:]))
+                self._parts.appendleft(memoryview(part)[sent:])
                 self._await_room()
             return
-        self._transport.write(bytes(part) if isinstance(part, memoryview) else part)
+        if len(part) > CHUNK_BYTES and isinstance(part, memoryview):
+            self._parts.appendleft(part[CHUNK_BYTES:])
+            part = part[:CHUNK_BYTES]
+        self._transport.write(part)
 
     def clear(self) -> None:
         """The connection is gone: forgets everything, and its socket."""
@@ -130,3 +132,8 @@ class Outbox:
 
 def is_buffer(part: Buffer | Slice) -> TypeGuard[Buffer]:
     return isinstance(part, bytes | bytearray | memoryview)
+
+
+def is_large(part: Buffer | Slice) -> bool:
+    """To be sent from where it is: a stretch of a file, or one that was opened, or a rest."""
+    return not isinstance(part, bytes | bytearray)

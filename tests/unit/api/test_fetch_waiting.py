@@ -76,6 +76,20 @@ def test_min_bytes_are_counted_over_all_partitions() -> None:
     on_node(check)
 
 
+def test_half_a_batch_that_is_left_out_counts_as_bytes_that_are_there() -> None:
+    """Or a reader would wait for more than it can be given at once."""
+
+    async def check(node: Node) -> None:
+        await node.create("t", 1)
+        await fill(node, [600_000, 600_000])
+        pending = await park(node, ("t", 0, 0), min_bytes=1_000_000)
+        await asyncio.sleep(0)
+        assert pending.is_answered
+        assert offsets(rows(await pending.reply())[0]) == [0]
+
+    on_node(check)
+
+
 def test_one_group_commit_wakes_a_fetch_once_for_all_its_partitions() -> None:
     async def check(node: Node) -> None:
         await node.create("t", 2)

@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVarTuple, Unpack
 
 import pytest
 import uvloop
@@ -30,6 +30,7 @@ from tests.unit.server.world import (
 )
 
 KIB, MIB = 1 << 10, 1 << 20
+Ts = TypeVarTuple("Ts")
 LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [
     asyncio.SelectorEventLoop,
     uvloop.new_event_loop,
@@ -162,7 +163,7 @@ class Watching(asyncio.SelectorEventLoop):
 
     begun = ended = 0
 
-    def add_writer(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:
+    def add_writer(self, fd: Any, callback: Callable[[Unpack[Ts]], Any], *args: Unpack[Ts]) -> None:
         self.begun += 1
         super().add_writer(fd, callback, *args)
 
@@ -192,10 +193,10 @@ def test_a_full_socket_is_watched_once_for_a_whole_reply_and_left_alone_after(
 
 
 @on_both_loops
-def test_a_slow_reader_gets_what_was_lent_though_it_is_used_again(
+def test_a_slow_reader_gets_what_was_opened_though_its_room_is_used_again(
     tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
-    """Encrypted batches are opened into memory that everybody uses: what waits is a copy."""
+    """Encrypted batches are opened into rooms that everybody uses, once nobody holds them."""
 
     async def check() -> None:
         ring = make_keyring()
@@ -213,12 +214,42 @@ def test_a_slow_reader_gets_what_was_lent_though_it_is_used_again(
             sender.send(b"head", part)
             got = bytearray()
             while len(got) < 4 + len(expected):
-                ring.scratch[:] = bytes(len(ring.scratch))
+                room = ring.rooms.take(MIB)
+                room[:] = bytes(MIB)
+                del room
                 got += await received(far, 1, 64 * KIB)
             assert got == b"head" + expected
             assert not sender.outbox
 
     run(new_loop, check())
+
+
+@on_both_loops
+def test_what_is_open_already_leaves_from_where_it_is(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def check() -> None:
+        content = os.urandom(3 * MIB)
+        async with connected() as (sender, far):
+            sender.send(b"head", memoryview(content), b"foot", memoryview(content), b"end")
+            expected = b"head" + content + b"foot" + content + b"end"
+            assert await received(far, len(expected), 100 * KIB) == expected
+            assert sender.buffered_max <= KIB, "nothing of it is copied into the transport"
+
+    run(new_loop, check())
+
+
+def test_without_a_socket_what_is_open_leaves_in_chunks() -> None:
+    class Hungry(asyncio.Transport):
+        taken: ClassVar[list[int]] = []
+
+        def write(self, data: Any) -> None:
+            self.taken.append(len(data))
+
+    outbox = Outbox(Hungry(), never)
+    outbox.put([b"head", memoryview(bytes(2 * CHUNK_BYTES + 5))])
+    outbox.pump()
+    assert Hungry.taken == [4, CHUNK_BYTES, CHUNK_BYTES, 5]
 
 
 @on_both_loops
