@@ -163,7 +163,7 @@ class Watching(asyncio.SelectorEventLoop):
 
     begun = ended = 0
 
-    def add_writer(self, fd: Any, callback: Callable[[Unpack[Ts]], Any], *args: Unpack[Ts]) -> None:
+    def add_writer(self, fd: Any, callback: Callable[[Unpack[Ts]], Any], *args: *Ts) -> None:
         self.begun += 1
         super().add_writer(fd, callback, *args)
 
