@@ -1,7 +1,8 @@
 """The exactly-once protocol of the sink, step by step against a real broker, without Spark's JVM.
 
-A batch of three tasks is five kinds of steps: each task writes, then the driver ends each
-transaction. It is broken off after every one of them and run again, as Spark does after a crash.
+A batch of three tasks is seven steps: each task writes, the driver decides, then it ends each
+transaction. It is broken off after every one of them and run again, as Spark does after a crash,
+with the same rows in every task or with other ones.
 """
 
 from collections.abc import Iterator
@@ -11,16 +12,20 @@ import pyarrow as pa
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.client.txn_steps import begin, end
+from penstock.client.identity import Identity
+from penstock.client.txn_steps import OpenTxn, begin, end
 from penstock.spark import sink
-from penstock.spark.ledger import next_batch, place_of
+from penstock.spark.committing import Written, abort_all, commit_all
+from penstock.spark.decisions import Decision, decide, is_decided, read_decision, withdraw
+from penstock.spark.ledger import Entry, ensure_ledger, next_batch, place_of
 from penstock.spark.link import close_links, link_to
 from penstock.spark.settings import WriteSettings, write_settings
-from penstock.spark.sink import Entry, Written
-from tests.spark.topics import Topics
+from tests.conftest import FreshBroker
+from tests.spark.topics import Topics, topics_of
 
 TASKS = 3
 ROWS = 40
+STEPS = 2 * TASKS + 1
 
 
 @pytest.fixture(autouse=True)
@@ -42,19 +47,34 @@ class Job:
         values = [str(n) for n in range(start, start + ROWS * TASKS, TASKS)]
         return pa.RecordBatch.from_pydict({"key": values, "value": values})
 
-    def write(self, batch_id: int, task: int) -> Written:
+    def write(self, batch_id: int, task: int, rows: Any = None) -> Written:
         name = f"penstock-{self.query_id}-{task}"
         entry = Entry(self.query_id, task, batch_id)
-        return sink._write(self.settings, iter([self.rows(batch_id, task)]), task, name, entry)
+        batches = iter([self.rows(batch_id, task) if rows is None else rows])
+        return sink._write(self.settings, batches, task, name, entry)
+
+    def write_all(self, batch_id: int, shift: int = 0) -> list[Written]:
+        """All tasks; with a shift each has the rows that another one had."""
+        return [
+            self.write(batch_id, task, self.rows(batch_id, (task + shift) % TASKS))
+            for task in range(TASKS)
+        ]
 
     def end(self, *messages: Written | None, committed: bool = True) -> None:
-        sink._end_all(self.settings, messages, committed=committed)
+        (commit_all if committed else abort_all)(self.settings.access, messages)
 
-    def run(self, batch_id: int, steps: int = 2 * TASKS) -> None:
-        """The batch, or the first steps of it."""
-        messages = [self.write(batch_id, task) for task in range(min(TASKS, steps))]
-        for message in messages[: max(0, steps - TASKS)]:
-            self.end(message)
+    def run(self, batch_id: int, shift: int = 0) -> None:
+        self.end(*self.write_all(batch_id, shift))
+
+    def begin(self, batch_id: int, steps: int) -> None:
+        """The first steps of the batch; then the driver is dead."""
+        link = link_to(self.settings.access)
+        found = [self.write(batch_id, task) for task in range(min(TASKS, steps))]
+        txns = {one.task: one.txn for one in found if one.txn is not None}
+        if steps > TASKS and txns:
+            link.run(decide(link.cluster, self.query_id, batch_id, txns))
+        for txn in list(txns.values())[: max(0, steps - TASKS - 1)]:
+            link.run(end(link.cluster, txn, committed=True))
 
 
 @pytest.fixture
@@ -63,13 +83,14 @@ def job(topics: Topics, topic: str) -> Job:
     return Job(topics, topic)
 
 
-@pytest.mark.parametrize("steps", range(2 * TASKS + 1))
+@pytest.mark.parametrize("shift", [0, 1])
+@pytest.mark.parametrize("steps", range(STEPS + 1))
 def test_a_batch_broken_off_after_any_step_is_there_once(
-    job: Job, topics: Topics, topic: str, steps: int
+    job: Job, topics: Topics, topic: str, steps: int, shift: int
 ) -> None:
     job.run(0)
-    job.run(1, steps)
-    job.run(1)
+    job.begin(1, steps)
+    job.run(1, shift)
     job.run(2)
     assert topics.values(topic) == list(range(3 * ROWS * TASKS))
 
@@ -77,9 +98,135 @@ def test_a_batch_broken_off_after_any_step_is_there_once(
 def test_a_batch_broken_off_again_and_again_is_there_once(
     job: Job, topics: Topics, topic: str
 ) -> None:
-    for steps in (1, 4, 2, 5, 0, 3, 5, 6, 4, 6):
-        job.run(0, steps)
+    for steps in (1, 2, 0, 3, 1, 5, 2, 4, 0):
+        job.begin(0, steps)
+    job.run(0, shift=2)
     assert topics.values(topic) == list(range(ROWS * TASKS))
+
+
+@pytest.mark.parametrize("steps", range(TASKS + 1, STEPS + 1))
+def test_a_decided_batch_is_finished_though_it_is_empty_when_it_runs_again(
+    job: Job, topics: Topics, topic: str, steps: int
+) -> None:
+    job.begin(0, steps)
+    job.end(*(Written(task, 0, entry=Entry(topic, task, 0)) for task in range(TASKS)))
+    assert topics.values(topic) == list(range(ROWS * TASKS))
+
+
+@pytest.mark.parametrize("steps", range(TASKS + 1, STEPS + 1))
+def test_a_decided_batch_is_finished_though_it_is_to_be_aborted(
+    job: Job, topics: Topics, topic: str, steps: int
+) -> None:
+    """Spark does so when a query is stopped in the middle of a commit."""
+    messages = job.write_all(0)
+    link = link_to(job.settings.access)
+    txns = {one.task: one.txn for one in messages if one.txn is not None}
+    link.run(decide(link.cluster, topic, 0, txns))
+    for txn in list(txns.values())[: steps - TASKS - 1]:
+        link.run(end(link.cluster, txn, committed=True))
+    job.end(*messages, committed=False)
+    assert topics.values(topic) == list(range(ROWS * TASKS))
+    job.run(0, shift=1)
+    job.run(1)
+    assert topics.values(topic) == list(range(2 * ROWS * TASKS))
+
+
+def test_a_decision_that_cannot_be_carried_out_is_withdrawn_and_the_ledger_decides(
+    job: Job, topics: Topics, topic: str
+) -> None:
+    """The driver came back too late: one transaction is committed, the others have timed out."""
+    link = link_to(job.settings.access)
+    messages = job.write_all(0)
+    txns = [one.txn for one in messages if one.txn is not None]
+    link.run(decide(link.cluster, topic, 0, dict(enumerate(txns))))
+    link.run(end(link.cluster, txns[0], committed=True))
+    for txn in txns[1:]:
+        link.run(end(link.cluster, txn, committed=False))
+    again = job.write_all(0)
+    assert [one.is_decided for one in again] == [True] * TASKS
+    with pytest.raises(ConnectionAbortedError, match="start the query again"):
+        job.end(*again)
+    assert not link.run(is_decided(link.cluster, topic, 0))
+    last = job.write_all(0)
+    assert [one.txn is None for one in last] == [True, False, False]
+    job.end(*last)
+    assert topics.values(topic) == list(range(ROWS * TASKS))
+
+
+def test_what_was_fenced_after_it_was_committed_is_done(
+    job: Job, topics: Topics, topic: str
+) -> None:
+    """A straggler of the batch begins between the commit and Spark's note of it."""
+    link = link_to(job.settings.access)
+    job.begin(0, STEPS - 1)
+    link.run(begin(link.cluster, f"penstock-{topic}-0", 60_000))
+    job.run(0)
+    assert topics.values(topic) == list(range(ROWS * TASKS))
+
+
+def test_a_decision_that_was_withdrawn_meanwhile_fails_the_batch(
+    job: Job, topics: Topics, topic: str
+) -> None:
+    link = link_to(job.settings.access)
+    job.begin(0, TASKS + 1)
+    messages = job.write_all(0)
+    link.run(withdraw(link.cluster, topic, 0))
+    with pytest.raises(ConnectionAbortedError, match="batch 0 cannot be committed"):
+        job.end(*messages)
+    job.run(0)
+    assert topics.values(topic) == list(range(ROWS * TASKS))
+
+
+def test_a_batch_of_a_driver_that_others_have_overtaken_is_dropped(
+    job: Job, topics: Topics, topic: str
+) -> None:
+    late = job.write(0, 0)
+    job.run(0)
+    job.run(1)
+    job.end(late, Written(1, 0, entry=Entry(topic, 1, 0), is_decided=True))
+    assert topics.values(topic) == list(range(2 * ROWS * TASKS))
+
+
+def test_what_is_decided_can_be_read(job: Job, topic: str) -> None:
+    link = link_to(job.settings.access)
+    assert link.run(read_decision(link.cluster, topic)) is None
+    messages = job.write_all(4)
+    job.end(*messages)
+    found = link.run(read_decision(link.cluster, topic))
+    assert found is not None
+    assert (found.batch_id, found.is_whole) == (4, True)
+    assert found.txns == {one.task: one.txn for one in messages}
+
+
+def test_a_note_of_many_transactions_takes_several_places(job: Job, topic: str) -> None:
+    link = link_to(job.settings.access)
+    txns = {
+        task: OpenTxn(f"penstock-{topic}-{task}", Identity(10**15 + task, 7))
+        for task in range(1_000)
+    }
+    link.run(ensure_ledger(link.cluster))
+    link.run(decide(link.cluster, topic, 3, txns))
+    found = link.run(read_decision(link.cluster, topic))
+    assert found == Decision(3, txns)
+    # A smaller one after it leaves nothing of it behind.
+    few = {task: txns[task] for task in range(2)}
+    link.run(decide(link.cluster, topic, 4, few))
+    assert link.run(read_decision(link.cluster, topic)) == Decision(4, few)
+
+
+def test_a_broker_that_keeps_no_notes_has_the_ledger_alone(
+    fresh_broker: FreshBroker, topic: str
+) -> None:
+    broker = fresh_broker(sets={"offset.metadata.max.bytes": 4})
+    with topics_of(broker.bootstrap) as topics:
+        topics.create(topic, 2)
+        job = Job(topics, topic)
+        for batch_id in range(2):
+            job.begin(batch_id, TASKS + 2)
+            messages = job.write_all(batch_id)
+            assert [one.txn is None for one in messages] == [True, False, False]
+            job.end(*messages)
+        assert topics.values(topic) == list(range(2 * ROWS * TASKS))
 
 
 def test_a_second_attempt_fences_the_first_and_only_it_counts(
@@ -126,7 +273,7 @@ def test_an_aborted_batch_is_not_seen_and_can_be_run_again(
 def test_the_ledger_says_which_batch_is_next(job: Job, topics: Topics, topic: str) -> None:
     link = link_to(job.settings.access)
     job.run(0)
-    job.run(1, TASKS + 1)
+    job.begin(1, TASKS + 2)
     found = [link.run(next_batch(link.cluster, topic, task)) for task in range(1)]
     assert found == [2]
     # The rest of batch 1 is open; ending it here lets the next test's reader pass.
@@ -144,7 +291,7 @@ def test_many_tasks_share_few_groups() -> None:
 def test_a_task_without_rows_begins_nothing(job: Job) -> None:
     entry = Entry(job.query_id, 0, 0)
     written = sink._write(job.settings, iter([]), 0, "penstock-never", entry)
-    assert written == Written(0, 0)
+    assert written == Written(0, 0, entry=entry)
 
 
 def test_a_task_that_fails_aborts_what_it_wrote(job: Job, topics: Topics, topic: str) -> None:

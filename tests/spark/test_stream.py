@@ -37,6 +37,9 @@ def test_a_stream_moves_every_record_once(
         assert sum(batches) == 900
     assert len(batches) >= 3
     assert topics.values(out) == list(range(900))
+    # Every batch was decided before it was committed.
+    decided = topics.committed(f"penstock-spark-{query.id}-decided")
+    assert decided == {("penstock-spark-ledger", 0): query.lastProgress["batchId"] + 1}
     # The group stands at the end after the last batch too, so its lag is 0 everywhere.
     assert topics.committed(topic) == {(topic, partition): 300 for partition in range(3)}
     if how == "ranges":

@@ -90,15 +90,18 @@ async def committed_offsets(
 
 
 async def commit_offsets(
-    cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]
+    cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int | Committed]
 ) -> None:
     """Sets the group's positions. Raises Refused(NON_EMPTY_GROUP) while it has members."""
     rows: dict[str, list[OffsetCommitRequestPartition]] = {}
     for where in sorted(offsets):
+        given = offsets[where]
+        kept = Committed(given) if isinstance(given, int) else given
         row = OffsetCommitRequestPartition(
             partition_index=where.partition,
-            committed_offset=offsets[where],
-            committed_metadata="",
+            committed_offset=kept.offset,
+            committed_leader_epoch=kept.leader_epoch,
+            committed_metadata=kept.metadata or "",
         )
         rows.setdefault(where.topic, []).append(row)
     request = OffsetCommitRequest(

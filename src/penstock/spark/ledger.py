@@ -7,6 +7,7 @@ need a topic: `TOPIC` holds no records, its partitions are the places the positi
 A query has one group, and one more for every `PLACES` tasks beyond the first ones.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 from penstock.base.errors import ErrorCode, Refused
@@ -31,6 +32,20 @@ PLACES: Final = 16
 _NAMED_UNTIL = 9
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A task's line in the ledger."""
+
+    query_id: str
+    task: int
+    batch_id: int
+
+
+def txn_name(query_id: str, task: int) -> str:
+    """The transactional id of a task, the same in every batch of a query."""
+    return f"penstock-{query_id}-{task}"
+
+
 def place_of(query_id: str, task: int) -> tuple[str, TopicPartition]:
     """The group and the place of a task's position."""
     suffix = f"-{task // PLACES}" if task >= PLACES else ""
@@ -51,16 +66,23 @@ async def ensure_ledger(cluster: Cluster) -> None:
     await cluster.topic(TOPIC)
 
 
-async def next_batch(cluster: Cluster, query_id: str, task: int) -> int:
-    """The first batch that the task has not committed. Waits for transactions that are ending."""
-    group, where = place_of(query_id, task)
+async def next_batch(cluster: Cluster, query_id: str, task: int, *, is_stable: bool = True) -> int:
+    """The first batch that the task has not committed. Waits for a transaction that may change it,
+    unless it need not be `is_stable`."""
+    return await position_of(cluster, *place_of(query_id, task), is_stable=is_stable)
+
+
+async def position_of(
+    cluster: Cluster, group: str, where: TopicPartition, *, is_stable: bool = True
+) -> int:
+    """Where a group stands, 0 if nowhere."""
     before_v8 = OffsetFetchRequestTopic(name=where.topic, partition_indexes=[where.partition])
     since_v8 = OffsetFetchRequestTopics(name=where.topic, partition_indexes=[where.partition])
     request = OffsetFetchRequest(
         group_id=group,
         topics=[before_v8],
         groups=[OffsetFetchRequestGroup(group_id=group, topics=[since_v8])],
-        require_stable=True,
+        require_stable=is_stable,
     )
 
     async def ask(node_id: int) -> int:
@@ -81,9 +103,7 @@ async def next_batch(cluster: Cluster, query_id: str, task: int) -> int:
     return await at_coordinator(cluster, GROUP, group, ask)
 
 
-async def record_batch(
-    cluster: Cluster, txn: OpenTxn, query_id: str, task: int, batch_id: int
-) -> None:
+async def record_batch(cluster: Cluster, txn: OpenTxn, entry: Entry) -> None:
     """Notes in the transaction that the task has written this batch."""
-    group, where = place_of(query_id, task)
-    await keep_positions(cluster, txn, group, {where: Committed(batch_id + 1)})
+    group, where = place_of(entry.query_id, entry.task)
+    await keep_positions(cluster, txn, group, {where: Committed(entry.batch_id + 1)})

@@ -1,7 +1,7 @@
 """Which offsets a batch takes and which task reads them. Pure: numbers in, numbers out.
 
-Invariant, on which the exactly-once sink rests: `plan` depends on nothing but its arguments, so a
-batch that Spark runs again after a crash has the same tasks with the same ranges in them.
+Invariant, which the exactly-once sink may have to rely on: `plan` depends on nothing but its
+arguments, so a batch that Spark runs again after a crash has the same tasks with the same ranges.
 
 Offsets in checkpoints are JSON as Spark's Kafka source writes it, `{"topic": {"0": 5}}`, sorted,
 because Spark compares the text.
