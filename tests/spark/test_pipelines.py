@@ -1,7 +1,9 @@
 """Pipelines: stopping, going on, changing stages, failing, and what the board says meanwhile."""
 
 import io
+import itertools
 import json
+import threading
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -9,9 +11,12 @@ from urllib.request import Request, urlopen
 import fastavro
 import pytest
 
+from penstock import SyncClient
 from penstock.cli.main import run as penstock
 from penstock.pipelines import (
     EachBatch,
+    Files,
+    Latest,
     Pipeline,
     PipelineError,
     Queue,
@@ -19,6 +24,8 @@ from penstock.pipelines import (
     Surroundings,
     Topic,
     aggregate,
+    dedup,
+    lookup,
     reject,
 )
 from penstock.pipelines.progress import FINISHED, STOPPED, StageState
@@ -155,6 +162,52 @@ def test_a_stage_that_fails_is_started_again(
     assert sorted(seen) == list(range(10))
 
 
+@pytest.mark.parametrize("keeps_state", [False, True])
+def test_a_table_that_changes_all_the_time_is_one_table_to_all_of_a_batch(
+    spark: Any, topics: Topics, topic: str, tmp_path: Path, keeps_state: bool
+) -> None:
+    """A row that is looked up is found or rejected: never both, never neither."""
+    name = f"known-{keeps_state}"
+    table, out, dlq = f"{topic}-table", f"{topic}-out", f"{name}.know.dlq"
+    pipeline = Pipeline(name)
+
+    @pipeline.enrich(
+        topic, schema=SCHEMA, to=out, tables={"known": Latest(table, "n int, name string")}
+    )
+    def know(rows: Any, known: Any) -> Any:
+        found = lookup(dedup(rows, "1 day") if keeps_state else rows, known, ["n"])
+        return reject(found, "name is null", "has no name")
+
+    for one in (topic, table):
+        topics.create(one, 2)
+    topics.fill(topic, numbers(0, 3_000))
+    stop = threading.Event()
+
+    def change() -> None:
+        """A newcomer every few milliseconds, for as long as the batch takes."""
+        with SyncClient(topics.bootstrap) as client:
+            for n in itertools.cycle(range(3_000)):
+                if stop.wait(0.003):
+                    return
+                row = {"n": n, "name": f"name {n}"} if n % 7 else None
+                client.publish(table, row, key=str(n))
+
+    writer = threading.Thread(target=change)
+    writer.start()
+    try:
+        around = Surroundings(spark, topics.bootstrap, str(tmp_path / "checkpoints"))
+        (state,) = Runner(pipeline, around, restarts=0).run(once=True)
+    finally:
+        stop.set()
+        writer.join()
+    assert state.rows_in >= 3_000
+    found = [json.loads(message.value or b"")["n"] for message in topics.read(out)]
+    missed = [int(message.key or b"") for message in topics.read(dlq)]
+    assert found
+    assert missed
+    assert sorted(found + missed) == list(range(3_000))
+
+
 def test_what_is_missing_is_told_before_anything_runs(
     spark: Any, topics: Topics, topic: str, tmp_path: Path
 ) -> None:
@@ -169,6 +222,19 @@ def test_what_is_missing_is_told_before_anything_runs(
     topics.create(topic)
     with pytest.raises(PipelineError, match="must return a DataFrame"):
         runner(pipeline, spark, topics, tmp_path).run(once=True)
+    changing = Pipeline("changing")
+
+    @changing.enrich(
+        topic,
+        schema=SCHEMA,
+        to=Files(str(tmp_path)),
+        tables={"known": Latest(topic, "n int, name string")},
+    )
+    def know(rows: Any, known: Any) -> Any:
+        return lookup(rows, known, ["n"])
+
+    with pytest.raises(PipelineError, match="write to a topic, and load that"):
+        runner(changing, spark, topics, tmp_path).run(once=True)
 
 
 def test_a_queue_with_registered_schemas(

@@ -15,11 +15,10 @@ from typing import Any
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
-from pyspark.sql.window import Window
 
 from penstock.app.durations import ms_of
 from penstock.pipelines.checkpoints import older_end, path_of
-from penstock.pipelines.ends import EachBatch, Files, Latest, PipelineError, Queue, Stored, Topic
+from penstock.pipelines.ends import EachBatch, Files, Latest, PipelineError, Queue, Topic
 from penstock.pipelines.pipeline import Pipeline, Stage
 from penstock.pipelines.progress import ROWS_IN, ROWS_OUT
 from penstock.pipelines.rejects import collecting, split
@@ -33,6 +32,7 @@ from penstock.pipelines.shaping import (
     parse_subject,
     with_record,
 )
+from penstock.pipelines.tables import table_of
 from penstock.runtime.clock import SystemClock
 from penstock.spark.queue_stream import RECORDS_MAX as QUEUE_PER_BATCH
 from penstock.spark.ranged import read_queue, read_stream
@@ -79,7 +79,11 @@ class Builder:
     def build(self, stage: Stage) -> Built:
         source = self._read(stage)
         rows = source.observe(ROWS_IN, F.count(F.lit(1)).alias("rows"))
-        tables = {name: self._table(table) for name, table in stage.tables.items()}
+        options = self._around.options()
+        tables = {
+            name: table_of(self._around.spark, table, options)
+            for name, table in stage.tables.items()
+        }
         with collecting() as rejected:
             shaped = self._parsed(stage, with_record(rows))
             result = stage.function(shaped, **tables)
@@ -91,6 +95,8 @@ class Builder:
         for branch in rejected:
             letters = letters_of(branch, stage)
             bad = letters if bad is None else bad.unionByName(letters)
+        if bad is not None and not isinstance(stage.target, Topic):
+            _check_tables(stage)
         return Built(stage, result, bad)
 
     # -- in -----------------------------------------------------------------------------------
@@ -169,24 +175,6 @@ class Builder:
             self._schemas[topic] = _nullable(written.drop(RECORD).schema)
         return self._schemas[topic]
 
-    def _table(self, table: "Latest | Stored") -> Any:
-        spark = self._around.spark
-        if isinstance(table, Stored):
-            reader = spark.read.format(table.format)
-            return (reader.schema(table.schema) if table.schema else reader).load(table.path)
-        raw = (
-            spark.read.format("penstock")
-            .options(**self._around.options())
-            .option("subscribe", table.topic)
-            .option("isolation.level", "read_committed")
-            .option("columns", "key,value,partition,offset")
-            .load()
-        )
-        newest = Window.partitionBy("key").orderBy(F.desc("partition"), F.desc("offset"))
-        last = raw.withColumn("_rank", F.row_number().over(newest)).filter("_rank = 1")
-        parsed = F.from_json(F.col("value").cast("string"), StructType.fromDDL(table.schema))
-        return last.filter("value is not null").select(parsed.alias("_row")).select("_row.*")
-
     # -- out ----------------------------------------------------------------------------------
 
     def start(self, built: Built, *, once: bool) -> list[Any]:
@@ -241,6 +229,16 @@ class Builder:
             once_each = {**options, "delivery": "exactly-once"}
             writer = writer.foreachBatch(_batch_writer(once_each))
         return _start(writer, stage, checkpoint, once=once)
+
+
+def _check_tables(stage: Stage) -> None:
+    for name, table in stage.tables.items():
+        if isinstance(table, Latest):
+            raise PipelineError(
+                f"stage {stage.name!r} has the table {name!r}, which changes, and does not write "
+                "to a topic: its dead letters are a second query, to which the table may be "
+                "another one; write to a topic, and load that in the next stage"
+            )
 
 
 def _batch_writer(options: dict[str, str]) -> Callable[[Any, int], None]:

@@ -134,6 +134,10 @@ def lookup(rows: Any, table: Any, on: Sequence[str], *, missing: str = "reject")
         raise PipelineError(f"missing is reject or keep, not {missing!r}")
     marked = F.broadcast(table.withColumn(_FOUND, F.lit(True)))
     joined = rows.join(marked, list(on), "left")
+    # Always true, which Spark does not know. It would make an inner join of this where rows without
+    # a match are left out later, and an inner join with an empty table reads no rows: steps before
+    # it would keep no state of the batch, and the next batch could not go on.
+    joined = joined.filter(F.spark_partition_id() >= 0)
     if missing == "reject":
         values = F.concat_ws(", ", *[F.col(f"`{name}`").cast("string") for name in on])
         reason = F.concat(F.lit(f"no {', '.join(on)} in the table: "), values)

@@ -92,7 +92,7 @@ class BatchReader(DataSourceReader):  # type: ignore[misc]
         link = link_to(self.settings.access)
 
         async def look() -> list[Range]:
-            return await _ranges(link.cluster, self.settings, self.narrowing)
+            return await ranges_of(link.cluster, self.settings, self.narrowing)
 
         tasks = plan(
             link.retry(look),
@@ -116,9 +116,10 @@ class FilteredReader(BatchReader):
         return self.narrowing.take(filters)
 
 
-async def _ranges(
-    cluster: Cluster, settings: ReadSettings, narrowing: Narrowing | None
+async def ranges_of(
+    cluster: Cluster, settings: ReadSettings, narrowing: Narrowing | None = None
 ) -> list[Range]:
+    """What a batch reads, as the cluster has it now."""
     places = await places_of(cluster, settings)
     level = settings.isolation_level
     starts = await resolve(
