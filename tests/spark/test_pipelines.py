@@ -134,6 +134,63 @@ def test_a_stage_with_other_state_says_what_to_do_and_begins_where_it_stopped(
     assert sorted(row["n"] for row in values if "n" in row) == list(range(30, 36))
 
 
+def test_a_new_version_leaves_out_what_the_old_one_wrote_as_it_died(
+    spark: Any, topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    """The old one died after the last commit, before Spark noted it in its log."""
+    out = f"{topic}-out"
+
+    def made(version: int) -> Pipeline:
+        pipeline = Pipeline("copying")
+
+        @pipeline.extract(topic, schema=SCHEMA, to=out, version=version)
+        def copy(rows: Any) -> Any:
+            return rows
+
+        return pipeline
+
+    topics.create(topic, 1)
+    topics.fill(topic, numbers(0, 100))
+    runner(made(1), spark, topics, tmp_path).run(once=True)
+    commits = tmp_path / "checkpoints" / "copying" / "copy" / "v1" / "commits"
+    last = max(int(file.name) for file in commits.iterdir() if file.name.isdecimal())
+    (commits / str(last)).unlink()
+    topics.fill(topic, numbers(100, 7))
+    (state,) = runner(made(2), spark, topics, tmp_path).run(once=True)
+    assert state.rows_in == 7
+    assert sorted(int(message.key or b"") for message in topics.read(out)) == list(range(107))
+
+
+def test_a_new_version_of_a_stage_that_writes_files_needs_a_folder_of_its_own(
+    spark: Any, topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    """Spark numbers its batches from 0 again, and leaves out those that the folder's log has."""
+
+    def made(version: int, folder: str) -> Pipeline:
+        pipeline = Pipeline("filing")
+
+        @pipeline.load(topic, schema=SCHEMA, to=Files(str(tmp_path / folder)), version=version)
+        def load(rows: Any) -> Any:
+            return rows
+
+        return pipeline
+
+    def loaded(folder: str) -> list[int]:
+        return sorted(row["n"] for row in spark.read.parquet(str(tmp_path / folder)).collect())
+
+    topics.create(topic, 1)
+    topics.fill(topic, numbers(0, 10))
+    runner(made(1, "one"), spark, topics, tmp_path).run(once=True)
+    topics.fill(topic, numbers(10, 10))
+    with pytest.raises(PipelineError, match="needs a folder of its own"):
+        runner(made(2, "one"), spark, topics, tmp_path).run(once=True)
+    runner(made(2, "two"), spark, topics, tmp_path).run(once=True)
+    assert (loaded("one"), loaded("two")) == (list(range(10)), list(range(10, 20)))
+    topics.fill(topic, numbers(20, 10))
+    runner(made(2, "two"), spark, topics, tmp_path).run(once=True)
+    assert loaded("two") == list(range(10, 30))
+
+
 def test_a_stage_that_fails_is_started_again(
     spark: Any, topics: Topics, topic: str, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from penstock.app.durations import ms_of
-from penstock.pipelines.checkpoints import older_end, path_of
+from penstock.pipelines.checkpoints import check_folder, older_end, path_of
 from penstock.pipelines.ends import EachBatch, Files, Latest, PipelineError, Queue, Topic
 from penstock.pipelines.pipeline import Pipeline, Stage
 from penstock.pipelines.progress import ROWS_IN, ROWS_OUT
@@ -34,9 +34,16 @@ from penstock.pipelines.shaping import (
 )
 from penstock.pipelines.tables import table_of
 from penstock.runtime.clock import SystemClock
+from penstock.spark.committing import finish_decided
+from penstock.spark.link import link_to
 from penstock.spark.queue_stream import RECORDS_MAX as QUEUE_PER_BATCH
 from penstock.spark.ranged import read_queue, read_stream
+from penstock.spark.settings import Access
 
+LETTERS = ".dlq"
+"""Behind the checkpoint of a stage: that of the query for its dead letters, where it has one."""
+_CLIENT_ID = "penstock-pipeline"
+_RETRY_TIMEOUT_MS = 60_000
 _QUERY_PROPERTY = "sql.streaming.queryId"
 
 
@@ -58,6 +65,11 @@ class Surroundings:
         secured = {f"kafka.{name}": value for name, value in self.security.items()}
         return {"brokers": self.brokers, **secured}
 
+    def access(self) -> Access:
+        """The way to the brokers for what is asked outside of Spark."""
+        security = tuple(sorted(self.security.items()))
+        return Access(self.brokers, _CLIENT_ID, _RETRY_TIMEOUT_MS, security)
+
 
 @dataclass(slots=True)
 class Built:
@@ -76,8 +88,9 @@ class Builder:
         self._schemas: dict[str, StructType] = {}
         """By topic: what stages of this pipeline write there as JSON."""
 
-    def build(self, stage: Stage) -> Built:
-        source = self._read(stage)
+    def build(self, stage: Stage, part: str = "") -> Built:
+        """`part` is what its checkpoint has behind the name, for the query of its letters."""
+        source = self._read(stage, part)
         rows = source.observe(ROWS_IN, F.count(F.lit(1)).alias("rows"))
         options = self._around.options()
         tables = {
@@ -101,7 +114,7 @@ class Builder:
 
     # -- in -----------------------------------------------------------------------------------
 
-    def _read(self, stage: Stage) -> Any:
+    def _read(self, stage: Stage, part: str) -> Any:
         per_batch = self._around.per_batch or stage.per_batch
         if isinstance(stage.source, Queue):
             if not isinstance(stage.target, Topic):
@@ -129,12 +142,12 @@ class Builder:
                 "isolation.level": "read_committed",
                 "group": stage.group,
                 "maxOffsetsPerTrigger": per_batch,
-                **self._beginning(stage),
+                **self._beginning(stage, part),
                 **stage.options,
             },
         )
 
-    def _beginning(self, stage: Stage) -> dict[str, str]:
+    def _beginning(self, stage: Stage, part: str) -> dict[str, str]:
         """Where a checkpoint that does not exist yet begins."""
         if stage.begin in ("earliest", "latest", "committed"):
             return {"startingOffsets": stage.begin}
@@ -143,10 +156,22 @@ class Builder:
             strategy = {"startingOffsetsByTimestampStrategy": "latest"}
             return {"startingTimestamp": str(max(0, at_ms)), **strategy}
         if stage.version > 1:
-            end = older_end(self._around.checkpoints, stage)
+            end = older_end(self._around.checkpoints, stage, part, self._is_written)
             if end is not None:
                 return {"startingOffsets": end}
         return {"startingOffsets": "earliest"}
+
+    def _is_written(self, query_id: str, batch: int) -> bool:
+        """Whether a batch is in the topics though Spark has not noted it; finishes one that is to
+        be."""
+        link = link_to(self._around.access())
+        try:
+            return link.run(finish_decided(link, query_id, batch)) is not None
+        except ConnectionAbortedError:
+            raise PipelineError(
+                f"batch {batch} of the older version is written in part: run the older version "
+                "once more, which finishes it, and then this one"
+            ) from None
 
     def _parsed(self, stage: Stage, rows: Any) -> Any:
         """With the fields of the values as columns; bad ones are turned away."""
@@ -195,7 +220,12 @@ class Builder:
             return [self._start_topics(counted, stage, checkpoint, stage.mode, once=once)]
         rows = built.good.drop(RECORD).observe(ROWS_OUT, F.count(F.lit(1)).alias("rows"))
         writer = rows.writeStream.outputMode(stage.mode)
+        bad = built.bad
+        if bad is not None and stage.version > 1:
+            # The older version's two queries need not have come equally far.
+            bad = self.build(stage, LETTERS).bad
         if isinstance(target, Files):
+            check_folder(stage, target.path, checkpoint)
             writer = writer.format(target.format).option("path", target.path)
             if target.partition_by:
                 writer = writer.partitionBy(*target.partition_by)
@@ -203,9 +233,10 @@ class Builder:
             assert isinstance(target, EachBatch)
             writer = writer.foreachBatch(target.function)
         started = [_start(writer, stage, checkpoint, once=once)]
-        if built.bad is not None:
-            bad = built.bad.observe(ROWS_OUT, F.count(F.lit(1)).alias("bad"))
-            started.append(self._start_topics(bad, stage, f"{checkpoint}.dlq", "append", once=once))
+        if bad is not None:
+            counted = bad.observe(ROWS_OUT, F.count(F.lit(1)).alias("bad"))
+            place = checkpoint + LETTERS
+            started.append(self._start_topics(counted, stage, place, "append", once=once))
         return started
 
     def _start_topics(

@@ -40,12 +40,10 @@ from penstock.pipelines.progress import (
 from penstock.runtime.clock import SystemClock
 from penstock.runtime.random import SystemRandom
 from penstock.spark.link import link_to
-from penstock.spark.settings import Access
 
 POLL_S: Final = 0.5
 RESTARTS: Final = 5
 _PAUSE_S_MAX: Final = 30.0
-_RETRY_TIMEOUT_MS: Final = 60_000
 
 T = TypeVar("T")
 
@@ -92,10 +90,7 @@ class Runner:
         self._restarts = restarts
         self._told = told
         self._builder = Builder(pipeline, around)
-        security = tuple(sorted(around.security.items()))
-        self._link = link_to(
-            Access(around.brokers, "penstock-pipeline", _RETRY_TIMEOUT_MS, security)
-        )
+        self._link = link_to(around.access())
         self._control = board.Control(self._link.cluster, pipeline.name)
         self._posted: dict[str, tuple[int, dict[str, Any]]] = {}
         self._stop_reason: str | None = None

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.pipelines import Pipeline, PipelineError
-from penstock.pipelines.checkpoints import end_of, last_batch, older_end
+from penstock.pipelines.checkpoints import check_folder, end_of, last_batch, older_end
 from penstock.pipelines.pipeline import Stage
 
 
@@ -20,6 +20,7 @@ def write(folder: Path, batch: int, line: str, *, is_committed: bool = True) -> 
         (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / name / str(batch)).write_text(text)
         (folder / name / f".{batch}.crc").write_bytes(b"x")
+    (folder / "metadata").write_text(f'{{"id":"query of {folder.name}"}}')
     (folder / "commits").mkdir(exist_ok=True)
     if is_committed:
         (folder / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
@@ -40,6 +41,46 @@ def test_the_end_is_that_of_the_last_committed_batch(tmp_path: Path) -> None:
     write(tmp_path / "p" / "sum" / "v2", 0, '{"a": {"0": 50}}')
     assert older_end(str(tmp_path), stage(2)) is None, "it has begun: Spark knows where it is"
     assert older_end(str(tmp_path), stage(3)) == '{"a": {"0": 50}}'
+
+
+def test_a_batch_that_is_written_though_its_commit_is_not_noted_counts(tmp_path: Path) -> None:
+    old = tmp_path / "p" / "sum" / "v1"
+    asked: list[tuple[str, int]] = []
+
+    def is_written(query_id: str, batch: int) -> bool:
+        asked.append((query_id, batch))
+        return batch == 11
+
+    write(old, 10, '{"a": {"0": 36}}')
+    assert older_end(str(tmp_path), stage(2), "", is_written) == '{"a": {"0": 36}}'
+    assert asked == [], "there is no doubt"
+    write(old, 11, '{"a": {"0": 40}}', is_committed=False)
+    assert older_end(str(tmp_path), stage(2), "", is_written) == '{"a": {"0": 40}}'
+    assert asked == [("query of v1", 11)]
+    write(old, 11, '{"a": {"0": 40}}')
+    write(old, 12, '{"a": {"0": 50}}', is_committed=False)
+    assert older_end(str(tmp_path), stage(2), "", is_written) == '{"a": {"0": 40}}'
+
+
+def test_the_letters_of_a_stage_have_a_place_of_their_own(tmp_path: Path) -> None:
+    write(tmp_path / "p" / "sum" / "v1", 0, '{"a": {"0": 36}}')
+    write(tmp_path / "p" / "sum" / "v1.dlq", 0, '{"a": {"0": 30}}')
+    assert older_end(str(tmp_path), stage(2)) == '{"a": {"0": 36}}'
+    assert older_end(str(tmp_path), stage(2), ".dlq") == '{"a": {"0": 30}}'
+
+
+def test_a_folder_with_the_log_of_another_query_is_refused(tmp_path: Path) -> None:
+    folder, checkpoint = tmp_path / "files", tmp_path / "v2"
+    check_folder(stage(2), str(folder), str(checkpoint))
+    log = folder / "_spark_metadata"
+    log.mkdir(parents=True)
+    check_folder(stage(2), str(folder), str(checkpoint))
+    (log / "9.compact").write_text("v1")
+    with pytest.raises(PipelineError, match="Version 2 needs a folder of its own"):
+        check_folder(stage(2), str(folder), str(checkpoint))
+    write(checkpoint, 0, '{"a": {"0": 36}}', is_committed=False)
+    check_folder(stage(2), str(folder), str(checkpoint))
+    check_folder(stage(2), "nosuch://folder/x", str(checkpoint))
 
 
 def test_what_holds_no_offsets_of_topics_is_passed_over(tmp_path: Path) -> None:
