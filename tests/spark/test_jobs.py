@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.cli.main import run as penstock
 from penstock.client.partitioner import partition_for_key
 from penstock.jobs.archive import archive_topics, merge_small, read_archive
 from penstock.jobs.archives import Archive
@@ -199,7 +200,38 @@ def test_state_is_rebuilt_as_of_a_time(spark: Any, topics: Topics, topic: str) -
         }
 
 
+def test_what_cannot_be_done_is_told_in_one_line(
+    spark: Any, topics: Topics, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, brokers = str(tmp_path / "archive"), ["-b", topics.bootstrap]
+    topics.numbers(topic, 10)
+
+    def fails(*command: str) -> str:
+        capsys.readouterr()
+        assert penstock(["job", *command, *brokers]) == 1
+        lines = capsys.readouterr().err.splitlines()
+        (line,) = [line for line in lines if line.startswith("penstock: ")]
+        return line
+
+    for form in ("delta", "iceberg"):
+        told = fails("archive", topic, "--to", root, "--to-format", form)
+        assert f"this Spark has no {form}" in told
+    assert penstock(["job", "archive", topic, "--to", root, *brokers]) == 0
+    told = fails("replay", root, topic, "--to", topic, "--where", "vaue = '1'", "--yes")
+    assert "`vaue` cannot be resolved" in told
+    # Records that were deleted before the next run.
+    topics.numbers(topic, 10, start=10)
+    topics.trim(topic, 0, 15)
+    assert "--allow-loss" in fails("archive", topic, "--to", root)
+    assert penstock(["job", "archive", topic, "--to", root, "--allow-loss", *brokers]) == 0
+    found = read_archive(spark, root, [topic]).selectExpr("int(string(value)) as n").collect()
+    assert sorted(row["n"] for row in found) == [*range(10), *range(15, 20)]
+
+
 def test_an_archive_that_is_none_is_refused(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="no archive"):
         read_archive(spark, str(tmp_path))
     assert merge_small(spark, Archive(str(tmp_path)), ["t"], 1) == 0
+    (tmp_path / "_delta_log").mkdir()
+    with pytest.raises(OptionError, match="is a table of Delta"):
+        read_archive(spark, str(tmp_path))

@@ -57,6 +57,11 @@ job.add_command(triage)
     show_default=True,
     help="Merge small files until they have about this size; 0 merges nothing.",
 )
+@click.option(
+    "--allow-loss",
+    is_flag=True,
+    help="Go on where records were deleted from the topic before they were archived.",
+)
 @spark_options
 @brokers_option
 @format_option
@@ -66,6 +71,7 @@ def archive(
     to_format: str,
     rows_per_file: int,
     merge_mib: int,
+    allow_loss: bool,
     brokers: str,
     format: Format,
     **spark_at: Any,
@@ -91,6 +97,7 @@ def archive(
             format=to_format,
             rows_per_file=rows_per_file,
             merged_bytes=merge_mib << 20,
+            allows_loss=allow_loss,
             told=progress.advance,
         )
     if format.is_data:

@@ -78,7 +78,20 @@ def spark_session(
 def job_session(
     name: str, *, master: str | None, remote: str | None, confs: tuple[str, ...]
 ) -> Iterator[Any]:
-    """As `spark_session`, for what runs once: Spark shows its own bars on a terminal."""
+    """As `spark_session`, for what runs once: Spark shows its own bars on a terminal.
+
+    What Spark refuses, and what its tasks raise, is told in one line.
+    """
     shown = (f"spark.ui.showConsoleProgress={str(sys.stderr.isatty()).lower()}",)
     with spark_session(f"penstock {name}", master, remote, (*shown, *confs)) as session:
-        yield session
+        from pyspark.errors import PySparkException
+
+        from penstock.pipelines.explaining import reason_of
+
+        try:
+            yield session
+        except PySparkException as error:
+            reason = reason_of(str(error))
+            if reason.startswith("AssertionError"):
+                raise
+            raise UserError(reason) from error

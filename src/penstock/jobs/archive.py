@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import functions as F
 
 from penstock.jobs.archives import Archive, ArchiveFile, RangeWriter, merge, plan_merges, repair
 from penstock.jobs.streams import follow
+from penstock.pipelines.explaining import reason_of
 from penstock.spark.planning import Range
 from penstock.spark.ranged import read_stream
 from penstock.spark.rows import read_rows, schema_of
@@ -54,9 +57,13 @@ def archive_topics(
     group: str | None = None,
     rows_per_file: int = ROWS_PER_FILE,
     merged_bytes: int = MERGED_BYTES,
+    allows_loss: bool = False,
     told: Callable[[int], None] = lambda rows: None,
 ) -> Archived:
-    """Everything that came since the last run. `told` is called with rows done."""
+    """Everything that came since the last run. `told` is called with rows done.
+
+    `allows_loss`: goes on where records were deleted before they could be archived.
+    """
     if format not in FORMATS:
         raise OptionError(f"an archive is one of {', '.join(FORMATS)}, not {format!r}")
     options = {
@@ -66,13 +73,14 @@ def archive_topics(
         "isolation.level": "read_committed",
         "columns": _COLUMNS,
         "maxRecordsPerPartition": str(rows_per_file),
+        "failOnDataLoss": str(not allows_loss).lower(),
         "group": group or f"archive.{'-'.join(sorted(topics))}",
     }
     checkpoint = f"{root.rstrip('/')}/_checkpoints/{'-'.join(sorted(topics))}"
     if format != "parquet":
         return _into_table(spark, options, root, format, checkpoint, told)
     archive = Archive(root)
-    repair(archive)
+    repair(archive, topics)
     done = Archived()
     settings = read_settings({**options, "emit": "ranges"}, is_streaming=True)
     ranges = spark.readStream.format("penstock").options(**options, emit="ranges").load()
@@ -95,7 +103,7 @@ def archive_topics(
         done.files += metrics.get("files", 0)
         told(metrics.get("rows", 0))
 
-    follow(query, "archived", take)
+    _follow(query, take)
     if merged_bytes:
         done.merged = merge_small(spark, archive, topics, merged_bytes)
     return done
@@ -141,8 +149,6 @@ def _into_table(
     told: Callable[[int], None],
 ) -> Archived:
     """Through the table format's own sink, which knows which batches it has."""
-    from pyspark.errors import PySparkException
-
     done = Archived()
     rows = (
         read_stream(spark, **options)
@@ -162,15 +168,28 @@ def _into_table(
             .trigger(availableNow=True)
             .start(root)
         )
-    except PySparkException as error:
-        if "DATA_SOURCE_NOT_FOUND" not in str(error) and "ClassNotFound" not in str(error):
+    except (PySparkException, Py4JJavaError) as error:
+        # PySpark has no class of its own for this one, and hands Java's on.
+        if "DATA_SOURCE_NOT_FOUND" not in str(error):
             raise
         raise OptionError(
             f"this Spark has no {format}: add its package with --conf spark.jars.packages=..., or "
             "choose --to-format parquet"
         ) from None
-    follow(query, "archived", take)
+    _follow(query, take)
     return done
+
+
+def _follow(query: Any, take: Callable[[dict[str, int]], None]) -> None:
+    try:
+        follow(query, "archived", take)
+    except StreamingQueryException as error:
+        if "DataLoss: " not in str(error):
+            raise
+        raise OptionError(
+            "records were deleted from the topic before they were archived; --allow-loss goes on "
+            f"without them ({reason_of(str(error))})"
+        ) from None
 
 
 def merge_small(spark: Any, archive: Archive, topics: Sequence[str], target_bytes: int) -> int:
@@ -196,6 +215,11 @@ def merge_small(spark: Any, archive: Archive, topics: Sequence[str], target_byte
 def read_archive(spark: Any, root: str, topics: Sequence[str] = ()) -> Any:
     """The records of an archive, with the columns of a topic and `date`."""
     archive = Archive(root)
+    if (format := archive.table_format()) is not None:
+        raise OptionError(
+            f"{root} is a table of {format}: read it with Spark; only archives of Parquet can be "
+            "replayed and audited here"
+        )
     there = sorted({file.topic for file in archive.files()})
     for topic in topics:
         if topic not in there:

@@ -8,7 +8,8 @@ folder knows what is archived. Readers of Parquet skip names that begin with `_`
 
 Merging small files: the merged one is written under a name with `_merged-`, then the small ones
 are deleted, then it gets its name. Whoever finds `_merged-` finishes that. A file that lies within
-the range of another is what a straggler wrote after the merge: it is deleted.
+the range of another is what a straggler wrote after the merge: it is deleted. So are files that a
+task which was killed had begun (`_writing-`, `_merging-`). One job at a time works on a topic.
 
 Bounds: `WRITERS_MAX` files are open at a time; a range with more days writes several files a day.
 """
@@ -32,6 +33,7 @@ MERGED: Final = "_merged-"
 MERGING: Final = "_merging-"
 _WRITING: Final = "_writing-"
 _SUFFIX: Final = ".parquet"
+_TABLE_LOGS: Final = {"Delta": "_delta_log", "Iceberg": "metadata"}
 
 
 class ArchiveFile(NamedTuple):
@@ -79,21 +81,33 @@ class Archive:
         """Every file of the archive, or of one topic, in order."""
         return [one for one in self._listed(topic) if one.path.rsplit("/", 1)[-1][0] != "_"]
 
-    def unfinished(self) -> list[ArchiveFile]:
+    def table_format(self) -> str | None:
+        """What wrote the folder, if not us: a format with a log of its own."""
+        system, path = self.system()
+        for name, log in _TABLE_LOGS.items():
+            if system.get_file_info(f"{path}/{log}").type == filesystems.FileType.Directory:
+                return name
+        return None
+
+    def unfinished(self, topic: str) -> list[ArchiveFile]:
         """Merged files whose parts are perhaps still there."""
-        return [one for one in self._listed(None) if f"/{MERGED}" in one.path]
+        return [one for one in self._listed(topic) if f"/{MERGED}" in one.path]
+
+    def begun(self, topic: str) -> list[str]:
+        """Paths of files that nobody finished."""
+        paths = [info.path for info in self._infos(topic)]
+        return [path for path in paths if path.rsplit("/", 1)[-1].startswith((_WRITING, MERGING))]
 
     def _listed(self, topic: str | None) -> list[ArchiveFile]:
+        found = [parse(info.path, info.size) for info in self._infos(topic)]
+        return sorted(one for one in found if one is not None)
+
+    def _infos(self, topic: str | None) -> list[Any]:
         system, path = self.system()
         below = path if topic is None else f"{path}/topic={topic}"
         selector = filesystems.FileSelector(below, recursive=True, allow_not_found=True)
-        found = []
-        for info in system.get_file_info(selector):
-            if info.type == filesystems.FileType.File:
-                one = parse(info.path, info.size)
-                if one is not None:
-                    found.append(one)
-        return sorted(found)
+        infos = system.get_file_info(selector)
+        return [info for info in infos if info.type == filesystems.FileType.File]
 
 
 def parse(path: str, size: int = 0) -> ArchiveFile | None:
@@ -222,16 +236,20 @@ def finish_merge(archive: Archive, ready: ArchiveFile) -> ArchiveFile:
     return ready._replace(path=final, size=system.get_file_info(final).size)
 
 
-def repair(archive: Archive) -> int:
-    """Finishes merges that were interrupted, and deletes what stragglers wrote; how many files."""
+def repair(archive: Archive, topics: Iterable[str]) -> int:
+    """Finishes merges that were interrupted, and deletes what killed tasks and stragglers left;
+    how many files."""
     count = 0
-    for ready in archive.unfinished():
-        finish_merge(archive, ready)
-        count += 1
-    for one in list(superseded(archive.files())):
-        with contextlib.suppress(FileNotFoundError):
-            archive.system()[0].delete_file(one.path)
-        count += 1
+    system, _ = archive.system()
+    for topic in topics:
+        for ready in archive.unfinished(topic):
+            finish_merge(archive, ready)
+            count += 1
+        left = [one.path for one in superseded(archive.files(topic))]
+        for path in (*left, *archive.begun(topic)):
+            with contextlib.suppress(FileNotFoundError):
+                system.delete_file(path)
+            count += 1
     return count
 
 

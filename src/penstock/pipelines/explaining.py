@@ -11,7 +11,10 @@ from penstock.pipelines.pipeline import Stage
 
 _SHOWN: Final = 500
 _PYTHON = re.compile(
-    r"^(\w*(?:Error|Exception|Refused|DataLoss|ForeignOffsets)): (.+)$", re.MULTILINE
+    # Classes of Java have such names as well; what they say is Spark's, not the reason.
+    r"^(?!org\.|java\.|py4j\.)(?:\w+\.)*"
+    r"(\w*(?:Error|Exception|Refused|DataLoss|ForeignOffsets)): (.+)$",
+    re.MULTILINE,
 )
 
 _STATE_CHANGED: Final = (
@@ -58,11 +61,11 @@ def explain(stage: Stage, error: str) -> Advice:
     for mark, advice in _KNOWN:
         if mark in error:
             told = advice.format(next=stage.version + 1, group=stage.group)
-            return Advice(f"stage {stage.name!r}: {told} ({mark}: {_first_line(error)})", False)
-    return Advice(_first_line(error), True)
+            return Advice(f"stage {stage.name!r}: {told} ({mark}: {reason_of(error)})", False)
+    return Advice(reason_of(error), True)
 
 
-def _first_line(error: str) -> str:
+def reason_of(error: str) -> str:
     """What the Python at the bottom of it said, or else the first line."""
     raised = _PYTHON.findall(error)
     if raised:

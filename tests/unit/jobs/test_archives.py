@@ -114,10 +114,28 @@ def test_a_merge_that_was_cut_short_is_finished(tmp_path: Path) -> None:
     whole = pa.concat_tables([pq.read_table(f.path, partitioning=None) for f in (first, second)])
     pq.write_table(whole, Path(first.path).with_name(MERGED + first._replace(end=second.end).name))
     assert values(archive) == list(range(30))
-    assert repair(archive) == 1
+    assert repair(archive, ["t"]) == 1
     assert [(file.start, file.end) for file in archive.files()] == [(0, 20), (20, 30)]
     # A straggler writes a part again that is merged already.
     Path(second.path).write_bytes(Path(archive.files()[1].path).read_bytes())
-    assert repair(archive) == 1
+    assert repair(archive, ["t"]) == 1
     assert values(archive) == list(range(30))
-    assert repair(archive) == 0
+    assert repair(archive, ["t"]) == 0
+
+
+def test_what_killed_tasks_left_is_cleared_away_for_the_topics_of_the_job(tmp_path: Path) -> None:
+    archive = Archive(str(tmp_path))
+    write(archive, 0, 10)
+    file = archive.files()[0]
+    for prefix in ("_writing-7-", "_merging-"):
+        Path(file.path).with_name(prefix + file._replace(start=10, end=20).name).write_bytes(b"x")
+    assert repair(archive, ["other"]) == 0
+    assert repair(archive, ["t"]) == 2
+    assert [str(path) for path in tmp_path.rglob("*.parquet")] == [file.path]
+
+
+def test_a_table_of_another_format_is_known(tmp_path: Path) -> None:
+    archive = Archive(str(tmp_path))
+    assert archive.table_format() is None
+    (tmp_path / "_delta_log").mkdir()
+    assert archive.table_format() == "Delta"

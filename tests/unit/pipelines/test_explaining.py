@@ -1,7 +1,7 @@
 """Errors of Spark in words for whoever runs the pipeline."""
 
 from penstock.pipelines import Pipeline
-from penstock.pipelines.explaining import explain
+from penstock.pipelines.explaining import explain, reason_of
 
 
 def stage() -> object:
@@ -26,3 +26,12 @@ def test_what_python_raised_is_the_reason() -> None:
     advice = explain(stage(), text)  # type: ignore[arg-type]
     assert advice == ("ValueError: the last one", True)
     assert explain(stage(), "").text == "no reason given"  # type: ignore[arg-type]
+
+
+def test_classes_of_ours_are_told_without_their_module_and_javas_not_at_all() -> None:
+    text = (
+        "[STREAM_FAILED] Query terminated with exception: [PYTHON_EXCEPTION] Traceback:\n"
+        "  File x\npenstock.base.errors.Refused: topic 'a' does not exist\n"
+        "org.apache.spark.SparkException: Job aborted\n\tat java.lang"
+    )
+    assert reason_of(text) == "Refused: topic 'a' does not exist"
