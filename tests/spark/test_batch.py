@@ -144,3 +144,16 @@ def test_rows_say_topic_partition_headers_and_time(spark: Any, topics: Topics, t
     (there,) = topics.read(other)
     assert (here.partition, here.value, here.timestamp, here.headers) == (1, b"a", 5, ())
     assert (there.value, there.timestamp, there.headers) == (b"b", 6, (("h", b"x"),))
+
+
+def test_a_batch_under_a_name_is_written_once_to_each_topic(
+    spark: Any, topics: Topics, topic: str
+) -> None:
+    outs = [f"{topic}-1", f"{topic}-2"]
+    rows = spark.range(20).selectExpr("cast(id as string) value").repartition(3)
+    once = {"brokers": topics.bootstrap, "delivery": "exactly-once", "txnAppId": topic}
+    for version in (4, 4, 5):
+        for out in outs:
+            writer = rows.write.format("penstock").options(**once, txnVersion=version, topic=out)
+            writer.mode("append").save()
+    assert [topics.values(out) for out in outs] == [sorted([*range(20)] * 2)] * 2

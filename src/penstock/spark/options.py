@@ -179,7 +179,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
         WRITE,
         text,
         None,
-        "of a batch written exactly once: the name of who writes it, as in foreachBatch",
+        "of a batch written exactly once: the name of who writes it to the topic, as in "
+        "foreachBatch",
     ),
     Option(
         "txnVersion",

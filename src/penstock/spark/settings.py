@@ -89,7 +89,7 @@ class WriteSettings:
     batch_bytes: int
     keeps_timestamp: bool
     write_id: tuple[str, int] | None = None
-    """Who writes a batch, and its number: txnAppId and txnVersion."""
+    """Who writes a batch (to the topic of the option, if it is set), and its number."""
 
 
 def read_settings(given: Mapping[str, str], *, is_streaming: bool) -> ReadSettings:
@@ -188,7 +188,8 @@ def _write_id(
         raise OptionError("a stream has its own id: 'txnAppId' and 'txnVersion' are for batches")
     if not is_exactly_once:
         raise OptionError("'txnAppId' and 'txnVersion' need delivery 'exactly-once'")
-    return name, number
+    # A batch that is written to two topics is two writes.
+    return name if found["topic"] is None else f"{name}.{found['topic']}", number
 
 
 def _access(found: Mapping[str, object]) -> Access:

@@ -93,6 +93,8 @@ def test_a_queue_is_read_through_a_group_and_by_streams() -> None:
 def test_a_batch_can_have_a_number() -> None:
     numbered = {**HERE, "delivery": "exactly-once", "txnAppId": "load", "txnVersion": "7"}
     assert write_settings(numbered, is_streaming=False).write_id == ("load", 7)
+    to_topic = write_settings({**numbered, "topic": "orders"}, is_streaming=False)
+    assert to_topic.write_id == ("load.orders", 7)
     with pytest.raises(OptionError, match="belong together"):
         write_settings({**HERE, "txnAppId": "load"}, is_streaming=False)
     with pytest.raises(OptionError, match="are for batches"):
