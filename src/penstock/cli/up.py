@@ -114,12 +114,15 @@ def _up_cluster(
     import asyncio
 
     from penstock.cli.local_cluster import LocalCluster, Plan
-    from penstock.node.config import load
+    from penstock.node.config import ALIASES, load
     from penstock.node.serving import refuse_strangers
 
     flags = {"host": host, "kafka_port": kafka_port, "http_port": http_port}
     # So that a mistake is said once, and here.
     checked = load(None, {**flags, "is_insecure": insecure or None}, sets)
+    for name in ALIASES:
+        if name in sets:
+            raise UserError(f"{name} is for one node; leave it out with --nodes {nodes}")
     refuse_strangers(checked)
     plan = Plan(
         Path(data or "./penstock-cluster"),

@@ -15,7 +15,8 @@ nodes must agree on:
     endpoints = ["https://10.0.0.1:2379", "https://10.0.0.2:2379", "https://10.0.0.3:2379"]
     ca-file = "/etc/penstock/etcd-ca.pem"
 
-An unknown name is refused with the nearest right one.
+An unknown name is refused with the nearest right one. Kafka's own names of what we call otherwise
+(`ALIASES`) mean the same; told by both names, they must agree.
 """
 
 import difflib
@@ -24,7 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from penstock.cluster.config_types import parse
+from penstock.cluster.config_types import parse, split_list
 from penstock.cluster.configs import InvalidConfig, Scope, find
 from penstock.runtime.etcd_config import EtcdConfig
 
@@ -61,6 +62,15 @@ OWN_NAMES = {
     "insecure": "is_insecure",
 }
 
+ALIASES = {
+    "node.id": "node_id",
+    "broker.id": "node_id",
+    "log.dirs": "data_dir",
+    "log.dir": "data_dir",
+}
+"""Kafka's names of settings of our own; of two that mean the same, the first one told wins."""
+FLAGS = {"node_id": "--node-id", "data_dir": "--data"}
+
 INTEGERS = ("kafka_port", "http_port", "node_id")
 ETCD_NAMES = {
     "etcd.endpoints": "endpoints",
@@ -90,10 +100,10 @@ def load(path: str | None, flags: Mapping[str, Any], sets: Mapping[str, str]) ->
     known = {f.name for f in fields(NodeConfig)}
     given = {name: value for name, value in flags.items() if value is not None}
     assert known.issuperset(given), f"flags without a field: {sorted(set(given) - known)}"
+    settings = dict(sets)
+    _agree(given, take_aliases(settings), FLAGS)
     config = replace(config, **given)
-    overrides.update(sets)
-    if (node_id := overrides.pop("node.id", None)) is not None:
-        config = replace(config, node_id=_integer("node.id", node_id))
+    overrides.update(settings)
     for name, value in overrides.items():
         parse(find(Scope.BROKER, name), value)
     if config.node_id < 0:
@@ -138,12 +148,40 @@ def read_file(path: str) -> tuple[dict[str, Any], dict[str, str]]:
             meant = difflib.get_close_matches(name, NAMES, n=1, cutoff=OWN_NAME_LIKENESS)
             hint = f"unknown name '{name}', did you mean '{meant[0]}'?" if meant else error
             raise InvalidConfig(f"{path}: {hint}") from error
+    try:
+        _agree(own, take_aliases(overrides), {target: name for name, target in OWN_NAMES.items()})
+    except InvalidConfig as error:
+        raise InvalidConfig(f"{path}: {error}") from error
     if etcd or "etcd" in content:
         try:
             own["etcd"] = EtcdConfig(**{"endpoints": (), **etcd})
         except ValueError as error:
             raise InvalidConfig(f"{path}: {error}") from error
     return own, overrides
+
+
+def take_aliases(settings: dict[str, str]) -> dict[str, tuple[str, Any]]:
+    """Takes Kafka's names of our own settings out; what each is about, by which name, and how."""
+    found: dict[str, tuple[str, Any]] = {}
+    for name, target in ALIASES.items():
+        text = settings.pop(name, None)
+        if text is not None and target not in found:
+            found[target] = name, _own_value(name, target, text)
+    directory = found.get("data_dir")
+    if directory is not None and len(split_list(directory[1])) != 1:
+        raise InvalidConfig(f"{directory[0]} must name one directory, not '{directory[1]}'")
+    return found
+
+
+def _agree(
+    own: dict[str, Any], aliases: Mapping[str, tuple[str, Any]], names: Mapping[str, str]
+) -> None:
+    """Adds what Kafka's names say to what ours do, where these say nothing else."""
+    for target, (name, value) in aliases.items():
+        if own.setdefault(target, value) != value:
+            raise InvalidConfig(
+                f"{names[target]} says {own[target]} and {name} says {value}; leave one of them out"
+            )
 
 
 def _own_value(name: str, target: str, value: Any) -> Any:

@@ -55,16 +55,14 @@ def endpoints(
     configs: BrokerConfigs, host: str, port: int, advertised_host: str | None
 ) -> list[Endpoint]:
     """Every listener, the one that other nodes use first. Raises InvalidConfig."""
-    if "listeners" not in configs.static:
-        told = advertised_host or host
-        return [Endpoint("PLAINTEXT", Protocol.PLAINTEXT, host, port, told, 0)]
     protocols = _protocols(configs)
     advertised = {
         name: (where, number)
         for name, where, number in map(_address, configs.items("advertised.listeners"))
     }
     found: dict[str, Endpoint] = {}
-    for text in configs.items("listeners"):
+    is_told = "listeners" in configs.static
+    for text in configs.items("listeners") if is_told else (plain_listener(host, port),):
         name, where, number = _address(text)
         protocol = protocols.get(name)
         if protocol is None:
@@ -84,6 +82,11 @@ def endpoints(
     if inner not in found:
         raise InvalidConfig(f"inter.broker.listener.name={inner} is none of the listeners")
     return [found.pop(inner), *found.values()]
+
+
+def plain_listener(host: str, port: int) -> str:
+    """The one listener there is unless `listeners` names others."""
+    return f"PLAINTEXT://{show_address(host, port)}"
 
 
 def _protocols(configs: BrokerConfigs) -> dict[str, Protocol]:

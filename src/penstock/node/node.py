@@ -63,7 +63,7 @@ from penstock.node import identity, joining, unlocking
 from penstock.node.config import NodeConfig
 from penstock.node.front import CannotListen, Front
 from penstock.node.leaving import hand_over
-from penstock.node.listeners import cannot_listen, show_address
+from penstock.node.listeners import cannot_listen, plain_listener, show_address
 from penstock.node.ports import Ports, real_ports
 from penstock.node.securing import Security, secure
 from penstock.node.telemetry import observe
@@ -116,7 +116,10 @@ class Node:
         self.sync_workers = self.ports.sync_workers
         self.configs = BrokerConfigs(
             {
+                "listeners": plain_listener(config.host, config.kafka_port),
                 **config.overrides,
+                "broker.id": str(config.node_id),
+                "log.dirs": config.data_dir,
                 "node.id": str(config.node_id),
                 "process.id": str(self.ports.process_id),
             }

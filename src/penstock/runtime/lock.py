@@ -12,12 +12,22 @@ class InUse(Exception):
     """Another process holds the directory."""
 
 
+class Unusable(Exception):
+    """The directory cannot be made, or is none."""
+
+
 class DirectoryLock:
     """An exclusive lock on a directory, held until `release` or the end of the process."""
 
     def __init__(self, directory: str) -> None:
-        _make_durably(directory)
-        self._fd = os.open(f"{directory}/lock", os.O_CREAT | os.O_RDWR, 0o644)
+        try:
+            _make_durably(directory)
+            self._fd = os.open(f"{directory}/lock", os.O_CREAT | os.O_RDWR, 0o644)
+        except OSError as error:
+            raise Unusable(
+                f"data cannot be kept in {directory}: {error.strerror}; choose another --data "
+                "directory"
+            ) from error
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

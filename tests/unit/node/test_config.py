@@ -49,6 +49,29 @@ def test_the_node_id_of_a_set_is_no_override() -> None:
     assert (config.node_id, config.overrides) == (4, {})
 
 
+@pytest.mark.parametrize("name", ["log.dirs", "log.dir"])
+def test_kafkas_name_of_the_data_directory_is_obeyed(tmp_path: Path, name: str) -> None:
+    told = load(None, {}, {name: "/elsewhere"})
+    assert (told.data_dir, told.overrides) == ("/elsewhere", {})
+    assert load(write(tmp_path, f'{name} = "/elsewhere"\n'), {}, {}).data_dir == "/elsewhere"
+    assert load(write(tmp_path, f'{name} = "/a"\n'), {"data_dir": "/b"}, {}).data_dir == "/b"
+
+
+def test_kafkas_old_name_of_the_node_id_is_obeyed() -> None:
+    config = load(None, {}, {"broker.id": "4"})
+    assert (config.node_id, config.overrides) == (4, {})
+
+
+def test_what_is_told_by_two_names_must_agree(tmp_path: Path) -> None:
+    assert load(None, {"data_dir": "/a"}, {"log.dirs": "/a"}).data_dir == "/a"
+    with pytest.raises(InvalidConfig, match=r"--data says /a and log\.dirs says /b"):
+        load(None, {"data_dir": "/a"}, {"log.dirs": "/b"})
+    with pytest.raises(InvalidConfig, match=r"node-id says 3 and broker\.id says 4"):
+        load(write(tmp_path, "node-id = 3\nbroker.id = 4\n"), {}, {})
+    with pytest.raises(InvalidConfig, match=r"log\.dirs must name one directory"):
+        load(None, {}, {"log.dirs": "/a,/b"})
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -18,6 +18,12 @@ def test_unless_told_otherwise_there_is_one_that_asks_nobody() -> None:
     assert found() == [only]
 
 
+def test_the_one_listener_is_advertised_as_told() -> None:
+    (only,) = found(advertised_listeners="PLAINTEXT://broker.example.com:443")
+    assert (only.host, only.port) == ("127.0.0.1", 9092)
+    assert (only.advertised_host, only.advertised_port) == ("broker.example.com", 443)
+
+
 def test_the_one_that_other_nodes_use_comes_first() -> None:
     listeners = "SASL_SSL://0.0.0.0:9093,INSIDE://10.0.0.1:9094"
     configs = BrokerConfigs(

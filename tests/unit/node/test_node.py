@@ -17,7 +17,7 @@ from penstock.node import identity
 from penstock.node.config import NodeConfig
 from penstock.node.node import Node, NodeFailed
 from penstock.node.serving import serve
-from penstock.runtime.lock import InUse
+from penstock.runtime.lock import InUse, Unusable
 from penstock.wire.records import Record, encode, read_header
 from tests.unit.server.world import correlation_of, fetch_frame, produce_frame, produced
 
@@ -208,6 +208,25 @@ def test_an_address_that_is_not_ours_is_said(tmp_path: Path) -> None:
             await Node(config_of(tmp_path, host="192.0.2.1")).start()
 
     asyncio.run(check())
+
+
+def test_where_data_and_listeners_are_is_told_truly(tmp_path: Path) -> None:
+    async def test(node: Node, _: str) -> None:
+        assert node.configs.items("log.dirs") == (str(tmp_path / "data"),)
+        assert node.configs.items("listeners") == ("PLAINTEXT://127.0.0.1:0",)
+        assert node.configs.integer("broker.id") == node.configs.integer("node.id") == 4
+
+    asyncio.run(running(config_of(tmp_path, node_id=4), test))
+
+
+def test_a_place_that_is_no_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file")
+
+    async def scenario() -> None:
+        with pytest.raises(Unusable, match=r"data: Not a directory; choose another --data"):
+            await Node(config_of(tmp_path)).start()
+
+    asyncio.run(scenario())
 
 
 def test_a_directory_in_use_is_refused_and_its_user_is_named(tmp_path: Path) -> None:
