@@ -20,9 +20,11 @@ PATIENCE_S = 60.0
 Scene = Callable[[SimCluster], Awaitable[None]]
 
 
-def play(scene: Scene, seed: int = 0) -> None:
+def play(scene: Scene, seed: int = 0, **settings: str) -> None:
+    configs = {name.replace("_", "."): value for name, value in settings.items()}
+
     async def main(loop: SimLoop) -> None:
-        cluster = SimCluster(loop, seed, (1, 2, 3), {"min.insync.replicas": "2"})
+        cluster = SimCluster(loop, seed, (1, 2, 3), {"min.insync.replicas": "2", **configs})
         await cluster.start()
         try:
             await scene(cluster)
@@ -104,6 +106,20 @@ def test_a_clean_stop_hands_over_before_the_node_is_gone(seed: int) -> None:
         await until(cluster, lambda: is_whole(witness.ctx.image), within_s=PATIENCE_S)
 
     play(scene, seed)
+
+
+def test_a_node_told_not_to_hand_over_is_gone_first() -> None:
+    async def scene(cluster: SimCluster) -> None:
+        await create(cluster)
+        images: list[Image] = []
+        witness = node_of(cluster, 2)
+        witness.follower.on_change(lambda before, after: images.append(after))
+        await cluster.hosts[1].stop()
+        await until(cluster, lambda: 1 not in leaders(witness.ctx.image), within_s=5)
+        gone = next(image for image in images if 1 not in image.brokers)
+        assert 1 in leaders(gone)
+
+    play(scene, controlled_shutdown_enable="false")
 
 
 def test_a_node_in_a_hurry_does_not_wait_for_others() -> None:

@@ -39,6 +39,7 @@ GROUP_KEY, TXN_KEY, SHARE_KEY = 0, 1, 2
 KEYS_SINCE = 4
 KEYS_MAX = 10_000
 NO_NODE = -1
+CONSUMER_PROTOCOL = "consumer"
 
 
 # -- members ----------------------------------------------------------------------------------
@@ -91,6 +92,9 @@ def consumer_group_heartbeat(
     ctx: Context, call: Call, request: ConsumerGroupHeartbeatRequest
 ) -> Any:
     """As the others, but the topics it names must be the caller's to see."""
+    if CONSUMER_PROTOCOL not in ctx.configs.items("group.coordinator.rebalance.protocols"):
+        refused = Refused(ErrorCode.UNSUPPORTED_VERSION)
+        return refusal(call.route.name, request, refused, call.version)
     names = request.subscribed_topic_names
     if (
         names

@@ -10,6 +10,7 @@ Leaves to others: reading values (`config_types`) and choosing between them (`co
 from collections.abc import Iterable
 
 from penstock.cluster.config_types import (
+    COUNTS_BY_ADDRESS,
     GZIP_LEVEL,
     KEY_PAIRS,
     NETWORKS,
@@ -374,10 +375,17 @@ TOPIC_CONFIGS: tuple[Config, ...] = (
 )  # fmt: skip
 
 
+_GROUP_INERT = ("share.assignment.interval.ms", "streams.")
+"""Beginnings of group configs that change nothing: there are no streams groups, and members of
+share groups get their partitions at once."""
+
+
 def _group(row: Row, synonym: str | None) -> Config:
     name, kind, default, limit, doc = row
     synonyms = (Synonym(synonym),) if synonym else ()
-    return Config(name, kind, default, limit, doc, Scope.GROUP, Mode.CLUSTER_WIDE, synonyms)
+    is_inert = name.startswith(_GROUP_INERT)
+    mode = Mode.CLUSTER_WIDE
+    return Config(name, kind, default, limit, doc, Scope.GROUP, mode, synonyms, is_inert)
 
 
 GROUP_CONFIGS: tuple[Config, ...] = tuple(
@@ -488,8 +496,6 @@ _CLUSTER_WIDE: tuple[Row, ...] = (
      "Pause of the compactor when nothing is dirty."),
     ("log.cleaner.delete.retention.ms", LONG, "86400000", at_least(0),
      "Default of the topic config delete.retention.ms."),
-    ("log.cleaner.io.max.bytes.per.second", DOUBLE, "1.7976931348623157E308", None,
-     "Bytes a second compaction may read and write."),
     ("log.cleaner.max.compaction.lag.ms", LONG, LONG_MAX, at_least(1),
      "Default of the topic config max.compaction.lag.ms."),
     ("log.cleaner.min.cleanable.ratio", DOUBLE, "0.5", between(0, 1),
@@ -534,7 +540,7 @@ _CLUSTER_WIDE: tuple[Row, ...] = (
      "Connections open at once. Kafka's default has no limit."),
     ("max.connections.per.ip", INT, "2000", at_least(0),
      "Connections open at once from one address. Kafka's default has no limit."),
-    ("max.connections.per.ip.overrides", STRING, "", None,
+    ("max.connections.per.ip.overrides", STRING, "", COUNTS_BY_ADDRESS,
      "Exceptions to max.connections.per.ip: address:count, separated by commas."),
     ("message.max.bytes", INT, "1048588", at_least(0),
      "Default of the topic config max.message.bytes."),
@@ -553,6 +559,8 @@ _CLUSTER_WIDE_INERT: tuple[Row, ...] = (
     ("log.cleaner.dedupe.buffer.size", LONG, "134217728", None, "Memory of the cleaner's map."),
     ("log.cleaner.io.buffer.load.factor", DOUBLE, "0.9", None, "Fill of the cleaner's map."),
     ("log.cleaner.io.buffer.size", INT, "524288", at_least(0), "Memory of the cleaner's I/O."),
+    ("log.cleaner.io.max.bytes.per.second", DOUBLE, "1.7976931348623157E308", None,
+     "Bytes a second compaction may read and write."),
     ("log.cleaner.threads", INT, "1", at_least(0), "Threads of the cleaner."),
     ("metric.reporters", LIST, "", None, "Classes that report metrics."),
     ("num.io.threads", INT, "8", at_least(1), "Threads that handle requests."),
@@ -604,11 +612,13 @@ _SECURITY: tuple[Row, ...] = (
      "separated by commas, or DEFAULT."),
     ("ssl.truststore.certificates", PASSWORD, None, None, "Trusted certificates, in PEM."),
     ("ssl.truststore.location", STRING, None, None, "File of trusted certificates."),
-    ("ssl.truststore.password", PASSWORD, None, None, "Password of the file of certificates."),
     ("ssl.truststore.type", STRING, "PEM", None, "Format of the file of certificates."),
 )  # fmt: skip
 
 _READ_ONLY: tuple[Row, ...] = (
+    ("add.partitions.to.txn.retry.backoff.max.ms", INT, "100", at_least(0),
+     "Retry inside the broker."),
+    ("add.partitions.to.txn.retry.backoff.ms", INT, "20", at_least(1), "Retry inside the broker."),
     ("admin.password.file", STRING, None, None,
      "A file whose first line is the password of the user admin, who is made at the start if there "
      "is no such user yet. Penstock's own."),
@@ -639,15 +649,8 @@ _READ_ONLY: tuple[Row, ...] = (
      "Longest time a login lasts before the client must repeat it; 0 means for ever."),
     ("controlled.shutdown.enable", BOOLEAN, "true", None,
      "Whether leadership is handed over before the node stops."),
-    ("controller.quorum.append.linger.ms", INT, "25", at_least(0),
-     "Time the metadata log waits for more records."),
     ("default.replication.factor", INT, "1", at_least(1),
      "Replicas of a topic created without saying how many."),
-    ("delegation.token.expiry.time.ms", LONG, "86400000", at_least(1),
-     "How long a delegation token lasts without renewal."),
-    ("delegation.token.max.lifetime.ms", LONG, "604800000", at_least(1),
-     "How long a delegation token lasts at most."),
-    ("delegation.token.secret.key", PASSWORD, None, None, "Secret that signs tokens."),
     ("delete.topic.enable", BOOLEAN, "true", None, "Whether topics can be deleted."),
     ("encryption.kek.source", STRING, None, None,
      "Where the key-encryption keys are: file:PATH, env:NAME or command:COMMAND. One key of 32 "
@@ -674,12 +677,8 @@ _READ_ONLY: tuple[Row, ...] = (
      "Smallest value of consumer.heartbeat.interval.ms."),
     ("group.consumer.min.session.timeout.ms", INT, "45000", at_least(1),
      "Smallest value of consumer.session.timeout.ms."),
-    ("group.consumer.regex.refresh.interval.ms", INT, "600000", at_least(10000),
-     "How often regular expressions of subscriptions are matched again."),
     ("group.consumer.session.timeout.ms", INT, "45000", at_least(1),
      "Default of the group config consumer.session.timeout.ms."),
-    ("group.coordinator.append.linger.ms", INT, "-1", at_least(-1),
-     "Time the group coordinator waits for more records; -1 chooses by load."),
     ("group.coordinator.rebalance.protocols", LIST, "classic,consumer,streams",
      items_of("consumer", "classic", "share", "streams"), "Group protocols switched on."),
     ("group.initial.rebalance.delay.ms", INT, "3000", None,
@@ -689,7 +688,6 @@ _READ_ONLY: tuple[Row, ...] = (
     ("group.max.size", INT, INT_MAX, at_least(1), "Members of a classic group."),
     ("group.min.session.timeout.ms", INT, "6000", None,
      "Smallest session timeout a classic member may ask for."),
-    ("group.share.assignors", LIST, "simple", None, "Assignors of share groups."),
     ("group.share.delivery.count.limit", INT, "5", between(2, 10),
      "Default of the group config share.delivery.count.limit."),
     ("group.share.heartbeat.interval.ms", INT, "5000", at_least(1),
@@ -737,9 +735,6 @@ _READ_ONLY: tuple[Row, ...] = (
      "Largest value of streams.heartbeat.interval.ms."),
     ("group.streams.max.session.timeout.ms", INT, "60000", at_least(1),
      "Largest value of streams.session.timeout.ms."),
-    ("group.streams.max.size", INT, INT_MAX, at_least(1), "Members of a streams group."),
-    ("group.streams.max.standby.replicas", INT, "2", at_least(0),
-     "Largest value of streams.num.standby.replicas."),
     ("group.streams.min.assignment.interval.ms", INT, "0", at_least(0),
      "Smallest value of streams.assignment.interval.ms."),
     ("group.streams.min.heartbeat.interval.ms", INT, "5000", at_least(1),
@@ -758,8 +753,6 @@ _READ_ONLY: tuple[Row, ...] = (
     ("log.dirs", LIST, None, None, "Directory of the data. One is taken."),
     ("log.flush.scheduler.interval.ms", LONG, LONG_MAX, at_least(0),
      "Default of log.flush.interval.ms."),
-    ("log.initial.task.delay.ms", LONG, "30000", at_least(0),
-     "Wait after start before retention and compaction first run."),
     ("log.retention.check.interval.ms", LONG, "300000", at_least(1),
      "How often retention looks for segments to remove."),
     ("log.retention.hours", INT, "168", UNLIMITED_OR_POSITIVE, "As log.retention.ms, in hours."),
@@ -775,8 +768,7 @@ _READ_ONLY: tuple[Row, ...] = (
      "Partitions of a topic created without saying how many."),
     ("offset.metadata.max.bytes", INT, "4096", None,
      "Largest text a consumer may store with an offset."),
-    ("offsets.commit.timeout.ms", INT, "5000", at_least(1),
-     "How long an offset commit may wait for its replicas."),
+    ("offsets.load.buffer.size", INT, "5242880", at_least(1), "Batch size when loading."),
     ("offsets.retention.check.interval.ms", LONG, "600000", at_least(1),
      "How often expired offsets are looked for."),
     ("offsets.retention.minutes", INT, "10080", at_least(1),
@@ -794,8 +786,6 @@ _READ_ONLY: tuple[Row, ...] = (
      "Bytes of requests held in memory; -1 means no limit, as Kafka's default does."),
     ("quota.window.num", INT, "11", at_least(1), "Windows a quota is measured over."),
     ("quota.window.size.seconds", INT, "1", at_least(1), "Length of a quota's window."),
-    ("replica.fetch.backoff.ms", INT, "1000", at_least(0),
-     "Wait of a follower after a failed fetch."),
     ("replica.fetch.max.bytes", INT, "1048576", at_least(0),
      "Bytes of one partition a follower fetches at once."),
     ("replica.fetch.min.bytes", INT, "1", None, "Bytes a follower's fetch waits for."),
@@ -810,15 +800,12 @@ _READ_ONLY: tuple[Row, ...] = (
      "How a broker chooses the replica a consumer should read from; none, or Kafka's "
      "RackAwareReplicaSelector by its full name."),
     ("replica.socket.timeout.ms", INT, "30000", None, "How long a follower waits for an answer."),
-    ("request.timeout.ms", INT, "30000", None, "How long a broker waits for another's answer."),
     ("schema.registry.topic.min.isr", SHORT, "2", at_least(1),
      "min.insync.replicas of the schema registry's topic. Penstock's own."),
     ("schema.registry.topic.replication.factor", SHORT, "3", at_least(1),
      "Replicas of the schema registry's topic; at most the nodes there are. Penstock's own."),
     ("schema.registry.topic.segment.bytes", INT, "104857600", at_least(1),
      "Segment size of the schema registry's topic. Penstock's own."),
-    ("share.coordinator.snapshot.update.records.per.snapshot", INT, "500", between(0, 500),
-     "Updates of share state between two snapshots."),
     ("share.coordinator.state.topic.compression.codec", INT, "0", between(0, 4),
      "Codec of the share state topic."),
     ("share.coordinator.state.topic.min.isr", SHORT, "2", at_least(1),
@@ -829,8 +816,6 @@ _READ_ONLY: tuple[Row, ...] = (
      "Replicas of the share state topic; at most the nodes there are."),
     ("share.coordinator.state.topic.segment.bytes", INT, "104857600", at_least(1),
      "Segment size of the share state topic."),
-    ("share.coordinator.write.timeout.ms", INT, "5000", at_least(1),
-     "How long a change of share state may wait for its replicas."),
     ("socket.listen.backlog.size", INT, "1024", at_least(1),
      "Connections that may wait to be accepted. Kafka's default is 50."),
     ("socket.receive.buffer.bytes", INT, "-1", None,
@@ -849,12 +834,12 @@ _READ_ONLY: tuple[Row, ...] = (
      "Whether messages that go through the HTTP, SQS and SNS doors are traced with OpenTelemetry; "
      "needs penstock[otel]. Where spans go is said by OpenTelemetry's own variables, such as "
      "OTEL_EXPORTER_OTLP_ENDPOINT. Penstock's own."),
-    ("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, "10000", at_least(1),
-     "How often timed-out transactions are looked for."),
     ("transaction.max.timeout.ms", INT, "900000", at_least(1),
      "Largest timeout a transaction may ask for."),
     ("transaction.remove.expired.transaction.cleanup.interval.ms", INT, "3600000", at_least(1),
      "How often expired transactional ids are looked for."),
+    ("transaction.state.log.load.buffer.size", INT, "5242880", at_least(1),
+     "Batch size when loading."),
     ("transaction.state.log.min.isr", INT, "2", at_least(1),
      "min.insync.replicas of the transaction topic."),
     ("transaction.state.log.num.partitions", INT, "50", at_least(1),
@@ -863,47 +848,63 @@ _READ_ONLY: tuple[Row, ...] = (
      "Replicas of the transaction topic; at most the nodes there are."),
     ("transaction.state.log.segment.bytes", INT, "104857600", at_least(1),
      "Segment size of the transaction topic."),
-    ("transaction.two.phase.commit.enable", BOOLEAN, "false", None,
-     "Whether clients may keep transactions open without a timeout."),
     ("transactional.id.expiration.ms", INT, "604800000", at_least(1),
      "Silence after which a transactional id is forgotten."),
 )  # fmt: skip
 
 _READ_ONLY_INERT: tuple[Row, ...] = (
-    ("add.partitions.to.txn.retry.backoff.max.ms", INT, "100", at_least(0),
-     "Retry inside the broker."),
-    ("add.partitions.to.txn.retry.backoff.ms", INT, "20", at_least(1), "Retry inside the broker."),
     ("alter.config.policy.class.name", ConfigType.CLASS, None, None, "Policy of config changes."),
     ("client.quota.callback.class", ConfigType.CLASS, None, None, "Class that sets quotas."),
     ("controller.listener.names", LIST, "", None, "Listeners of KRaft controllers."),
+    ("controller.quorum.append.linger.ms", INT, "25", at_least(0),
+     "Time the metadata log waits for more records."),
     ("controller.quorum.bootstrap.servers", LIST, "", None, "Addresses of KRaft controllers."),
     ("controller.quorum.voters", LIST, "", None, "KRaft voters."),
     ("controller.socket.timeout.ms", INT, "30000", None, "Timeout between KRaft nodes."),
     ("create.topic.policy.class.name", ConfigType.CLASS, None, None, "Policy of new topics."),
+    ("delegation.token.expiry.time.ms", LONG, "86400000", at_least(1),
+     "How long a delegation token lasts without renewal."),
+    ("delegation.token.max.lifetime.ms", LONG, "604800000", at_least(1),
+     "How long a delegation token lasts at most."),
+    ("delegation.token.secret.key", PASSWORD, None, None, "Secret that signs tokens."),
     ("delete.records.purgatory.purge.interval.requests", INT, "1", None, "Purge interval."),
     ("fetch.purgatory.purge.interval.requests", INT, "1000", None, "Purge interval."),
+    ("group.consumer.regex.refresh.interval.ms", INT, "600000", at_least(10000),
+     "How often regular expressions of subscriptions are matched again."),
+    ("group.coordinator.append.linger.ms", INT, "-1", at_least(-1),
+     "Time the group coordinator waits for more records; -1 chooses by load."),
     ("group.coordinator.background.threads", INT, "2", at_least(1), "Threads of assignors."),
     ("group.coordinator.threads", INT, "4", at_least(1), "Threads of the group coordinator."),
+    ("group.share.assignors", LIST, "simple", None, "Assignors of share groups."),
+    ("group.streams.max.size", INT, INT_MAX, at_least(1), "Members of a streams group."),
+    ("group.streams.max.standby.replicas", INT, "2", at_least(0),
+     "Largest value of streams.num.standby.replicas."),
     ("initial.broker.registration.timeout.ms", INT, "60000", None, "KRaft registration."),
     ("log.dir.failure.timeout.ms", LONG, "30000", at_least(1), "Wait before stopping."),
     ("log.flush.offset.checkpoint.interval.ms", INT, "60000", at_least(0), "Checkpoints."),
     ("log.flush.start.offset.checkpoint.interval.ms", INT, "60000", at_least(0), "Checkpoints."),
+    ("log.initial.task.delay.ms", LONG, "30000", at_least(0),
+     "Wait after start before retention and compaction first run."),
     ("metadata.log.dir", STRING, None, None, "Directory of the KRaft log."),
     ("metadata.max.idle.interval.ms", INT, "500", at_least(0), "KRaft's idle records."),
     ("metrics.num.samples", INT, "2", at_least(1), "Samples behind a metric."),
     ("metrics.recording.level", STRING, "INFO", None, "Detail of metrics."),
     ("metrics.sample.window.ms", LONG, "30000", at_least(1), "Window of a metric's sample."),
     ("num.replica.alter.log.dirs.threads", INT, None, None, "Threads moving replicas."),
-    ("offsets.load.buffer.size", INT, "5242880", at_least(1), "Batch size when loading."),
+    ("offsets.commit.timeout.ms", INT, "5000", at_least(1),
+     "How long an offset commit may wait for its replicas."),
     ("principal.builder.class", ConfigType.CLASS, None, None, "Class that names principals."),
     ("process.roles", LIST, "broker,controller", items_of("broker", "controller"),
      "KRaft roles."),
     ("producer.purgatory.purge.interval.requests", INT, "1000", None, "Purge interval."),
     ("queued.max.requests", INT, "500", at_least(1), "Requests waiting for a thread."),
     ("remote.log.storage.system.enable", BOOLEAN, "false", None, "Tiered storage."),
+    ("replica.fetch.backoff.ms", INT, "1000", at_least(0),
+     "Wait of a follower after a failed fetch."),
     ("replica.socket.receive.buffer.bytes", INT, "65536", None, "Buffer of a fetcher."),
     ("replication.quota.window.num", INT, "11", at_least(1), "Windows of a throttle."),
     ("replication.quota.window.size.seconds", INT, "1", at_least(1), "Window of a throttle."),
+    ("request.timeout.ms", INT, "30000", None, "How long a broker waits for another's answer."),
     ("sasl.mechanism.inter.broker.protocol", STRING, "GSSAPI", None, "SASL between brokers."),
     ("security.inter.broker.protocol", STRING, "PLAINTEXT",
      one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), "Protocol between brokers."),
@@ -911,13 +912,20 @@ _READ_ONLY_INERT: tuple[Row, ...] = (
      "Time the share coordinator waits for more records."),
     ("share.coordinator.load.buffer.size", INT, "5242880", at_least(1),
      "Batch size when loading."),
+    ("share.coordinator.snapshot.update.records.per.snapshot", INT, "500", between(0, 500),
+     "Updates of share state between two snapshots."),
     ("share.coordinator.threads", INT, "1", at_least(1), "Threads of the share coordinator."),
+    ("share.coordinator.write.timeout.ms", INT, "5000", at_least(1),
+     "How long a change of share state may wait for its replicas."),
     ("share.fetch.purgatory.purge.interval.requests", INT, "1000", None, "Purge interval."),
     ("socket.connection.setup.timeout.max.ms", LONG, "30000", None, "Connecting to brokers."),
     ("socket.connection.setup.timeout.ms", LONG, "10000", None, "Connecting to brokers."),
+    ("ssl.truststore.password", PASSWORD, None, None, "Password of the file of certificates."),
     ("telemetry.max.bytes", INT, "1048576", at_least(1), "Largest telemetry of a client."),
-    ("transaction.state.log.load.buffer.size", INT, "5242880", at_least(1),
-     "Batch size when loading."),
+    ("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, "10000", at_least(1),
+     "How often timed-out transactions are looked for."),
+    ("transaction.two.phase.commit.enable", BOOLEAN, "false", None,
+     "Whether clients may keep transactions open without a timeout."),
     ("unstable.api.versions.enable", BOOLEAN, "false", None, "APIs still in development."),
     ("unstable.feature.versions.enable", BOOLEAN, "false", None,
      "Features still in development."),
@@ -937,7 +945,7 @@ _BROKER_SYNONYMS = {
 # Known but without effect, although they can change while the broker runs.
 _INERT_DEFAULTS = frozenset(
     synonym.name
-    for config in TOPIC_CONFIGS
+    for config in (*TOPIC_CONFIGS, *GROUP_CONFIGS)
     if config.is_inert
     for synonym in config.synonyms
 )  # fmt: skip

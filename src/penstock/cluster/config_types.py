@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_network
 from typing import TypeAlias
 
 import msgspec
@@ -147,6 +147,26 @@ def _check_throttled(value: Value) -> str | None:
     return None
 
 
+def _check_counts_by_address(value: Value) -> str | None:
+    assert isinstance(value, str)
+    try:
+        counts_by_address(value)
+    except ValueError:
+        return "must be a list of address:count, separated by commas, such as 10.0.0.7:200"
+    return None
+
+
+def counts_by_address(text: str) -> dict[str, int]:
+    """`10.0.0.7:200,::1:5` by address; raises ValueError for anything else."""
+    counts = {}
+    for item in split_list(text):
+        address, _, count = item.rpartition(":")
+        if not (count.isascii() and count.isdecimal()):
+            raise ValueError(count)
+        counts[str(ip_address(address.strip().strip("[]")))] = int(count)
+    return counts
+
+
 def _check_offset_reset(value: Value) -> str | None:
     assert isinstance(value, str)
     if value in ("earliest", "latest") or reset_duration_ms(value) is not None:
@@ -188,6 +208,7 @@ GZIP_LEVEL = Limit(_check_gzip_level, "[1,...,9] or -1")
 UNLIMITED_OR_POSITIVE = Limit(_check_unlimited, "-1 or [1,...]")
 THROTTLED = Limit(_check_throttled, "[partitionId]:[brokerId],[partitionId]:[brokerId],...")
 KEY_PAIRS = Limit(_check_key_pairs, "KEY:SECRET,KEY:SECRET,...")
+COUNTS_BY_ADDRESS = Limit(_check_counts_by_address, "ADDRESS:COUNT,ADDRESS:COUNT,...")
 NETWORKS = Limit(_check_networks, "ADDRESS,NETWORK/BITS,...")
 OFFSET_RESET = Limit(_check_offset_reset, "[latest, earliest, by_duration:PnDTnHnMn.nS]")
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from penstock.api.context import Context
 from penstock.base.errors import Refused
 from penstock.base.ports import Workers
+from penstock.cluster.config_types import counts_by_address
 from penstock.cluster.configs import BrokerConfigs, InvalidConfig
 from penstock.node.listeners import cannot_listen, tls_config
 from penstock.node.securing import Security
@@ -41,6 +42,8 @@ class Front:
     ) -> None:
         """Raises InvalidConfig for certificates or rules that do not do."""
         limits = _limits(configs)
+        self._configs = configs
+        self._generation = configs.generation
         self.budget = Budget(limits.buffered_bytes_max)
         self.endpoints = endpoints = security.endpoints
         logins = security.logins
@@ -88,6 +91,14 @@ class Front:
                 where = (endpoint.host, endpoint.port, "--kafka-port")
                 raise CannotListen(cannot_listen(error, *where)) from error
             self._ports[endpoint.name] = port
+
+    def follow(self) -> None:
+        """Limits may change while the node runs."""
+        if self._configs.generation != self._generation:
+            self._generation = self._configs.generation
+            limits = _limits(self._configs)
+            for listener in self._listeners:
+                listener.limit(limits)
 
     def addresses(self) -> dict[str, tuple[str, int]]:
         """What clients are told, by the name of the listener they come through."""
@@ -140,4 +151,5 @@ def _limits(configs: BrokerConfigs) -> Limits:
             configs.integer("socket.send.buffer.bytes"),
             configs.integer("socket.receive.buffer.bytes"),
         ),
+        overrides=counts_by_address(configs.text("max.connections.per.ip.overrides") or ""),
     )

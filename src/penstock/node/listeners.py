@@ -146,6 +146,11 @@ def tls_config(configs: BrokerConfigs) -> TlsConfig:
                 f"{name} is not read; put key and certificates into one file in "
                 "PEM and name it in ssl.keystore.location"
             )
+    if configs.text("ssl.truststore.certificates"):
+        raise InvalidConfig(
+            "ssl.truststore.certificates is not read; put the certificates into a file in PEM and "
+            "name it in ssl.truststore.location"
+        )
     key_file = configs.text("ssl.keystore.location")
     if not key_file:
         raise InvalidConfig(

@@ -253,7 +253,10 @@ class Node:
             data_dir=config.data_dir,
             authorizer=self.security.authorizer,
             meter=Meter(self.metrics, self.configs, self.follower.image, self.ports.processor_s),
-            fetch_sessions=FetchSessions(first_id=self._first_session_id()),
+            fetch_sessions=FetchSessions(
+                self.configs.integer("max.incremental.fetch.session.cache.slots"),
+                first_id=self._first_session_id(),
+            ),
             replica_sessions=ReplicaSessions(first_id=self._first_session_id()),
             encryption=self.unlocked.encryption(self.partitions, self.ports),
             leader_throttle=Throttle("leader", config.node_id, self.configs, self.follower),
@@ -290,6 +293,7 @@ class Node:
             self.front = Front(self.ctx, self.configs, self.security)
             self._to_stop.push_async_callback(self._stop_front)
             await self.front.open()
+            self.follower.on_change(lambda before, after: self.front.follow())
         except (InvalidConfig, CannotListen) as error:
             raise NodeFailed(str(error)) from error
         self._watch("certificates", self.front.watch_certificates(self.workers))
@@ -452,7 +456,9 @@ class Node:
         """Stops what was started, once. Clean unless the node failed, before or meanwhile: then
         everything appended is on disk, and the next start need not look."""
         self._is_leaving = True
-        if self._is_ready and self.ports.is_store_shared and not self.failed.done():
+        is_alone = not self.ports.is_store_shared
+        hands_over = not is_alone and self.configs.flag("controlled.shutdown.enable")
+        if self._is_ready and hands_over and not self.failed.done():
             await hand_over(self.membership, self.follower, self._is_hurried, self.failed)
         self._is_ready = False
         await self._to_stop.aclose()

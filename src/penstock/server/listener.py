@@ -1,8 +1,8 @@
 """The Kafka port: accepts connections, counts them, and closes those that stall.
 
 Limits and what happens at them:
-- `max.connections`, `max.connections.per.ip`: the newcomer is closed at once and counted; with
-  TLS those count that are still in their handshake (`handshakes.py`).
+- `max.connections`, `max.connections.per.ip` and its overrides: the newcomer is closed at once and
+  counted; with TLS those count that are still in their handshake (`handshakes.py`).
 - an address above its quota `connection_creation_rate` (KIP-612): the newcomer is not read, and
   closed after the time it is above it, `RATE_SECONDS_MAX` at most, so that it does not hammer.
 - `max.connection.creation.rate`: the newcomer is served when its turn comes.
@@ -18,8 +18,8 @@ import contextlib
 import logging
 import ssl
 from collections import Counter as Tally
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from penstock.api.context import Context
 from penstock.api.dispatch import Dispatcher
@@ -63,6 +63,11 @@ class Limits:
     connection_rate_max: int = NO_RATE
     backlog: int = BACKLOG
     buffers: Buffers = SYSTEMS_OWN
+    overrides: Mapping[str, int] = field(default_factory=dict)
+    """Addresses that may have another number of connections."""
+
+    def connections_of_max(self, peer: str) -> int:
+        return self.overrides.get(peer, self.connections_per_ip_max)
 
 
 class Listener(ConnectionOwner):
@@ -106,9 +111,7 @@ class Listener(ConnectionOwner):
     async def start(self, host: str, port: int) -> int:
         """Listens and returns the port, which the system chose if `port` is 0."""
         loop = asyncio.get_running_loop()
-        rate = self._limits.connection_rate_max
-        if rate < NO_RATE:
-            self._rate = Bucket(rate, RATE_BURST_SECONDS, loop.time())
+        self.limit(self._limits)
         self._sweeper = loop.create_task(self._sweep())
         if self._tls is not None:
             self._handshakes = Handshakes(
@@ -123,6 +126,13 @@ class Listener(ConnectionOwner):
             self._limits.buffers.give_to(listening)
         address: tuple[str, int] = self._server.sockets[0].getsockname()
         return address[1]
+
+    def limit(self, limits: Limits) -> None:
+        """These hold for newcomers from now on; whoever is connected stays."""
+        self._limits = limits
+        rate = limits.connection_rate_max
+        now_s = asyncio.get_running_loop().time()
+        self._rate = Bucket(rate, RATE_BURST_SECONDS, now_s) if rate < NO_RATE else None
 
     def _connect(self) -> Connection:
         return Connection(
@@ -141,7 +151,7 @@ class Listener(ConnectionOwner):
         self._per_ip[connection.peer] += 1
         if (
             len(self._connections) > limits.connections_max
-            or self._per_ip[connection.peer] > limits.connections_per_ip_max
+            or self._per_ip[connection.peer] > limits.connections_of_max(connection.peer)
             or self._draining
         ):
             self._ctx.metrics.connections_refused.value += 1
@@ -174,10 +184,9 @@ class Listener(ConnectionOwner):
     def _admits(self, peer: str, pending: int, pending_of_it: int) -> bool:
         """Whether one more from this address may try to shake hands."""
         limits = self._limits
-        is_too_many = (
-            len(self._connections) + pending >= limits.connections_max
-            or self._per_ip[peer] + pending_of_it >= limits.connections_per_ip_max
-        )
+        is_too_many = len(self._connections) + pending >= limits.connections_max or self._per_ip[
+            peer
+        ] + pending_of_it >= limits.connections_of_max(peer)
         now_s = asyncio.get_running_loop().time()
         if is_too_many or self._draining or self._ctx.meter.connect(peer, now_s) > 0:
             self._ctx.metrics.connections_refused.value += 1

@@ -217,6 +217,15 @@ def test_a_member_of_the_consumer_protocol_is_given_partitions() -> None:
     on_node(test, configs=CONFIGS)
 
 
+def test_the_consumer_protocol_may_be_switched_off() -> None:
+    async def test(node: Node) -> None:
+        await node.ctx.groups.ensure()
+        answer = await node.ask(consumer_group_heartbeat, 1, consumer_beat("m1", 0, "t"))
+        assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+    on_node(test, configs={**CONFIGS, "group.coordinator.rebalance.protocols": "classic"})
+
+
 def test_new_topics_reach_the_groups_that_want_them() -> None:
     async def test(node: Node) -> None:
         await node.ctx.groups.ensure()

@@ -3,6 +3,7 @@
 import pytest
 
 from penstock.cluster.config_types import (
+    COUNTS_BY_ADDRESS,
     GZIP_LEVEL,
     OFFSET_RESET,
     THROTTLED,
@@ -13,6 +14,7 @@ from penstock.cluster.config_types import (
     Limit,
     at_least,
     between,
+    counts_by_address,
     items_of,
     one_of,
     one_of_any_case,
@@ -116,6 +118,21 @@ def test_limits_are_enforced(
 @pytest.mark.parametrize("text", ["*", "", "0:1", "0:1,12:3"])
 def test_throttled_replicas_are_pairs_or_a_star(text: str) -> None:
     parse(config(ConfigType.LIST, THROTTLED), text)
+
+
+def test_counts_are_read_by_address() -> None:
+    assert counts_by_address("") == {}
+    assert counts_by_address("10.0.0.7:200, ::1:5,[::2]:0") == {
+        "10.0.0.7": 200,
+        "::1": 5,
+        "::2": 0,
+    }
+
+
+@pytest.mark.parametrize("text", ["10.0.0.7", "10.0.0.7:", "10.0.0.7:-1", "host:3", ":3", "a:b:c"])
+def test_what_is_no_count_of_an_address_is_refused(text: str) -> None:
+    with pytest.raises(InvalidConfig, match="address:count"):
+        parse(config(ConfigType.STRING, COUNTS_BY_ADDRESS), text)
 
 
 @pytest.mark.parametrize("text", ["0", "0:", ":1", "a:b", "*,0:1"])

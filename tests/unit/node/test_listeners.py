@@ -98,6 +98,10 @@ def test_http_beyond_loopback_needs_rights() -> None:
         ({}, "needs ssl.keystore.location"),
         ({"ssl.keystore.location": "a", "ssl.keystore.type": "JKS"}, "PEM"),
         ({"ssl.keystore.location": "a", "ssl.keystore.key": "x"}, "one file"),
+        (
+            {"ssl.keystore.location": "a", "ssl.truststore.certificates": "x"},
+            r"name it in ssl\.truststore\.location",
+        ),
     ],
 )
 def test_what_tls_needs_is_said(sets: dict[str, str], why: str) -> None:

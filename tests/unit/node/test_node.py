@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from penstock.api.fetch_sessions import Followed
 from penstock.cluster import alterations, topics
 from penstock.cluster.configs import InvalidConfig, Scope
 from penstock.node import identity
@@ -19,7 +20,13 @@ from penstock.node.node import Node, NodeFailed
 from penstock.node.serving import serve
 from penstock.runtime.lock import InUse, Unusable
 from penstock.wire.records import Record, encode, read_header
-from tests.unit.server.world import correlation_of, fetch_frame, produce_frame, produced
+from tests.unit.server.world import (
+    correlation_of,
+    fetch_frame,
+    produce_frame,
+    produced,
+    versions_frame,
+)
 
 
 def config_of(path: Path, **options: Any) -> NodeConfig:
@@ -155,6 +162,29 @@ def test_a_changed_broker_config_reaches_fetches(tmp_path: Path) -> None:
         assert partition.rules.message_bytes_max == 5000
 
     config = config_of(tmp_path, overrides={"fetch.max.bytes": "1000000"})
+    asyncio.run(running(config, check))
+
+
+def test_a_changed_limit_of_connections_reaches_the_port(tmp_path: Path) -> None:
+    async def check(node: Node, kafka: str) -> None:
+        values = {"max.connections.per.ip.overrides": "127.0.0.1:0"}
+        edit = alterations.replacing(Scope.BROKER, values)
+        (reply,) = await exchange(kafka, versions_frame(1))
+        assert correlation_of(reply) == 1
+        await node.ctx.reached(await alterations.alter_broker(node.store, None, edit))
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await exchange(kafka, versions_frame(1))
+
+    asyncio.run(running(config_of(tmp_path), check))
+
+
+def test_as_many_fetch_sessions_are_kept_as_told(tmp_path: Path) -> None:
+    async def check(node: Node, kafka: str) -> None:
+        wanted = [Followed("t", 0, 0, 1, -1, -1)]
+        opened = [node.ctx.fetch_sessions.open(wanted, False, 0.0) for _ in range(3)]
+        assert [session is not None for session in opened] == [True, True, False]
+
+    config = config_of(tmp_path, overrides={"max.incremental.fetch.session.cache.slots": "2"})
     asyncio.run(running(config, check))
 
 

@@ -51,6 +51,30 @@ def test_beyond_the_limit_of_one_address_the_newcomer_is_closed() -> None:
     in_world(check, limits=dataclasses.replace(LIMITS, connections_per_ip_max=2))
 
 
+def test_one_address_may_have_a_limit_of_its_own() -> None:
+    async def check(world: World) -> None:
+        for _ in range(3):
+            await world.connect("a")
+        kept = await world.connect("b")
+        await (await world.connect("b")).lost()
+        assert (world.listener.connections, kept.is_lost) == (4, False)
+
+    limits = dataclasses.replace(LIMITS, connections_per_ip_max=1, overrides={"a": 3})
+    in_world(check, limits=limits)
+
+
+def test_new_limits_hold_for_newcomers_and_leave_others_alone() -> None:
+    async def check(world: World) -> None:
+        peers = [await world.connect("a") for _ in range(3)]
+        world.listener.limit(dataclasses.replace(LIMITS, connections_per_ip_max=2))
+        await (await world.connect("a")).lost()
+        assert not any(peer.is_lost for peer in peers)
+        world.listener.limit(LIMITS)
+        assert not (await world.connect("a")).is_lost
+
+    in_world(check)
+
+
 def test_beyond_the_limit_of_all_the_newcomer_is_closed() -> None:
     async def check(world: World) -> None:
         peers = [await world.connect(host) for host in "abc"]
