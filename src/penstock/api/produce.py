@@ -18,7 +18,8 @@ batches that begin a transaction on their partition, while its coordinator is as
 """
 
 import asyncio
-from collections.abc import Awaitable, Collection
+from collections.abc import Awaitable, Collection, Iterable
+from itertools import islice
 from typing import Any
 
 from penstock.api.context import Call, Context
@@ -33,6 +34,7 @@ from penstock.cluster.image import INTERNAL_TOPICS
 from penstock.cluster.partition import Partition, ProduceRules
 from penstock.wire import records
 from penstock.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceLeaderIdAndEpoch,
@@ -52,8 +54,21 @@ NO_TIMESTAMP = -1
 UNPACKED_BYTES_MIN = 8 << 20
 UNPACKED_RATIO_MAX = 64
 """What a batch may unpack to: so much, or so many times what was sent, to keep bombs small."""
+RECORDS_NAMED_MAX = 100
+"""Records of a refused batch that the answer names."""
 NOT_YET = ErrorCode.REQUEST_TIMED_OUT
 """What a row says for as long as its batch is not committed."""
+
+
+class RefusedRecords(Refused):
+    """A batch that is refused because of some of its records, which the answer names (KIP-467)."""
+
+    def __init__(self, code: ErrorCode, message: str, indexes: Iterable[int]) -> None:
+        super().__init__(code, message)
+        self.rows = [
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+            for index in islice(indexes, RECORDS_NAMED_MAX)
+        ]
 
 
 class PendingProduce:
@@ -136,6 +151,8 @@ def _append_all(
             except Refused as refused:
                 row.error_code = refused.code
                 row.error_message = refused.message
+                if isinstance(refused, RefusedRecords):
+                    row.record_errors = refused.rows
                 ctx.metrics.count_error("Produce", refused.code)
                 has_moved |= refused.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
                 continue
@@ -232,7 +249,7 @@ def _append(
         header = records.read_header(batch)
     appended = partition.append(batch, header, now_ms)
     if rules.append_time:
-        row.log_append_time_ms = now_ms
+        row.log_append_time_ms = appended.max_timestamp if appended.duplicate else now_ms
     row.base_offset = appended.base_offset
     row.log_start_offset = partition.log.start_offset
     metrics = ctx.metrics
@@ -265,16 +282,20 @@ def _check(header: BatchHeader, size: int, rules: ProduceRules, version: int, no
     if attributes & 7 == ZSTD and version < ZSTD_SINCE:
         raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
     if not rules.append_time and (newest := header.max_timestamp) != NO_TIMESTAMP:
+        # Which record it is, the header of a batch of one can tell.
+        indexes = range(1 if header.count == 1 else 0)
         if newest - now_ms > rules.timestamp_after_max_ms:
-            raise Refused(
+            raise RefusedRecords(
                 ErrorCode.INVALID_TIMESTAMP,
                 f"timestamp {newest} is more than message.timestamp.after.max.ms in the future",
+                indexes,
             )
         if now_ms - header.base_timestamp > rules.timestamp_before_max_ms:
-            raise Refused(
+            raise RefusedRecords(
                 ErrorCode.INVALID_TIMESTAMP,
                 f"timestamp {header.base_timestamp} is older than "
                 "message.timestamp.before.max.ms allows",
+                indexes,
             )
 
 
@@ -389,7 +410,11 @@ def _look_inside(batch: memoryview, rules: ProduceRules) -> memoryview:
     bytes_max = max(UNPACKED_BYTES_MIN, UNPACKED_RATIO_MAX * len(batch))
     columns = records.decode(batch, bytes_max=min(bytes_max, records.DECODED_BYTES_MAX))
     if rules.keys_required and columns.has_null_key:
-        raise Refused(ErrorCode.INVALID_RECORD, "a compacted topic takes only records with a key")
+        raise RefusedRecords(
+            ErrorCode.INVALID_RECORD,
+            "a compacted topic takes only records with a key",
+            (index for index, start in enumerate(columns.key_starts) if start < 0),
+        )
     if rules.codec is None or header.attributes & 7 == rules.codec:
         return batch
     return memoryview(

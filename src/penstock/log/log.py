@@ -54,6 +54,8 @@ class Appended(NamedTuple):
     last_offset: int
     duplicate: bool = False
     """An idempotent retry: the offsets are those of the first time, nothing was appended."""
+    max_timestamp: int = -1
+    """Of a duplicate: the newest time in the batch that it repeats."""
 
 
 class Log:
@@ -178,8 +180,8 @@ class Log:
                 self.require_online()
             repeated = self.producers.check(header)
             if repeated is not None:
-                _, _, first_offset, last_offset, _ = repeated
-                return Appended(first_offset, last_offset, True)
+                _, _, first_offset, last_offset, max_timestamp = repeated
+                return Appended(first_offset, last_offset, True, max_timestamp)
             stamp(batch, base_offset, leader_epoch)
             self._write(batch, header, base_offset, leader_epoch, now_ms)
             self.producers.apply(header, base_offset)

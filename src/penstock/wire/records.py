@@ -136,7 +136,7 @@ def check_batch(view: memoryview) -> BatchHeader:
     checks failed is found out afterwards.
     """
     if len(view) < BATCH_OVERHEAD:
-        raise Refused(ErrorCode.CORRUPT_MESSAGE, f"a batch of {len(view)} bytes has no header")
+        raise Refused(ErrorCode.INVALID_RECORD, f"a batch of {len(view)} bytes has no header")
     header = _new_header(BatchHeader, _HEADER.unpack_from(view))
     _, length, _, magic, crc, attributes, last_delta, _, _, producer, _, sequence, count = header
     if (
@@ -149,6 +149,7 @@ def check_batch(view: memoryview) -> BatchHeader:
         and crc32c.crc32c(view[ATTRIBUTES_AT:]) == crc
     ):
         return header
+    _require_one(view, header)
     _require_intact(view, header)
     raise _why_refused(header)
 
@@ -381,6 +382,24 @@ def _require_intact(view: memoryview, header: BatchHeader) -> None:
         )
     if crc32c.crc32c(view[ATTRIBUTES_AT:]) != header.crc:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum does not match")
+
+
+def _require_one(view: memoryview, header: BatchHeader) -> None:
+    """What clients can send as often as they like, it will not do: so that they do not."""
+    if header.magic in (0, 1):
+        raise Refused(
+            ErrorCode.INVALID_RECORD, f"message format {header.magic} is not supported, only 2"
+        )
+    length = len(view) - LENGTH_OVERHEAD
+    if header.magic == MAGIC and header.length > length:
+        raise Refused(
+            ErrorCode.INVALID_RECORD, f"batch length {header.length}, and {length} bytes came"
+        )
+    if header.magic == MAGIC and BATCH_OVERHEAD - LENGTH_OVERHEAD <= header.length < length:
+        raise Refused(
+            ErrorCode.INVALID_RECORD,
+            f"{length - header.length} bytes after the batch: a request has one for each partition",
+        )
 
 
 def _why_refused(header: BatchHeader) -> Refused:

@@ -1,16 +1,19 @@
 """Produce: what is appended, what is checked first, and when it is answered."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from penstock.api.produce import produce
+from penstock.api.produce import RECORDS_NAMED_MAX, produce
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicId
 from penstock.wire.compression import Codec
 from penstock.wire.records import (
     APPEND_TIME,
+    Record,
     codec_of,
+    encode,
     is_append_time,
 )
 from tests.unit.api.harness import Node, on_node
@@ -168,14 +171,15 @@ def of_magic(magic: int) -> memoryview:
     [
         (None, ErrorCode.INVALID_RECORD),
         (memoryview(b""), ErrorCode.INVALID_RECORD),
-        (memoryview(b"short"), ErrorCode.CORRUPT_MESSAGE),
+        (memoryview(b"short"), ErrorCode.INVALID_RECORD),
         (damaged(), ErrorCode.CORRUPT_MESSAGE),
-        (of_magic(1), ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
-        (memoryview(bytes(batch()) * 2), ErrorCode.CORRUPT_MESSAGE),
+        (of_magic(1), ErrorCode.INVALID_RECORD),
+        (of_magic(3), ErrorCode.CORRUPT_MESSAGE),
+        (memoryview(bytes(batch()) * 2), ErrorCode.INVALID_RECORD),
         (batch(attributes=APPEND_TIME), ErrorCode.INVALID_TIMESTAMP),
         (batch(transactional=True, producer_id=1, producer_epoch=0, base_sequence=0), None),
     ],
-    ids=["null", "empty", "short", "crc", "magic", "two", "append-time", "txn"],
+    ids=["null", "empty", "short", "crc", "magic1", "magic3", "two", "append-time", "txn"],
 )
 def test_a_batch_that_breaks_the_rules_is_refused(
     records: memoryview | None, code: ErrorCode | None
@@ -245,6 +249,19 @@ def test_with_log_append_time_the_broker_sets_the_time_and_says_so() -> None:
     on_node(check)
 
 
+def test_a_batch_sent_again_is_answered_with_its_first_append_time() -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1, message_timestamp_type="LogAppendTime")
+        producer: Any = {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0}
+        first = await ask(node, batch(**producer))
+        await asyncio.sleep(2)
+        again = await ask(node, batch(**producer))
+        assert (again.error_code, again.base_offset) == (0, 0)
+        assert again.log_append_time_ms == first.log_append_time_ms < node.ctx.clock.now_ms()
+
+    on_node(check)
+
+
 def test_a_refused_batch_has_no_append_time() -> None:
     async def check(node: Node) -> None:
         await node.create("t", 1, message_timestamp_type="LogAppendTime")
@@ -264,6 +281,26 @@ def test_a_compacted_topic_takes_only_records_with_a_key() -> None:
         assert row.error_code == ErrorCode.INVALID_RECORD
         assert "key" in (row.error_message or "")
         assert (await ask(node, batch(key=b"k"))).error_code == 0
+
+    on_node(check)
+
+
+def test_the_records_that_a_batch_is_refused_for_are_named() -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1, cleanup_policy="compact")
+        keys = [b"k", None, b"k", None]
+        mixed = memoryview(encode([Record(0, -1, key, b"v", ()) for key in keys]))
+        row = await ask(node, mixed)
+        assert [error.batch_index for error in row.record_errors] == [1, 3]
+        assert "key" in (row.record_errors[0].batch_index_error_message or "")
+        row = await ask(node, batch(*[b"v"] * (RECORDS_NAMED_MAX + 1)))
+        assert len(row.record_errors) == RECORDS_NAMED_MAX
+        late_ms = node.ctx.clock.now_ms() + 2 * HOUR_MS
+        row = await ask(node, batch(key=b"k", at_ms=late_ms))
+        assert row.error_code == ErrorCode.INVALID_TIMESTAMP
+        assert [error.batch_index for error in row.record_errors] == [0]
+        row = await ask(node, batch(b"a", b"b", key=b"k", at_ms=late_ms))
+        assert list(row.record_errors) == []
 
     on_node(check)
 

@@ -9,6 +9,7 @@ from penstock.log import producers as producers_module
 from penstock.log.config import LogConfig
 from penstock.log.log import Log
 from penstock.log.producers import SEQUENCE_MAX, Producers, decode
+from penstock.wire.records import read_header
 from tests.unit.log.building import (
     NOW_MS,
     append,
@@ -53,7 +54,8 @@ def test_a_repeated_batch_is_answered_with_its_first_offsets() -> None:
         send(log, sequence, count=3)
     for sequence in range(0, 15, 3):
         made = batch([b"v"] * 3, producer=(7, 0, sequence))
-        assert append(log, made) == (sequence, sequence + 2, True)
+        newest_ms = read_header(made).max_timestamp
+        assert append(log, made) == (sequence, sequence + 2, True, newest_ms)
     assert log.end_offset == 15
 
 

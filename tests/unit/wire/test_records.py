@@ -95,25 +95,27 @@ def test_attributes_name_codec_and_kind() -> None:
     assert not is_append_time(header.attributes)
 
 
-def test_a_batch_shorter_than_its_header_is_corrupt() -> None:
-    assert code_of(memoryview(batch())[:60]) is ErrorCode.CORRUPT_MESSAGE
-    assert code_of(memoryview(b"")) is ErrorCode.CORRUPT_MESSAGE
+def test_what_is_not_one_batch_is_invalid_as_it_would_be_the_next_time() -> None:
+    """Kafka's code for it: clients send again what was corrupt on its way, and not this."""
+    assert code_of(memoryview(batch())[:60]) is ErrorCode.INVALID_RECORD
+    assert code_of(memoryview(b"")) is ErrorCode.INVALID_RECORD
+    assert code_of(memoryview(batch() + batch())) is ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("off_by", [-1, 1])
-def test_a_length_that_does_not_fill_the_view_is_corrupt(off_by: int) -> None:
+def test_a_length_that_does_not_fill_the_view_is_invalid(off_by: int) -> None:
     length = len(batch()) - 12
-    assert code_of(changed(8, ">i", length + off_by)) is ErrorCode.CORRUPT_MESSAGE
+    assert code_of(changed(8, ">i", length + off_by)) is ErrorCode.INVALID_RECORD
 
 
-def test_two_batches_are_not_one() -> None:
-    assert code_of(memoryview(batch() + batch())) is ErrorCode.CORRUPT_MESSAGE
+@pytest.mark.parametrize("length", [-1, 0, 48])
+def test_a_length_that_no_batch_has_is_corrupt(length: int) -> None:
+    assert code_of(changed(8, ">i", length)) is ErrorCode.CORRUPT_MESSAGE
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_old_message_formats_are_unsupported(magic: int) -> None:
-    view = changed(16, ">b", magic)
-    assert code_of(view) is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+def test_old_message_formats_are_invalid(magic: int) -> None:
+    assert code_of(changed(16, ">b", magic)) is ErrorCode.INVALID_RECORD
 
 
 def test_an_unknown_magic_is_corrupt() -> None:
