@@ -259,7 +259,8 @@ class QueueReach:
         task = asyncio.get_running_loop().create_task(queue_taking.take(self._queues, keys, wanted))
         self._waiting[wanted.member] = task
         try:
-            taken = await task
+            # Shielded, so that it can be told who was cancelled: it alone, or whoever waits for it.
+            taken = await asyncio.shield(task)
         except asyncio.CancelledError:
             if not task.cancelled():
                 task.cancel()

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from penstock.api.queue_peers import settle_leases, take_from_queues
 from penstock.api.route import Operation, ResourceType
 from penstock.base.errors import ErrorCode
@@ -88,6 +90,23 @@ def test_a_member_that_no_longer_waits_is_answered_with_nothing() -> None:
         assert not pending.done()
         await node.ask(settle_leases, 0, SettleLeasesRequest(ended=["m"]))
         assert list((await pending).rows) == []
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_a_lost_connection_ends_the_wait_and_is_not_answered() -> None:
+    async def test(node: Node) -> None:
+        await set_up(node, 0)
+        reach = node.ctx.queue_reach
+        waiting = asyncio.ensure_future(reach.answer_take(taking(node, wait_ms=60_000)))
+        await asyncio.sleep(5)
+        (task,) = reach._waiting.values()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await asyncio.sleep(0)
+        assert task.cancelled()
+        assert not reach._waiting
 
     on_node(test, configs=CONFIGS)
 
