@@ -12,6 +12,7 @@ soon as their watch tells them. ListConfigResources v0 knows client metrics only
 from collections.abc import Callable, Mapping, Sequence
 
 from penstock.api.context import Call, Context
+from penstock.api.letter_boxes import check_letter_boxes
 from penstock.api.route import Operation, ResourceType
 from penstock.api.rows import CLUSTER_NAME, ROWS_MAX, duplicates, settled
 from penstock.base.errors import ErrorCode, Refused
@@ -199,11 +200,9 @@ async def alter_configs(
         return lambda scope: replacing(scope, values)
 
     edits = [
-        (
-            (resource.resource_type, resource.resource_name),
-            edit_of({config.name: config.value for config in resource.configs}),
-        )
-        for resource in request.resources
+        ((row.resource_type, row.resource_name), edit_of(values), values)
+        for row in request.resources
+        for values in [{config.name: config.value for config in row.configs}]
     ]
     answers = await _alter_all(ctx, call, edits, request.validate_only)
     return AlterConfigsResponse(
@@ -228,6 +227,7 @@ async def incremental_alter_configs(
         (
             (resource.resource_type, resource.resource_name),
             edit_of([(row.name, row.config_operation, row.value) for row in resource.configs]),
+            {row.name: row.value for row in resource.configs},
         )
         for resource in request.resources
     ]
@@ -252,13 +252,13 @@ def _operation(code: int) -> Op:
 async def _alter_all(
     ctx: Context,
     call: Call,
-    edits: Sequence[tuple[Key, Callable[[Scope], Edit]]],
+    edits: Sequence[tuple[Key, Callable[[Scope], Edit], Mapping[str, str | None]]],
     validate_only: bool,
 ) -> dict[Key, tuple[ErrorCode, str | None]]:
     answers: dict[Key, tuple[ErrorCode, str | None]] = {}
-    twice = duplicates(key for key, _ in edits)
+    twice = duplicates(key for key, _, _ in edits)
     revision = 0
-    for number, (key, edit_for) in enumerate(edits):
+    for number, (key, edit_for, wanted) in enumerate(edits):
         try:
             if key in twice:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate resource.")
@@ -267,6 +267,7 @@ async def _alter_all(
                     ErrorCode.POLICY_VIOLATION, f"One request may name {ROWS_MAX} resources."
                 )
             _check_resource(ctx, call, key, Operation.ALTER_CONFIGS)
+            check_letter_boxes(ctx, call, wanted, _present(ctx, key))
             edit = with_key(edit_for(SCOPES[key[0]]), ctx.configs)
             revision = max(revision, await _alter(ctx, key, edit, validate_only))
             answers[key] = ErrorCode.NONE, None
@@ -275,6 +276,14 @@ async def _alter_all(
     if revision and not validate_only:
         await settled(ctx, revision, APPLY_WAIT_MS)
     return answers
+
+
+def _present(ctx: Context, key: Key) -> Mapping[str, str]:
+    """What was set for a topic or a group until now."""
+    kind, name = key
+    if kind == TOPIC:
+        return ctx.image.topics[name].configs
+    return ctx.image.group_configs.get(name, {}) if kind == GROUP else {}
 
 
 async def _alter(ctx: Context, key: Key, edit: Edit, validate_only: bool) -> int:

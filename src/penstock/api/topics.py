@@ -13,6 +13,7 @@ CreateTopics v6, DeleteTopics v5 and CreatePartitions v3 on, and put off in olde
 from collections.abc import Sequence
 
 from penstock.api.context import Call, Context
+from penstock.api.letter_boxes import check_letter_boxes
 from penstock.api.metering import take_partitions
 from penstock.api.route import Operation
 from penstock.api.rows import ROWS_MAX, duplicates, may, may_cluster, settled
@@ -63,7 +64,9 @@ async def create_topics(
             if not (may_create_all or may(ctx, call, Operation.CREATE, name)):
                 raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
             topics.check_collision(name, created)
-            plan = topics.plan_topic(_new_topic(topic), ctx.image, ctx.configs, ctx.random)
+            wanted = _new_topic(topic)
+            check_letter_boxes(ctx, call, wanted.configs)
+            plan = topics.plan_topic(wanted, ctx.image, ctx.configs, ctx.random)
             room -= len(plan.record.partitions)
             topics.check_count(topics.PARTITIONS_PER_REQUEST_MAX - room)
             if not request.validate_only:

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 
 from penstock.cluster.config_types import Value, parse, reset_duration_ms
 from penstock.cluster.configs import BrokerConfigs, describe_group, topic_value
-from penstock.cluster.image import Image, Topic
+from penstock.cluster.image import INTERNAL_TOPICS, Image, Topic
 from penstock.queues.policy import Order, QueuePolicy
 
 DEAD_LETTER_SUFFIX = ".dlq"
 DEAD_LETTERS = "__dead_letters"
 """The share group in which letters are finished that were redriven or purged; see `queue_care`."""
+TOPIC_LETTERS, GROUP_LETTERS = "queue.dead.letter.topic", "errors.deadletterqueue.topic.name"
+LETTER_CONFIGS = (TOPIC_LETTERS, GROUP_LETTERS)
+"""Of a topic and of a group: the name of the topic that their dead letters go to."""
 READ_COMMITTED = "read_committed"
 DELIVERIES_MAX = 32_767
 """Kafka's protocol counts no further."""
@@ -75,11 +78,10 @@ def settings_of(image: Image, broker: BrokerConfigs, group: str, topic: Topic) -
     window_ms = read.of_topic("queue.dedup.window.ms")
     assert isinstance(window_ms, int)
     # What a topic says of its own records goes before what the group says of all it reads.
-    letters_to = str(read.of_topic("queue.dead.letter.topic") or "")
-    letters_to = letters_to or read.text("errors.deadletterqueue.topic.name")
+    letters_to = str(read.of_topic(TOPIC_LETTERS) or "") or read.text(GROUP_LETTERS)
     own_limit = read.of_topic("queue.delivery.count.limit")
     assert isinstance(own_limit, int)
-    if letters_to in ("", topic.name):
+    if letters_to in ("", topic.name) or letters_to in INTERNAL_TOPICS:
         letters_to = topic.name + DEAD_LETTER_SUFFIX
     policy = QueuePolicy(
         order=Order(read.of_topic("queue.order")),

@@ -102,3 +102,13 @@ def test_what_a_topic_says_goes_before_what_the_group_says() -> None:
         assert (found.policy.deliveries_max, found.dead_letter_topic) == (1, "mine")
 
     on_node(test, configs=CONFIGS)
+
+
+def test_letters_never_go_to_the_brokers_own_topics() -> None:
+    async def test(node: Node) -> None:
+        await configure(node, "g", errors_deadletterqueue_topic_name="__schemas")
+        assert (await settings(node)).dead_letter_topic == "t.dlq"
+        found = await settings(node, **{"queue.dead.letter.topic": "__consumer_offsets"})
+        assert found.dead_letter_topic == "t.dlq"
+
+    on_node(test, configs=CONFIGS)

@@ -64,6 +64,9 @@ class Call:
         """Whether the caller may know of a topic."""
         return may(self.node, self.principal, Operation.DESCRIBE, ResourceType.TOPIC, name)
 
+    def may_write(self, name: str) -> bool:
+        return may(self.node, self.principal, Operation.WRITE, ResourceType.TOPIC, name)
+
     def queue_of(self, topic: Topic) -> Queue:
         return Queue(topic, self.node.configs)
 

@@ -116,11 +116,11 @@ def _now_s(call: Call) -> int:
 
 
 def _check_redrive(call: Call, name: str, target: str | None) -> None:
-    """The dead-letter queue must be there, and let this one use it."""
+    """The dead-letter queue must be there, be the caller's to write to, and let this one use it."""
     if target is None:
         return
     topic = call.node.image.topics.get(target)
-    if topic is None or not call.may_see(target):
+    if topic is None or topic.is_internal or not call.may_write(target):
         raise Fault(
             "InvalidParameterValue",
             f"Value {target} for parameter RedrivePolicy is invalid. Reason: Dead letter target "

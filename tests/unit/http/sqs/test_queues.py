@@ -244,6 +244,8 @@ def test_a_redrive_policy_needs_a_queue_that_allows_it() -> None:
         await redrive(arn, "3")
         shown = json.loads((await sdk.attributes(url))["RedrivePolicy"])
         assert shown == {"deadLetterTargetArn": arn, "maxReceiveCount": 3}
+        sdk.node.rights.deny(Operation.WRITE, ResourceType.TOPIC, "dead")
+        assert (await failure(redrive(arn))).name == "InvalidParameterValue", "nobody's to fill"
         sources = await sdk("ListDeadLetterSourceQueues", QueueUrl=dead)
         assert sources["queueUrls"] == [url]
         await sdk("SetQueueAttributes", QueueUrl=url, Attributes={"RedrivePolicy": ""})
