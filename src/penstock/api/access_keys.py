@@ -12,7 +12,7 @@ from penstock.api.route import Operation
 from penstock.api.rows import WAIT_MS_MAX, may_cluster, settled
 from penstock.base.errors import ErrorCode, Refused
 from penstock.cluster import users
-from penstock.cluster.authorizer import NODE_USER
+from penstock.security.rights import NODE_USER
 from penstock.wire.messages.access_keys import (
     AccessKeyInfo,
     CreateAccessKeyRequest,

@@ -15,9 +15,8 @@ from typing import Any, Final
 
 from penstock.api.context import Call
 from penstock.base.errors import ErrorCode
-from penstock.cluster.authorizer import NODE_USER
 from penstock.security.audit import DENIED, DONE, FAILED, Deed, named
-from penstock.security.rights import ResourceType
+from penstock.security.rights import NODE_USER, ResourceType
 from penstock.wire.schema import wire_of
 
 Resources = Callable[[Any], Iterable[str]]

@@ -9,10 +9,10 @@ A quota holds on each node by itself, as in Kafka.
 from collections.abc import Callable
 
 from penstock.api.metrics import Metrics
-from penstock.cluster.authorizer import NODE_USER
 from penstock.cluster.configs import BrokerConfigs
 from penstock.cluster.image import EMPTY, Image
 from penstock.security.quotas import CLIENT_KINDS, Kind, QuotaMeters, Quotas
+from penstock.security.rights import NODE_USER
 
 USER_PREFIX = "User:"
 

@@ -10,8 +10,8 @@ import logging
 
 from penstock.api.context import Call, Context
 from penstock.base.errors import ErrorCode, Refused
-from penstock.cluster.authorizer import NODE_USER
 from penstock.security.login import FAILED, Login, LoginFailed
+from penstock.security.rights import NODE_USER
 from penstock.wire.messages.security import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,

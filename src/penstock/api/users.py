@@ -9,8 +9,8 @@ from penstock.api.route import Operation
 from penstock.api.rows import ROWS_MAX, WAIT_MS_MAX, duplicates, may_cluster, settled
 from penstock.base.errors import ErrorCode, Refused
 from penstock.cluster import users
-from penstock.cluster.authorizer import NODE_USER
 from penstock.security import scram
+from penstock.security.rights import NODE_USER
 from penstock.security.scram import Credential
 from penstock.wire.messages.security import (
     AlterUserScramCredentialsRequest,

@@ -7,10 +7,7 @@ Follows the image: a change of lists or of configs holds from the next request o
 from penstock.cluster.configs import BrokerConfigs
 from penstock.cluster.image import Image
 from penstock.security.acls import AccessControl
-from penstock.security.rights import WILDCARD, Operation, ResourceType
-
-NODE_USER = "__node"
-"""Whom nodes of the cluster log in as. They may do everything, and nobody else has this name."""
+from penstock.security.rights import NODE_USER, WILDCARD, Operation, ResourceType
 
 
 class Authorizer:

@@ -593,6 +593,9 @@ _SECURITY: tuple[Row, ...] = (
      "Audiences a token may be meant for; * takes any. Needed for OAUTHBEARER."),
     ("sasl.oauthbearer.expected.issuer", STRING, None, None,
      "Who must have issued a token. Needed for OAUTHBEARER."),
+    ("sasl.oauthbearer.jwks.endpoint.refresh.ms", LONG, "3600000", at_least(1),
+     "How old the keys that sign tokens may become before they are read again: what is no longer "
+     "among them signs no more."),
     ("sasl.oauthbearer.jwks.endpoint.url", STRING, None, None,
      "Where the keys that sign tokens are: https://..., or file:///... . Needed for OAUTHBEARER."),
     ("sasl.oauthbearer.sub.claim.name", STRING, "sub", None, "The claim that names the user."),

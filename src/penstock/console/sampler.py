@@ -19,7 +19,6 @@ from typing import NamedTuple, TypeVar
 
 from penstock.base.attention import Attention
 from penstock.base.errors import Corrupt, PeerError, Refused
-from penstock.cluster.authorizer import NODE_USER
 from penstock.cluster.image import Topic
 from penstock.coordinator.group_watch import ends_elsewhere
 from penstock.coordinator.positions import Kind
@@ -29,6 +28,7 @@ from penstock.doors.door import Door
 from penstock.doors.principal import Principal
 from penstock.doors.queues import QueueStanding
 from penstock.doors.topics import EARLIEST
+from penstock.security.rights import NODE_USER
 from penstock.wire.messages.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
 log = logging.getLogger("penstock.console")

@@ -23,11 +23,16 @@ def check_together(configs: BrokerConfigs) -> None:
             f"{HEARTBEAT} is {heartbeat_ms} and {SESSION} is {session_ms}: the node would be taken "
             f"for dead between two heartbeats; choose a {HEARTBEAT} of at most a third of {SESSION}"
         )
-    if BEARER in configs.items("sasl.enabled.mechanisms"):
-        missing = [name for name in OF_TOKENS if not configs.value(name)]
-        if missing:
-            raise InvalidConfig(
-                f"sasl.enabled.mechanisms has {BEARER}, which needs {' and '.join(missing)}: "
-                "without, tokens that were issued to others, or for others, would be let in "
-                "(an audience of * takes any)"
-            )
+    missing = missing_for_tokens(configs)
+    is_enabled = BEARER in configs.items("sasl.enabled.mechanisms")
+    if missing and (is_enabled or len(missing) < len(OF_TOKENS)):
+        # HTTP takes tokens as soon as their keys are known, whatever SASL listeners take.
+        raise InvalidConfig(
+            f"tokens ({BEARER}, Bearer) need {' and '.join(missing)}: without, those that were "
+            "issued to others, or for others, would be let in (an audience of * takes any)"
+        )
+
+
+def missing_for_tokens(configs: BrokerConfigs) -> list[str]:
+    """What would have to be set before any token is looked at."""
+    return [name for name in OF_TOKENS if not configs.value(name)]

@@ -2,8 +2,8 @@
 
 Owns: one `Login` for each connection; passwords checked off the loop, since that takes
 milliseconds on purpose; the keys that sign tokens, fetched when a token names one that is not
-known, at most every `REFRESH_SECONDS`; and the secret that nodes of one cluster share, by which
-they know each other. Whoever can read the cluster's metadata is a node.
+known and when they are old, at most every `REFRESH_SECONDS`; and the secret that nodes of one
+cluster share, by which they know each other. Whoever can read the cluster's metadata is a node.
 
 Bounds: `CHECKS_MAX` passwords are checked at a time, others wait.
 """
@@ -11,6 +11,7 @@ Bounds: `CHECKS_MAX` passwords are checked at a time, others wait.
 import asyncio
 import base64
 import hashlib
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -18,11 +19,11 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Entry, Put, Random, Store, WallClock, Workers
 from penstock.client.sasl import Credentials
 from penstock.cluster import changes, keys, users
-from penstock.cluster.authorizer import NODE_USER
 from penstock.cluster.configs import BrokerConfigs
 from penstock.cluster.follower import Follower
 from penstock.cluster.image import Image
 from penstock.cluster.keys import SecretRecord
+from penstock.node.consistency import missing_for_tokens
 from penstock.runtime.documents import read_document
 from penstock.security import scram, tokens
 from penstock.security.login import (
@@ -34,8 +35,11 @@ from penstock.security.login import (
     PlainExchange,
     ScramExchange,
 )
+from penstock.security.rights import NODE_USER
 from penstock.security.scram import Credential, ServerExchange
 from penstock.security.tokens import KeySet, TokenRules
+
+log = logging.getLogger("penstock.security")
 
 ADMIN = "admin"
 ANY = "*"
@@ -104,7 +108,7 @@ class Logins:
         self._checks = asyncio.Semaphore(CHECKS_MAX)
         self._nodes: dict[str, Credential] = {}
         self._key_set = KeySet()
-        self._fetched_at = float("-inf")
+        self._tried_at = self._fetched_at = float("-inf")
         self._fetching: asyncio.Lock = asyncio.Lock()
 
     def login(self) -> Login:
@@ -160,10 +164,18 @@ class Logins:
 
     async def verify_token(self, token: str) -> Identity:
         """Whom a token is about; raises LoginFailed."""
+        configs = self._configs
+        missing = missing_for_tokens(configs)
+        if missing:
+            raise LoginFailed(f"no tokens are taken here: {missing[0]} is not set")
         wanted = tokens.key_id(token)
         if wanted not in self._key_set.keys:
             await self._refresh(wanted)
-        configs = self._configs
+        elif self._is_old() and not self._fetching.locked():
+            try:
+                await self._refresh(wanted)
+            except LoginFailed as failed:
+                log.warning("the keys that sign tokens stay as they were: %s", failed)
         rules = TokenRules(
             configs.text("sasl.oauthbearer.expected.issuer"),
             [name for name in configs.items("sasl.oauthbearer.expected.audience") if name != ANY],
@@ -172,17 +184,24 @@ class Logins:
         )
         return tokens.verify(token, self._key_set, rules, self._clock.now_ms())
 
+    def _is_old(self) -> bool:
+        """Whether a key may have been taken back since they were read."""
+        age_ms_max = self._configs.integer("sasl.oauthbearer.jwks.endpoint.refresh.ms")
+        now = asyncio.get_running_loop().time()
+        return now >= self._fetched_at + age_ms_max / 1000
+
     async def _refresh(self, wanted: str) -> None:
         loop = asyncio.get_running_loop()
         async with self._fetching:
-            if wanted in self._key_set.keys or loop.time() < self._fetched_at + REFRESH_SECONDS:
+            is_good = wanted in self._key_set.keys and not self._is_old()
+            if is_good or loop.time() < self._tried_at + REFRESH_SECONDS:
                 return
-            self._fetched_at = loop.time()
+            self._tried_at = loop.time()
             url = self._configs.text("sasl.oauthbearer.jwks.endpoint.url")
-            if not url:
-                raise LoginFailed("sasl.oauthbearer.jwks.endpoint.url is not set")
+            assert url is not None
             try:
                 document = await self._workers.run(read_document, url)
                 self._key_set = tokens.parse_keys(document)
+                self._fetched_at = loop.time()
             except (OSError, ValueError, Refused) as error:
                 raise LoginFailed(f"the keys at {url} cannot be read: {error}") from error

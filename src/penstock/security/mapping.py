@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import re2  # type: ignore[import-untyped]
 
 from penstock.base.errors import ErrorCode, Refused
+from penstock.security.rights import NODE_USER
 
 RULE = re.compile(r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)")
 RULES_MAX = 100
@@ -85,6 +86,8 @@ def principal_of(rules: Sequence[Rule], name: str) -> str:
     """The principal that a name stands for; Refused if no rule says."""
     for rule in rules:
         found = rule.apply(name)
+        if found == NODE_USER:
+            break  # Nodes show the cluster's secret, not a certificate.
         if found:
             return f"User:{found}"
     raise Refused(ErrorCode.SASL_AUTHENTICATION_FAILED, f"no rule names the principal of {name!r}")

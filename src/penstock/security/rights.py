@@ -6,6 +6,9 @@ WILDCARD = "*"
 ANYBODY = "User:*"
 ANONYMOUS = "User:ANONYMOUS"
 """Who has not said who they are."""
+NODE_USER = "__node"
+"""Whom nodes of the cluster log in as, with its secret. They may do everything, and nobody else
+has this name, whatever a token or a certificate says."""
 
 
 class ResourceType(enum.IntEnum):

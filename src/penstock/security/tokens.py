@@ -2,7 +2,8 @@
 
 Only signatures with a public key count (RS, PS and ES with SHA-256, -384, -512): neither `none` nor
 a secret shared with clients. A token must say when it ends; its times are compared with some
-allowance for clocks. Who issued it and for whom are checked where that is configured.
+allowance for clocks. Who issued it and for whom are checked where that is configured. Nobody is a
+node because a token says so.
 
 Pure: keys and the time come in. `cryptography` is loaded when the first key is.
 """
@@ -17,6 +18,7 @@ import msgspec
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.security.login import Identity, LoginFailed
+from penstock.security.rights import NODE_USER
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")
 CURVES = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
@@ -99,6 +101,8 @@ def verify(token: str, keys: KeySet, rules: TokenRules, now_ms: int) -> Identity
     algorithm = header.get("alg")
     if algorithm not in ALGORITHMS:
         raise LoginFailed(f"a token is signed with {algorithm!r}")
+    if "crit" in header:
+        raise LoginFailed("a token has extensions that must be understood, and are not")
     kind, key = keys.keys.get(str(header.get("kid", "")), ("", None))
     if key is None:
         raise LoginFailed(f"no key {header.get('kid')!r} is known")
@@ -130,6 +134,8 @@ def _judge(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> Identit
     subject = claims.get(rules.subject_claim)
     if not isinstance(subject, str) or not subject:
         raise LoginFailed(f"a token has no {rules.subject_claim!r}")
+    if subject == NODE_USER:
+        raise LoginFailed("a token has the name of nodes")
     return Identity(f"User:{subject}", int(expires * 1000))
 
 

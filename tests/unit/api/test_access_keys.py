@@ -7,8 +7,8 @@ from penstock.api.access_keys import (
 )
 from penstock.api.users import alter_user_scram_credentials
 from penstock.base.errors import ErrorCode
-from penstock.cluster.authorizer import NODE_USER
 from penstock.cluster.users import KEYS_MAX
+from penstock.security.rights import NODE_USER
 from penstock.wire.messages.access_keys import (
     CreateAccessKeyRequest,
     CreateAccessKeyResponse,

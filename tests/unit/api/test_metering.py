@@ -13,9 +13,9 @@ from penstock.api.metrics import Metrics
 from penstock.api.route import Needs, Operation, ResourceType, Route
 from penstock.base.errors import ErrorCode, Refused
 from penstock.cluster import quotas
-from penstock.cluster.authorizer import NODE_USER
 from penstock.cluster.configs import BrokerConfigs
 from penstock.security.quotas import DEFAULT, Entity, Kind
+from penstock.security.rights import NODE_USER
 from penstock.sim.loop import SimLoop, run
 from penstock.wire.messages import REQUESTS, RESPONSES
 from penstock.wire.messages.metadata import MetadataResponse

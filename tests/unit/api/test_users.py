@@ -9,8 +9,8 @@ from penstock.api.rows import CLUSTER_NAME
 from penstock.api.users import alter_user_scram_credentials, describe_user_scram_credentials
 from penstock.base.errors import ErrorCode
 from penstock.cluster import users
-from penstock.cluster.authorizer import NODE_USER
 from penstock.security import scram
+from penstock.security.rights import NODE_USER
 from penstock.wire.messages.security import (
     AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,

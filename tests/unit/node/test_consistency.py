@@ -31,3 +31,7 @@ def test_tokens_are_not_taken_without_knowing_whose_and_for_whom(missing: str) -
     given = {name: value for name, value in TOKENS.items() if name != missing}
     with pytest.raises(InvalidConfig, match=missing.replace(".", r"\.")):
         check_together(BrokerConfigs(given))
+    # HTTP takes tokens, too, and knows nothing of mechanisms.
+    del given["sasl.enabled.mechanisms"]
+    with pytest.raises(InvalidConfig, match=missing.replace(".", r"\.")):
+        check_together(BrokerConfigs(given))

@@ -32,6 +32,13 @@ def test_a_pattern_must_match_the_whole_name() -> None:
     assert principal_of(rules, "CN=Alice") == "User:admin"
 
 
+@pytest.mark.parametrize("name", ["CN=__node", "CN=__NODE"])
+def test_no_certificate_makes_a_node(name: str) -> None:
+    rules = parse_rules("RULE:CN=(.*)/$1/L,DEFAULT")
+    with pytest.raises(Refused):
+        principal_of(rules, name)
+
+
 @pytest.mark.parametrize(
     "rules", ["nonsense", "RULE:a/b", "RULE:(/x/", "RULE:a/$1/", "DEFAULT DEFAULT"]
 )

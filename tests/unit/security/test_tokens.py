@@ -30,7 +30,7 @@ def number(value: int) -> str:
     return text(value.to_bytes((value.bit_length() + 7) // 8, "big"))
 
 
-def keys() -> KeySet:
+def key_document() -> bytes:
     public = RSA.public_key().public_numbers()
     rows: list[dict[str, str]] = [
         {"kty": "RSA", "kid": "rsa", "n": number(public.n), "e": number(public.e)},
@@ -41,7 +41,11 @@ def keys() -> KeySet:
         rows.append(
             {"kty": "EC", "kid": name, "crv": curve, "x": number(point.x), "y": number(point.y)}
         )
-    return parse_keys(json.dumps({"keys": rows}).encode())
+    return json.dumps({"keys": rows}).encode()
+
+
+def keys() -> KeySet:
+    return parse_keys(key_document())
 
 
 def sign(algorithm: str, claims: dict[str, Any], kid: str | None = None) -> str:
@@ -91,6 +95,7 @@ def test_a_signed_token_says_who_somebody_is_and_until_when(algorithm: str) -> N
         ({"aud": {"penstock": 1}}, "meant for"),
         ({"sub": ""}, "sub"),
         ({"sub": 7}, "sub"),
+        ({"sub": "__node"}, "the name of nodes"),
     ],
 )
 def test_what_a_token_says_is_checked(changes: dict[str, Any], why: str) -> None:
@@ -117,6 +122,15 @@ def test_neither_no_signature_nor_a_shared_secret_is_believed() -> None:
         head = text(json.dumps({"alg": algorithm, "kid": kid}).encode())
         with pytest.raises(LoginFailed, match="signed with"):
             verify(f"{head}.{body}.", keys(), TokenRules(), NOW_MS)
+
+
+def test_what_must_be_understood_and_is_not_refuses_a_token() -> None:
+    head, body, _ = sign("RS256", CLAIMS).split(".")
+    fields = {"alg": "RS256", "kid": "rsa", "crit": ["b64"], "b64": False}
+    head = text(json.dumps(fields).encode())
+    signature = RSA.sign(f"{head}.{body}".encode(), padding.PKCS1v15(), hashes.SHA256())
+    with pytest.raises(LoginFailed, match="understood"):
+        verify(f"{head}.{body}.{text(signature)}", keys(), TokenRules(), NOW_MS)
 
 
 def test_a_key_signs_only_with_its_own_algorithm() -> None:
