@@ -53,7 +53,7 @@ def plan_for(state: RegistryState, call: calls.Proposal) -> Plan:
     previous: list[KeptSchema] = []
     level = state.level_of(subject)
     if isinstance(call, calls.Register):
-        if _check_mode(state, call) is not Mode.IMPORT:
+        if _check_mode(state, call, subject) is not Mode.IMPORT:
             previous = _previous(state, subject, level, call.metadata)
     elif isinstance(call, calls.CheckProposal):
         previous = _checked_against(state, call, subject, level)
@@ -91,9 +91,9 @@ def _check_proposal(call: calls.Proposal) -> None:
         )
 
 
-def _check_mode(state: RegistryState, call: calls.Register) -> Mode:
-    mode = require_writable(state, call.subject)
-    said = f"Subject {call.subject[:200]} in context . is"
+def _check_mode(state: RegistryState, call: calls.Register, subject: str) -> Mode:
+    mode = require_writable(state, subject)
+    said = f"Subject {subject[:200]} in context . is"
     if call.id is not None and mode is not Mode.IMPORT:
         raise Rejected(Number.NOT_PERMITTED, f"{said} not in import mode")
     if call.id is None and mode is Mode.IMPORT:

@@ -2,10 +2,11 @@
 
 A subject `orders-value` or `orders-key` is a matter of the topic `orders`; any other subject has
 the rights of a topic of its own name. Looking needs DESCRIBE, registering WRITE, deleting DELETE,
-levels and modes ALTER_CONFIGS; what is set for all needs the same right to the cluster. A schema by
-its id is there for those who may see one of the subjects that have it, and for others it is not
-there. What a schema refers to, or an alias stands for, has to be seen, too. Listings leave out
-what the caller may not see.
+levels and modes ALTER_CONFIGS; what is set for all needs the same right to the cluster, and so does
+mode IMPORT, which chooses ids that all subjects share. A schema by its id is there for those who
+may see one of the subjects that have it, and for others it is not there. What a schema refers to
+has to be seen, too. Whoever may write to an alias writes to the subject that it stands for, so
+WRITE to that one is needed to set it. Listings leave out what the caller may not see.
 """
 
 from typing import Final
@@ -19,6 +20,8 @@ from penstock.doors.rights import may
 from penstock.registry import calls
 from penstock.registry.errors import Number, Rejected
 from penstock.registry.finding import no_schema
+from penstock.registry.levels import Mode
+from penstock.registry.naming import plain_subject
 
 CLUSTER_NAME: Final = "kafka-cluster"
 OPERATIONS: Final[dict[type[calls.Call], Operation]] = {
@@ -38,12 +41,15 @@ OPERATIONS: Final[dict[type[calls.Call], Operation]] = {
     calls.PutMode: Operation.ALTER_CONFIGS,
     calls.DeleteMode: Operation.ALTER_CONFIGS,
 }
+SUFFIXES: Final = ("-value", "-key")
 BY_ID: Final = (calls.GetById, calls.GetByGuid, calls.ListIdsOfGuid)
 FILTERED: Final = frozenset({calls.ListSubjects, calls.ListSchemas, calls.ListPlaces})
 
 
 def topic_of(subject: str) -> str:
-    return subject.removesuffix("-value").removesuffix("-key")
+    """Only the last part goes: `a-key-value` is of the values of `a-key`."""
+    suffix = next((one for one in SUFFIXES if subject.endswith(one)), "")
+    return subject.removesuffix(suffix)
 
 
 async def require(ctx: Context, principal: Principal, call: calls.AnyCall) -> None:
@@ -59,20 +65,27 @@ async def require(ctx: Context, principal: Principal, call: calls.AnyCall) -> No
     is_allowed = False
     if operation is not None and subject is not None:
         is_allowed = _may(ctx, principal, operation, subject)
-    elif operation is not None:
-        is_allowed = may(ctx, principal, operation, ResourceType.CLUSTER, CLUSTER_NAME)
-    others = _named_beside(call)
+    if operation is not None and (subject is None or _concerns_all(call)):
+        is_everywhere = may(ctx, principal, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+        is_allowed = is_everywhere and (is_allowed or subject is None)
     if not is_allowed or not all(
-        _may(ctx, principal, Operation.DESCRIBE, other) for other in others
+        _may(ctx, principal, needed, other) for needed, other in _named_beside(call)
     ):
         raise Rejected(Number.FORBIDDEN, "User is denied this operation on this subject")
 
 
-def _named_beside(call: calls.AnyCall) -> list[str]:
-    """Subjects that a call makes use of, beside the one it is about."""
+def _concerns_all(call: calls.AnyCall) -> bool:
+    """Whether a call for one subject could take something from all others."""
+    return isinstance(call, calls.PutMode) and call.mode.upper() == Mode.IMPORT
+
+
+def _named_beside(call: calls.AnyCall) -> list[tuple[Operation, str]]:
+    """Subjects that a call makes use of, beside the one it is about, and what that needs."""
     if isinstance(call, calls.Proposal):
-        return [one.subject for one in call.references]
-    return [call.alias] if isinstance(call, calls.PutConfig) and call.alias else []
+        return [(Operation.DESCRIBE, one.subject) for one in call.references]
+    if isinstance(call, calls.PutConfig) and call.alias:
+        return [(Operation.WRITE, plain_subject(call.alias))]
+    return []
 
 
 async def _require_seen(

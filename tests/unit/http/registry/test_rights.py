@@ -80,7 +80,14 @@ def test_every_call_has_its_right() -> None:
 
 @pytest.mark.parametrize(
     ("subject", "topic"),
-    [("t-value", "t"), ("t-key", "t"), ("shop.User", "shop.User"), ("a-value-b", "a-value-b")],
+    [
+        ("t-value", "t"),
+        ("t-key", "t"),
+        ("shop.User", "shop.User"),
+        ("a-value-b", "a-value-b"),
+        ("t-key-value", "t-key"),
+        ("t-value-key", "t-value"),
+    ],
 )
 def test_a_subject_is_its_topics_matter(subject: str, topic: str) -> None:
     assert topic_of(subject) == topic
@@ -146,5 +153,48 @@ def test_a_schema_refers_only_to_what_its_owner_may_see() -> None:
         reference = {"name": "x", "subject": "t-value", "version": 1}
         answer = await web.post("/subjects/u-value/versions", SCHEMA | {"references": [reference]})
         assert answer.status == 403
+
+    on_web(test)
+
+
+def test_an_alias_is_no_way_into_somebody_elses_subject() -> None:
+    async def test(web: Web) -> None:
+        await web.post("/subjects/t-value/versions", SCHEMA)
+        lists = web.node.ctx.authorizer = Lists()
+        web.who, web.host = EVE, HOST
+        mine = [Needs(ResourceType.TOPIC, Operation.ALTER_CONFIGS)]
+        lists.give(mine, topic="u")
+        assert (await web.ask("PUT", "/config/u-value", {"alias": "t-value"})).status == 403
+        assert (await web.ask("PUT", "/config/u-value", {"alias": ":.:t-value"})).status == 403
+        assert (await web.ask("PUT", "/config/u-value", {"alias": "u-key"})).status == 403
+        assert (await web.ask("PUT", "/config/u-value", {"compatibility": "NONE"})).status == 200
+        web.node.ctx.authorizer = web.node.rights
+        web.node.rights.deny(Operation.WRITE, ResourceType.TOPIC, "t")
+        assert (await web.ask("PUT", "/config/u-value", {"alias": "t-value"})).status == 403
+        assert (await web.ask("PUT", "/config/u-value", {"alias": "v-value"})).status == 200
+
+    on_web(test)
+
+
+def test_an_alias_of_a_subject_that_is_read_only_is_read_only() -> None:
+    async def test(web: Web) -> None:
+        await web.ask("PUT", "/config/u-value", {"alias": "t-value"})
+        await web.ask("PUT", "/mode/t-value", {"mode": "READONLY"})
+        answer = await web.post("/subjects/u-value/versions", SCHEMA)
+        assert (answer.status, answer.json["error_code"]) == (422, 42205)
+
+    on_web(test)
+
+
+def test_who_has_one_subject_cannot_take_the_ids_of_all() -> None:
+    async def test(web: Web) -> None:
+        web.node.rights.deny(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, "kafka-cluster")
+        for mode in ("IMPORT", "import"):
+            assert (await web.ask("PUT", "/mode/t-value", {"mode": mode})).status == 403
+        assert (await web.ask("PUT", "/mode/t-value", {"mode": "READONLY"})).status == 200
+        web.node.rights.denied.clear()
+        assert (await web.ask("PUT", "/mode/u-value", {"mode": "IMPORT"})).status == 200
+        web.node.rights.deny(Operation.ALTER_CONFIGS, ResourceType.TOPIC, "u")
+        assert (await web.ask("PUT", "/mode/u-value", {"mode": "IMPORT"})).status == 403
 
     on_web(test)
