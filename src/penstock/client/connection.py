@@ -64,7 +64,8 @@ class ConnectionConfig:
     """Up to which size the memory of a reply is used again once nobody looks at it any more."""
     in_flight_max: int = 256
     """Requests without reply after which `call` waits."""
-    tls: ssl.SSLContext | None = None
+    tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None
+    """A function is asked for each connection: certificates may have changed."""
 
 
 @dataclass(slots=True)
@@ -348,10 +349,11 @@ async def connect(
 ) -> Connection:
     """A connection whose versions are negotiated. Raises Unreachable, saying what to do next."""
     loop = asyncio.get_running_loop()
+    tls = config.tls() if callable(config.tls) else config.tls
     try:
         async with asyncio.timeout(config.connect_timeout_ms / 1000):
             _, connection = await loop.create_connection(
-                lambda: Connection(address, config), address.host, address.port, ssl=config.tls
+                lambda: Connection(address, config), address.host, address.port, ssl=tls
             )
     except ssl.SSLCertVerificationError as error:
         raise Untrusted(

@@ -53,9 +53,13 @@ class Peers:
         return _plain(address)
 
     def _is_proxy(self, address: str) -> bool:
-        return _is_address(address) and any(
-            ip_address(_plain(address)) in network for network in self._trusted
-        )
+        return is_within(address, self._trusted)
+
+
+def is_within(address: str, networks: Sequence[Network]) -> bool:
+    return _is_address(address) and any(
+        ip_address(_plain(address)) in network for network in networks
+    )
 
 
 def connected_from(scope: Scope) -> str:

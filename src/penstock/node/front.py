@@ -6,7 +6,6 @@ and then, so that new ones hold without a restart.
 
 import asyncio
 import logging
-import ssl
 from collections.abc import Sequence
 
 from penstock.api.context import Context
@@ -14,12 +13,14 @@ from penstock.base.errors import Refused
 from penstock.base.ports import Workers
 from penstock.cluster.config_types import counts_by_address
 from penstock.cluster.configs import BrokerConfigs, InvalidConfig
+from penstock.http.server import Admits, Connect, Listening, OpenTls
 from penstock.node.listeners import cannot_listen, tls_config
 from penstock.node.securing import Security
 from penstock.security.mapping import Rule, parse_rules
 from penstock.server.budget import Budget
 from penstock.server.buffers import Buffers
-from penstock.server.listener import Limits, Listener
+from penstock.server.handshakes import Handshakes
+from penstock.server.listener import HANDSHAKE_SECONDS, Limits, Listener
 from penstock.server.tls import Certificates
 
 log = logging.getLogger("penstock.node")
@@ -29,6 +30,17 @@ RELOAD_SECONDS = 5.0
 
 class CannotListen(Exception):
     """A port cannot be opened; the message says why, and what to do about it."""
+
+
+class TlsPort:
+    """The HTTP port, where that speaks TLS."""
+
+    def __init__(self, port: int, shaking: Handshakes) -> None:
+        self.port = port
+        self._shaking = shaking
+
+    async def close(self) -> None:
+        await self._shaking.close()
 
 
 class Front:
@@ -48,11 +60,12 @@ class Front:
         self.endpoints = endpoints = security.endpoints
         logins = security.logins
         self._certificates: Certificates | None = None
-        self.http_tls: ssl.SSLContext | None = None
-        """What the HTTP port speaks TLS with, if it does."""
+        self._node_certificates = security.certificates
+        self.open_http: OpenTls | None = None
+        """Opens the HTTP port, where that speaks TLS."""
         if configs.text("http.security.protocol") == "SSL":
             self._certificates = _certificates(configs)
-            self.http_tls = self._certificates.context
+            self.open_http = self._open_http
         self._ports: dict[str, int] = {}
         self._listeners: list[Listener] = []
         for endpoint in endpoints:
@@ -66,7 +79,7 @@ class Front:
                     limits,
                     name=endpoint.name,
                     budget=self.budget,
-                    tls=self._certificates.context
+                    tls=self._certificates.current
                     if self._certificates is not None and protocol.has_tls
                     else None,
                     login=logins.login if logins is not None and protocol.has_login else None,
@@ -100,6 +113,13 @@ class Front:
             for listener in self._listeners:
                 listener.limit(limits)
 
+    async def _open_http(self, connect: Connect, admits: Admits, host: str, port: int) -> Listening:
+        assert self._certificates is not None
+        shaking = Handshakes(
+            self._certificates.current, connect, admits, lambda: 0.0, HANDSHAKE_SECONDS
+        )
+        return TlsPort(await shaking.open(host, port), shaking)
+
     def addresses(self) -> dict[str, tuple[str, int]]:
         """What clients are told, by the name of the listener they come through."""
         return {
@@ -109,15 +129,18 @@ class Front:
 
     async def watch_certificates(self, workers: Workers) -> None:
         """Takes over new certificates, until cancelled."""
-        certificates = self._certificates
-        while certificates is not None:
+        ours = [one for one in (self._certificates, self._node_certificates) if one is not None]
+        while ours:
             await asyncio.sleep(RELOAD_SECONDS)
-            try:
-                if await workers.run(certificates.has_news):
-                    certificates.take_over()
+            for certificates in ours:
+                try:
+                    renewed = await workers.run(certificates.renewed)
+                except Refused as refused:
+                    log.error("the old certificates stay in use: %s", refused.message)
+                    continue
+                if renewed is not None:
+                    certificates.context = renewed
                     log.info("new certificates are in use for TLS")
-            except Refused as refused:
-                log.error("the old certificates stay in use: %s", refused.message)
         await asyncio.Event().wait()
 
     async def stop(self, grace_seconds: float) -> None:

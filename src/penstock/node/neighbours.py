@@ -3,37 +3,54 @@
 import ssl
 from collections.abc import Awaitable, Callable
 
+from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Random
 from penstock.client.connection import Connection, ConnectionConfig
 from penstock.client.sasl import authenticator
 from penstock.cluster.configs import BrokerConfigs, InvalidConfig
 from penstock.node.listeners import Endpoint, tls_config
 from penstock.node.logins import node_credentials
+from penstock.server.tls import Certificates, TlsConfig
 
 Authenticate = Callable[[Connection], Awaitable[None]]
 
 
 def introduction(
-    configs: BrokerConfigs, endpoint: Endpoint, secret: bytes | None, random: Random
+    configs: BrokerConfigs,
+    endpoint: Endpoint,
+    secret: bytes | None,
+    random: Random,
+    certificates: Certificates | None,
 ) -> tuple[ConnectionConfig, Authenticate | None]:
     """What connections to other nodes need, given the listener that this one has for them."""
-    tls = _context(configs) if endpoint.protocol.has_tls else None
     authenticate = None
     if endpoint.protocol.has_login:
         assert secret is not None
         authenticate = authenticator(node_credentials(secret), random)
+    tls = certificates.current if certificates is not None else None
     return ConnectionConfig(tls=tls), authenticate
 
 
-def _context(configs: BrokerConfigs) -> ssl.SSLContext:
-    config = tls_config(configs)
+def node_certificates(configs: BrokerConfigs, endpoint: Endpoint) -> Certificates | None:
+    """What this node shows to others, and whom it believes; None: it speaks no TLS with them."""
+    if not endpoint.protocol.has_tls:
+        return None
+    checks_names = bool(configs.text("ssl.endpoint.identification.algorithm"))
+    try:
+        return Certificates(tls_config(configs), lambda config: _context(config, checks_names))
+    except Refused as refused:
+        raise InvalidConfig(refused.message or "TLS between nodes cannot be set up") from refused
+
+
+def _context(config: TlsConfig, checks_names: bool) -> ssl.SSLContext:
     try:
         # Its own certificate's issuer is believed too: nodes of one cluster often have the same.
         context = ssl.create_default_context(cafile=config.ca_file or config.key_file)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        if not configs.text("ssl.endpoint.identification.algorithm"):
-            context.check_hostname = False
+        context.check_hostname = checks_names
         context.load_cert_chain(config.key_file, password=lambda: config.key_password or "")
     except (OSError, ssl.SSLError) as error:
-        raise InvalidConfig(f"TLS between nodes cannot be set up: {error}") from error
+        raise Refused(
+            ErrorCode.INVALID_CONFIG, f"TLS between nodes cannot be set up: {error}"
+        ) from error
     return context

@@ -301,7 +301,7 @@ class Node:
         state, console = web_of(self, cluster_id, show_address(host, port))
         self._watch("console", console.run())
         try:
-            self.http: HttpServer = await start_http(host, http_port, state, self.front.http_tls)
+            self.http: HttpServer = await start_http(host, http_port, state, self.front.open_http)
         except OSError as error:
             raise NodeFailed(cannot_listen(error, host, http_port, "--http-port")) from error
         self._to_stop.push_async_callback(self.http.stop)

@@ -16,8 +16,9 @@ from penstock.node.config import NodeConfig
 from penstock.node.consistency import check_together
 from penstock.node.listeners import Endpoint, endpoints
 from penstock.node.logins import ADMIN, Logins, cluster_secret, make_admin
-from penstock.node.neighbours import Authenticate, introduction
+from penstock.node.neighbours import Authenticate, introduction, node_certificates
 from penstock.node.ports import Ports
+from penstock.server.tls import Certificates
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class Security:
     """None: nobody is asked who they are, on any door."""
     introduction: tuple[ConnectionConfig, Authenticate | None]
     """How this node introduces itself to others."""
+    certificates: Certificates | None
+    """What it does so with, where that takes TLS."""
     authorizer: Authorizer
 
 
@@ -45,10 +48,12 @@ async def secure(
         secret = await cluster_secret(store, ports.random)
         logins = Logins(configs, follower, ports.workers, ports.clock, ports.random, secret)
         await _ensure_admin(configs, store, follower, ports)
+    certificates = node_certificates(configs, found[0])
     return Security(
         found,
         logins,
-        introduction(configs, found[0], secret, ports.random),
+        introduction(configs, found[0], secret, ports.random, certificates),
+        certificates,
         Authorizer(configs, follower.image),
     )
 

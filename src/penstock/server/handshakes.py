@@ -35,14 +35,14 @@ class Handshakes:
 
     def __init__(
         self,
-        context: ssl.SSLContext,
+        context: Callable[[], ssl.SSLContext],
         connect: Callable[[], asyncio.BaseProtocol],
         admits: Callable[[str, int, int], bool],
         turn_s: Callable[[], float],
         timeout_s: float,
     ) -> None:
-        """`admits(address, pending, pending_of_it)` says whether one more may try, `turn_s` in how
-        many seconds its turn comes."""
+        """`context` is asked for each newcomer; `admits(address, pending, pending_of_it)` says
+        whether one more may try, `turn_s` in how many seconds its turn comes."""
         self._context = context
         self._connect = connect
         self._admits = admits
@@ -122,7 +122,7 @@ class Handshakes:
             await loop.connect_accepted_socket(
                 self._connect,
                 accepted,
-                ssl=self._context,
+                ssl=self._context(),
                 ssl_handshake_timeout=self._timeout_s,
             )
         except (OSError, EOFError) as error:

@@ -80,12 +80,12 @@ class Listener(ConnectionOwner):
         *,
         name: str = "PLAINTEXT",
         budget: Budget | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
         login: Callable[[], Login] | None = None,
         rules: Sequence[Rule] = (),
     ) -> None:
-        """`login` makes what a connection has to go through; `rules` name those who come with a
-        certificate. Listeners of one node share a budget."""
+        """`tls` is asked for each connection; `login` makes what one has to go through; `rules`
+        name those who come with a certificate. Listeners of one node share a budget."""
         self.name = name
         self._ctx = ctx
         self._limits = limits

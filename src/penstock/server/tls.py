@@ -2,14 +2,15 @@
 the name that a client's certificate gives it.
 
 The key and its certificates are one file, as Kafka has it for PEM (`ssl.keystore.location`), those
-who are believed about clients another (`ssl.truststore.location`). New files are tried on a
-context of their own first: what does not load leaves the old ones in force. Connections that are
-open keep what they have.
+who are believed about clients another (`ssl.truststore.location`). New files make a context of
+their own, which takes the place of the old one as a whole: who is no longer in the truststore is no
+longer believed, and what does not load leaves the old one in force. Connections that are open keep
+what they have.
 """
 
 import os
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,26 +49,29 @@ class TlsConfig:
 
 
 class Certificates:
-    """One context, and the files behind it."""
+    """The context of those files that are there now."""
 
-    def __init__(self, config: TlsConfig) -> None:
-        """Raises Refused, naming the file that does not do."""
+    def __init__(
+        self, config: TlsConfig, make: Callable[[TlsConfig], ssl.SSLContext] | None = None
+    ) -> None:
+        """`make`: a listener's, if nothing is said. Raises Refused, naming the file that does not
+        do."""
         self._config = config
-        self.context = _made(config)
+        self._make = make or listening_context
         self._stamps = self._look()
+        self.context = self._make(config)
 
-    def has_news(self) -> bool:
-        """Whether the files have changed and would do, for workers. Raises Refused if not."""
+    def current(self) -> ssl.SSLContext:
+        """For the next connection."""
+        return self.context
+
+    def renewed(self) -> ssl.SSLContext | None:
+        """What the files make if they have changed, for workers. Raises Refused if it won't do."""
         stamps = self._look()
         if stamps == self._stamps:
-            return False
+            return None
         self._stamps = stamps
-        _made(self._config)
-        return True
-
-    def take_over(self) -> None:
-        """Uses what the files hold now. On the loop: a handshake must not see half of it."""
-        _load(self.context, self._config)
+        return self._make(self._config)
 
     def _look(self) -> list[tuple[int, int] | None]:
         return [_stamp(path) for path in (self._config.key_file, self._config.ca_file) if path]
@@ -81,7 +85,8 @@ def _stamp(path: str) -> tuple[int, int] | None:
     return found.st_mtime_ns, found.st_ino
 
 
-def _made(config: TlsConfig) -> ssl.SSLContext:
+def listening_context(config: TlsConfig) -> ssl.SSLContext:
+    """What a listener speaks TLS with. Raises Refused."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     wanted = sorted(VERSIONS[name] for name in config.versions if name in VERSIONS)
     if not wanted:

@@ -12,6 +12,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from penstock.base.metrics import Catalogue
+from penstock.http import admission
 from penstock.http import server as limits
 from penstock.http.app import PAGES, HttpState
 from penstock.http.body_limit import BODY_BYTES_MAX
@@ -231,6 +232,45 @@ async def lost(reader: asyncio.StreamReader) -> bool:
         return True
 
 
+def test_a_body_that_trickles_in_loses_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BODY_TIMEOUT_S", 0.1)
+
+    async def scene(server: HttpServer) -> None:
+        async with connect(server) as (reader, writer):
+            writer.write(b"POST /none HTTP/1.1\r\ncontent-length: 1000\r\n\r\n")
+            trickling = asyncio.ensure_future(trickle(writer))
+            assert await reader.readuntil(b"\r\n") == b"HTTP/1.1 404 Not Found\r\n"
+            with contextlib.suppress(ConnectionResetError):
+                while await reader.read(1000):
+                    pass
+            trickling.cancel()
+
+    async def trickle(writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(b"x")
+            await asyncio.sleep(0.01)
+
+    monkeypatch.setattr(limits, "REST_TIMEOUT_S", 3600.0)
+    serve(scene)
+
+
+def test_a_body_that_comes_slowly_but_steadily_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BODY_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(limits, "BODY_BYTES_PER_S", 1 << 10)
+    monkeypatch.setattr(limits, "REST_TIMEOUT_S", 3600.0)
+
+    async def scene(server: HttpServer) -> None:
+        async with connect(server) as (reader, writer):
+            writer.write(b"POST /none HTTP/1.1\r\ncontent-length: 3000\r\n\r\n")
+            for _ in range(3):
+                writer.write(bytes(1000))
+                await asyncio.sleep(0.2)
+            writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+            await reader.readuntil(b"ok\n")
+
+    serve(scene)
+
+
 def test_a_body_over_the_limit_is_refused_before_it_is_read() -> None:
     async def scene(server: HttpServer) -> None:
         length = BODY_BYTES_MAX + 1
@@ -258,7 +298,7 @@ def test_pipelined_requests_on_one_connection_are_all_answered() -> None:
 
 
 def test_connections_over_the_limit_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "CONNECTIONS_MAX", 1)
+    monkeypatch.setattr(admission, "CONNECTIONS_MAX", 1)
     monkeypatch.setattr(limits, "HEAD_TIMEOUT_S", 3600.0)
 
     async def scene(server: HttpServer) -> None:

@@ -46,7 +46,7 @@ class Door:
         self.asked: list[tuple[str, int, int]] = []
         self.turn_s = 0.0
         self.handshakes = Handshakes(
-            server, lambda: Echo(self.made), self._admits, lambda: self.turn_s, timeout_s
+            lambda: server, lambda: Echo(self.made), self._admits, lambda: self.turn_s, timeout_s
         )
         self.port = 0
 
