@@ -576,6 +576,10 @@ _SECURITY: tuple[Row, ...] = (
     ("listener.security.protocol.map", STRING,
      "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL", None,
      "Security protocol of each listener name."),
+    ("http.hosts", LIST, "", None,
+     "Names that the HTTP port may be asked for by, beside addresses, localhost and names that "
+     "nobody on the internet has. Asked only of a port on loopback without an authorizer, which "
+     "other sites' pages could reach by a name of theirs. Penstock's own."),
     ("http.security.protocol", STRING, "PLAINTEXT", one_of("PLAINTEXT", "SSL"),
      "Whether the HTTP port speaks TLS, with the certificates of ssl.keystore.location. "
      "Penstock's own."),

@@ -29,6 +29,7 @@ from penstock.http.authentication import Authentication
 from penstock.http.body_limit import BodyLimit
 from penstock.http.exchange import Waits
 from penstock.http.metering import Metering
+from penstock.http.origins import Origins
 from penstock.http.peers import Network, Peers, read_networks
 
 HEAD_BYTES_MAX = 32 * 1024
@@ -315,7 +316,7 @@ async def start_http(
     if state.door is not None:
         proxies = read_networks(state.door.ctx.configs.items("http.trusted.proxies"))
     config = Config(
-        _wrapped(state, proxies),
+        _wrapped(state, host, proxies),
         http=HttpToolsProtocol,
         ws="none",
         lifespan="off",
@@ -347,7 +348,7 @@ async def start_http(
     return HttpServer(host, listening, server_state, drained, state.waits, scheme)
 
 
-def _wrapped(state: HttpState, proxies: list[Network]) -> ASGIApp:
+def _wrapped(state: HttpState, host: str, proxies: list[Network]) -> ASGIApp:
     """The application, and what every request goes through before it."""
     app: ASGIApp = BodyLimit(build_app(state), state.door)
     door = state.door
@@ -364,5 +365,5 @@ def _wrapped(state: HttpState, proxies: list[Network]) -> ASGIApp:
     if state.annex is not None:
         app = state.annex.wrap(app)
     if door is not None:
-        app = Peers(Metering(app, door), proxies)
+        app = Peers(Origins(Metering(app, door), door, host, proxies), proxies)
     return app

@@ -9,12 +9,12 @@ Nothing but loopback is opened without authentication, unless `--insecure` says 
 """
 
 import errno
-import ipaddress
 from dataclasses import dataclass
 from enum import StrEnum
 
 from penstock.cluster.config_types import InvalidConfig
 from penstock.cluster.configs import BrokerConfigs
+from penstock.http.origins import is_loopback
 from penstock.server.tls import TlsConfig
 
 LISTENERS_MAX = 16
@@ -127,15 +127,6 @@ def refuse_open_doors(found: list[Endpoint], configs: BrokerConfigs, http_host: 
             "switch on ACLs (authorizer.class.name), or say --insecure if everybody in that "
             "network may do everything"
         )
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def tls_config(configs: BrokerConfigs) -> TlsConfig:
