@@ -18,6 +18,12 @@ from penstock.http.origins import is_loopback
 from penstock.server.tls import TlsConfig
 
 LISTENERS_MAX = 16
+UNREAD = {
+    "ssl.keystore.key": "ssl.keystore.location",
+    "ssl.keystore.certificate.chain": "ssl.keystore.location",
+    "ssl.truststore.certificates": "ssl.truststore.location",
+}
+"""Configs of Kafka's that hold PEM themselves, and what names a file instead."""
 EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104
 
 
@@ -121,27 +127,29 @@ def refuse_open_doors(found: list[Endpoint], configs: BrokerConfigs, http_host: 
                 "Make it SASL_SSL (or SSL with ssl.client.auth=required), listen on 127.0.0.1, "
                 "or say --insecure if everybody in that network may do everything"
             )
-    if not is_loopback(http_host) and not configs.text("authorizer.class.name"):
+    is_guarded = bool(configs.text("authorizer.class.name"))
+    if not is_loopback(http_host) and not is_guarded:
         raise InvalidConfig(
             f"HTTP on {http_host or 'every address'} would let everybody in. Listen on 127.0.0.1, "
             "switch on ACLs (authorizer.class.name), or say --insecure if everybody in that "
             "network may do everything"
         )
+    if not is_loopback(http_host) and configs.flag("allow.everyone.if.no.acl.found"):
+        raise InvalidConfig(
+            f"HTTP on {http_host or 'every address'} would let everybody do what no ACL is about: "
+            "nobody has to say who they are there. Leave allow.everyone.if.no.acl.found at false, "
+            "listen on 127.0.0.1, or say --insecure if that is meant"
+        )
 
 
 def tls_config(configs: BrokerConfigs) -> TlsConfig:
     """What the listeners with TLS are made from. Raises InvalidConfig."""
-    for name in ("ssl.keystore.key", "ssl.keystore.certificate.chain"):
+    for name, instead in UNREAD.items():
         if configs.text(name):
             raise InvalidConfig(
                 f"{name} is not read; put key and certificates into one file in "
-                "PEM and name it in ssl.keystore.location"
+                f"PEM and name it in {instead}"
             )
-    if configs.text("ssl.truststore.certificates"):
-        raise InvalidConfig(
-            "ssl.truststore.certificates is not read; put the certificates into a file in PEM and "
-            "name it in ssl.truststore.location"
-        )
     key_file = configs.text("ssl.keystore.location")
     if not key_file:
         raise InvalidConfig(

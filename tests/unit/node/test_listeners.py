@@ -92,6 +92,15 @@ def test_http_beyond_loopback_needs_rights() -> None:
     refuse_open_doors(found(), BrokerConfigs({"authorizer.class.name": "acl"}), "0.0.0.0")
 
 
+def test_http_beyond_loopback_needs_rights_that_hold_for_everything() -> None:
+    sets = {"authorizer.class.name": "acl", "allow.everyone.if.no.acl.found": "true"}
+    configs = BrokerConfigs(sets)
+    found = endpoints(configs, "127.0.0.1", 9092, None)
+    with pytest.raises(InvalidConfig, match="no ACL is about"):
+        refuse_open_doors(found, configs, "0.0.0.0")
+    refuse_open_doors(found, configs, "127.0.0.1")
+
+
 @pytest.mark.parametrize(
     ("sets", "why"),
     [
