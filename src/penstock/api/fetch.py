@@ -57,7 +57,7 @@ def fetch(ctx: Context, call: Call, request: FetchRequest) -> Any:
     incremental = epoch not in (FULL_NEW_SESSION, FULL_WITHOUT_SESSION)
     try:
         if incremental:
-            session = sessions.resume(request.session_id, epoch, by_id, now)
+            session = sessions.resume(request.session_id, epoch, by_id, now, call.principal)
             forgotten = [
                 (TopicId(topic.topic_id) if by_id else topic.topic, index)
                 for topic in request.forgotten_topics_data
@@ -66,9 +66,9 @@ def fetch(ctx: Context, call: Call, request: FetchRequest) -> Any:
             sessions.update(session, wanted, forgotten)
         else:
             if request.session_id:
-                sessions.close(request.session_id)
+                sessions.end(request.session_id, call.principal)
             if epoch == FULL_NEW_SESSION:
-                session = sessions.open(wanted, by_id, now)
+                session = sessions.open(wanted, by_id, now, call.principal)
     except Refused as refused:
         return FetchResponse(error_code=refused.code, responses=[])
     return Attempt(ctx, call, request, session, incremental, wanted).start()

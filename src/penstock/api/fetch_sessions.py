@@ -7,7 +7,8 @@ lost or repeated request is noticed.
 The number of sessions is bounded, and so is what they hold together. When all places are taken
 the newcomer gets one only if some session has been quiet for long enough; otherwise it is served
 without a session, which every client accepts. A node starts to count ids anywhere, so that clients
-of its earlier run do not close or continue each other's new sessions.
+of its earlier run do not close or continue each other's new sessions. Nobody goes on with, or
+closes, the session of another principal: it would tell what that one reads.
 """
 
 from collections import OrderedDict
@@ -16,6 +17,7 @@ from typing import TypeAlias
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId
+from penstock.security.rights import ANONYMOUS
 
 SESSIONS_MAX = 1000
 SESSION_PARTITIONS_MAX = 20_000
@@ -52,6 +54,8 @@ class FetchSession:
     id: int
     by_id: bool
     last_used: float
+    owner: str
+    """The principal who opened it."""
     epoch: int = 1
     partitions: OrderedDict[tuple[TopicKey, int], Followed] = field(default_factory=OrderedDict)
 
@@ -89,7 +93,9 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, partitions: list[Followed], by_id: bool, now: float) -> FetchSession | None:
+    def open(
+        self, partitions: list[Followed], by_id: bool, now: float, owner: str = ANONYMOUS
+    ) -> FetchSession | None:
         """A new session for these partitions, or None when there is no place for it."""
         if not partitions or not self._has_room(0, len(partitions)):
             return None
@@ -100,7 +106,7 @@ class FetchSessions:
             self.close(oldest.id)
         while self._next_id in self._sessions:
             self._next_id = self._next_id % EPOCH_MAX + 1
-        session = FetchSession(self._next_id, by_id, now)
+        session = FetchSession(self._next_id, by_id, now, owner)
         self._next_id = self._next_id % EPOCH_MAX + 1
         self._sessions[session.id] = session
         self.update(session, partitions, [])
@@ -109,10 +115,12 @@ class FetchSessions:
     def _has_room(self, held: int, more: int) -> bool:
         return held + more <= SESSION_PARTITIONS_MAX and self._partitions + more <= PARTITIONS_MAX
 
-    def resume(self, session_id: int, epoch: int, by_id: bool, now: float) -> FetchSession:
+    def resume(
+        self, session_id: int, epoch: int, by_id: bool, now: float, owner: str = ANONYMOUS
+    ) -> FetchSession:
         """The session for its next request; refuses a stranger or a request out of turn."""
         session = self._sessions.get(session_id)
-        if session is None:
+        if session is None or session.owner != owner:
             raise Refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if epoch != session.epoch:
             raise Refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
@@ -140,6 +148,12 @@ class FetchSessions:
         for topic, index in forgotten:
             session.forget(topic, index)
         self._partitions += len(session.partitions) - before
+
+    def end(self, session_id: int, owner: str) -> None:
+        """At the wish of a client, if it is its own."""
+        session = self._sessions.get(session_id)
+        if session is not None and session.owner == owner:
+            self.close(session_id)
 
     def close(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from penstock.api.fetch import fetch
 from penstock.base.errors import ErrorCode
 from penstock.base.ports import Put
 from penstock.cluster import keys
@@ -12,13 +13,15 @@ from penstock.wire.messages.fetch import (
     FetchResponse,
 )
 from tests.unit.api.fetching import (
+    VERSION,
     ask,
     fill,
     offsets,
     partition_of,
+    request,
     rows,
 )
-from tests.unit.api.harness import Node, on_node
+from tests.unit.api.harness import Client, Node, on_node
 
 # -- sessions ---------------------------------------------------------------------------------
 
@@ -173,5 +176,22 @@ def test_a_leader_that_moved_away_is_told_apart_from_a_topic_that_is_not() -> No
         far, gone = rows(await ask(node, ("far", 0, 0), ("gone", 0, 0)))
         assert far.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert gone.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    on_node(check)
+
+
+def test_nobody_learns_what_others_read_by_guessing_their_session() -> None:
+    async def check(node: Node) -> None:
+        await node.create("secret", 1)
+        mine = await open_session(node, ("secret", 0, 0))
+        eve = Client()
+        eve.principal = "User:eve"
+        for epoch in (1, 0, -1):
+            guess = request([], session_id=mine.session_id, session_epoch=epoch)
+            pending, answer = node.begin(fetch, VERSION, guess, eve.again())
+            told = answer if answer is not None else await pending.reply()
+            assert names(told) == []
+        own = await ask(node, session_id=mine.session_id, session_epoch=1)
+        assert own.error_code == ErrorCode.NONE, "she ended it"
 
     on_node(check)

@@ -42,6 +42,19 @@ def test_an_unknown_session_is_refused() -> None:
     assert stranger.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
+def test_a_session_is_its_owners_alone() -> None:
+    sessions = FetchSessions()
+    session = sessions.open([followed("secret")], by_id=False, now=0.0, owner="User:ann")
+    assert session is not None
+    with pytest.raises(Refused) as stranger:
+        sessions.resume(session.id, 1, False, 1.0, "User:eve")
+    assert stranger.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    sessions.end(session.id, "User:eve")
+    assert sessions.resume(session.id, 1, False, 1.0, "User:ann") is session
+    sessions.end(session.id, "User:ann")
+    assert len(sessions) == 0
+
+
 def test_a_session_does_not_change_between_names_and_ids() -> None:
     sessions = FetchSessions()
     session = sessions.open([followed()], by_id=False, now=0.0)
