@@ -385,7 +385,8 @@ async def _produce_slowly(
             rules = partition.rules
             try:
                 if rules.needs_schemas:
-                    await check_schemas(ctx, partition.topic, data.records, rules)
+                    bytes_max = _unpacked_bytes_max(data.records)
+                    await check_schemas(ctx, partition.topic, data.records, rules, bytes_max)
                 # Few at a time: what is unpacked may be much larger than what was sent.
                 async with ctx.looking:
                     prepared[id(data)] = await ctx.workers.run(_look_inside, data.records, rules)
@@ -404,11 +405,15 @@ async def _produce_slowly(
             admission.close()
 
 
+def _unpacked_bytes_max(batch: memoryview) -> int:
+    bytes_max = max(UNPACKED_BYTES_MIN, UNPACKED_RATIO_MAX * len(batch))
+    return min(bytes_max, records.DECODED_BYTES_MAX)
+
+
 def _look_inside(batch: memoryview, rules: ProduceRules) -> memoryview:
     """Checks keys and brings the batch to the topic's codec. Runs on a worker."""
     header = records.check_batch(batch)
-    bytes_max = max(UNPACKED_BYTES_MIN, UNPACKED_RATIO_MAX * len(batch))
-    columns = records.decode(batch, bytes_max=min(bytes_max, records.DECODED_BYTES_MAX))
+    columns = records.decode(batch, bytes_max=_unpacked_bytes_max(batch))
     if rules.keys_required and columns.has_null_key:
         raise RefusedRecords(
             ErrorCode.INVALID_RECORD,

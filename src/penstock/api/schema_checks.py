@@ -31,9 +31,15 @@ class Marks(NamedTuple):
     values: list[Mark]
 
 
-async def check_schemas(ctx: Context, topic: str, batch: memoryview, rules: ProduceRules) -> None:
-    """Raises Refused when a record lacks its schema, or has one that is not the topic's."""
-    marks: Marks = await ctx.workers.run(_marks, batch, rules)
+async def check_schemas(
+    ctx: Context, topic: str, batch: memoryview, rules: ProduceRules, bytes_max: int
+) -> None:
+    """Raises Refused when a record lacks its schema, or has one that is not the topic's.
+
+    `bytes_max`: what the batch may unpack to.
+    """
+    async with ctx.looking:
+        marks: Marks = await ctx.workers.run(_marks, batch, rules, bytes_max)
     for strategy, wanted, is_key in (
         (rules.key_schema, marks.keys, True),
         (rules.value_schema, marks.values, False),
@@ -56,12 +62,12 @@ async def check_schemas(ctx: Context, topic: str, batch: memoryview, rules: Prod
             )
 
 
-def _marks(batch: memoryview, rules: ProduceRules) -> Marks:
+def _marks(batch: memoryview, rules: ProduceRules, bytes_max: int) -> Marks:
     """Runs on a worker."""
     records.check_batch(batch)
     keys: dict[Mark, None] = {}
     values: dict[Mark, None] = {}
-    for record in records.decode(batch):
+    for record in records.decode(batch, bytes_max=bytes_max):
         if rules.key_schema is not None and record.key is not None:
             keys[_mark(record.key, record.headers, is_key=True)] = None
         if rules.value_schema is not None and record.value is not None:

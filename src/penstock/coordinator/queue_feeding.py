@@ -3,10 +3,12 @@
 Records are shown in chunks, from the page cache at once and from the disk through a worker, as long
 as the machine has room; when it is full, `soon` must be called again once it has some. Control
 batches, and where only committed records count those of aborted transactions, are for nobody: they
-are passed over. So is everything that the log no longer has.
+are passed over. So is everything that the log no longer has, and what is no records at all: batches
+are taken in without being opened, and nonsense that somebody wrote must not hold up the others.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from penstock.base.errors import Corrupt, Refused
@@ -26,6 +28,8 @@ from penstock.wire.records import (
     is_control,
     is_transactional,
 )
+
+log = logging.getLogger("penstock.queues")
 
 CHUNK_BYTES = 1 << 20
 CHUNK_BYTES_TIMED = 256 * 1024
@@ -150,7 +154,15 @@ class Feed:
         if is_control(header.attributes) or _is_aborted(header, aborted):
             self._pass_over(last)
             return
-        columns = decode(batch, columns=ALL & ~Column.VALUES)
+        try:
+            columns = decode(batch, columns=ALL & ~Column.VALUES)
+        except Refused as refused:
+            # The bytes are as they were sent: their CRC was looked at when they were read.
+            where = f"{self._partition.topic}-{self._partition.index}"
+            log.warning("%s has no records at %d: %s", where, header.base_offset, refused)
+            if last >= machine.end:
+                self._pass_over(last)
+            return
         if last < machine.end:
             intake.remember(columns)
             return

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+from penstock.base.errors import Refused
 from penstock.log.caches import AbortedTxn
 from penstock.wire.markers import decode_marker
 from penstock.wire.records import (
@@ -63,7 +64,12 @@ class OffsetMap:
             self.is_full = True
             return
         if header.count:
-            columns = decode(batch, columns=Column.OFFSETS | Column.KEYS)
+            try:
+                columns = decode(batch, columns=Column.OFFSETS | Column.KEYS)
+            except Refused:
+                # Intact, and still no records: whoever sent it wrote nonsense. It has no keys.
+                self.skip(header)
+                return
             newest = self._newest
             for at, offset in enumerate(columns.offsets):
                 key = columns.key(at)
@@ -171,9 +177,14 @@ class Cleaner:
         expired: bool,
         must_stay: bool,
     ) -> bytes | None:
+        try:
+            records = decode(batch)
+        except Refused:
+            self.records_kept += header.count
+            return bytes(batch)  # Nonsense, which is nobody's to judge: see `OffsetMap.add`.
         kept = [
             record
-            for record in decode(batch)
+            for record in records
             if record.key is not None
             and self.newest.is_newest(record.key, record.offset)
             and not (record.value is None and expired)

@@ -198,10 +198,7 @@ def _map_keys(plan: Plan, aborted: list[AbortedTxn]) -> OffsetMap:
             if aborts:
                 newest.skip(header)
                 continue
-            try:
-                newest.add(header, batch)
-            except Refused as error:
-                raise Corrupt(f"{segment.path}: batch {header.base_offset}: {error}") from None
+            newest.add(header, batch)
             if newest.is_full:
                 return newest
     return newest

@@ -6,7 +6,7 @@ import uuid
 from penstock.api.produce import produce
 from penstock.base.errors import ErrorCode
 from penstock.registry.calls import DeleteSubject, Register
-from penstock.wire.records import Record, encode
+from penstock.wire.records import Codec, Record, encode
 from tests.unit.api.harness import Node, on_node
 from tests.unit.api.producing import VERSION, ask, batch, request, rows
 
@@ -40,6 +40,16 @@ def test_a_value_needs_a_schema_of_its_topic() -> None:
         assert refused.error_message == "schema 9 is not registered for the values of t"
         null = memoryview(encode([Record(key=b"k")]))
         assert (await ask(node, null)).error_code == 0
+
+    on_node(test)
+
+
+def test_what_unpacks_to_far_more_than_was_sent_is_not_looked_through() -> None:
+    async def test(node: Node) -> None:
+        await node.create("t", 1, **ASKING)
+        bomb = memoryview(encode([Record(value=marked(9) + bytes(9 << 20))], codec=Codec.ZSTD))
+        assert len(bomb) < 10_000
+        assert (await ask(node, bomb)).error_code == ErrorCode.MESSAGE_TOO_LARGE
 
     on_node(test)
 

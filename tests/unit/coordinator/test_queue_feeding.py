@@ -2,11 +2,14 @@
 
 import asyncio
 
+import pytest
+
 from penstock.queues.policy import Order, QueuePolicy
 from penstock.wire.markers import encode_marker
 from penstock.wire.records import Record, encode, read_header
 from tests.unit.coordinator.queueing import CONFIGS, Node, Taking, append, key_of, on_node, opened
 from tests.unit.coordinator.test_queue import world
+from tests.unit.log.building import nonsense
 
 
 def test_aborted_records_are_for_nobody_where_only_committed_ones_are_read() -> None:
@@ -133,3 +136,22 @@ def test_delays_are_found_again_from_the_middle_of_a_batch_on() -> None:
         assert taking.offsets == [3]
 
     on_node(test, configs=CONFIGS)
+
+
+def test_nonsense_that_somebody_wrote_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever may write to a topic must not be able to stop everybody who reads it as a queue."""
+
+    async def test(node: Node) -> None:
+        here = await world(node, 2)
+        partition = here.queue.partition
+        poison = nonsense()
+        partition.append(poison, read_header(poison), 1)
+        await append(node, ())
+        taking = Taking(count=100)
+        here.queue.take(taking)
+        await asyncio.sleep(0.1)
+        assert taking.offsets == [0, 1, 3]
+        assert not here.closed
+
+    on_node(test, configs=CONFIGS)
+    assert "t-0 has no records at 2" in caplog.text

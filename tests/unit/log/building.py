@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import crc32c
 import pytest
 
 from penstock.log import compaction
@@ -14,7 +15,16 @@ from penstock.security.keyring import Keyring, kek_of
 from penstock.sim.disk import SimDisk
 from penstock.sim.random import SimRandom
 from penstock.wire.markers import encode_marker
-from penstock.wire.records import Record, batches, check_stored, decode, encode
+from penstock.wire.records import (
+    ATTRIBUTES_AT,
+    BATCH_OVERHEAD,
+    CRC_AT,
+    Record,
+    batches,
+    check_stored,
+    decode,
+    encode,
+)
 
 PATH = "/data/topic-0"
 NOW_MS = 1_000_000
@@ -65,6 +75,14 @@ def open_log(
 def disk_of(log: Log) -> SimDisk:
     assert isinstance(log.disk, SimDisk)
     return log.disk
+
+
+def nonsense(size: int = 40) -> memoryview:
+    """A batch whose header and CRC are right, and that holds no records."""
+    made = bytearray(encode([Record(timestamp=NOW_MS, value=bytes(size))]))
+    made[BATCH_OVERHEAD:] = b"\xff" * (len(made) - BATCH_OVERHEAD)
+    made[CRC_AT:ATTRIBUTES_AT] = crc32c.crc32c(made[ATTRIBUTES_AT:]).to_bytes(4, "big")
+    return memoryview(made)
 
 
 def batch(

@@ -25,6 +25,7 @@ from tests.unit.log.building import (
     flush,
     make_disk,
     marker,
+    nonsense,
     offsets,
     open_log,
     read_all,
@@ -305,6 +306,21 @@ def test_damage_stops_a_compaction_and_leaves_nothing_behind() -> None:
     with pytest.raises(Corrupt):
         compaction.execute(plan)
     assert disk.files() == files
+
+
+def test_nonsense_that_somebody_wrote_stays_and_stops_nothing() -> None:
+    """Batches are not opened when they come: one that is no records must not cost the partition."""
+    log = open_log(make_disk(), COMPACT)
+    put(log, b"k", b"old")
+    append(log, nonsense())
+    for _ in range(30):
+        put(log, b"k", b"new")
+    assert compact(log) > 0
+    flush(log)
+    span = log.locate(0, 1 << 20, log.end_offset)
+    assert span is not None
+    kept = [header.base_offset for _, header in batches(memoryview(span.read()))]
+    assert kept[0] == 1, "the nonsense is where it was, and what was before it is gone"
 
 
 @pytest.mark.parametrize("operation", ["append", "sync", "open"])
