@@ -70,7 +70,8 @@ def pipeline() -> None:
     envvar="PENSTOCK_REGISTRY",
     show_envvar=True,
     metavar="URL",
-    help="The schema registry, for stages with a subject: http://localhost:8080.",
+    help="The schema registry, for stages with a subject: http://localhost:8080, or "
+    "https://user:password@host.",
 )
 @click.option(
     "--restarts",

@@ -38,6 +38,7 @@ from penstock.spark.committing import finish_decided
 from penstock.spark.link import link_to
 from penstock.spark.queue_stream import RECORDS_MAX as QUEUE_PER_BATCH
 from penstock.spark.ranged import read_queue, read_stream
+from penstock.spark.schemas.book import RegistryAddress
 from penstock.spark.settings import Access
 
 LETTERS = ".dlq"
@@ -56,8 +57,8 @@ class Surroundings:
     checkpoints: str
     per_batch: int | None = None
     """At most so many records in a batch, whatever the stages say."""
-    registry: str | None = None
-    """Where the schema registry is, for stages with a subject."""
+    registry: str | RegistryAddress | None = field(default=None, repr=False)
+    """Where the schema registry is, for stages with a subject; may have a password."""
     security: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Settings of TLS and SASL, by the names of Kafka's clients; has secrets."""
 

@@ -14,6 +14,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from penstock.pipelines.pipeline import Stage
 from penstock.queues import letters
 from penstock.spark.dead_letters import dead_letters
+from penstock.spark.schemas.book import RegistryAddress
 from penstock.spark.schemas.frames import decode
 
 RECORD: Final = "record"
@@ -66,7 +67,7 @@ def parse_json(rows: Any, schema: StructType) -> Any:
     return rows.withColumn("_parsed", parsed).select(*fields, RECORD, failure.alias(FAILURE))
 
 
-def parse_subject(rows: Any, subject: str, registry: str) -> Any:
+def parse_subject(rows: Any, subject: str, registry: str | RegistryAddress) -> Any:
     """As `parse_json`, with the schemas of a registry's subject."""
     decoded = decode(rows, subject=subject, registry=registry, into="_parsed", error=FAILURE)
     return decoded.select("_parsed.*", RECORD, FAILURE)

@@ -2,8 +2,8 @@
 
 An id never means anything else, so what was found is kept for the life of the process. An id that
 is not there is asked for again after a while: the schema may have been registered since.
-A registry that cannot be asked fails the task, which Spark runs again; rows are never called bad
-for it.
+A registry that cannot be asked, or does not let us in, fails the task, which Spark runs again; rows
+are never called bad for it.
 """
 
 import time
@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, TypeVar
+from urllib.parse import unquote, urlsplit
 
 from penstock.client.schemas import Registered, RegistryApi
-from penstock.registry.errors import Rejected
+from penstock.registry.errors import Number, Rejected
 from penstock.registry.formats import parse
 from penstock.registry.parsed import Parsed
 from penstock.runtime.clock import SystemClock
@@ -27,6 +28,10 @@ T = TypeVar("T")
 KEPT_MAX: Final = 1_000
 MISSING_MS: Final = 5_000
 """How long an id that the registry does not know is believed not to be there."""
+_NOT_ANSWERED: Final = frozenset(
+    {Number.STORE, Number.TIMEOUT, Number.FORWARDING, Number.UNKNOWN_LEADER, Number.FORBIDDEN}
+)
+"""They say nothing of the schema: a password that is not taken any more, a page of a proxy."""
 TRIES: Final = 4
 PAUSE_S: Final = 0.5
 
@@ -39,6 +44,17 @@ class RegistryAddress:
     user: str | None = None
     password: str = field(default="", repr=False)
     token: str | None = field(default=None, repr=False)
+
+
+def address_of(registry: str | RegistryAddress) -> RegistryAddress:
+    """An address as the user gives it: `http://localhost:8080`, `https://ann:secret@host`."""
+    if isinstance(registry, RegistryAddress):
+        return registry
+    parts = urlsplit(registry)
+    if parts.username is None:
+        return RegistryAddress(registry)
+    url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    return RegistryAddress(url, unquote(parts.username), unquote(parts.password or ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +88,14 @@ class Book:
             registered, source = self._patiently(lambda: self._api.version(subject, version))
             parsed = parse(source)
         except Rejected as error:
+            advice = (
+                "say who asks: https://user:password@host, or a RegistryAddress"
+                if error.number in _NOT_ANSWERED
+                else "penstock.Registry(...).register(...) registers a schema"
+            )
             raise OptionError(
                 f"subject {subject!r}: {error.message}, says the registry at {self.address.url}; "
-                "penstock.Registry(...).register(...) registers a schema"
+                f"{advice}"
             ) from None
         return Chosen(registered, parsed, form_of(parsed, message))
 
@@ -90,6 +111,10 @@ class Book:
             found = parse(self._patiently(lambda: self._api.schema(schema_id)))
         except Rejected as error:
             why = f"schema id {schema_id}: {error.message}"
+            if error.number in _NOT_ANSWERED:
+                raise ConnectionError(
+                    f"the registry at {self.address.url} does not answer: {why}"
+                ) from None
             if len(self._missing) >= KEPT_MAX:
                 self._missing.clear()
             self._missing[schema_id] = (self._clock.now_ms() + MISSING_MS, why)

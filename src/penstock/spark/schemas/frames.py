@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from penstock.registry.parsed import Parsed
-from penstock.spark.schemas.book import Chosen, RegistryAddress, book_of
+from penstock.spark.schemas.book import Chosen, RegistryAddress, address_of, book_of
 from penstock.spark.schemas.cells import decode_cells, encode_cells
 from penstock.spark.schemas.form import Decode
 from penstock.spark.values import OptionError, nearest
@@ -104,7 +104,7 @@ def _choose(
     error: str,
     framed: bool,
 ) -> tuple[Coding, Chosen]:
-    address = RegistryAddress(registry) if isinstance(registry, str) else registry
+    address = address_of(registry)
     chosen = book_of(address).subject(subject, version, message)
     found = chosen.registered.version
     return Coding(address, subject, found, message, column, into, error, framed), chosen
