@@ -261,6 +261,31 @@ def test_configs_are_listed_and_explained(cli: Cli, topic: str) -> None:
     assert "there is no broker 99" in cli.fails("config", "list", "--broker", "99")
 
 
+def test_configs_of_brokers_are_changed_and_taken_back(fresh_broker: FreshBroker) -> None:
+    cli = Cli(fresh_broker().bootstrap)
+
+    def found(name: str) -> tuple[str, str]:
+        entry = json.loads(cli.ok("config", "describe", name, "--format", "json"))
+        return entry["value"], entry["source"]
+
+    said = cli.ok("config", "set", "log.retention.ms=3600000", "max.connections=77")
+    assert said == "changed all brokers: log.retention.ms=3600000, max.connections=77\n"
+    assert found("log.retention.ms") == ("3600000", "cluster")
+    cli.ok("config", "set", "log.retention.ms=7200000", "--broker", "1")
+    assert found("log.retention.ms") == ("7200000", "broker")
+    said = cli.ok("config", "unset", "log.retention.ms", "--broker", "1")
+    assert said == "changed broker 1: log.retention.ms as at the start\n"
+    assert found("log.retention.ms") == ("3600000", "cluster")
+    cli.ok("config", "unset", "log.retention.ms", "max.connections")
+    assert found("max.connections") == ("10000", "default")
+    assert "--set num.partitions=" in cli.fails("config", "set", "num.partitions=3")
+    assert "did you mean 'max.connections'?" in cli.fails("config", "set", "max.connection=3")
+    assert "did you mean" in cli.fails("config", "unset", "max.connection")
+    assert "no broker 9" in cli.fails("config", "set", "max.connections=3", "--broker", "9")
+    assert "Not a number" in cli.fails("config", "set", "max.connections=few")
+    assert "write name=value" in cli.fails("config", "set", "max.connections")
+
+
 def test_batches_are_split_where_the_topic_is_strict(cli: Cli, topic: str) -> None:
     cli.ok("topic", "create", topic, "-c", "max.message.bytes=2000")
     lines = [b"%d" % n * 20 for n in range(500)]

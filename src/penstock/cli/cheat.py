@@ -67,6 +67,7 @@ TASKS: dict[str, tuple[Line, ...]] = {
         Line("penstock cluster reassign --balance --dry-run", "spread replicas evenly"),
         Line("penstock cluster drain 4", "empty a node before it goes"),
         Line("penstock config list --changed", "what is not at its default"),
+        Line("penstock config set log.retention.ms=86400000", "of all brokers, while they run"),
         Line("penstock plan --rate 100k --size 1Ki", "how large a cluster a load needs"),
     ),
     "Security": (
@@ -119,6 +120,7 @@ KAFKA: dict[str, tuple[Line, ...]] = {
         Line("penstock topic alter orders -c retention.ms=3600000", "--alter --add-config ..."),
         Line("penstock topic alter orders -d retention.ms", "--alter --delete-config ..."),
         Line("penstock config list -g workers", "--describe --entity-type groups"),
+        Line("penstock config set log.cleaner.backoff.ms=1000", "--alter --entity-type brokers"),
         Line(
             "penstock group alter workers -c share.delivery.count.limit=3", "--entity-type groups"
         ),

@@ -52,6 +52,18 @@ def group_config_names(ctx: click.Context, param: click.Parameter, incomplete: s
     return sorted(c.name for c in GROUP_CONFIGS if c.name.startswith(incomplete))
 
 
+def broker_config_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Of those that may change while a broker runs."""
+    from penstock.cluster.config_table import BROKER_CONFIGS
+    from penstock.cluster.config_types import Mode
+
+    return [
+        c.name
+        for c in BROKER_CONFIGS
+        if c.mode is not Mode.READ_ONLY and c.name.startswith(incomplete)
+    ]
+
+
 async def _topics(session: Session) -> list[str]:
     from penstock.client.admin import Admin
 

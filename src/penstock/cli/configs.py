@@ -1,13 +1,16 @@
-"""`penstock config`: configs of a broker, a topic or a group, as the cluster answers them."""
+"""`penstock config`: configs of a broker, a topic or a group, and changes to those of brokers.
+
+Those of topics and groups are changed by `topic alter` and `group alter`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from penstock.cli.completing import group_names, topic_names
+from penstock.cli.completing import broker_config_names, group_names, topic_names
 from penstock.cli.errors import UserError
 from penstock.cli.output import Format, format_option, print_data, print_listing
 from penstock.cli.session import Session, brokers_option, nearest, require_topics, run
@@ -26,9 +29,12 @@ group_option = click.option(
 broker_option = click.option("--broker", type=int, help="The configs of this node [the first one].")
 
 
+only_broker_option = click.option("--broker", type=int, help="Only for this node [all of them].")
+
+
 @click.group("config", no_args_is_help=True)
 def config() -> None:
-    """Look at the configs of brokers, topics and groups."""
+    """Show configs; change those of running brokers."""
 
 
 def change_options(names: Callable[..., list[str]]) -> Callable[[F], F]:
@@ -131,10 +137,8 @@ def describe_config(
     entries = run(brokers, lambda session: _describe(session, topic, group, broker))
     entry = next((entry for entry in entries if entry.name == name), None)
     if entry is None:
-        close = nearest(name, [entry.name for entry in entries])
-        hint = f"did you mean {close!r}?" if close else "see `penstock config list`"
         what = f"topic {topic!r}" if topic else f"group {group!r}" if group else "the broker"
-        raise UserError(f"{what} has no config {name!r}; {hint}")
+        raise _unknown(what, name, [entry.name for entry in entries])
     if format.is_data:
         print_data(_as_dict(entry), format)
         return
@@ -143,6 +147,83 @@ def describe_config(
     print(f"{entry.name} = {_show(entry)}\n  {', '.join(facts)}")
     if entry.documentation:
         print(f"  {entry.documentation}")
+
+
+@config.command("set")
+@click.argument(
+    "settings",
+    nargs=-1,
+    required=True,
+    metavar="NAME=VALUE...",
+    help="What to set.",
+    shell_complete=broker_config_names,
+)
+@only_broker_option
+@brokers_option
+def set_configs(settings: tuple[str, ...], broker: int | None, brokers: str) -> None:
+    """Change configs of all brokers, or of one, while they run; they stay after a restart.
+
+    \b
+    penstock config set log.retention.ms=86400000
+    penstock config set max.connections=500 --broker 2
+    """
+    pairs = {}
+    for text in settings:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise UserError(f"{text!r} is not a setting; write name=value")
+        pairs[name.strip()] = value.strip()
+    run(brokers, lambda session: _change(session, broker, pairs, ()))
+    print(f"changed {_whose(broker)}: {show_changes(pairs, ())}")
+
+
+@config.command("unset")
+@click.argument(
+    "names",
+    nargs=-1,
+    required=True,
+    help="What to take back.",
+    shell_complete=broker_config_names,
+)
+@only_broker_option
+@brokers_option
+def unset_configs(names: tuple[str, ...], broker: int | None, brokers: str) -> None:
+    """Take back what was set while brokers ran: what they were started with holds again.
+
+    \b
+    penstock config unset log.retention.ms
+    penstock config unset max.connections --broker 2
+    """
+    run(brokers, lambda session: _change(session, broker, {}, names))
+    print(f"changed {_whose(broker)}: {', '.join(names)} as at the start")
+
+
+async def _change(
+    session: Session, broker: int | None, pairs: Mapping[str, str], deletes: Sequence[str]
+) -> None:
+    from penstock.client.admin import BROKER, Admin
+
+    entries = {entry.name: entry for entry in await _describe(session, None, None, broker)}
+    for name in (*pairs, *deletes):
+        if name not in entries:
+            raise _unknown("the broker", name, entries)
+        if entries[name].is_read_only:
+            raise UserError(
+                f"{name} cannot change while a broker runs; start it with `penstock up --set "
+                f"{name}=...`, or put it into its config file"
+            )
+    resource = "" if broker is None else str(broker)
+    await Admin(session.cluster).alter_configs(BROKER, resource, pairs, deletes)
+
+
+def _whose(broker: int | None) -> str:
+    return "all brokers" if broker is None else f"broker {broker}"
+
+
+def _unknown(what: str, name: str, known: Iterable[str]) -> UserError:
+    close = nearest(name, known)
+    hint = f"did you mean {close!r}?" if close else "see `penstock config list`"
+    return UserError(f"{what} has no config {name!r}; {hint}")
 
 
 async def _describe(
