@@ -204,7 +204,7 @@ class Connection(asyncio.BufferedProtocol):
         self._send()
         if self._is_closing:
             self.close()
-        else:
+        elif not self._is_sending:
             self._process()
 
     def _send(self) -> None:
