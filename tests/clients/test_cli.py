@@ -261,6 +261,16 @@ def test_configs_are_listed_and_explained(cli: Cli, topic: str) -> None:
     assert "there is no broker 99" in cli.fails("config", "list", "--broker", "99")
 
 
+def test_many_topics_are_created_whatever_becomes_of_one(cli: Cli, topic: str) -> None:
+    names = [f"{topic}-{n}" for n in range(3)]
+    cli.ok("topic", "create", names[1])
+    done = cli.run("topic", "create", *names)
+    assert done.returncode == 1
+    assert done.stdout.decode() == f"created topic {names[0]}\ncreated topic {names[2]}\n"
+    (line,) = done.stderr.decode().splitlines()
+    assert f"'{names[1]}' already exists (1 of 3 failed); choose another name" in line
+
+
 def test_configs_of_brokers_are_changed_and_taken_back(fresh_broker: FreshBroker) -> None:
     cli = Cli(fresh_broker().bootstrap)
 

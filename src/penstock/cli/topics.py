@@ -89,22 +89,24 @@ def create(
         from penstock.base.errors import ErrorCode, Refused
         from penstock.client.admin import Admin
 
-        admin = Admin(session.cluster)
-        for name in names:
-            try:
-                await admin.create_topic(
-                    name,
-                    BROKERS_CHOICE if partitions is None else partitions,
-                    BROKERS_CHOICE if replication_factor is None else replication_factor,
-                    pairs,
-                    validate_only=dry_run,
-                )
-            except Refused as refused:
-                if refused.code is ErrorCode.TOPIC_ALREADY_EXISTS and if_not_exists:
-                    print(f"topic {name} exists already")
-                    continue
-                raise
-            print(f"topic {name} can be created" if dry_run else f"created topic {name}")
+        outcomes = await Admin(session.cluster).create_topics(
+            names,
+            BROKERS_CHOICE if partitions is None else partitions,
+            BROKERS_CHOICE if replication_factor is None else replication_factor,
+            pairs,
+            validate_only=dry_run,
+        )
+        failures: list[Refused] = []
+        for name, outcome in outcomes.items():
+            if not isinstance(outcome, Refused):
+                print(f"topic {name} can be created" if dry_run else f"created topic {name}")
+            elif outcome.code is ErrorCode.TOPIC_ALREADY_EXISTS and if_not_exists:
+                print(f"topic {name} exists already")
+            else:
+                failures.append(outcome)
+        if failures:
+            others = f" ({len(failures)} of {len(outcomes)} failed)" if len(outcomes) > 1 else ""
+            raise Refused(failures[0].code, f"{str(failures[0]).rstrip('.')}{others}")
 
     run(brokers, work)
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NO_TOPIC_ID, TopicId
 from penstock.client.cluster import Cluster
-from penstock.client.errors import check, refusal
+from penstock.client.errors import RETRIABLE, check, refusal
 from penstock.client.metadata import TopicInfo, TopicPartition
 from penstock.wire.messages.configs import (
     DescribeConfigsRequest,
@@ -123,31 +123,73 @@ class Admin:
         validate_only: bool = False,
     ) -> TopicId:
         """Creates a topic and waits until this client sees it. -1 means the broker's default."""
-        request = CreateTopicsRequest(
-            topics=[
-                CreatableTopic(
-                    name=name,
-                    num_partitions=partitions,
-                    replication_factor=replication_factor,
-                    assignments=[],
-                    configs=[CreatableTopicConfig(name=k, value=v) for k, v in _items(configs)],
-                )
-            ],
-            timeout_ms=self._timeout_ms,
-            validate_only=validate_only,
+        made = await self.create_topics(
+            [name], partitions, replication_factor, configs, validate_only=validate_only
         )
+        outcome = made[name]
+        if isinstance(outcome, Refused):
+            raise outcome
+        return outcome
 
-        async def ask(node_id: int | None) -> TopicId:
+    async def create_topics(
+        self,
+        names: Sequence[str],
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+        *,
+        validate_only: bool = False,
+    ) -> dict[str, TopicId | Refused]:
+        """Creates topics that are alike, and waits until this client sees them.
+
+        What became of each, in their order: its id, or why it was not created. One request does
+        for all, unless they have more partitions together than brokers create at once.
+        """
+        names = list(dict.fromkeys(names))
+        done: dict[str, TopicId | Refused] = {}
+
+        def creatable(name: str) -> CreatableTopic:
+            return CreatableTopic(
+                name=name,
+                num_partitions=partitions,
+                replication_factor=replication_factor,
+                assignments=[],
+                configs=[CreatableTopicConfig(name=k, value=v) for k, v in _items(configs)],
+            )
+
+        async def ask(node_id: int | None) -> None:
+            request = CreateTopicsRequest(
+                topics=[creatable(name) for name in names if name not in done],
+                timeout_ms=self._timeout_ms,
+                validate_only=validate_only,
+            )
             reply = await self._cluster.call(request, CreateTopicsResponse, node_id=node_id)
+            again: Refused | None = None
+            is_progress = any(row.error_code == ErrorCode.NONE for row in reply.topics)
             for row in reply.topics:
-                check(row.error_code, row.error_message, about=f"topic {row.name!r}")
-                return TopicId(bytes(row.topic_id))
-            raise refusal(-1, about=f"topic {name!r}")
+                if row.error_code == ErrorCode.NONE:
+                    done[row.name] = TopicId(bytes(row.topic_id))
+                    continue
+                refused = refusal(row.error_code, row.error_message, about=f"topic {row.name!r}")
+                if refused.code in RETRIABLE:
+                    again = refused
+                elif refused.code is not ErrorCode.POLICY_VIOLATION or not is_progress:
+                    done[row.name] = refused
+            if again is not None:
+                raise again
 
-        topic_id = await self._to_controller(ask)
-        if not validate_only:
-            await self._cluster.topic(name)
-        return topic_id
+        try:
+            known = -1
+            while known < len(done) < len(names):
+                known = len(done)
+                await self._to_controller(ask)
+        except Refused as refused:
+            done.update((name, refused) for name in names if name not in done)
+        outcomes = {name: done.get(name) or refusal(-1, about=f"topic {name!r}") for name in names}
+        for name, outcome in outcomes.items():
+            if not validate_only and not isinstance(outcome, Refused):
+                await self._cluster.topic(name)
+        return outcomes
 
     async def delete_topic(self, name: str) -> None:
         request = DeleteTopicsRequest(

@@ -50,6 +50,55 @@ def test_a_broker_that_is_not_the_controller_sends_us_on() -> None:
     with_model(scenario)
 
 
+def test_many_topics_take_one_request_and_each_has_its_outcome() -> None:
+    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
+        codes = {"a": ErrorCode.NONE, "b": ErrorCode.INVALID_CONFIG, "c": ErrorCode.NOT_CONTROLLER}
+        asked: list[list[str]] = []
+
+        def create(request: CreateTopicsRequest) -> Any:
+            names = [topic.name for topic in request.topics]
+            asked.append(names)
+            rows = [created(name, codes[name]).topics[0] for name in names]
+            for name in names:
+                if codes[name] is ErrorCode.NONE:
+                    broker.create(name)
+            codes["c"] = ErrorCode.NONE
+            return CreateTopicsResponse(topics=rows)
+
+        broker.answers[CreateTopicsRequest] = create
+        outcomes = await Admin(cluster).create_topics(["a", "b", "c"])
+        assert asked == [["a", "b", "c"], ["c"]], "only what may do better is asked for again"
+        assert list(outcomes) == ["a", "b", "c"]
+        assert (outcomes["a"], outcomes["c"]) == (topic_id("a"), topic_id("c"))
+        refused = outcomes["b"]
+        assert isinstance(refused, Refused)
+        assert refused.code is ErrorCode.INVALID_CONFIG
+
+    with_model(scenario)
+
+
+def test_topics_that_are_too_many_at_once_are_asked_for_again() -> None:
+    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
+        def create(request: CreateTopicsRequest) -> Any:
+            rows: list[CreatableTopicResult] = []
+            for number, topic in enumerate(request.topics):
+                is_fine = number < 2 and topic.name != "e"
+                code = ErrorCode.NONE if is_fine else ErrorCode.POLICY_VIOLATION
+                rows += created(topic.name, code).topics
+                if is_fine:
+                    broker.create(topic.name)
+            return CreateTopicsResponse(topics=rows)
+
+        broker.answers[CreateTopicsRequest] = create
+        outcomes = await Admin(cluster).create_topics(list("abcde"))
+        assert [name for name in outcomes if not isinstance(outcomes[name], Refused)] == list(
+            "abcd"
+        )
+        assert broker.count(CreateTopicsRequest) == 3
+
+    with_model(scenario)
+
+
 def test_a_creation_whose_outcome_is_unknown_is_not_repeated() -> None:
     async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
         broker.answers[CreateTopicsRequest] = lambda request: CLOSE
