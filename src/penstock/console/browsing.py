@@ -15,7 +15,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.client.fetching import Message
 from penstock.cluster.image import Topic
 from penstock.doors.door import Door
-from penstock.doors.log_reading import Portion
+from penstock.doors.log_reading import Portion, size_of
 from penstock.doors.principal import Principal
 from penstock.doors.rights import require_topic
 
@@ -134,14 +134,16 @@ class Browser:
                 principal, topic, positions, partition_bytes=CHUNK_BYTES
             ):
                 at = portion.partition
-                messages = await self._decoded(portion, ends[at], limit - counts[at])
+                messages, is_all = await self._decoded(portion, ends[at], limit - counts[at])
                 found += messages
                 counts[at] += len(messages)
-                size += len(portion.fetched.records)
-                positions[at] = portion.fetched.next_offset
+                size += sum(map(size_of, messages))
+                positions[at] = portion.fetched.next_offset if is_all else messages[-1].offset + 1
                 is_over = portion.error_code or portion.is_empty
                 if is_over or positions[at] >= ends[at] or counts[at] >= limit:
                     del positions[at]
+                if size > PAGE_BYTES:
+                    break
         return found, bool(positions)
 
     async def one(self, principal: Principal, topic: Topic, partition: int, offset: int) -> Message:
@@ -149,7 +151,8 @@ class Browser:
         for portion in await self._door.log.portions(
             principal, topic, positions, partition_bytes=1
         ):
-            for message in await self._decoded(portion, offset + 1, 1):
+            messages, _ = await self._decoded(portion, offset + 1, 1)
+            for message in messages:
                 if message.offset == offset:
                     return message
         raise Refused(
@@ -157,10 +160,10 @@ class Browser:
             f"{topic.name}-{partition} has no message at {offset}: it is gone, or not there yet",
         )
 
-    async def _decoded(self, portion: Portion, end: int, limit: int) -> list[Message]:
-        """In a worker: batches may be large, and compressed."""
+    async def _decoded(self, portion: Portion, end: int, limit: int) -> tuple[list[Message], bool]:
+        """In a worker: batches may be large, and compressed. And whether that is all of it."""
         if portion.error_code or portion.is_empty:
-            return []
+            return [], True
         return await self._door.ctx.workers.run(_decode, portion, end, limit)
 
     async def _message_sizes(self, topic: Topic, begins: Offsets, ends: Offsets) -> Offsets:
@@ -174,10 +177,14 @@ class Browser:
         return sizes
 
 
-def _decode(portion: Portion, end: int, limit: int) -> list[Message]:
+def _decode(portion: Portion, end: int, limit: int) -> tuple[list[Message], bool]:
     found: list[Message] = []
+    size = 0
     for message in portion.fetched.messages():
         if message.offset >= end or len(found) >= limit:
             break
         found.append(message)
-    return found
+        size += size_of(message)
+        if size > PAGE_BYTES:
+            return found, False
+    return found, True

@@ -11,6 +11,7 @@ Bounds: a budget of records, `BYTES_MAX` and `SECONDS_MAX`; `SEARCHES_MAX` at a 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import re2  # type: ignore[import-untyped]
 
@@ -19,12 +20,15 @@ from penstock.client.fetching import Message
 from penstock.cluster.image import Topic
 from penstock.console.browsing import Offsets
 from penstock.doors.door import Door
-from penstock.doors.log_reading import Portion
+from penstock.doors.log_reading import Portion, size_of
 from penstock.doors.principal import Principal
 
 WINDOW = 2_000
 CHUNK_BYTES = 1 << 20
 BYTES_MAX = 256 << 20
+UNPACKED_BYTES = 16 << 20
+FOUND_BYTES_MAX = 64 << 20
+"""Of what is found in one window."""
 SECONDS_MAX = 30.0
 SEARCHES_MAX = 8
 PATTERN_CHARS_MAX = 500
@@ -136,19 +140,21 @@ class Searches:
         """One window."""
         positions = {at: start for at, start in low.items() if start < high[at]}
         found: list[Message] = []
-        while positions and progress.size_bytes < BYTES_MAX:
+        while positions and progress.size_bytes < BYTES_MAX and _size(found) < FOUND_BYTES_MAX:
             for portion in await self._door.log.portions(
                 principal, topic, positions, partition_bytes=CHUNK_BYTES
             ):
                 at = portion.partition
                 if not portion.error_code and not portion.is_empty:
-                    scanned, matched = await self._door.ctx.workers.run(
+                    seen = await self._door.ctx.workers.run(
                         _match, portion, high[at], wanted.matcher
                     )
-                    progress.scanned += scanned
-                    progress.size_bytes += len(portion.fetched.records)
-                    found += matched
-                positions[at] = portion.fetched.next_offset
+                    progress.scanned += seen.scanned
+                    progress.size_bytes += seen.size
+                    found += seen.matched
+                    positions[at] = seen.next_offset
+                else:
+                    positions[at] = portion.fetched.next_offset
                 if portion.error_code or portion.is_empty or positions[at] >= high[at]:
                     del positions[at]
         sign = -1 if wanted.newest_first else 1
@@ -157,17 +163,33 @@ class Searches:
         progress.found_count += len(progress.found)
 
 
-def _match(portion: Portion, end: int, matcher: Matcher) -> tuple[int, list[Message]]:
-    """In a worker."""
-    scanned = 0
+def _size(messages: list[Message]) -> int:
+    return sum(map(size_of, messages))
+
+
+class _Seen(NamedTuple):
+    """What was looked through of a portion, and what of it fits."""
+
+    scanned: int
+    size: int
+    next_offset: int
+    matched: list[Message]
+
+
+def _match(portion: Portion, end: int, matcher: Matcher) -> _Seen:
+    """In a worker; up to `UNPACKED_BYTES`, for a portion may unpack to a thousand times itself."""
+    scanned = size = 0
     found: list[Message] = []
     for message in portion.fetched.messages():
         if message.offset >= end:
             break
         scanned += 1
+        size += size_of(message)
         if matcher(message):
             found.append(message)
-    return scanned, found
+        if size > UNPACKED_BYTES:
+            return _Seen(scanned, size, message.offset + 1, found)
+    return _Seen(scanned, size, portion.fetched.next_offset, found)
 
 
 def _end_of(progress: Progress, wanted: Wanted, deadline_s: float) -> str:

@@ -24,7 +24,7 @@ from penstock.console.showing import ShownMessage, show_message
 from penstock.console.sight import Sight
 from penstock.coordinator.group_watch import ends_elsewhere
 from penstock.doors.door import Door
-from penstock.doors.log_reading import Portion
+from penstock.doors.log_reading import Portion, within
 from penstock.http.events import IDLE_MS, KEEP_ALIVE, event
 from penstock.http.problems import entry_of
 
@@ -34,6 +34,8 @@ WAITING_MAX = 20
 LOOK_SECONDS = 0.3
 LOOK_MESSAGES = 100
 CHUNK_BYTES = 128 << 10
+UNPACKED_BYTES = 2 << 20
+"""Of a partition at a time; the rest is left out."""
 
 
 class TailAnswer(Struct):
@@ -186,4 +188,4 @@ class _Tail:
 
 
 def _decode(portion: Portion) -> list[Message]:
-    return list(portion.fetched.messages())
+    return list(within(portion.fetched.messages(), UNPACKED_BYTES))

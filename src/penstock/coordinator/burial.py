@@ -32,12 +32,15 @@ from penstock.coordinator.queue_reading import read_leased, records_of
 from penstock.queues.delivery import DeadLetter, Delivery, Outcome
 from penstock.queues.letters import Source, letter_of
 from penstock.queues.state import Burial, Failure, Lease, Op
-from penstock.wire.records import Record, encode
+from penstock.wire.records import Codec, Record, encode
 
 log = logging.getLogger("penstock.queues")
 
 LETTERS_MAX = 500
 BATCH_BYTES = 1 << 20
+NO_LIMIT = 1 << 62
+PLAIN_BYTES_MAX = 256 * 1024
+"""Batches of letters that hold more are compressed."""
 HEADER_BYTES = 64 * 1024
 """How much larger than its record a letter may be."""
 SEQUENCE_MAX = 2**31 - 1
@@ -136,7 +139,8 @@ class Burials:
         there = await self._ensure(queue, topic)
         index = queue.partition.index % len(there.partitions)
         before = queue.machine.kept.burial
-        found = await self._read(queue, queue.machine.letters()[:LETTERS_MAX])
+        waiting = queue.machine.letters()[:LETTERS_MAX]
+        found = await self._read(queue, waiting, BATCH_BYTES)
         offsets: list[int] = []
         size = 0
         for letter, record in found:
@@ -171,17 +175,22 @@ class Burials:
         ]
 
     async def _read(
-        self, queue: Queue, letters: list[DeadLetter]
+        self, queue: Queue, letters: list[DeadLetter], bytes_max: int = NO_LIMIT
     ) -> list[tuple[DeadLetter, Record | None]]:
-        """The records behind letters, as far as the log has them."""
+        """The records behind letters, as far as the log has them; the first that make so much."""
         found: dict[int, Record] = {}
         left = [Lease(letter.offset, letter.offset, "", 0, 0) for letter in letters]
-        while left:
-            leased = await read_leased(queue.partition, self._around.workers, left, BATCH_BYTES)
+        size, reached = 0, -1
+        while left and size < bytes_max:
+            leased = await read_leased(
+                queue.partition, self._around.workers, left, BATCH_BYTES, unpacks=True
+            )
             found |= {record.offset: record for record, _ in records_of(leased)}
+            size += leased.size
             reached = leased.leases[-1].last if leased.leases else left[-1].last
             left = [lease for lease in leased.left if lease.first > reached]
-        return [(letter, found.get(letter.offset)) for letter in letters]
+        read = letters if not left else [one for one in letters if one.offset <= reached]
+        return [(letter, found.get(letter.offset)) for letter in read]
 
     # -- the topic --------------------------------------------------------------------------
 
@@ -229,8 +238,11 @@ class Burials:
         topic = image.topics_by_id.get(TopicId(burial.topic_id))
         if topic is None or burial.partition >= len(topic.partitions):
             return ErrorCode.UNKNOWN_PRODUCER_ID  # The topic is gone, and what it had with it.
+        size = sum(len(one.key or b"") + len(one.value or b"") for one in letters)
         batch = encode(
             letters,
+            # What was small on its way here must not fill the disk now.
+            codec=Codec.ZSTD if size > PLAIN_BYTES_MAX else Codec.NONE,
             producer_id=burial.producer_id,
             producer_epoch=0,
             base_sequence=burial.sequence,

@@ -1,7 +1,8 @@
 """Shows a queue's machine the records of its partition, as they are committed.
 
 Records are shown in chunks, from the page cache at once and from the disk through a worker, as long
-as the machine has room; when it is full, `soon` must be called again once it has some. Control
+as the machine has room; when it is full, `soon` must be called again once it has some. A batch that
+unpacks to far more than it takes is unpacked by a worker, too. Control
 batches, and where only committed records count those of aborted transactions, are for nobody: they
 are passed over. So is everything that the log no longer has, and what is no records at all: batches
 are taken in without being opened, and nonsense that somebody wrote must not hold up the others.
@@ -11,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from penstock.base.errors import Corrupt, Refused
+from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ports import Workers
 from penstock.cluster.partition import Partition
 from penstock.log.caches import AbortedTxn
@@ -23,6 +24,7 @@ from penstock.wire.records import (
     ALL,
     BatchHeader,
     Column,
+    Columns,
     batches,
     decode,
     is_control,
@@ -31,6 +33,10 @@ from penstock.wire.records import (
 
 log = logging.getLogger("penstock.queues")
 
+SHOWN = ALL & ~Column.VALUES
+HERE_BYTES_MAX = 1 << 20
+HERE_RATIO_MAX = 16
+"""What a batch may unpack to on the loop: so much, or so many times itself."""
 CHUNK_BYTES = 1 << 20
 CHUNK_BYTES_TIMED = 256 * 1024
 CHUNK_BYTES_MIN = 64 * 1024
@@ -139,30 +145,63 @@ class Feed:
         view = memoryview(data)
         for position, header in batches(view):
             if header.next_offset > self._position and header.base_offset < limit:
-                self._show_batch(view[position:], header, aborted)
+                batch = view[position : position + header.size_bytes]
+                if is_control(header.attributes) or _is_aborted(header, aborted):
+                    self._pass_over(header.last_offset)
+                elif not self._show_batch(batch, header):
+                    loop = asyncio.get_running_loop()
+                    self._reading = loop.create_task(self._unpack_and_show(bytes(batch), header))
+                    return
                 self._position = header.next_offset
+        self._go_on(before)
+
+    def _go_on(self, before: int) -> None:
         self._is_due = False
         if self._position > before:
             self.soon()
         self._shown()
 
-    def _show_batch(
-        self, batch: memoryview, header: BatchHeader, aborted: list[AbortedTxn]
-    ) -> None:
-        machine, intake = self._machine, self._intake
-        last = header.last_offset
-        if is_control(header.attributes) or _is_aborted(header, aborted):
-            self._pass_over(last)
-            return
+    def _show_batch(self, batch: memoryview, header: BatchHeader) -> bool:
+        """False if that would take too long here."""
+        bytes_max = max(HERE_BYTES_MAX, HERE_RATIO_MAX * len(batch))
         try:
-            columns = decode(batch, columns=ALL & ~Column.VALUES)
+            columns = decode(batch, bytes_max=bytes_max, columns=SHOWN)
         except Refused as refused:
-            # The bytes are as they were sent: their CRC was looked at when they were read.
-            where = f"{self._partition.topic}-{self._partition.index}"
-            log.warning("%s has no records at %d: %s", where, header.base_offset, refused)
-            if last >= machine.end:
-                self._pass_over(last)
+            if refused.code is ErrorCode.MESSAGE_TOO_LARGE:
+                return False
+            self._pass_nonsense_over(header, refused)
+        else:
+            self._arrive(columns, header.last_offset)
+        return True
+
+    async def _unpack_and_show(self, batch: bytes, header: BatchHeader) -> None:
+        before = self._position
+        found: Columns | Refused
+        try:
+            found = await self._workers.run(_columns, batch)
+        except Refused as refused:
+            found = refused
+        self._reading = None
+        if self._is_over:
             return
+        if isinstance(found, Columns):
+            self._arrive(found, header.last_offset)
+        elif found.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+            self._failed(found)  # There are too few workers, which says nothing of the batch.
+            return
+        else:
+            self._pass_nonsense_over(header, found)
+        self._position = header.next_offset
+        self._go_on(before)
+
+    def _pass_nonsense_over(self, header: BatchHeader, why: Refused) -> None:
+        """The bytes are as they were sent: their CRC was looked at when they were read."""
+        where = f"{self._partition.topic}-{self._partition.index}"
+        log.warning("%s has no records at %d: %s", where, header.base_offset, why)
+        self._pass_over(header.last_offset)
+
+    def _arrive(self, columns: Columns, last: int) -> None:
+        machine, intake, header = self._machine, self._intake, columns.header
         if last < machine.end:
             intake.remember(columns)
             return
@@ -200,6 +239,11 @@ class Feed:
         """Whatever has not arrived up to there is for nobody."""
         if self._machine.end <= last:
             self._keep(self._machine.pass_over(last))
+
+
+def _columns(batch: bytes) -> Columns:
+    """By a worker."""
+    return decode(memoryview(batch), columns=SHOWN)
 
 
 def _is_aborted(header: BatchHeader, aborted: list[AbortedTxn]) -> bool:

@@ -156,6 +156,7 @@ def asked_by(request: TakeFromQueuesRequest) -> tuple[list[QueueKey], Wanted]:
         lock_ms=None if request.lock_ms == UNSAID else request.lock_ms,
         fills=request.fills,
         reset=request.reset,
+        unpacks=True,  # It is for a door of that node.
     )
 
 

@@ -6,11 +6,12 @@ retries leave them, a batch of those few is made: else every record would take i
 each time. Batches that hold nothing leased are left out.
 
 Bounds: `bytes_max`, though never less than one batch. What did not fit is answered too, so that it
-can be given back.
+can be given back. For those who decode what they get, batches are unpacked by a worker, and it is
+their unpacked bytes that count: a small batch may hold a thousand times as much.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -23,9 +24,11 @@ from penstock.wire.records import (
     BatchHeader,
     Record,
     batches,
+    codec_of,
     decode,
     encode,
     is_control,
+    unpacked,
 )
 
 CHUNK_BYTES_MIN = 16 * 1024
@@ -49,7 +52,12 @@ class Leased:
 
 
 async def read_leased(
-    partition: Partition, workers: Workers, leases: Iterable[Lease], bytes_max: int
+    partition: Partition,
+    workers: Workers,
+    leases: Iterable[Lease],
+    bytes_max: int,
+    *,
+    unpacks: bool = False,
 ) -> Leased:
     """Raises Corrupt, Refused or OSError where the log cannot be read."""
     wanted = _Wanted(sorted(leases, key=lambda lease: lease.first))
@@ -65,13 +73,28 @@ async def read_leased(
         data = span.read_cached()
         if data is None:
             data = await workers.run(span.read)
-        if not _gather(memoryview(data), wanted, found, bytes_max):
+        view = memoryview(data)
+        if unpacks and any(codec_of(header.attributes) for _, header in batches(view)):
+            has_more = await workers.run(_gather, view, wanted, found, bytes_max, unpacked)
+        else:
+            has_more = _gather(view, wanted, found, bytes_max)
+        if not has_more:
             break
     found.leases, found.left = wanted.divided()
     return found
 
 
-def _gather(view: memoryview, wanted: "_Wanted", found: Leased, bytes_max: int) -> bool:
+def _as_it_is(batch: memoryview) -> memoryview:
+    return batch
+
+
+def _gather(
+    view: memoryview,
+    wanted: "_Wanted",
+    found: Leased,
+    bytes_max: int,
+    form: Callable[[memoryview], memoryview] = _as_it_is,
+) -> bool:
     """Adds the batches in `view` that are wanted; False if there is no point in reading on."""
     has_moved = False
     for position, header in batches(view):
@@ -83,7 +106,7 @@ def _gather(view: memoryview, wanted: "_Wanted", found: Leased, bytes_max: int) 
                 return True  # Far ahead: not through everything in between.
             has_moved = True
             continue
-        part = _part_of(view[position : position + header.size_bytes], header, wanted)
+        part = _part_of(form(view[position : position + header.size_bytes]), header, wanted)
         if found.parts and found.size + len(part) > bytes_max:
             return False
         if not is_control(header.attributes):

@@ -53,6 +53,8 @@ class Wanted:
     """Where a group begins that has no position yet; None: as its config says."""
     share_min: int = 1
     """So many are given, if they are there, however many others wait."""
+    unpacks: bool = False
+    """Whether batches come without compression, and `bytes_max` is of what they hold."""
 
 
 @dataclass(slots=True)
@@ -265,7 +267,13 @@ class _Taking:
     async def _read(self, queue: Queue, leases: Sequence[Lease], bytes_max: int) -> Leased | None:
         around = self._queues.around
         try:
-            return await read_leased(queue.partition, around.workers, leases, bytes_max)
+            return await read_leased(
+                queue.partition,
+                around.workers,
+                leases,
+                bytes_max,
+                unpacks=self._wanted.unpacks,
+            )
         except Refused as refused:
             self._refuse(queue.key, refused)
         except (Corrupt, OSError) as error:

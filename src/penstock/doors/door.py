@@ -29,7 +29,14 @@ from penstock.doors.handlers import Handlers
 from penstock.doors.leaders import Leaders
 from penstock.doors.letters import Letters
 from penstock.doors.log_reading import LogReading
-from penstock.doors.messages import DELAY_MS_MAX, Outgoing, Placed, Received, size_of
+from penstock.doors.messages import (
+    DELAY_MS_MAX,
+    HANDED_BYTES_MAX,
+    Outgoing,
+    Placed,
+    Received,
+    size_of,
+)
 from penstock.doors.prefetch import Prefetch
 from penstock.doors.principal import Principal
 from penstock.doors.publishing import Publishing
@@ -49,6 +56,7 @@ SETTLEMENTS_MAX = 10_000
 WAIT_MS_MAX = 300_000
 LOCK_MS_MAX = 12 * 3_600_000
 RECEIVE_BYTES_MAX = 16 << 20
+TOO_LARGE = "TooLarge"
 EARLIEST = "earliest"
 RESET = "share.auto.offset.reset"
 GROUP_CHARS_MAX = 249
@@ -177,6 +185,7 @@ class Door:
             fills=True,
             reset=self._reset_of(group),
             share_min=share_min,
+            unpacks=True,
         )
         taken = await self._reach.take(self._keys(there, group), wanted)
         if taken.refused and not taken.found:
@@ -184,7 +193,10 @@ class Door:
         self.charging.charge(
             principal, Kind.FETCH, sum(leased.size for leased in taken.found.values())
         )
-        found = list(self._received(there, member, taken))
+        not_handed_out: list[Ruling] = []
+        found = list(self._received(there, member, taken, not_handed_out))
+        if not_handed_out:
+            await self._reach.settle(not_handed_out)
         if len(found) > 1 and any(one.headers for one in found):
             found.sort(key=_urgency)
         if self._tracing is not None:
@@ -236,11 +248,26 @@ class Door:
         self._turn += 1
         return [QueueKey(group, topic.id, (self._turn + at) % count) for at in range(count)]
 
-    def _received(self, topic: Topic, member: str, taken: Taken) -> Iterator[Received]:
+    def _received(
+        self, topic: Topic, member: str, taken: Taken, not_handed_out: list[Ruling]
+    ) -> Iterator[Received]:
+        """What was taken, of a batch that holds very much not all; what is too large for any door
+        is rejected."""
         write = self._receipts.write
+        bytes_max = max(HANDED_BYTES_MAX, self.message_bytes_max)
+        total = 0
         for key, leased in taken.found.items():
             count_delivery(self.ctx, topic, key, leased)
             for record, lease in leased_records(leased):
+                size = len(record.key or b"") + len(record.value or b"")
+                if size > bytes_max:
+                    not_handed_out.append(_too_large(key, member, record.offset, size))
+                    continue
+                if total and total + size > 2 * bytes_max:
+                    place = record.offset, record.offset
+                    not_handed_out.append(Ruling(key, member, *place, Verdict.GIVE_BACK))
+                    continue
+                total += size
                 yield Received(
                     topic.name,
                     key.partition,
@@ -359,6 +386,11 @@ class Door:
         except Refused as refused:
             return refused
         return None
+
+
+def _too_large(key: QueueKey, member: str, offset: int, size: int) -> Ruling:
+    why = f"it unpacks to {size} bytes, more than doors hand out: read it with a Kafka client"
+    return Ruling(key, member, offset, offset, Verdict.REJECT, None, None, TOO_LARGE, why)
 
 
 def _urgency(message: Received) -> int:

@@ -5,11 +5,13 @@ position. A group without a position begins at one end of the log, as the caller
 committed transactions wrote is read. New records here are told at once; those that other nodes lead
 are looked for every `LOOK_SECONDS`.
 
-Bounds: `PARTITION_BYTES` of each partition at a time, though never less than one batch.
+Bounds: `PARTITION_BYTES` of each partition at a time, though never less than one batch; what was
+compressed is unpacked by workers, `UNPACKED_BYTES` in all, though never less than one message.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from penstock.api.context import Context
@@ -22,6 +24,7 @@ from penstock.cluster.image import Topic
 from penstock.doors.charging import Charging
 from penstock.doors.groups import Groups
 from penstock.doors.leaders import Leaders
+from penstock.doors.messages import HANDED_BYTES_MAX
 from penstock.doors.principal import Principal
 from penstock.doors.rights import require_group, require_topic
 from penstock.doors.topics import EARLIEST, LATEST, Topics
@@ -33,9 +36,11 @@ from penstock.wire.messages.fetch import (
     FetchResponse,
     FetchTopic,
 )
+from penstock.wire.records import batches, codec_of
 from penstock.wire.schema import Records
 
 PARTITION_BYTES = 1 << 20
+UNPACKED_BYTES = 16 << 20
 REQUEST_BYTES = 16 << 20
 LOOK_SECONDS = 0.2
 RESETS: Mapping[str, int] = {"earliest": EARLIEST, "latest": LATEST}
@@ -85,7 +90,7 @@ class LogReading:
                 watch.clear()
                 found = await self._read_now(principal, topic, positions, records_max)
                 if found or not await watch.wait(deadline):
-                    self._charging.charge(principal, Kind.FETCH, sum(map(_size_of, found)))
+                    self._charging.charge(principal, Kind.FETCH, sum(map(size_of, found)))
                     return found
         finally:
             watch.end()
@@ -146,19 +151,29 @@ class LogReading:
         if rows and not good:
             raise Refused(code_of(rows[0].error_code))
         found: list[Message] = []
+        room = UNPACKED_BYTES
         self._turn += 1
         start = self._turn % len(good) if good else 0
         for row in good[start:] + good[:start]:
-            for message in _messages(topic.name, positions[row.partition_index], row):
-                if len(found) >= records_max:
-                    return found
-                found.append(message)
-                positions[row.partition_index] = message.offset + 1
+            at = row.partition_index
+            fetched = _fetched(topic.name, positions[at], row)
+            some = await self._first(fetched, records_max - len(found), room)
+            found += some
+            room -= sum(map(size_of, some))
+            if some:
+                positions[at] = some[-1].offset + 1
+            if len(found) >= records_max or room <= 0:
+                return found
             if not found:
                 # Nothing to be shown, perhaps an aborted transaction: on behind it.
-                end = end_of(_joined(row.records), positions[row.partition_index])
-                positions[row.partition_index] = end
+                positions[at] = fetched.next_offset
         return found
+
+    async def _first(self, fetched: Fetched, records_max: int, bytes_max: int) -> list[Message]:
+        """Messages of one partition; by a worker, if there is something to unpack."""
+        if any(codec_of(header.attributes) for _, header in batches(fetched.records)):
+            return await self._ctx.workers.run(_first, fetched, records_max, bytes_max)
+        return _first(fetched, records_max, bytes_max)
 
     async def _fetch(
         self,
@@ -195,8 +210,31 @@ class LogReading:
         return [row for answer in answers for there in answer.responses for row in there.partitions]
 
 
-def _messages(topic: str, offset: int, row: FetchPartitionData) -> Iterator[Message]:
-    return _fetched(topic, offset, row).messages()
+def _first(fetched: Fetched, records_max: int, bytes_max: int) -> list[Message]:
+    found: list[Message] = []
+    for message in islice(within(fetched.messages(), bytes_max), records_max):
+        size = size_of(message)
+        if size > max(HANDED_BYTES_MAX, len(fetched.records)):
+            if found:
+                break
+            raise Refused(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"the message at {message.topic}-{message.partition}:{message.offset} unpacks to "
+                f"{size} bytes, more than doors hand out: read it with a Kafka client, or commit "
+                "the offset after it",
+            )
+        found.append(message)
+    return found
+
+
+def within(messages: Iterable[Message], bytes_max: int) -> Iterator[Message]:
+    """The first messages that together have so many bytes, and at least one."""
+    size = 0
+    for message in messages:
+        before, size = size, size + size_of(message)
+        if before and size > bytes_max:
+            return
+        yield message
 
 
 def _fetched(topic: str, offset: int, row: FetchPartitionData) -> Fetched:
@@ -213,7 +251,7 @@ def _fetched(topic: str, offset: int, row: FetchPartitionData) -> Fetched:
     )
 
 
-def _size_of(message: Message) -> int:
+def size_of(message: Message) -> int:
     return len(message.key or b"") + len(message.value or b"")
 
 

@@ -19,6 +19,8 @@ from penstock.wire.records import Record
 
 MESSAGE_ID, TRACE_ID, RETRY_COUNT = "message_id", "trace_id", "retry_count"
 ID_BYTES = 16
+HANDED_BYTES_MAX = 16 << 20
+"""What one message may unpack to, unless it came as large as that."""
 DELAY_MS_MAX = 10 * 366 * 86_400_000
 TIME_MS_MAX = 1 << 50
 DEDUP_ID_BYTES_MAX = 256

@@ -11,7 +11,7 @@ from penstock.coordinator.queue_reading import read_leased, records_of
 from penstock.queues.delivery import Delivery, Outcome
 from penstock.queues.keeping import QueueKey
 from penstock.queues.state import Lease
-from penstock.wire.records import Record, encode, read_header
+from penstock.wire.records import Codec, Record, encode, read_header
 from tests.unit.api.harness import Node, on_node
 
 CONFIGS = {
@@ -114,3 +114,19 @@ async def values(node: Node, queue: Queue, taking: Taking) -> list[bytes | None]
 
 
 __all__ = ["CONFIGS", "Node", "Put", "Taking", "on_node"]
+
+
+async def pack(node: Node, *sizes: int, topic: str = "t") -> list[int]:
+    """A batch of one record for each size, of zeros, which zstd makes next to nothing of; how
+    large they are in the log."""
+    partition = node.ctx.partitions.get(topic, 0)
+    assert partition is not None
+    stored = []
+    for size in sizes:
+        record = Record(0, node.ctx.clock.now_ms(), None, bytes(size), ())
+        batch = memoryview(encode([record], codec=Codec.ZSTD))
+        partition.append(batch, read_header(batch), node.ctx.clock.now_ms())
+        stored.append(len(batch))
+    while partition.high_watermark < partition.log.end_offset:
+        await asyncio.sleep(0.001)
+    return stored

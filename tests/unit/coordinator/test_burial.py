@@ -8,7 +8,16 @@ from penstock.coordinator.queue import Queue
 from penstock.queues.delivery import Delivery, Outcome
 from penstock.queues.state import Burial
 from penstock.wire.records import Record, batches, decode
-from tests.unit.coordinator.queueing import CONFIGS, Node, append, change, on_node, opened, take
+from tests.unit.coordinator.queueing import (
+    CONFIGS,
+    Node,
+    append,
+    change,
+    on_node,
+    opened,
+    pack,
+    take,
+)
 
 CLOSED = Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
@@ -189,5 +198,22 @@ def test_many_letters_go_in_several_batches() -> None:
         await asyncio.sleep(5)
         assert partition_of(node).high_watermark == 1_200
         assert queue.machine.kept.start == 1_200
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_what_was_small_on_its_way_here_is_small_among_the_letters() -> None:
+    """Else a rejected record would be a way to fill the disk with a thousandth of the bytes."""
+
+    async def test(node: Node) -> None:
+        await node.create("t", 1)
+        await pack(node, 8 << 20, 8 << 20)
+        queue = await opened(node, share_auto_offset_reset="earliest")
+        await asyncio.sleep(1)
+        await reject(queue, 2)
+        await asyncio.sleep(1)
+        found = letters(node)
+        assert [len(record.value or b"") for record in found] == [8 << 20, 8 << 20]
+        assert partition_of(node).log.size_bytes < 1 << 20
 
     on_node(test, configs=CONFIGS)

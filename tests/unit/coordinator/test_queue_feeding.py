@@ -1,13 +1,24 @@
 """What a queue is shown of its partition's log, and what of it is for nobody."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from penstock.coordinator import queue_feeding
 from penstock.queues.policy import Order, QueuePolicy
 from penstock.wire.markers import encode_marker
-from penstock.wire.records import Record, encode, read_header
-from tests.unit.coordinator.queueing import CONFIGS, Node, Taking, append, key_of, on_node, opened
+from penstock.wire.records import Columns, Record, decode, encode, read_header
+from tests.unit.coordinator.queueing import (
+    CONFIGS,
+    Node,
+    Taking,
+    append,
+    key_of,
+    on_node,
+    opened,
+    pack,
+)
 from tests.unit.coordinator.test_queue import world
 from tests.unit.log.building import nonsense
 
@@ -155,3 +166,27 @@ def test_nonsense_that_somebody_wrote_is_passed_over(caplog: pytest.LogCaptureFi
 
     on_node(test, configs=CONFIGS)
     assert "t-0 has no records at 2" in caplog.text
+
+
+def test_what_unpacks_to_very_much_is_not_unpacked_on_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    on_loop: list[int] = []
+
+    def watched(batch: memoryview, **options: Any) -> Columns:
+        if "bytes_max" in options:
+            on_loop.append(options["bytes_max"])
+        return decode(batch, **options)
+
+    monkeypatch.setattr(queue_feeding, "decode", watched)
+
+    async def test(node: Node) -> None:
+        here = await world(node, 1)
+        await pack(node, 100, 20 << 20, 100)
+        await asyncio.sleep(0.1)
+        taking = Taking(count=100)
+        here.queue.take(taking)
+        assert taking.offsets == [0, 1, 2, 3]
+        assert max(on_loop) <= 1 << 20
+
+    on_node(test, configs=CONFIGS)

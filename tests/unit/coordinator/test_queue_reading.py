@@ -12,7 +12,9 @@ from penstock.wire.records import (
     read_header,
     stamp_append_time,
 )
-from tests.unit.coordinator.queueing import CONFIGS, Node, append, on_node
+from tests.unit.coordinator.queueing import CONFIGS, Node, append, on_node, pack
+
+MIB = 1 << 20
 
 
 def lease(first: int, last: int, count: int = 1) -> Lease:
@@ -138,5 +140,24 @@ def test_few_records_have_the_time_of_their_append_where_that_counts() -> None:
             await asyncio.sleep(0.001)
         ((record, _),) = records_of(await read(node, lease(7, 7)))
         assert (record.timestamp, record.value) == (1_000, b"7")
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_for_those_who_unpack_it_is_what_batches_hold_that_counts() -> None:
+    async def test(node: Node) -> None:
+        await node.create("t", 1)
+        stored = await pack(node, *[MIB] * 5)
+        assert sum(stored) < MIB // 10
+        partition = node.ctx.partitions.get("t", 0)
+        assert partition is not None
+        found = await read_leased(
+            partition, node.workers, [lease(0, 4)], 2 * MIB + 1_000, unpacks=True
+        )
+        assert offsets(found) == [(0, 1), (1, 1)]
+        assert found.size == sum(map(len, found.parts)) > 2 * MIB
+        assert [(one.first, one.last) for one in found.left] == [(2, 4)]
+        plain = await read_leased(partition, node.workers, [lease(0, 4)], 2 * MIB)
+        assert len(offsets(plain)) == 5, "as they are they are small"
 
     on_node(test, configs=CONFIGS)

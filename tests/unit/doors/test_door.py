@@ -9,7 +9,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.doors.door import Door, Settlement, Verdict
 from penstock.doors.messages import Outgoing, Placed, Received
 from penstock.doors.principal import Principal
-from tests.unit.coordinator.queueing import CONFIGS, Node, on_node
+from tests.unit.coordinator.queueing import CONFIGS, Node, on_node, pack
 
 WHO = Principal("User:ann")
 AUTO = CONFIGS | {"auto.create.topics.enable": "true", "num.partitions": "2"}
@@ -273,5 +273,61 @@ def test_an_envelope_is_filled_in_where_it_is_absent() -> None:
         assert third["trace_id"] == b"t2"
         assert third["message_id"] != first["message_id"]
         assert (found[3].headers, placed[3].message_id) == ((), None)
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_a_receive_hands_out_so_much_and_gives_the_rest_back() -> None:
+    """A message of a kilobyte may unpack to megabytes: twenty of them took twelve gigabytes."""
+
+    async def test(node: Node) -> None:
+        await node.create("t", 1)
+        await pack(node, *[7 << 20] * 5)
+        door = Door(node.ctx)
+        first = await received(door)
+        await asyncio.sleep(1)
+        found = [await received(door) for _ in range(3)]
+        assert [len(some) for some in found] == [2, 2, 0]
+        everything = [one for some in (first, *found) for one in some]
+        assert [one.offset for one in everything] == [0, 1, 2, 3, 4]
+        assert all(one.delivery_count == 1 for one in everything), "what was given back counts not"
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_what_is_too_large_for_any_door_goes_to_the_dead_letters() -> None:
+    async def test(node: Node) -> None:
+        await node.create("t", 1)
+        await pack(node, 17 << 20, 10)
+        door = Door(node.ctx)
+        seen = [one.offset for _ in range(3) for one in await received(door)]
+        assert seen == [1]
+        await asyncio.sleep(1)
+        letter = (await received(door, topic="t.dlq", group="h")) or []
+        assert letter == [], "nor are letters of that size handed out"
+        partition = node.ctx.partitions.get("t.dlq", 0)
+        assert partition is not None
+        assert partition.log.end_offset == 1
+        assert partition.log.size_bytes < 1 << 20
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_a_log_is_read_so_much_at_a_time() -> None:
+    async def test(node: Node) -> None:
+        await node.create("t", 1)
+        await pack(node, *[7 << 20] * 5)
+        door = Door(node.ctx)
+        positions = {0: 0}
+        topic = node.ctx.image.topics["t"]
+        counts = [
+            len(await door.log.read(WHO, topic, positions, records_max=100)) for _ in range(4)
+        ]
+        assert counts == [2, 2, 1, 0]
+        await pack(node, 10, 17 << 20)
+        assert len(await door.log.read(WHO, topic, positions, records_max=100)) == 1
+        with pytest.raises(Refused, match="commit the offset after it") as refused:
+            await door.log.read(WHO, topic, positions, records_max=100)
+        assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
     on_node(test, configs=CONFIGS)
