@@ -8,6 +8,7 @@ import asyncio
 import random
 from dataclasses import dataclass
 
+from bench.sides import wait_led
 from penstock.client.admin import Admin
 from penstock.client.cluster import Cluster, parse_brokers
 from penstock.client.errors import check
@@ -55,7 +56,7 @@ async def fill(bootstrap: str, shape: TopicShape) -> None:
         await cluster.refresh((shape.name,))
         if shape.name in cluster.metadata.topics:
             return  # Of an earlier run against the same broker.
-        await Admin(cluster).create_topic(shape.name, PARTITIONS, configs=KEPT)
+        await _create(cluster, bootstrap, shape.name)
         gate = asyncio.Semaphore(5)
 
         async def send(number: int) -> None:
@@ -85,10 +86,15 @@ async def empty(bootstrap: str, name: str) -> None:
     """The topic without records, whether or not it was there."""
     async with Cluster(SystemRandom(), parse_brokers(bootstrap)) as cluster:
         await cluster.refresh((name,))
-        admin = Admin(cluster)
         if name in cluster.metadata.topics:
-            await admin.delete_topic(name)
-        await admin.create_topic(name, PARTITIONS, configs=KEPT)
+            await Admin(cluster).delete_topic(name)
+        await _create(cluster, bootstrap, name)
+
+
+async def _create(cluster: Cluster, bootstrap: str, name: str) -> None:
+    """Returns when every partition is led: Kafka answers before that."""
+    await Admin(cluster).create_topic(name, PARTITIONS, configs=KEPT)
+    await asyncio.to_thread(wait_led, bootstrap, name, PARTITIONS)
 
 
 def _records(draw: random.Random, count: int, size_bytes: int) -> list[Record]:
