@@ -1,6 +1,7 @@
 """`penstock group` and `penstock txn` against a real broker, with groups of real consumers."""
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ import pytest
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
 from tests.clients.groups import Member, poll_until, share
-from tests.clients.test_cli import Cli
+from tests.clients.test_cli import TIMEOUT_S, Cli
 from tests.conftest import Broker
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.clients
 
@@ -47,6 +49,60 @@ def seek(cli: Cli, *arguments: str) -> list[tuple[int | None, int, int | None]]:
     moved = json.loads(cli.ok("group", "seek", *arguments, "--format", "json"))
     assert moved["executed"] == ("--yes" in arguments or "--execute" in arguments)
     return [(p["old_offset"], p["new_offset"], p["difference"]) for p in moved["partitions"]]
+
+
+def test_consuming_in_a_group_goes_on_where_it_stopped(cli: Cli, filled: str) -> None:
+    group = f"group-{filled}"
+
+    def read(*options: str) -> list[str]:
+        shape = ("-f", "%p:%v\\n")
+        return cli.ok("consume", filled, "-g", group, *shape, *options).splitlines()
+
+    first = read("-n", "7")
+    assert len(first) == 7
+    assert sum(committed(cli, group)) == 7, "not a record more than was printed"
+    rest = read("-e")
+    assert sorted(first + rest) == sorted(f"{p}:{n}" for p in (0, 1) for n in range(RECORDS))
+    assert committed(cli, group) == [RECORDS, RECORDS]
+    assert read("-e") == []
+    assert described(cli, group)["state"] == "Empty"
+
+
+def test_a_group_begins_where_it_is_told(cli: Cli, filled: str) -> None:
+    late = cli.ok("consume", filled, "-g", f"late-{filled}", "-o", "-2", "-e", "-f", "%v ")
+    assert late == "8 9 8 9 "
+    none = cli.ok("consume", filled, "-g", f"end-{filled}", "-o", "end", "-e")
+    assert none == ""
+    assert "leave out -p" in cli.fails("consume", filled, "-g", "g", "-p", "0")
+    assert "where a group begins" in cli.fails("consume", filled, "-g", "g", "-o", "1:5")
+
+
+def is_shared(cli: Cli, group: str) -> bool:
+    """Whether each of two members has a partition, and no record is left."""
+    done = cli.run("group", "describe", group, "--format", "json")
+    if done.returncode != 0:
+        return False  # Nobody has joined yet.
+    (found,) = json.loads(done.stdout)
+    owners = {row["member_id"] for row in found["partitions"]}
+    return len(owners) == len(found["members"]) == 2 and found["lag"] == 0
+
+
+def test_members_share_a_topic_and_keep_positions_when_interrupted(cli: Cli, filled: str) -> None:
+    group = f"group-{filled}"
+    with (
+        cli.start("consume", filled, "-g", group) as one,
+        cli.start("consume", filled, "-g", group) as other,
+    ):
+        eventually(lambda: is_shared(cli, group), "each of the two members has a partition")
+        for member in (one, other):
+            member.send_signal(signal.SIGINT)
+        printed = [member.communicate(timeout=TIMEOUT_S) for member in (one, other)]
+    assert [one.returncode, other.returncode] == [130, 130]
+    assert b"Traceback" not in printed[0][1] + printed[1][1]
+    lines = sorted(b"".join(out for out, _ in printed).split())
+    assert lines == sorted([b"%d" % n for n in range(RECORDS)] * 2)
+    assert committed(cli, group) == [RECORDS, RECORDS]
+    assert described(cli, group)["members"] == []
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

@@ -31,6 +31,7 @@ TASKS: dict[str, tuple[Line, ...]] = {
         Line("penstock produce orders -K : < lines.txt", "each line KEY:VALUE"),
         Line("penstock consume orders", "from the start, and wait for more"),
         Line("penstock consume orders -o -10 -e", "the last ten of each partition"),
+        Line("penstock consume orders -g billing", "as a member of a group"),
         Line("penstock consume orders -o @-1h -f '%p:%o %k %v\\n'", "the last hour, in your form"),
         Line("penstock topic describe orders", "partitions, offsets, sizes, configs"),
         Line("penstock topic alter orders -c retention.ms=86400000", "keep a day"),
@@ -100,6 +101,7 @@ KAFKA: dict[str, tuple[Line, ...]] = {
         ),
         Line("penstock consume orders", "--topic orders --from-beginning"),
         Line("penstock consume orders -o end", "--topic orders"),
+        Line("penstock consume orders -g billing", "--topic orders --group billing"),
         Line("penstock consume orders --committed", "--isolation-level read_committed"),
     ),
     "kafka-consumer-groups.sh": (

@@ -1,8 +1,8 @@
 """`penstock consume`: records of a topic to standard output, as kcat and rpk print them.
 
 Follows the topic for ever, as both of them do, unless the range has an end, `-n` is reached or
-`-e` asks to stop at the end. Offsets are committed nowhere: this reads, it does not consume in
-the sense of a group. The grammar of `-o` is in `penstock.client.offsets`, of `-f` in
+`-e` asks to stop at the end. Offsets are committed nowhere, unless `-g` names a group to read in
+(`consume_group`). The grammar of `-o` is in `penstock.client.offsets`, of `-f` in
 `penstock.cli.template`.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.completing import topic_names
+from penstock.cli.completing import group_names, topic_names
 from penstock.cli.errors import UserError
 from penstock.cli.output import Format, format_option
 from penstock.cli.progress import Progress
@@ -61,6 +61,12 @@ class Plan:
     multiple=True,
     help="Only this partition; repeatable.",
 )
+@click.option(
+    "-g",
+    "--group",
+    help="Read as a member of this group: its partitions, from its positions on, and keep them.",
+    shell_complete=group_names,
+)
 @click.option("-n", "--num", type=click.IntRange(min=1), help="Stop after so many records.")
 @click.option(
     "-F/-e",
@@ -84,6 +90,7 @@ def consume(
     topics: tuple[str, ...],
     offset: str,
     partitions: tuple[int, ...],
+    group: str | None,
     num: int | None,
     follow: bool,
     template: str | None,
@@ -99,6 +106,7 @@ def consume(
     penstock consume orders -o @-1h -f '%p:%o %k %v\\n'
     penstock consume orders -o @2026-11-01:2026-11-02 --format json
     penstock consume photos --meta-only -o -5 -e
+    penstock consume orders -g billing -n 100
     """
     if meta_only and template is not None:
         raise UserError("-f says what to print: leave out --meta-only, or %v of the template")
@@ -106,9 +114,17 @@ def consume(
     plan = Plan(list(topics), offset, list(partitions) or None, num, follow, committed)
     # Wrong offsets are refused before anything is connected to.
     _parse(plan.offsets)
+    if group is not None:
+        from penstock.cli.consume_group import check_plan, read_as_member
+
+        check_plan(plan)
 
     async def work(session: Session) -> None:
-        await read(session, plan, render, sys.stdout.buffer.write, sys.stdout.buffer.flush)
+        out = sys.stdout.buffer
+        if group is not None:
+            await read_as_member(session, plan, group, render, out.write, out.flush)
+        else:
+            await read(session, plan, render, out.write, out.flush)
 
     run(brokers, work)
 
