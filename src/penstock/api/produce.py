@@ -426,6 +426,7 @@ def _look_inside(batch: memoryview, rules: ProduceRules) -> memoryview:
         records.encode(
             list(columns),
             codec=rules.codec,
+            level=rules.level,
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence,

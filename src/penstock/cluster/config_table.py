@@ -99,12 +99,12 @@ TOPIC_CONFIGS: tuple[Config, ...] = (
     _topic(
         "compression.gzip.level", INT, "-1", GZIP_LEVEL,
         "Level used when compression.type is gzip.",
-        "compression.gzip.level", is_inert=True,
+        "compression.gzip.level",
     ),
     _topic(
         "compression.lz4.level", INT, "9", between(1, 17),
         "Level used when compression.type is lz4.",
-        "compression.lz4.level", is_inert=True,
+        "compression.lz4.level",
     ),
     _topic(
         "compression.type", STRING, "producer", _CODECS,
@@ -114,7 +114,7 @@ TOPIC_CONFIGS: tuple[Config, ...] = (
     _topic(
         "compression.zstd.level", INT, "3", between(-131072, 22),
         "Level used when compression.type is zstd.",
-        "compression.zstd.level", is_inert=True,
+        "compression.zstd.level",
     ),
     _topic(
         "confluent.key.schema.validation", BOOLEAN, "false", None,

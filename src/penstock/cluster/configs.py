@@ -252,6 +252,8 @@ class TopicConfig:
 
     log: LogConfig
     compression_type: str
+    compression_level: int | None
+    """Of the codec that batches are brought to; None where it has no levels."""
     append_time: bool
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
@@ -268,6 +270,7 @@ def resolve_topic(overrides: Mapping[str, str], broker: BrokerConfigs) -> TopicC
     return TopicConfig(
         log=_log_config(reader),
         compression_type=reader.text("compression.type"),
+        compression_level=_compression_level(reader),
         append_time=reader.text("message.timestamp.type") == "LogAppendTime",
         timestamp_before_max_ms=reader.integer("message.timestamp.before.max.ms"),
         timestamp_after_max_ms=reader.integer("message.timestamp.after.max.ms"),
@@ -276,6 +279,17 @@ def resolve_topic(overrides: Mapping[str, str], broker: BrokerConfigs) -> TopicC
         key_schema=_schema_strategy(reader, "key"),
         value_schema=_schema_strategy(reader, "value"),
     )
+
+
+def _compression_level(reader: "_TopicReader") -> int | None:
+    match reader.text("compression.type"):
+        case "gzip":
+            return reader.integer("compression.gzip.level")
+        case "lz4":
+            return reader.integer("compression.lz4.level")
+        case "zstd":
+            return reader.integer("compression.zstd.level")
+    return None
 
 
 def _schema_strategy(reader: "_TopicReader", part: str) -> str | None:

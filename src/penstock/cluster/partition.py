@@ -87,6 +87,8 @@ class ProduceRules:
     """A compacted topic takes no record without a key."""
     codec: int | None
     """The codec that batches must have; None: whatever the producer chose."""
+    level: int | None = None
+    """How hard that codec tries; None: as it does by default."""
     key_schema: str | None = None
     """How the subject of keys' schemas is named; None: keys need no schema."""
     value_schema: str | None = None

@@ -63,6 +63,7 @@ def rules_of(config: TopicConfig) -> ProduceRules:
         timestamp_after_max_ms=config.timestamp_after_max_ms,
         keys_required=config.log.cleanup_compact,
         codec=codec,
+        level=config.compression_level,
         key_schema=config.key_schema,
         value_schema=config.value_schema,
     )

@@ -46,8 +46,11 @@ class Codec(enum.IntEnum):
 
 CODEC_MAX: Final = int(max(Codec))
 
-_ZSTD_LEVEL: Final = 3  # Kafka's default
-_LZ4_LEVEL: Final = 1
+# Kafka's defaults. Its lz4 takes 9, and that alone, for the fast compressor.
+_GZIP_LEVEL: Final = -1
+_LZ4_LEVEL: Final = 9
+_LZ4_LEVEL_FAST: Final = 1
+_ZSTD_LEVEL: Final = 3
 _GZIP_WINDOW_BITS: Final = 31  # 15 bits of window, gzip wrapper
 
 _XERIAL_HEADER: Final = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
@@ -65,24 +68,29 @@ _NO_ROOM: Final = "failed to write whole buffer"
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
 
-def compress(codec: int, data: Buffer) -> bytes:
-    """`data` as one frame, at Kafka's default levels."""
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """`data` as one frame, at one of Kafka's levels; None: its default."""
     match codec:
         case Codec.NONE:
             return bytes(data)
         case Codec.GZIP:
-            return zlib.compress(data, wbits=_GZIP_WINDOW_BITS)
+            level = _GZIP_LEVEL if level is None else level
+            return zlib.compress(data, level, wbits=_GZIP_WINDOW_BITS)
         case Codec.SNAPPY:
             return _compress_snappy(memoryview(data))
         case Codec.LZ4:
             # The plain function links blocks, which Java's reader refuses.
+            is_fast = level is None or level == _LZ4_LEVEL
             compressor = cramjam.lz4.Compressor(
-                level=_LZ4_LEVEL, content_checksum=False, block_linked=False
+                level=_LZ4_LEVEL_FAST if is_fast else level,
+                content_checksum=False,
+                block_linked=False,
             )
             compressor.compress(bytes(data))
             return bytes(compressor.finish())
         case Codec.ZSTD:
-            return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+            level = _ZSTD_LEVEL if level is None else level
+            return bytes(cramjam.zstd.compress(data, level=level))
         case _:
             raise _unknown(codec)
 

@@ -283,6 +283,7 @@ def encode(
     *,
     base_offset: int = 0,
     codec: int = Codec.NONE,
+    level: int | None = None,
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,
@@ -323,6 +324,7 @@ def encode(
         last_delta=last_delta,
         base_offset=base_offset,
         codec=codec,
+        level=level,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
@@ -343,6 +345,7 @@ def seal(
     last_delta: int | None = None,
     base_offset: int = 0,
     codec: int = Codec.NONE,
+    level: int | None = None,
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,
@@ -352,7 +355,7 @@ def seal(
 ) -> bytearray:
     """A whole batch of `count` encoded records that stand after room for the header."""
     if codec and count:
-        compressed = compress(codec, memoryview(batch)[BATCH_OVERHEAD:])
+        compressed = compress(codec, memoryview(batch)[BATCH_OVERHEAD:], level)
         batch = bytearray(BATCH_OVERHEAD)
         batch += compressed
     _HEADER.pack_into(

@@ -333,6 +333,27 @@ def test_batches_are_brought_to_the_topics_codec(wish: str, sent: Codec, expecte
     on_node(check)
 
 
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
+def test_a_topics_codec_tries_as_hard_as_told(codec: str) -> None:
+    """On text of digits, the lowest level of each codec leaves more than its highest."""
+    text = b" ".join(b"%d" % (n * n % 9973) for n in range(20_000))
+    levels = {"gzip": ("1", "9"), "lz4": ("1", "17"), "zstd": ("-50", "19")}
+
+    async def check(node: Node) -> None:
+        sizes = []
+        for name, level in zip(("low", "high"), levels[codec], strict=True):
+            configs = {"compression_type": codec, f"compression_{codec}_level": level}
+            await node.create(name, 1, **configs)
+            row = await ask(node, batch(text), topic=name)
+            assert row.error_code == 0
+            (columns,) = stored(node, name)
+            assert next(iter(columns)).value == text
+            sizes.append(columns.header.length)
+        assert sizes[1] < sizes[0] * 0.95
+
+    on_node(check)
+
+
 def test_what_is_too_large_is_refused_without_being_opened() -> None:
     async def check(node: Node) -> None:
         await node.create("t", 1, compression_type="zstd", max_message_bytes="500")
