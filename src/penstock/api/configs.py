@@ -196,13 +196,18 @@ def _row(request: DescribeConfigsRequest, described: Described) -> DescribeConfi
 async def alter_configs(
     ctx: Context, call: Call, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
-    def edit_of(values: Mapping[str, str | None]) -> Callable[[Scope], Edit]:
-        return lambda scope: replacing(scope, values)
+    def edit_of(rows: Sequence[tuple[str, str | None]]) -> Callable[[Scope], Edit]:
+        def edit(scope: Scope) -> Edit:
+            if duplicates(name for name, _ in rows):
+                raise Refused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+            return replacing(scope, dict(rows))
+
+        return edit
 
     edits = [
-        ((row.resource_type, row.resource_name), edit_of(values), values)
+        ((row.resource_type, row.resource_name), edit_of(values), dict(values))
         for row in request.resources
-        for values in [{config.name: config.value for config in row.configs}]
+        for values in [[(config.name, config.value) for config in row.configs]]
     ]
     answers = await _alter_all(ctx, call, edits, request.validate_only)
     return AlterConfigsResponse(
@@ -266,6 +271,8 @@ async def _alter_all(
                 raise Refused(
                     ErrorCode.POLICY_VIOLATION, f"One request may name {ROWS_MAX} resources."
                 )
+            if key == (TOPIC, ""):
+                raise Refused(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
             _check_resource(ctx, call, key, Operation.ALTER_CONFIGS)
             check_letter_boxes(ctx, call, wanted, _present(ctx, key))
             edit = with_key(edit_for(SCOPES[key[0]]), ctx.configs)

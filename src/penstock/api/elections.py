@@ -139,7 +139,9 @@ def _election(ctx: Context, image: Image, name: str, election_type: int) -> stat
     def decide(record: PartitionRecord) -> PartitionRecord:
         brokers = image.brokers
         if not _needs_election(record, brokers, election_type):
-            raise Refused(ErrorCode.ELECTION_NOT_NEEDED)
+            raise Refused(
+                ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
+            )
         if election_type == PREFERRED:
             after = elections.prefer(record, brokers)
             if after is None:

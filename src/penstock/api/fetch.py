@@ -64,6 +64,10 @@ def fetch(ctx: Context, call: Call, request: FetchRequest) -> Any:
                 for index in topic.partitions
             ]
             sessions.update(session, wanted, forgotten)
+            if not session.partitions:
+                # Nothing is left to follow: its place is free, and the answer says so.
+                sessions.close(session.id)
+                session, wanted = None, []
         else:
             if request.session_id:
                 sessions.end(request.session_id, call.principal)

@@ -405,6 +405,32 @@ def test_a_resource_twice_is_changed_not_once() -> None:
     on_node(test)
 
 
+def test_a_config_twice_is_changed_not_once() -> None:
+    async def test(node: Node) -> None:
+        await make(node, "t")
+        rows = [AlterableConfig(name="retention.ms", value=value) for value in ("7", "8")]
+        row = AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=rows)
+        request = AlterConfigsRequest(resources=[row], validate_only=False)
+        code, message = code_and_message(await node.ask(alter_configs, 2, request))
+        assert (code, message) == (
+            ErrorCode.INVALID_REQUEST,
+            "Error due to duplicate config keys",
+        )
+        assert node.ctx.image.topics["t"].configs == {}
+
+    on_node(test)
+
+
+def test_there_is_no_topic_that_all_others_follow() -> None:
+    async def test(node: Node) -> None:
+        row = AlterConfigsResource(resource_type=TOPIC, resource_name="", configs=[])
+        request = AlterConfigsRequest(resources=[row], validate_only=False)
+        code, _ = code_and_message(await node.ask(alter_configs, 2, request))
+        assert code == ErrorCode.INVALID_REQUEST
+
+    on_node(test)
+
+
 def test_no_request_alters_more_resources_than_the_limit() -> None:
     async def test(node: Node) -> None:
         rows = [

@@ -97,6 +97,22 @@ def test_partitions_are_added_and_forgotten() -> None:
     on_node(check)
 
 
+def test_a_session_that_follows_nothing_any_more_ends() -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1)
+        session = (await open_session(node, ("t", 0, 0))).session_id
+        last = await ask(
+            node,
+            session_id=session,
+            session_epoch=1,
+            forgotten_topics_data=[FetchForgottenTopic(topic="t", partitions=[0])],
+        )
+        assert (last.error_code, last.session_id, names(last)) == (0, 0, [])
+        assert len(node.ctx.fetch_sessions) == 0
+
+    on_node(check)
+
+
 def test_who_had_data_goes_last_next_time() -> None:
     async def check(node: Node) -> None:
         await node.create("t", 2)
