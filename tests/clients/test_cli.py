@@ -261,6 +261,16 @@ def test_configs_are_listed_and_explained(cli: Cli, topic: str) -> None:
     assert "there is no broker 99" in cli.fails("config", "list", "--broker", "99")
 
 
+def test_nothing_is_truncated_unless_all_of_it_can_be(cli: Cli, topic: str) -> None:
+    cli.ok("topic", "create", topic, "-p", "2")
+    cli.ok("produce", topic, "-p", "0", given=b"a\nb\nc\n")
+    line = cli.fails("topic", "truncate", topic, "--before", "2", "--yes")
+    assert f"{topic}[1] ends at offset 0, before 2; --before end deletes all" in line
+    assert cli.ok("consume", topic, "-e").split() == ["a", "b", "c"]
+    cli.ok("topic", "truncate", topic, "-p", "0", "--before", "2", "--yes")
+    assert cli.ok("consume", topic, "-e").split() == ["c"]
+
+
 def test_many_topics_are_created_whatever_becomes_of_one(cli: Cli, topic: str) -> None:
     names = [f"{topic}-{n}" for n in range(3)]
     cli.ok("topic", "create", names[1])

@@ -382,7 +382,7 @@ def truncate(
 
     async def work(session: Session) -> dict[int, int]:
         from penstock.client.admin import Admin
-        from penstock.client.lookup import places_of, resolve
+        from penstock.client.lookup import LATEST, list_offsets, places_of, resolve
         from penstock.client.offsets import OffsetRange
 
         await require_topics(session, [name])
@@ -390,6 +390,14 @@ def truncate(
         confirm(f"Delete the records of {name} before {before}?", yes)
         position = parse_position(before, session.clock.now_ms())
         spans = await resolve(session.cluster, places, OffsetRange(position))
+        # Looked at first: else some partitions would be truncated, and then one not.
+        ends = await list_offsets(session.cluster, dict.fromkeys(places, LATEST))
+        for where, span in spans.items():
+            if span.start > ends[where].offset:
+                raise UserError(
+                    f"{where} ends at offset {ends[where].offset}, before {span.start}; "
+                    "--before end deletes all there is (nothing was done)"
+                )
         starts = await Admin(session.cluster).delete_records(
             {where: span.start for where, span in spans.items()}
         )
