@@ -569,6 +569,8 @@ _CLUSTER_WIDE_INERT: tuple[Row, ...] = (
     ("num.replica.fetchers", INT, "1", at_least(1), "Threads that fetch from one leader."),
     ("replica.alter.log.dirs.io.max.bytes.per.second", LONG, LONG_MAX, at_least(0),
      "Bytes a second moved between log directories."),
+    ("share.coordinator.cached.buffer.max.bytes", INT, "1048588", at_least(524288),
+     "Largest buffer the share coordinator keeps."),
 )  # fmt: skip
 
 # Kafka can change these on a running broker; here they are read at start.
@@ -861,6 +863,10 @@ _READ_ONLY: tuple[Row, ...] = (
 
 _READ_ONLY_INERT: tuple[Row, ...] = (
     ("alter.config.policy.class.name", ConfigType.CLASS, None, None, "Policy of config changes."),
+    ("alter.log.dirs.replication.quota.window.num", INT, "11", at_least(1),
+     "Windows of a throttle."),
+    ("alter.log.dirs.replication.quota.window.size.seconds", INT, "1", at_least(1),
+     "Window of a throttle."),
     ("client.quota.callback.class", ConfigType.CLASS, None, None, "Class that sets quotas."),
     ("controller.listener.names", LIST, "", None, "Listeners of KRaft controllers."),
     ("controller.quorum.append.linger.ms", INT, "25", at_least(0),
@@ -869,6 +875,8 @@ _READ_ONLY_INERT: tuple[Row, ...] = (
     ("controller.quorum.voters", LIST, "", None, "KRaft voters."),
     ("controller.socket.timeout.ms", INT, "30000", None, "Timeout between KRaft nodes."),
     ("create.topic.policy.class.name", ConfigType.CLASS, None, None, "Policy of new topics."),
+    ("delegation.token.expiry.check.interval.ms", LONG, "3600000", at_least(1),
+     "How often expired tokens are looked for."),
     ("delegation.token.expiry.time.ms", LONG, "86400000", at_least(1),
      "How long a delegation token lasts without renewal."),
     ("delegation.token.max.lifetime.ms", LONG, "604800000", at_least(1),

@@ -29,6 +29,7 @@ from penstock.cluster.config_types import (
     parse,
     show,
 )
+from penstock.cluster.foreign_configs import why_not
 from penstock.log.config import LogConfig
 
 TABLES: Mapping[Scope, Mapping[str, Config]] = {
@@ -37,22 +38,28 @@ TABLES: Mapping[Scope, Mapping[str, Config]] = {
     Scope.GROUP: {config.name: config for config in GROUP_CONFIGS},
 }
 EMPTY: Mapping[str, str] = {}
+SLIP = 0.95
+"""So like a known name, it is that one with a slip of a key."""
 
 
 def find(scope: Scope, name: str) -> Config:
     """The row of `name`; raises InvalidConfig with the nearest right name."""
     config = TABLES[scope].get(name)
     if config is None:
-        hint = nearest(scope, name)
+        hint = nearest(scope, name, SLIP)
+        why = None if hint is not None else why_not(name[:249])
+        if why is not None:
+            raise InvalidConfig(why)
+        hint = hint or nearest(scope, name)
         meant = f", did you mean '{hint}'?" if hint else ""
         raise InvalidConfig(f"unknown {scope.value} config '{name[:249]}'{meant}")
     return config
 
 
-def nearest(scope: Scope, name: str) -> str | None:
+def nearest(scope: Scope, name: str, likeness: float = 0.7) -> str | None:
     """The known name most like `name`, if any is close enough to be meant."""
     # Matching is quadratic in the length, and the name may come from anyone.
-    matches = difflib.get_close_matches(name[:100], TABLES[scope], n=1, cutoff=0.7)
+    matches = difflib.get_close_matches(name[:100], TABLES[scope], n=1, cutoff=likeness)
     return matches[0] if matches else None
 
 

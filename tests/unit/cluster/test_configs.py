@@ -23,6 +23,39 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("zookeeper.connect", "Kafka 4 has it no longer"),
+        ("inter.broker.protocol.version", "Kafka 4 has it no longer"),
+        ("controller.quorum.election.timeout.ms", "no KRaft quorum"),
+        ("metadata.log.segment.bytes", "no KRaft quorum"),
+        ("remote.log.manager.thread.pool.size", "no tiered storage"),
+        ("ssl.cipher.suites", "OpenSSL's own ciphers"),
+        ("sasl.kerberos.service.name", "Kerberos"),
+        ("sasl.login.class", "Kerberos"),
+        ("config.providers", "Java classes"),
+    ],
+)
+def test_a_name_of_kafkas_that_is_not_obeyed_is_not_taken_for_a_slip(name: str, why: str) -> None:
+    with pytest.raises(InvalidConfig, match=why) as unknown:
+        find(Scope.BROKER, name)
+    assert "did you mean" not in str(unknown.value)
+
+
+@pytest.mark.parametrize(
+    ("slip", "meant"),
+    [
+        ("ssl.keystore.locaton", "ssl.keystore.location"),
+        ("sasl.enabled.mechanism", "sasl.enabled.mechanisms"),
+        ("controller.quorum.voter", "controller.quorum.voters"),
+    ],
+)
+def test_a_slip_among_such_names_is_one_all_the_same(slip: str, meant: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"did you mean '{meant}'"):
+        find(Scope.BROKER, slip)
+
+
 def test_a_name_like_no_other_gets_no_hint() -> None:
     assert nearest(Scope.TOPIC, "zzzzzz") is None
     with pytest.raises(InvalidConfig, match=r"^unknown topic config 'zzzzzz'$"):
