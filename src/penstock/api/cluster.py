@@ -2,10 +2,11 @@
 UnregisterBroker (64), 0; DescribeQuorum (55), 0-2; UpdateFeatures (57), 0-2.
 
 DescribeCluster: v1 endpoint type; v2 fenced brokers (a fenced broker has no lease, so there are
-none to list). DescribeLogDirs: v3 an error of its own, v4 bytes of the volume (the total is not
-known here: -1), v5 whether it is cordoned. A node has one log directory, so
-AlterReplicaLogDirs can only keep a replica where it is. There is no KRaft quorum to describe:
-metadata lives in the store. Features follow the version of the software and cannot be set.
+none to list). DescribeLogDirs: v3 an error of its own, v4 bytes of the volume (the total is what
+the node may use of it; -1 when it is full), v5 whether it is cordoned. A node has one log
+directory, so AlterReplicaLogDirs can only keep a replica where it is. There is no KRaft quorum to
+describe: metadata lives in the store. Features follow the version of the software and cannot be
+set.
 """
 
 from penstock.api.context import Call, Context
@@ -101,11 +102,18 @@ async def describe_log_dirs(
         is_cordoned=any(ctx.configs.items("cordoned.log.dirs")),
     )
     try:
-        result.usable_bytes = await ctx.workers.run(ctx.disk.free_bytes, ctx.data_dir)
+        result.usable_bytes, result.total_bytes = await ctx.workers.run(_volume, ctx)
     except OSError:
         result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         result.topics = ()
     return DescribeLogDirsResponse(results=[result])
+
+
+def _volume(ctx: Context) -> tuple[int, int]:
+    """Bytes that are free, and all there are of them. Blocks."""
+    free = ctx.disk.free_bytes(ctx.data_dir)
+    free_share = 1 - ctx.disk.used_percent(ctx.data_dir) / 100
+    return free, round(free / free_share) if free_share > 0 else -1
 
 
 def _sizes(ctx: Context, request: DescribeLogDirsRequest) -> list[DescribeLogDirsTopic]:

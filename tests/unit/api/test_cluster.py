@@ -112,7 +112,9 @@ def test_the_log_directory_shows_sizes(version: int) -> None:
         assert sizes[0] > 3 * 61
         assert sizes[1] == 0
         if version >= 4:
-            assert result.usable_bytes > 0
+            disk = node.disk
+            assert result.usable_bytes == disk.free_bytes("data") < disk.capacity_bytes
+            assert result.total_bytes == pytest.approx(disk.capacity_bytes, rel=1e-6)
 
     on_node(test)
 
