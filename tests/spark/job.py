@@ -1,7 +1,9 @@
 """A streaming job in a process of its own, to be killed: topic to topic, with a shuffle between.
 
 `python -m tests.spark.job BOOTSTRAP TOPIC OUT CHECKPOINT PER_BATCH` ends when it has read all.
-It runs as people run such jobs: when the query fails, it is started again.
+It runs as people run such jobs: when the query fails, it is started again. Each process deals the
+rows out to other tasks, as a plan does that has changed; where Spark speculates it may not, because
+a batch that an attempt has broken is repeated task by task.
 """
 
 import os
@@ -10,6 +12,8 @@ from typing import Any
 
 from penstock.spark.session import ON_ONE_MACHINE, worker_python
 
+MASTER = os.environ.get("PENSTOCK_SPARK_MASTER", "local[2,4]")
+
 
 def session() -> Any:
     from pyspark.sql import SparkSession
@@ -17,7 +21,7 @@ def session() -> Any:
     os.environ["PYSPARK_PYTHON"] = worker_python()
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     made = (
-        SparkSession.builder.master(os.environ.get("PENSTOCK_SPARK_MASTER", "local[2,4]"))
+        SparkSession.builder.master(MASTER)
         .config("spark.executor.memory", "512m")
         .config("spark.ui.enabled", "false")
         # Short-lived: compiling well would cost more than it saves.
@@ -39,11 +43,13 @@ def session() -> Any:
 
 def main() -> None:
     from pyspark.errors import StreamingQueryException
+    from pyspark.sql import functions as F
 
     from penstock.spark import read_stream
 
     bootstrap, topic, out, checkpoint, per_batch = sys.argv[1:]
     spark = session()
+    salt = os.getpid() if MASTER.startswith("local[") else 0
     print("session", flush=True)
     while True:
         rows = read_stream(
@@ -54,7 +60,7 @@ def main() -> None:
             maxOffsetsPerTrigger=per_batch,
             columns="key,value",
             group=f"job-{topic}",
-        ).repartition(3, "value")
+        ).repartition(3, F.xxhash64("value", F.lit(salt)))
         query = (
             rows.writeStream.format("penstock")
             .options(topic=out, brokers=bootstrap)
