@@ -16,7 +16,7 @@ from penstock.jobs.replay import Choice, replay_archive
 from penstock.jobs.sides import Side, parse_side
 from penstock.jobs.skew import find_skew, report_of
 from penstock.jobs.state import rebuild
-from penstock.jobs.tables import apply_changes, read_table
+from penstock.jobs.tables import Applied, apply_changes, read_table
 from penstock.spark.values import OptionError
 from penstock.wire.records import Record
 from tests.spark.topics import Topics
@@ -155,8 +155,10 @@ def test_change_events_become_a_table_and_go_on(
         value = json.dumps({"op": op, "before": None, "after": row}).encode()
         return Record(0, -1, b"%d" % key, value)
 
+    done: list[Applied] = []
+
     def run(end: int) -> dict[int, str]:
-        apply_changes(
+        applied = apply_changes(
             spark,
             cluster={"brokers": topics.bootstrap},
             topic=topic,
@@ -164,6 +166,7 @@ def test_change_events_become_a_table_and_go_on(
             path=path,
             ends={"0": end},
         )
+        done.append(applied)
         return {row["id"]: row["name"] for row in read_table(spark, path).collect()}
 
     topics.fill(topic, [change("c", 1, "ann"), change("c", 2, "bob"), change("u", 1, "anna")])
@@ -172,6 +175,27 @@ def test_change_events_become_a_table_and_go_on(
     topics.fill(topic, [change("d", 2, None), row, Record(0, -1, b"1", None)])
     assert run(6) == {3: "cyd"}
     assert run(6) == {3: "cyd"}
+
+    # With its schema around it, as Kafka Connect writes by default; and what is no event at all.
+    wrapped = {
+        "schema": {"type": "struct"},
+        "payload": json.loads(change("c", 4, "dan").value or b""),
+    }
+    plain = {"schema": {"type": "struct"}, "payload": {"id": 5, "name": "eve"}}
+    bad = [b'{"id": "x", "name": 1', b"nonsense", b'{"id": "three", "name": "cy"}']
+    topics.fill(
+        topic,
+        [
+            Record(0, -1, b"4", json.dumps(wrapped).encode()),
+            Record(0, -1, b"5", json.dumps(plain).encode()),
+            *(Record(0, -1, b"3", value) for value in bad),
+            Record(0, -1, None, b'{"id": 6, "name": "fay"}'),
+            Record(0, -1, b"7", json.dumps({"op": "u", "after": None}).encode()),
+        ],
+    )
+    assert run(13) == {3: "cyd", 4: "dan", 5: "eve"}
+    assert (done[-1].events, done[-1].left_out) == (7, 5)
+    assert done[-1].samples == ["0/8", "0/9", "0/10"]
 
 
 def test_state_is_rebuilt_as_of_a_time(spark: Any, topics: Topics, topic: str) -> None:

@@ -226,7 +226,14 @@ def cdc(topic: str, path: str, schema: str, brokers: str, format: Format, **spar
         print_data(done.document(), format)
     else:
         print(
-            f"{show_count(done.events)} events applied, {show_count(done.rows)} rows in {done.path}"
+            f"{show_count(done.events - done.left_out)} events applied, {show_count(done.rows)} "
+            f"rows in {done.path}"
+        )
+    if done.left_out:
+        print(
+            f"{show_count(done.left_out)} events left out: no rows of this schema, or without a "
+            f"key; for example {', '.join(done.samples)} (partition/offset)",
+            file=sys.stderr,
         )
 
 

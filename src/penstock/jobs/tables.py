@@ -5,13 +5,14 @@ it; the file `_current` names the one that counts, and is replaced as a whole. S
 leaves the old version, and one that is repeated reads the same events again: every event counts
 once. The last `KEPT` versions are there for those who are still reading them.
 
-Events are JSON values: Debezium's envelope (`op`, `before`, `after`), or the row itself; a record
-without value, or `op` d, deletes the row of its key.
+Events are JSON values: Debezium's envelope (`op`, `before`, `after`), or the row itself, either of
+them with its schema around it (`schema`, `payload`); a record without value, or `op` d, deletes the
+row of its key. What is none of this, or has no key, changes nothing and is told.
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pyarrow import fs as filesystems
@@ -24,8 +25,11 @@ from penstock.spark.values import OptionError
 
 KEPT: Final = 3
 KEY: Final = "_key"
+SAMPLES: Final = 3
 _CURRENT: Final = "_current"
+_WRAPPED: Final = "schema string, payload string"
 _ENVELOPE: Final = "op string, before string, after string"
+_CORRUPT: Final = "_corrupt"
 
 
 @dataclass(slots=True)
@@ -36,6 +40,10 @@ class Applied:
     events: int = 0
     rows: int = 0
     path: str = ""
+    left_out: int = 0
+    """Events that cannot be applied."""
+    samples: list[str] = field(default_factory=list)
+    """Some of them: partition and offset."""
 
     def document(self) -> dict[str, Any]:
         return {
@@ -43,6 +51,8 @@ class Applied:
             "events": self.events,
             "rows": self.rows,
             "path": self.path,
+            "left_out": self.left_out,
+            "samples": self.samples,
         }
 
 
@@ -79,6 +89,8 @@ def apply_changes(
         schema,
     )
     done.events = int(events.count())
+    _leave_out(events.filter("not is_good"), done)
+    events = events.filter("is_good")
     newest = Window.partitionBy(KEY).orderBy(F.desc("partition"), F.desc("offset"))
     last = events.withColumn("_rank", F.row_number().over(newest)).filter("_rank = 1")
     table = last.filter("not deleted").select(KEY, "row.*")
@@ -97,18 +109,35 @@ def apply_changes(
 
 def _events(rows: Any, schema: str) -> Any:
     text = F.col("value").cast("string")
-    row_type = StructType.fromDDL(schema)
-    envelope = F.from_json(text, _ENVELOPE)
+    row_type = StructType.fromDDL(schema).add(_CORRUPT, "string")
+    is_wrapped = F.col("_wrapped.schema").isNotNull() & F.col("_wrapped.payload").isNotNull()
     is_envelope = F.col("_envelope.op").isNotNull()
-    after = F.when(is_envelope, F.col("_envelope.after")).otherwise(text)
+    after = F.when(is_envelope, F.col("_envelope.after")).otherwise(F.col("_body"))
     deleted = F.col("value").isNull() | (is_envelope & (F.col("_envelope.op") == "d"))
-    return rows.withColumn("_envelope", envelope).select(
-        F.coalesce(F.col("key"), F.lit(b"")).cast("string").alias(KEY),
-        "partition",
-        "offset",
-        F.from_json(after, row_type).alias("row"),
-        F.coalesce(deleted, F.lit(False)).alias("deleted"),
+    row = F.from_json(F.col("_after"), row_type, {"columnNameOfCorruptRecord": _CORRUPT})
+    is_row = F.col("row").isNotNull() & F.col(f"row.{_CORRUPT}").isNull()
+    return (
+        rows.withColumn("_wrapped", F.from_json(text, _WRAPPED))
+        .withColumn("_body", F.when(is_wrapped, F.col("_wrapped.payload")).otherwise(text))
+        .withColumn("_envelope", F.from_json("_body", _ENVELOPE))
+        .withColumn("_after", after)
+        .select(
+            F.col("key").cast("string").alias(KEY),
+            "partition",
+            "offset",
+            row.alias("row"),
+            F.coalesce(deleted, F.lit(False)).alias("deleted"),
+        )
+        .withColumn("is_good", F.col(KEY).isNotNull() & (F.col("deleted") | is_row))
+        .withColumn("row", F.col("row").dropFields(_CORRUPT))
     )
+
+
+def _leave_out(bad: Any, done: Applied) -> None:
+    done.left_out = int(bad.count())
+    if done.left_out:
+        first = bad.orderBy("partition", "offset").limit(SAMPLES).collect()
+        done.samples = [f"{one['partition']}/{one['offset']}" for one in first]
 
 
 def read_table(spark: Any, path: str) -> Any:
