@@ -31,6 +31,7 @@ from penstock.pipelines import (
 from penstock.pipelines.progress import FINISHED, STOPPED, StageState
 from penstock.wire.records import Record
 from tests.conftest import Broker
+from tests.ports import free_port
 from tests.spark.topics import Topics
 
 pytestmark = pytest.mark.spark
@@ -292,6 +293,24 @@ def test_what_is_missing_is_told_before_anything_runs(
 
     with pytest.raises(PipelineError, match="write to a topic, and load that"):
         runner(changing, spark, topics, tmp_path).run(once=True)
+
+
+def test_a_registry_that_is_away_is_waited_for(
+    spark: Any, topics: Topics, topic: str, tmp_path: Path
+) -> None:
+    pipeline = Pipeline("waiting")
+
+    @pipeline.extract(topic, subject="nobody", to=f"{topic}-out")
+    def copy(rows: Any) -> Any:
+        return rows
+
+    topics.create(topic)
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    around = Surroundings(spark, topics.bootstrap, str(tmp_path), registry=nowhere)
+    waiting = Runner(pipeline, around, restarts=1)
+    with pytest.raises(PipelineError, match="cannot be asked"):
+        waiting.run(once=True)
+    assert waiting.states[0].restarts == 1
 
 
 def test_a_queue_with_registered_schemas(

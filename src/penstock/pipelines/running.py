@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import PySparkException
 
 from penstock.base.errors import PeerError, Refused
 from penstock.client.fetching import READ_COMMITTED
@@ -202,6 +202,9 @@ class Runner:
             advice = explain(run.stage, str(error))
             run.state.state, run.state.error = FAILED, advice.text
             return
+        except OSError as error:  # Whom it asks before it begins (a registry) is away.
+            self._failed(run, f"{type(error).__name__}: {error}")
+            return
         run.state.state = RUNNING
         run.batch_at_start = run.state.batch
 
@@ -221,13 +224,13 @@ class Runner:
             run.failures = 0
         error = next((e for query in ended if (e := query.exception()) is not None), None)
         if error is not None:
-            self._failed(run, error)
+            self._failed(run, str(error))
         elif len(ended) == len(run.queries):
             state.state = FINISHED if once else STOPPED
             state.error = None
 
-    def _failed(self, run: StageRun, error: StreamingQueryException) -> None:
-        advice = explain(run.stage, str(error))
+    def _failed(self, run: StageRun, error: str) -> None:
+        advice = explain(run.stage, error)
         run.state.error = advice.text
         run.failures += 1
         for query in run.queries:

@@ -21,11 +21,9 @@ from penstock.spark.planning import Range
 from penstock.spark.rows import read_all, schema_of
 from penstock.spark.settings import ReadSettings, read_settings
 from penstock.spark.source import ranges_of
-from penstock.spark.topics import places_of
 
-READERS_MIN: Final = 2
-"""With one alone there would be no exchange."""
-READERS_MAX: Final = 32
+READERS: Final = 4
+"""Tasks that read a topic together. With one alone there would be no exchange."""
 
 
 def table_of(spark: Any, table: Table, options: Mapping[str, str]) -> Any:
@@ -50,21 +48,18 @@ def _changes(spark: Any, table: Latest, options: Mapping[str, str]) -> Any:
     }
     settings = read_settings(asked, is_streaming=False)
     schema = schema_of(settings.columns)
-    link = link_to(settings.access)
-    places = link.retry(lambda: places_of(link.cluster, settings))
-    readers = min(READERS_MAX, max(READERS_MIN, len(places)))
 
     def read(batches: Iterable[Any]) -> Iterator[Any]:
         for batch in batches:
             for row in batch.to_pylist():
-                spans = _share(settings, row["id"], readers)
+                spans = _share(settings, row["id"])
                 yield from read_all(settings, schema, spans)
 
-    return spark.range(0, readers, 1, readers).mapInArrow(read, schema)
+    return spark.range(0, READERS, 1, READERS).mapInArrow(read, schema)
 
 
-def _share(settings: ReadSettings, reader: int, readers: int) -> list[Range]:
+def _share(settings: ReadSettings, reader: int) -> list[Range]:
     """One reader's part of the topic as it is now."""
     link = link_to(settings.access)
     spans = link.retry(lambda: ranges_of(link.cluster, settings))
-    return [span for span in spans if span.partition % readers == reader]
+    return [span for span in spans if span.partition % READERS == reader]
