@@ -29,6 +29,7 @@ from penstock.pipelines import (
     reject,
 )
 from penstock.pipelines.progress import FINISHED, STOPPED, StageState
+from penstock.spark.schemas import book
 from penstock.wire.records import Record
 from tests.conftest import Broker
 from tests.ports import free_port
@@ -187,9 +188,6 @@ def test_a_new_version_of_a_stage_that_writes_files_needs_a_folder_of_its_own(
         runner(made(2, "one"), spark, topics, tmp_path).run(once=True)
     runner(made(2, "two"), spark, topics, tmp_path).run(once=True)
     assert (loaded("one"), loaded("two")) == (list(range(10)), list(range(10, 20)))
-    topics.fill(topic, numbers(20, 10))
-    runner(made(2, "two"), spark, topics, tmp_path).run(once=True)
-    assert loaded("two") == list(range(10, 30))
 
 
 def test_a_stage_that_fails_is_started_again(
@@ -213,11 +211,14 @@ def test_a_stage_that_fails_is_started_again(
 
     with pytest.raises(PipelineError, match="the warehouse is closed"):
         runner(pipeline, spark, topics, tmp_path).run(once=True)
+    # Its letters may be further; the group says how far the rows are.
+    assert set(topics.committed("failing.load").values()) <= {0}
     around = Surroundings(spark, topics.bootstrap, str(tmp_path / "checkpoints"))
     fails.append(True)
     (state,) = Runner(pipeline, around, restarts=1).run(once=True)
     assert (state.state, state.restarts, state.error) == (FINISHED, 1, None)
     assert sorted(seen) == list(range(10))
+    assert topics.committed("failing.load") == {(topic, 0): 10}
 
 
 @pytest.mark.parametrize("keeps_state", [False, True])
@@ -296,8 +297,9 @@ def test_what_is_missing_is_told_before_anything_runs(
 
 
 def test_a_registry_that_is_away_is_waited_for(
-    spark: Any, topics: Topics, topic: str, tmp_path: Path
+    spark: Any, topics: Topics, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(book, "PAUSE_S", 0.01)
     pipeline = Pipeline("waiting")
 
     @pipeline.extract(topic, subject="nobody", to=f"{topic}-out")

@@ -134,6 +134,8 @@ class Builder:
                     **stage.options,
                 },
             )
+        # How far the stage is, is how far its rows are: the query of its letters says nothing.
+        tells = not part or stage.begin == "committed"
         return read_stream(
             self._around.spark,
             **{
@@ -141,7 +143,7 @@ class Builder:
                 "subscribe": stage.source.name,
                 "columns": COLUMNS,
                 "isolation.level": "read_committed",
-                "group": stage.group,
+                **({"group": stage.group} if tells else {}),
                 "maxOffsetsPerTrigger": per_batch,
                 **self._beginning(stage, part),
                 **stage.options,
@@ -221,10 +223,8 @@ class Builder:
             return [self._start_topics(counted, stage, checkpoint, stage.mode, once=once)]
         rows = built.good.drop(RECORD).observe(ROWS_OUT, F.count(F.lit(1)).alias("rows"))
         writer = rows.writeStream.outputMode(stage.mode)
-        bad = built.bad
-        if bad is not None and stage.version > 1:
-            # The older version's two queries need not have come equally far.
-            bad = self.build(stage, LETTERS).bad
+        # The second query has a source of its own: it need not have come as far as the first one.
+        bad = None if built.bad is None else self.build(stage, LETTERS).bad
         if isinstance(target, Files):
             check_folder(stage, target.path, checkpoint)
             writer = writer.format(target.format).option("path", target.path)
