@@ -79,9 +79,10 @@ class Meter:
 
     def fetch_bytes_max(self, principal: str, client_id: str | None) -> float:
         """What a consumer is sent at once: not more than it may have in one window."""
-        if Kind.FETCH not in self.meters.kinds:
+        user = user_of(principal)
+        if Kind.FETCH not in self.meters.kinds or user == NODE_USER:
             return float("inf")
-        return max(1.0, self.meters.bytes_max(Kind.FETCH, user_of(principal), client_id or ""))
+        return max(1.0, self.meters.bytes_max(Kind.FETCH, user, client_id or ""))
 
     def connect(self, ip: str, now_s: float) -> float:
         """Counts a new connection; answers for how many seconds its address is above its rate."""

@@ -11,7 +11,7 @@ Bounds: `MOVES_MAX` partitions.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from penstock.api.route import Operation
+from penstock.api.route import Operation, ResourceType
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.errors import code_of
 from penstock.client.offsets import Anchor, OffsetSyntaxError, Position, parse_position
@@ -20,7 +20,7 @@ from penstock.console.console import Console
 from penstock.doors.coordinators import raise_for
 from penstock.doors.groups import Commit, DescribedGroup
 from penstock.doors.principal import Principal
-from penstock.doors.rights import require_group, require_topic
+from penstock.doors.rights import may, require_group, require_topic
 from penstock.wire.messages.share_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -60,6 +60,13 @@ async def plan(
     await console.sampler.fresh()
     detail = console.sampler.detail
     own = [topic for name, topic in (*detail.positions, *detail.queues) if name == group]
+    if not topics and not all(
+        may(console.ctx, principal, Operation.READ, ResourceType.TOPIC, name) for name in own
+    ):
+        raise Refused(
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            f"{group} has read topics that {principal} may not read: name those that are meant",
+        )
     moves: list[Move] = []
     for name in topics or sorted(own):
         require_topic(console.ctx, principal, Operation.READ, name)

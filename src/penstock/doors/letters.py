@@ -5,7 +5,8 @@ on somebody's behalf: their rights are checked first, for the topic of the lette
 and for every topic that something is written to. If whoever asked is gone, the work stops; what was
 settled is settled, and asking again goes on from there.
 
-Bounds: `ERRANDS_MAX` of them at a time, `LETTERS_MAX` letters each.
+Bounds: `ERRANDS_MAX` of them at a time, `LETTERS_MAX` letters each, of which `SHOWN_BYTES_MAX` are
+shown.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -42,6 +43,7 @@ from penstock.queues.inspection import RunState
 
 ERRANDS_MAX = 8
 LETTERS_MAX = 100_000
+SHOWN_BYTES_MAX = 16 << 20
 RUN_BYTES = 6
 TAKEN_BACK_AT_ONCE = 1_000
 SHARE, CONSUMER, COPY = "share", "consumer", "copy"
@@ -101,12 +103,14 @@ class Letters:
         require_topic(self._ctx, principal, Operation.READ, topic)
         self.check_limit(limit)
         found: list[Letter] = []
+        size = 0
         async with (
             self._client() as cluster,
             aclosing(open_letters(cluster, topic, chosen)) as letters,
         ):
             async for letter in letters:
-                if len(found) >= limit:
+                size += len(letter.payload or b"")
+                if len(found) >= limit or (found and size > SHOWN_BYTES_MAX):
                     return found, True
                 found.append(letter)
         return found, False

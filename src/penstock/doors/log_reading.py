@@ -105,6 +105,7 @@ class LogReading:
     ) -> list[Portion]:
         """A stretch of each partition as it lies there, for those who decode it elsewhere."""
         require_topic(self._ctx, principal, Operation.READ, topic.name)
+        self._charging.require(principal, Kind.FETCH)
         rows = await self._fetch(principal, topic, positions, partition_bytes)
         for at, row in enumerate(rows):
             start = positions[row.partition_index]
@@ -112,6 +113,7 @@ class LogReading:
                 # A batch that is larger than a portion is only given to those who ask for it alone.
                 alone = {row.partition_index: start}
                 rows[at : at + 1] = await self._fetch(principal, topic, alone, partition_bytes)
+        self._charging.charge(principal, Kind.FETCH, sum(len(row.records or ()) for row in rows))
         return [
             Portion(
                 row.partition_index,

@@ -145,7 +145,12 @@ def test_trying_out_costs_nothing() -> None:
 
 def test_nodes_of_the_cluster_are_not_charged() -> None:
     async def test(node: Node) -> None:
-        await limit(node, controller_mutation_rate=0.001, producer_byte_rate=1)
+        await limit(
+            node, controller_mutation_rate=0.001, producer_byte_rate=1, consumer_byte_rate=1
+        )
+        meter = node.ctx.meter
+        assert meter.fetch_bytes_max(f"User:{NODE_USER}", None) == float("inf")
+        assert meter.fetch_bytes_max("User:ann", None) == 1
         for at, operation in enumerate((Operation.CLUSTER_ACTION, Operation.CREATE)):
             client = Client()
             if at == 1:

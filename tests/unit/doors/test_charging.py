@@ -4,9 +4,14 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
 from penstock.cluster import quotas
+from penstock.doors.charging import Throttled
+from penstock.doors.principal import Principal
 from penstock.http.metering import Metering
 from penstock.security.quotas import DEFAULT, Entity
+from penstock.security.rights import NODE_USER
 from tests.unit.http.asking import Web, on_web
 from tests.unit.http.sqs.calling import Sdk, failure, with_sdk
 
@@ -42,6 +47,22 @@ def test_who_received_too_much_waits_before_the_next_message() -> None:
         assert answer.status == 429
         answer = await web.get("/topics/t/poll", group="h", mode="log", max=1)
         assert answer.status == 429
+
+    on_web(test)
+
+
+def test_looking_at_messages_is_reading_them() -> None:
+    """What the console shows is read by portions."""
+
+    async def test(web: Web) -> None:
+        await web.publish(KILOBYTE)
+        await limit(web.node, Entity(DEFAULT), consumer_byte_rate=100)
+        topic, log = web.node.ctx.image.topics["t"], web.door.log
+        await log.portions(Principal("User:ann"), topic, {0: 0})
+        with pytest.raises(Throttled):
+            await log.portions(Principal("User:ann"), topic, {0: 0})
+        for _ in range(2):
+            await log.portions(Principal(f"User:{NODE_USER}"), topic, {0: 0})
 
     on_web(test)
 

@@ -4,6 +4,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from penstock.api.route import Operation
 from penstock.base.ids import show_topic_id
 from penstock.client.errors import code_of
 from penstock.cluster.image import Topic
@@ -225,7 +226,10 @@ async def _configs(console: Console, principal: Principal, topic: str) -> list[C
 
 
 async def _producers(console: Console, principal: Principal, topic: Topic) -> list[ProducerRow]:
-    """Producers that partitions remember: idempotent ones, those that wrote last first."""
+    """Producers that partitions remember, idempotent ones, those that wrote last first; for those
+    who may read the topic. Other nodes do not ask for that: see `doors.leaders`."""
+    if not Sight(console.ctx, principal).topic(topic.name, Operation.READ):
+        return []
     answers = await console.door.leaders.ask(
         principal,
         topic,
