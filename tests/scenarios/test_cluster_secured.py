@@ -23,10 +23,12 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     leaf = ca.issue_cert("127.0.0.1", "localhost")
     leaf.private_key_and_cert_chain_pem.write_to_path(str(directory / "server.pem"))
     (directory / "password").write_text("correct horse\n")
+    admin = ca.issue_cert("admin@example.org", common_name="admin")
+    admin.private_key_and_cert_chain_pem.write_to_path(str(directory / "admin.pem"))
     return directory
 
 
-@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL", "SSL"])
 def test_nodes_let_each_other_in_and_nobody_else(
     tmp_path: Path, files: Path, protocol: str
 ) -> None:
@@ -36,6 +38,8 @@ def test_nodes_let_each_other_in_and_nobody_else(
         "listeners": f"{protocol}://127.0.0.1:0",
         "ssl.keystore.location": files / "server.pem",
         "ssl.truststore.location": files / "ca.pem",
+        "ssl.client.auth": "required" if protocol == "SSL" else "none",
+        "ssl.principal.mapping.rules": "RULE:^CN=(.*?)(,.*)?$/$1/,DEFAULT",
         "authorizer.class.name": "acl",
         "admin.password.file": files / "password",
     }
@@ -50,6 +54,8 @@ def test_nodes_let_each_other_in_and_nobody_else(
             "sasl.password": "correct horse",
             "log_level": 0,
         }
+        if protocol == "SSL":
+            admin["ssl.certificate.location"] = admin["ssl.key.location"] = str(files / "admin.pem")
         new = NewTopic(TOPIC, 1, 3, config={"min.insync.replicas": "2"})
         client = AdminClient(admin)
         client.create_topics([new], request_timeout=30)[TOPIC].result(60)
@@ -60,7 +66,9 @@ def test_nodes_let_each_other_in_and_nobody_else(
         nodes.nodes[leader].kill()
         assert read(admin) == COUNT
         stranger = {"bootstrap.servers": nodes.bootstrap, "log_level": 0}
-        for settings in (stranger, {**admin, "sasl.username": "__node", "sasl.password": "guess"}):
+        imposter = {**admin, "sasl.username": "__node", "sasl.password": "guess"}
+        # Without SASL it is the certificate that counts, and this one is an administrator's.
+        for settings in (stranger,) if protocol == "SSL" else (stranger, imposter):
             refused = written({**settings, "message.timeout.ms": 3_000}, 1)[0]
             assert refused is not None, "a stranger was let in"
     finally:

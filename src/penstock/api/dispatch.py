@@ -82,7 +82,7 @@ class Dispatcher:
         return MeteredCall(caller, prepared, *asked, self.encode, self._now, meter, size)
 
     def _check(self, login: Login, name: str) -> None:
-        if not login.is_done:
+        if login.is_awaited:
             raise PeerError(f"{name} before authentication")
         if self._now() >= login.ends_at:
             raise PeerError("its session is over, and it did not authenticate again")

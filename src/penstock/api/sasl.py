@@ -2,7 +2,8 @@
 
 Before a login is done nothing else but ApiVersions is answered (`dispatch`). One that failed is
 answered after a pause and ends the connection. v1 says how long the session lasts; who does not
-log in again by then is closed at the next request.
+log in again by then is closed at the next request. A listener that asks nobody lets nodes of the
+cluster say that they are, and tells clients that they are at the wrong place.
 """
 
 import asyncio
@@ -35,6 +36,8 @@ def sasl_handshake(
         login.choose(request.mechanism)
     except Refused as refused:
         log.info("%s asks for the mechanism %r", call.caller.peer, request.mechanism[:64])
+        if login.is_optional:
+            return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=())
         code = refused.code
     return SaslHandshakeResponse(error_code=code, mechanisms=login.mechanisms)
 
@@ -53,7 +56,8 @@ async def sasl_authenticate(
     except LoginFailed as failed:
         ctx.failed_logins.note(caller.peer, failed)
         await asyncio.sleep(ctx.configs.integer("connection.failed.authentication.delay.ms") / 1000)
-        call.reply(_refused(ErrorCode.SASL_AUTHENTICATION_FAILED, FAILED))
+        words = OUT_OF_PLACE if login.is_optional else FAILED
+        call.reply(_refused(ErrorCode.SASL_AUTHENTICATION_FAILED, words))
         caller.close()
         return None
     lifetime_ms = 0

@@ -6,7 +6,7 @@ and then, so that new ones hold without a restart.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from penstock.api.context import Context
 from penstock.base.errors import Refused
@@ -14,8 +14,10 @@ from penstock.base.ports import Workers
 from penstock.cluster.config_types import counts_by_address
 from penstock.cluster.configs import BrokerConfigs, InvalidConfig
 from penstock.http.server import Admits, Connect, Listening, OpenTls
-from penstock.node.listeners import cannot_listen, tls_config
+from penstock.node.listeners import Protocol, cannot_listen, tls_config
+from penstock.node.logins import Logins
 from penstock.node.securing import Security
+from penstock.security.login import Login
 from penstock.security.mapping import Rule, parse_rules
 from penstock.server.budget import Budget
 from penstock.server.buffers import Buffers
@@ -82,7 +84,7 @@ class Front:
                     tls=self._certificates.current
                     if self._certificates is not None and protocol.has_tls
                     else None,
-                    login=logins.login if logins is not None and protocol.has_login else None,
+                    login=_login(logins, protocol),
                     rules=_rules(configs) if protocol.has_tls else (),
                 )
             )
@@ -145,6 +147,12 @@ class Front:
 
     async def stop(self, grace_seconds: float) -> None:
         await asyncio.gather(*(listener.stop(grace_seconds) for listener in self._listeners))
+
+
+def _login(logins: Logins | None, protocol: Protocol) -> Callable[[], Login] | None:
+    if logins is None:
+        return None
+    return logins.login if protocol.has_login else logins.node_login
 
 
 def _certificates(configs: BrokerConfigs) -> Certificates:

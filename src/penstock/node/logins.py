@@ -125,6 +125,12 @@ class Logins:
         known.setdefault(NODE_MECHANISM, partial(self._scram, NODE_MECHANISM, nodes_only=True))
         return Login(known)
 
+    def node_login(self) -> Login:
+        """For a connection to a listener that asks nobody, where rights are asked for all the
+        same: what a node may do, whoever else comes that way may not."""
+        make = partial(self._scram, NODE_MECHANISM, nodes_only=True)
+        return Login({NODE_MECHANISM: make}, is_optional=True)
+
     def _scram(self, mechanism: str, *, nodes_only: bool = False) -> Exchange:
         nonce = base64.b64encode(self._random.random_bytes(NONCE_BYTES)).decode()
         find = partial(self._find, mechanism, nodes_only)

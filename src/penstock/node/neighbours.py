@@ -24,11 +24,25 @@ def introduction(
 ) -> tuple[ConnectionConfig, Authenticate | None]:
     """What connections to other nodes need, given the listener that this one has for them."""
     authenticate = None
-    if endpoint.protocol.has_login:
-        assert secret is not None
+    if secret is not None:
         authenticate = authenticator(node_credentials(secret), random)
+        if not endpoint.protocol.has_login:
+            authenticate = _where_that_is_known(authenticate)
     tls = certificates.current if certificates is not None else None
     return ConnectionConfig(tls=tls), authenticate
+
+
+def _where_that_is_known(authenticate: Authenticate) -> Authenticate:
+    """At a listener that asks nobody; a node that has no secret yet asks for no rights either."""
+
+    async def attempt(connection: Connection) -> None:
+        try:
+            await authenticate(connection)
+        except Refused as refused:
+            if refused.code is not ErrorCode.ILLEGAL_SASL_STATE:
+                raise
+
+    return attempt
 
 
 def node_certificates(configs: BrokerConfigs, endpoint: Endpoint) -> Certificates | None:

@@ -110,8 +110,12 @@ class BearerExchange:
 class Login:
     """One connection's way to a principal."""
 
-    def __init__(self, mechanisms: Mapping[str, Callable[[], Exchange]]) -> None:
+    def __init__(
+        self, mechanisms: Mapping[str, Callable[[], Exchange]], *, is_optional: bool = False
+    ) -> None:
+        """`is_optional`: the listener asks nobody; nodes say all the same that they are nodes."""
         self._mechanisms = mechanisms
+        self.is_optional = is_optional
         self._exchange: Exchange | None = None
         self.identity: Identity | None = None
         self.ends_at = float("inf")
@@ -124,6 +128,11 @@ class Login:
     @property
     def is_done(self) -> bool:
         return self.identity is not None
+
+    @property
+    def is_awaited(self) -> bool:
+        """Nothing else is answered before it is done."""
+        return self.identity is None and not self.is_optional
 
     def choose(self, mechanism: str) -> None:
         make = self._mechanisms.get(mechanism)

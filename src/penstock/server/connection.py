@@ -297,7 +297,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_stranger(self) -> bool:
         """It has to say who it is, and has not yet."""
-        return self.login is not None and not self.login.is_done
+        return self.login is not None and self.login.is_awaited
 
     @property
     def _is_sending(self) -> bool:

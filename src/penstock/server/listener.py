@@ -198,7 +198,7 @@ class Listener(ConnectionOwner):
         """Who has shown a certificate is who that says; SASL, where it is asked for, says more."""
         assert connection.transport is not None
         certificate = connection.transport.get_extra_info("peercert")
-        if not certificate or self._login is not None:
+        if not certificate or connection.is_stranger:
             return
         try:
             connection.principal = principal_of(self._rules, distinguished_name(certificate))
