@@ -1,8 +1,9 @@
 """The routes of the HTTP port, as one application built over a narrow state.
 
 `/` links to the rest, `/healthz` says whether the process should be left alive, `/readyz` whether
-it should be sent work, `/metrics` is what Prometheus scrapes, `/version` is what runs here. The
-routes of topics and queues are those of `http.table`, over the node's `Door`.
+it should be sent work, `/metrics` is what Prometheus scrapes (without names of topics and groups
+for those who may not describe the cluster), `/version` is what runs here. The routes of topics and
+queues are those of `http.table`, over the node's `Door`.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,13 +17,16 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
+from penstock.api.route import Operation, ResourceType
+from penstock.api.rows import CLUSTER_NAME
 from penstock.base.errors import Refused
 from penstock.base.metrics import Catalogue
 from penstock.doors.door import Door
+from penstock.doors.rights import may
 from penstock.http.authentication import Users
 from penstock.http.counting import counted
 from penstock.http.directory import Directory
-from penstock.http.exchange import Waits
+from penstock.http.exchange import Waits, principal_of
 from penstock.http.metrics import render_in_turns
 from penstock.http.problems import answer_bug, answer_http_error, answer_refused
 from penstock.http.registry.entry import registry_routes
@@ -115,7 +119,8 @@ def build_app(state: HttpState) -> ASGIApp:
 
     async def metrics(request: Request) -> Response:
         accept = request.headers.get("accept", "")
-        body, content_type = await render_in_turns(state.catalogue, accept)
+        with_names = _may_describe_cluster(state, request)
+        body, content_type = await render_in_turns(state.catalogue, accept, with_names=with_names)
         return Response(body, headers={"content-type": content_type})
 
     async def version(request: Request) -> Response:
@@ -160,6 +165,13 @@ def build_app(state: HttpState) -> ASGIApp:
     if state.door is None or state.moves is None:
         return app
     return AwsFront(app, state.door, state.moves)
+
+
+def _may_describe_cluster(state: HttpState, request: Request) -> bool:
+    if state.door is None:
+        return True
+    who, cluster = principal_of(request), ResourceType.CLUSTER
+    return may(state.door.ctx, who, Operation.DESCRIBE, cluster, CLUSTER_NAME)
 
 
 def _verdict(problem: str | None) -> Response:

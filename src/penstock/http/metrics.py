@@ -18,6 +18,8 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 REST_SECONDS = 0.001
 STEP = 20
 """Samples written between two glances at the clock."""
+NAMING = frozenset({"topic", "group"})
+"""Labels whose values not everybody may see."""
 NAMES_KEPT = 4_000
 """Samples whose names are remembered, and a tenth as many histograms."""
 
@@ -29,13 +31,20 @@ def render(catalogue: Catalogue, accept: str = "") -> tuple[bytes, str]:
     return _finished(samples, strict=strict)
 
 
-async def render_in_turns(catalogue: Catalogue, accept: str = "") -> tuple[bytes, str]:
-    """The same, letting others in between: a large node has thousands of lines."""
+async def render_in_turns(
+    catalogue: Catalogue, accept: str = "", *, with_names: bool = True
+) -> tuple[bytes, str]:
+    """The same, letting others in between: a large node has thousands of lines.
+
+    Without names, what would tell which topics and groups there are is left out.
+    """
     breath = Breath(REST_SECONDS)
     strict = "application/openmetrics-text" in accept
     samples: list[str] = []
     for family in _sorted(catalogue):
         await breath.draw()
+        if not with_names and not NAMING.isdisjoint(family.labels):
+            continue
         for sample in _family(family, strict=strict):
             samples.append(sample)
             if not len(samples) % STEP:

@@ -1,5 +1,6 @@
 """The routes of topics and queues as one application: counted, and listed."""
 
+from penstock.api.route import Operation, ResourceType
 from penstock.http.metrics import render
 from tests.unit.http.asking import Web, on_web
 
@@ -26,5 +27,21 @@ def test_the_landing_page_lists_every_route() -> None:
         links = (await web.get("/")).json["links"]
         assert "GET /topics/{name}/poll" in links
         assert "/docs" in links
+
+    on_web(test)
+
+
+def test_metrics_name_topics_to_those_who_may_describe_the_cluster() -> None:
+    async def test(web: Web) -> None:
+        add = web.state.catalogue.add
+        add("penstock_one", "gauge", "One.", read=lambda: [((), 1.0)])
+        for label in ("topic", "group"):
+            name, rows = f"penstock_by_{label}", [(("secret",), 1.0)]
+            add(name, "gauge", "One.", (label,), read=lambda rows=rows: rows)  # type: ignore[misc]
+        assert (await web.get("/metrics")).body.count(b"secret") == 2
+        web.node.rights.deny(Operation.DESCRIBE, ResourceType.CLUSTER, "kafka-cluster")
+        shown = (await web.get("/metrics")).body
+        assert b"penstock_one 1" in shown
+        assert b"secret" not in shown
 
     on_web(test)
