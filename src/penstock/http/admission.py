@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter as Tally
 from collections.abc import Sequence
 
+from penstock.cluster.config_types import counts_by_address
 from penstock.doors.door import Door
 from penstock.http.peers import Network, is_within
 
@@ -40,7 +41,8 @@ class Admission:
         if is_within(address, self._proxies):
             return True
         ctx = door.ctx
-        most = ctx.configs.integer("max.connections.per.ip")
+        overrides = counts_by_address(ctx.configs.text("max.connections.per.ip.overrides") or "")
+        most = overrides.get(address, ctx.configs.integer("max.connections.per.ip"))
         if self._by_address[address] + pending_of_it >= most:
             return False
         return ctx.meter.connect(address, asyncio.get_running_loop().time()) <= 0

@@ -39,6 +39,14 @@ def test_one_address_does_not_take_the_places_of_all() -> None:
     with_admission(test, max_connections_per_ip="2")
 
 
+def test_an_address_may_have_a_limit_of_its_own() -> None:
+    async def test(node: Node, admission: Admission) -> None:
+        assert [come(admission, HERE) for _ in range(3)] == [True, True, False]
+        assert [come(admission, THERE) for _ in range(2)] == [True, False]
+
+    with_admission(test, max_connections_per_ip="1", max_connections_per_ip_overrides=f"{HERE}:2")
+
+
 def test_handshakes_count_as_well() -> None:
     async def test(node: Node, admission: Admission) -> None:
         assert come(admission, HERE)
