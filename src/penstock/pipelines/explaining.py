@@ -40,6 +40,12 @@ _KNOWN: Final[tuple[tuple[str, str], ...]] = (
     ("Please check number and type of stateful operators", _STATE_CHANGED),
     ("StateSchemaNotCompatible", _STATE_CHANGED),
     (
+        "CANNOT_READ_DELTA_FILE_NOT_EXISTS",
+        "the state of an earlier batch is not in its checkpoint: files were deleted, or a step "
+        "behind the one that keeps state read nothing, as an inner join with an empty table does "
+        "(use lookup). Set version={next}: it begins with empty state where this one stopped",
+    ),
+    (
         "ForeignOffsets",
         "its checkpoint is of another topic. Set version={next} to begin anew where the group "
         "{group!r} stands, or read the old topic again",

@@ -18,6 +18,14 @@ def test_a_changed_state_says_what_to_do() -> None:
     assert "no record is lost" in advice.text
 
 
+def test_a_missing_state_says_what_to_do() -> None:
+    text = "[CANNOT_LOAD_STATE_STORE.CANNOT_READ_DELTA_FILE_NOT_EXISTS] Error reading delta file"
+    advice = explain(stage(), text)  # type: ignore[arg-type]
+    assert not advice.can_restart
+    assert "use lookup" in advice.text
+    assert "version=3" in advice.text
+
+
 def test_what_python_raised_is_the_reason() -> None:
     text = (
         "Job aborted.\nTraceback (most recent call last):\n  File x\n"
