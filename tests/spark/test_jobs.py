@@ -241,8 +241,8 @@ def test_what_cannot_be_done_is_told_in_one_line(
         told = fails("archive", topic, "--to", root, "--to-format", form)
         assert f"this Spark has no {form}" in told
     assert penstock(["job", "archive", topic, "--to", root, *brokers]) == 0
-    told = fails("replay", root, topic, "--to", topic, "--where", "vaue = '1'", "--yes")
-    assert "`vaue` cannot be resolved" in told
+    told = fails("replay", root, topic, "--to", topic, "--where", "payloads = '1'", "--yes")
+    assert "`payloads` cannot be resolved" in told
     # Records that were deleted before the next run.
     topics.numbers(topic, 10, start=10)
     topics.trim(topic, 0, 15)
