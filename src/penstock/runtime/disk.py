@@ -35,7 +35,7 @@ SCRATCH_BYTES = 64 << 10
 """Cached reads of up to this size pass through a scratch buffer of the thread's own: os.preadv
 fills only writable buffers, and to make one for each read costs more than the read."""
 
-PROBE_BYTES = 256 * 1024
+PROBE_BYTES = 512 * 1024
 """Pages come into memory and leave it in runs, so a few are looked at."""
 
 PROBE_SECONDS = 0.2
