@@ -7,18 +7,22 @@ There is always somebody who may go on: when every other holder waits, the last 
 it asks for, budget or not, because only a request that is finished gives anything back. So the
 budget is exceeded by at most one request. A holder that does not finish is closed by the sweep
 (`listener.py`), so waiting always ends.
+
+Those who have not said who they are yet have a smaller one of their own, `STRANGERS_BYTES`, and
+nobody waits there: whoever it is too small for is not let in. So they take nothing from others.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable
 
 NO_LIMIT = 2**63 - 1
+STRANGERS_BYTES = 32 << 20
 
 
 class Budget:
     """Counts bytes by holder against a maximum (-1: none) and wakes waiters in order."""
 
-    __slots__ = ("_held", "_waiting", "bytes_max", "used")
+    __slots__ = ("_held", "_lent", "_waiting", "bytes_max", "lent", "used")
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max if bytes_max >= 0 else NO_LIMIT
@@ -26,6 +30,22 @@ class Budget:
         # Who waits is a holder, too, if only of nothing.
         self._held: dict[object, int] = {}
         self._waiting: OrderedDict[object, tuple[int, Callable[[], None]]] = OrderedDict()
+        self._lent: dict[object, int] = {}
+        self.lent = 0
+        """What strangers hold."""
+
+    def lend(self, who: object, count: int) -> bool:
+        """Makes `count` what `who`, a stranger, holds. False: there is not enough for it."""
+        lent = self.lent + count - self._lent.get(who, 0)
+        if lent > STRANGERS_BYTES:
+            return False
+        self._lent[who] = count
+        self.lent = lent
+        return True
+
+    def wants_back(self, who: object) -> bool:
+        """Whether what `who` holds should be given back as soon as it is not needed."""
+        return bool(self._waiting) or who in self._lent
 
     @property
     def is_contended(self) -> bool:
@@ -49,6 +69,7 @@ class Budget:
 
     def release(self, who: object) -> None:
         """Gives back all that `who` holds; it waits for nothing any more."""
+        self.lent -= self._lent.pop(who, 0)
         self.used -= self._held.pop(who, 0)
         self._waiting.pop(who, None)
         while self._waiting:

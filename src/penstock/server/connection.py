@@ -42,7 +42,7 @@ BUFFER_BYTES_MIN = 4 * 1024
 WHOLE_FRAME_BYTES = 64 * 1024  # larger frames are received alone, so that nothing is moved
 ROOM_BYTES_MIN = 1024  # the transport is never given less room than this
 PENDING_REPLIES_MAX = 1000
-FRAME_BYTES_BEFORE_LOGIN = 256 * 1024
+FRAME_BYTES_BEFORE_LOGIN = 64 * 1024
 """Nobody needs more to say who they are."""
 WRITE_BUFFER_BYTES = 256 * 1024
 READY_BYTES_MAX = 64 * 1024  # replies kept back so that they leave together
@@ -221,11 +221,8 @@ class Connection(asyncio.BufferedProtocol):
     # -- receiving --------------------------------------------------------------------------
 
     def _make_room(self) -> None:
-        """Moves what is unread to the front, and grows the buffer if that is not enough.
-
-        It at most doubles: memory follows the bytes that arrived, not the length that a peer
-        declared.
-        """
+        """Moves what is unread to the front, and grows the buffer if that is not enough: at most
+        twofold, so that memory follows the bytes that arrived and not the length declared."""
         unread = self._end - self._start
         capacity = len(self._view)
         if capacity - unread < ROOM_BYTES_MIN:
@@ -241,15 +238,17 @@ class Connection(asyncio.BufferedProtocol):
             length = int.from_bytes(self._view[self._start : self._start + 4], "big")
             if length >= WHOLE_FRAME_BYTES:
                 grown = max(capacity + ROOM_BYTES_MIN, min(grown, length + 4 + ROOM_BYTES_MIN))
-        if grown <= WHOLE_FRAME_BYTES:
+        if grown <= (BUFFER_BYTES_MIN if self.is_stranger else WHOLE_FRAME_BYTES):
             return grown
         if not self._wanted:
-            if self._budget.hold(self, grown):
+            if (self._budget.lend if self.is_stranger else self._budget.hold)(self, grown):
                 self._reserved = grown
                 return grown
             self._wanted = grown
-            self._pause_reading()
-            self._budget.wait(self, grown, self._within_budget)
+            if self.is_stranger:
+                self._loop.call_soon(self.abort)
+            else:
+                self._budget.wait(self, grown, self._within_budget)
         # The transport wants a buffer now: this little is for what it has in hand.
         return capacity + ROOM_BYTES_MIN
 
@@ -295,8 +294,7 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     @property
-    def is_stranger(self) -> bool:
-        """It has to say who it is, and has not yet."""
+    def is_stranger(self) -> bool:  # It has to say who it is, and has not yet.
         return self.login is not None and self.login.is_awaited
 
     @property
@@ -377,9 +375,11 @@ class Connection(asyncio.BufferedProtocol):
                 self._pause_reading()
             return
         has_budget = self._reserved or self._wanted
-        if has_budget and self._start == self._end and self._budget.is_contended:
+        if has_budget and self._start == self._end and self._budget.wants_back(self):
             self._release_buffer()
-        if not self._wanted:
+        if self._wanted:
+            self._pause_reading()  # Not in `get_buffer`: libuv crashes if a read is stopped in it.
+        else:
             self._resume_reading()
 
     def _handle(self, start: int, end: int) -> None:

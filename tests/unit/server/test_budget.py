@@ -1,6 +1,6 @@
 """The memory budget of all connections."""
 
-from penstock.server.budget import Budget
+from penstock.server.budget import STRANGERS_BYTES, Budget
 
 
 def test_holding_stops_at_the_maximum_and_goes_on_after_a_release() -> None:
@@ -84,3 +84,18 @@ def test_a_negative_maximum_is_none() -> None:
     budget = Budget(-1)
     assert budget.hold("a", 1 << 40)
     assert budget.hold("b", 1 << 40)
+
+
+def test_strangers_have_a_budget_of_their_own_and_do_not_wait() -> None:
+    budget = Budget(1 << 30)
+    half = STRANGERS_BYTES // 2
+    assert budget.lend("a", half)
+    assert budget.lend("b", half - 1)
+    assert not budget.lend("c", 2)
+    assert budget.lend("a", half + 1), "the difference counts"
+    assert (budget.used, budget.lent) == (0, STRANGERS_BYTES)
+    assert budget.wants_back("a")
+    assert not budget.wants_back("c")
+    budget.release("a")
+    assert not budget.wants_back("a")
+    assert budget.lend("c", 2)

@@ -1,0 +1,91 @@
+"""More requests under way than there is memory for, on a real broker and its real event loop."""
+
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench import probe
+from tests.brokers import QUICK, PenstockProcess
+
+PEERS = 40
+FRAME_BYTES = 200_000
+BUDGET_BYTES = 1 << 20
+STRANGERS = 1_500
+API_VERSIONS, SASL_AUTHENTICATE = 18, 36
+
+
+@contextlib.contextmanager
+def broker(directory: Path, **sets: object) -> Iterator[PenstockProcess]:
+    named = {name.replace("_", "."): value for name, value in sets.items()}
+    process = PenstockProcess(directory / "data", {**QUICK, **named})
+    try:
+        yield process
+    finally:
+        process.stop()
+
+
+def port_of(process: PenstockProcess) -> int:
+    return int(process.bootstrap.rpartition(":")[2])
+
+
+def connect(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=60)
+
+
+def resident_mib(process: PenstockProcess) -> float:
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+
+
+def test_over_budget_everybody_waits_and_nobody_ends_the_broker(tmp_path: Path) -> None:
+    """Reading was stopped from within a read, which ended the process."""
+    # A request that nobody answers wrongly: the bytes after its body do not count.
+    whole = probe.frame(API_VERSIONS, 0, 7, bytes(FRAME_BYTES))
+    half = len(whole) // 2
+    with broker(tmp_path, queued_max_request_bytes=BUDGET_BYTES) as process:
+        port = port_of(process)
+        with contextlib.ExitStack() as held:
+            peers = [held.enter_context(connect(port)) for _ in range(PEERS)]
+            for peer in peers:
+                peer.sendall(whole[:half])
+            time.sleep(0.5)
+            for peer in peers:
+                peer.sendall(whole[half:])
+            for peer in peers:
+                length = struct.unpack(">i", peer.recv(4, socket.MSG_WAITALL))[0]
+                correlation_id = struct.unpack(">i", peer.recv(4, socket.MSG_WAITALL))[0]
+                assert (length > 0, correlation_id) == (True, 7)
+
+
+def test_strangers_take_little_memory_and_none_of_the_others(tmp_path: Path) -> None:
+    with broker(tmp_path, listeners="SASL_PLAINTEXT://127.0.0.1:0") as process:
+        port = port_of(process)
+        before = resident_mib(process)
+        frame = probe.frame(SASL_AUTHENTICATE, 0, 1, bytes(60_000))
+        with contextlib.ExitStack() as held:
+            for _ in range(STRANGERS):
+                peer = held.enter_context(connect(port))
+                with contextlib.suppress(OSError):
+                    peer.sendall(frame[:-1])
+            time.sleep(1)
+            grown = resident_mib(process) - before
+            assert grown < 32 + STRANGERS * 16 / 1024 + 8, "all of them would hold 90 MiB and more"
+            with connect(port) as honest:
+                honest.sendall(probe.frame(API_VERSIONS, 0, 9, b""))
+                assert honest.recv(4, socket.MSG_WAITALL)
+
+
+@pytest.mark.parametrize("size", [64 * 1024 + 1, 100 << 20])
+def test_nobody_needs_a_large_frame_to_say_who_they_are(tmp_path: Path, size: int) -> None:
+    with (
+        broker(tmp_path, listeners="SASL_PLAINTEXT://127.0.0.1:0") as process,
+        connect(port_of(process)) as peer,
+    ):
+        peer.sendall(struct.pack(">i", size) + bytes(100))
+        with contextlib.suppress(ConnectionResetError):
+            assert peer.recv(1) == b""
