@@ -66,6 +66,7 @@ class SimTransport(asyncio.Transport):
         self._high, self._low = HIGH_WATER_BYTES, HIGH_WATER_BYTES // 4
         self._writing_paused = False
         self._reading_paused = True  # Until the protocol is there.
+        self._is_reading = False  # The protocol is being asked for a buffer.
         self._finishing = False  # No more writes: an end of file follows the buffer.
         self._finished = False
         self._closing = False
@@ -158,6 +159,7 @@ class SimTransport(asyncio.Transport):
         return not (self._reading_paused or self._closing or self.dead)
 
     def pause_reading(self) -> None:
+        assert not self._is_reading, "libuv crashes if a read is stopped in the middle of it"
         self._reading_paused = True
 
     def resume_reading(self) -> None:
@@ -205,7 +207,9 @@ class SimTransport(asyncio.Transport):
         elif isinstance(protocol, asyncio.BufferedProtocol):
             rest = memoryview(data)
             while rest and not self.dead:
+                self._is_reading = True
                 target = memoryview(protocol.get_buffer(len(rest))).cast("B")
+                self._is_reading = False
                 size = min(len(target), len(rest))
                 if size == 0:
                     raise RuntimeError("get_buffer() returned an empty buffer")
