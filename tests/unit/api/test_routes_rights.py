@@ -1,4 +1,5 @@
-"""Every API without the right: nothing is told and nothing is changed; with it, it is answered.
+"""Every API without the right: nothing is told and nothing is changed; with exactly the rights that
+it needs it is answered, and with one of them missing it is not.
 
 Requests are made from what is declared of each message: names of topics, groups and the like are
 those of things that are there. So an API that is added is asked here as well; one whose handler
@@ -7,18 +8,20 @@ forgets to look at rights answers with something, and fails.
 
 import asyncio
 import inspect
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from penstock.api.context import AllowAll, Call
-from penstock.api.route import Route
+from penstock.api.route import Needs, Operation, ResourceType, Route
 from penstock.api.routes import ROUTES
 from penstock.base.errors import ErrorCode, PeerError
 from penstock.base.ids import NO_TOPIC_ID, TopicId
 from penstock.cluster.authorizer import Authorizer
 from penstock.cluster.keys import NO_LEADER
-from penstock.security.acls import AccessControl
+from penstock.security.acls import AccessControl, Entry, Resource
+from penstock.security.rights import Permission
 from penstock.wire.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicState
 from penstock.wire.schema import Field, wire_of
 from tests.unit.api.harness import Client, Node, on_node
@@ -95,7 +98,8 @@ def value_of(field: Field, version: int, topic_id: TopicId) -> Any:
             else filled(field.of, version, topic_id)
         )
         if isinstance(field.of, Field) and field.of.kind == "string":
-            one = GROUP if "group" in field.name or "coordinator" in field.name else TOPIC
+            is_group = "group" in field.name or "coordinator" in field.name
+            one = GROUP if is_group else NAMES.get(field.name.removesuffix("s"), TOPIC)
         return [one]
     if kind in ("struct", "nested"):
         assert isinstance(field.of, type)
@@ -186,6 +190,183 @@ def test_with_every_right_nobody_is_denied(route: Route) -> None:
         assert not codes_in(answer) & DENIED
 
     on_node(test)
+
+
+# -- exactly what each needs ------------------------------------------------------------------
+
+
+def topic(operation: Operation) -> Needs:
+    return Needs(ResourceType.TOPIC, operation)
+
+
+def group(operation: Operation) -> Needs:
+    return Needs(ResourceType.GROUP, operation)
+
+
+def txn(operation: Operation) -> Needs:
+    return Needs(ResourceType.TRANSACTIONAL_ID, operation)
+
+
+def cluster(operation: Operation) -> Needs:
+    return Needs(ResourceType.CLUSTER, operation)
+
+
+READ, WRITE, DELETE = Operation.READ, Operation.WRITE, Operation.DELETE
+ALTER, DESCRIBE, ACTION = Operation.ALTER, Operation.DESCRIBE, Operation.CLUSTER_ACTION
+SEE_CONFIGS, SET_CONFIGS = Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS
+NEEDED: dict[str, tuple[Needs, ...]] = {
+    "Produce": (topic(WRITE),),
+    "Fetch": (topic(READ),),
+    "ListOffsets": (topic(DESCRIBE),),
+    "Metadata": (topic(DESCRIBE),),
+    "OffsetCommit": (group(READ), topic(READ)),
+    "OffsetFetch": (group(DESCRIBE), topic(DESCRIBE)),
+    "FindCoordinator": (group(DESCRIBE),),
+    "JoinGroup": (group(READ),),
+    "Heartbeat": (group(READ),),
+    "LeaveGroup": (group(READ),),
+    "SyncGroup": (group(READ),),
+    "DescribeGroups": (group(DESCRIBE),),
+    "ListGroups": (group(DESCRIBE),),
+    "CreateTopics": (topic(Operation.CREATE),),
+    "DeleteTopics": (topic(DELETE),),
+    "DeleteRecords": (topic(DELETE),),
+    "InitProducerId": (txn(WRITE),),
+    "OffsetForLeaderEpoch": (topic(DESCRIBE),),
+    "AddPartitionsToTxn": (cluster(ACTION),),
+    "AddOffsetsToTxn": (txn(WRITE), group(READ)),
+    "EndTxn": (txn(WRITE),),
+    "WriteTxnMarkers": (cluster(ACTION),),
+    "TxnOffsetCommit": (txn(WRITE), group(READ), topic(READ)),
+    "DescribeAcls": (cluster(DESCRIBE),),
+    "CreateAcls": (cluster(ALTER),),
+    "DeleteAcls": (cluster(ALTER),),
+    "DescribeConfigs": (topic(SEE_CONFIGS),),
+    "AlterConfigs": (topic(SET_CONFIGS),),
+    "AlterReplicaLogDirs": (cluster(ALTER),),
+    "DescribeLogDirs": (cluster(DESCRIBE),),
+    "CreatePartitions": (topic(ALTER),),
+    "DeleteGroups": (group(DELETE),),
+    "ElectLeaders": (cluster(ALTER),),
+    "IncrementalAlterConfigs": (topic(SET_CONFIGS),),
+    "AlterPartitionReassignments": (cluster(ALTER),),
+    "ListPartitionReassignments": (cluster(DESCRIBE),),
+    "OffsetDelete": (group(DELETE), topic(READ)),
+    "DescribeClientQuotas": (cluster(SEE_CONFIGS),),
+    "AlterClientQuotas": (cluster(SET_CONFIGS),),
+    "DescribeUserScramCredentials": (cluster(DESCRIBE),),
+    "AlterUserScramCredentials": (cluster(ALTER),),
+    "DescribeQuorum": (cluster(DESCRIBE),),
+    "UpdateFeatures": (cluster(ALTER),),
+    "DescribeCluster": (),
+    "DescribeProducers": (topic(READ),),
+    "UnregisterBroker": (cluster(ALTER),),
+    "DescribeTransactions": (txn(DESCRIBE),),
+    "ListTransactions": (txn(DESCRIBE),),
+    "ConsumerGroupHeartbeat": (group(READ), topic(DESCRIBE)),
+    "ConsumerGroupDescribe": (group(DESCRIBE),),
+    "ListConfigResources": (cluster(SEE_CONFIGS),),
+    "DescribeTopicPartitions": (topic(DESCRIBE),),
+    "ShareGroupHeartbeat": (group(READ), topic(DESCRIBE)),
+    "ShareGroupDescribe": (group(DESCRIBE),),
+    "ShareFetch": (group(READ), topic(READ)),
+    "ShareAcknowledge": (group(READ), topic(READ)),
+    "DescribeShareGroupOffsets": (group(DESCRIBE), topic(DESCRIBE)),
+    "AlterShareGroupOffsets": (group(READ), topic(READ)),
+    "DeleteShareGroupOffsets": (group(DELETE), topic(READ)),
+    "KeepQueueState": (cluster(ACTION),),
+    "TellQueue": (cluster(ACTION),),
+    "TakeFromQueues": (cluster(ACTION),),
+    "SettleLeases": (cluster(ACTION),),
+    "InspectQueues": (group(DESCRIBE), topic(DESCRIBE)),
+    "ChangeQueues": (group(READ), topic(READ)),
+    "ListPositions": (cluster(DESCRIBE),),
+    "AskRegistry": (cluster(ACTION),),
+    "DescribeKeys": (cluster(DESCRIBE),),
+    "RotateKeys": (cluster(ALTER),),
+    "AppendAudit": (cluster(ACTION),),
+    "CreateAccessKey": (cluster(ALTER),),
+    "DescribeAccessKeys": (cluster(DESCRIBE),),
+    "DeleteAccessKey": (cluster(ALTER),),
+}
+"""Kafka's table of rights, and ours for our own APIs: all of these together, for a request that
+names one topic, one group and one transactional id."""
+GROUP_FIRST = {
+    "ShareFetch",
+    "ShareAcknowledge",
+    "DescribeShareGroupOffsets",
+    "DeleteShareGroupOffsets",
+}
+"""Topics are looked at only for a group, or a session, that is there: see `test_share`,
+`test_share_acknowledge` and `test_share_offsets`."""
+NEVER_DENIED = {"Metadata", "DescribeCluster", "ListGroups", "ListTransactions"}
+RESOURCES = {
+    ResourceType.TOPIC: TOPIC,
+    ResourceType.GROUP: GROUP,
+    ResourceType.CLUSTER: "kafka-cluster",
+    ResourceType.TRANSACTIONAL_ID: "secret-txn",
+}
+
+
+class Exactly(Authorizer):
+    """Somebody with these rights and no others."""
+
+    def __init__(self, needs: Iterable[Needs]) -> None:
+        lists = {
+            Resource(need.resource, RESOURCES[need.resource]): (
+                Entry("User:eve", "*", need.operation, Permission.ALLOW),
+            )
+            for need in needs
+        }
+        self._rules = AccessControl(lists)
+
+
+async def prepare_all(node: Node) -> TopicId:
+    """And coordinators that know of nothing, but answer."""
+    topic_id = await prepare(node)
+    await node.ctx.groups.ensure()
+    await node.ctx.txns.ensure()
+    await asyncio.sleep(1)
+    return topic_id
+
+
+async def codes_with(node: Node, route: Route, topic_id: TopicId, needs: Iterable[Needs]) -> Any:
+    """The error codes of the answer; None: it waits for something, or makes no sense."""
+    node.ctx.authorizer = Exactly(needs)
+    try:
+        async with asyncio.timeout(30):
+            return codes_in(await ask(node, route, topic_id))
+    except (PeerError, TimeoutError):
+        return None
+
+
+@pytest.mark.parametrize("route", GUARDED, ids=lambda route: route.name)
+def test_exactly_the_rights_of_the_table_are_enough(route: Route) -> None:
+    async def test(node: Node) -> None:
+        codes = await codes_with(node, route, await prepare_all(node), NEEDED[route.name])
+        assert not codes or not codes & DENIED, sorted(codes)
+
+    on_node(test)
+
+
+@pytest.mark.parametrize("route", GUARDED, ids=lambda route: route.name)
+def test_with_one_of_them_missing_it_is_denied(route: Route) -> None:
+    needs = NEEDED[route.name]
+    looked_at = 1 if route.name in GROUP_FIRST else len(needs)
+
+    async def test(node: Node) -> None:
+        topic_id = await prepare_all(node)
+        for at in range(looked_at):
+            codes = await codes_with(node, route, topic_id, needs[:at] + needs[at + 1 :])
+            assert codes, f"without {needs[at]} it was answered"
+            assert codes & (DENIED | HIDDEN)
+
+    if route.name not in NEVER_DENIED:
+        on_node(test)
+
+
+def test_the_table_has_every_api_and_no_other() -> None:
+    assert {route.name for route in GUARDED} == NEEDED.keys()
 
 
 class Nobody:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.api.route import Operation, ResourceType
 from penstock.api.share_acknowledge import Verdict, verdicts_of
 from penstock.base.errors import ErrorCode, Refused
 from penstock.wire.messages.share import ShareAcknowledgementBatch
@@ -64,6 +65,20 @@ def test_records_are_accepted_released_and_rejected(version: int) -> None:
         answer = await member.answer([(3, 3, REJECT)], version=version)
         assert code_of(answer) == 0
         assert acquired(await member.fetch()) == [(1, 2, 2)]
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_who_may_no_longer_read_the_topic_settles_nothing() -> None:
+    async def test(node: Node) -> None:
+        await set_up(node, 1)
+        member = Member(node)
+        await member.fetch(0)
+        node.rights.deny(Operation.READ, ResourceType.TOPIC, "t")
+        answer = await member.answer([(0, 0, ACCEPT)])
+        assert code_of(answer) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        node.rights.denied.clear()
+        assert code_of(await member.answer([(0, 0, ACCEPT)])) == 0, "it was still held"
 
     on_node(test, configs=CONFIGS)
 

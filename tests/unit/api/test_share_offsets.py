@@ -143,6 +143,22 @@ def test_a_group_that_nobody_joined_yet_is_made_by_moving_it() -> None:
     on_node(test, configs=CONFIGS)
 
 
+def test_a_group_forgets_no_topic_that_whoever_asks_may_not_read() -> None:
+    async def test(node: Node) -> None:
+        await group_at_two(node)
+        await beat(node, epoch=-1)
+        before = positions(await describe(node))
+        node.rights.deny(Operation.READ, ResourceType.TOPIC, "t")
+        for answer in (await delete(node, "t"), await alter(node, {0: 1})):
+            (row,) = answer.responses
+            rows = getattr(row, "partitions", [row])
+            codes = [one.error_code for one in rows]
+            assert codes == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+        assert positions(await describe(node)) == before
+
+    on_node(test, configs=CONFIGS)
+
+
 def test_an_empty_group_forgets_topics() -> None:
     async def test(node: Node) -> None:
         await group_at_two(node)
