@@ -1,7 +1,10 @@
 """Encryption at rest with real clients: what is planted is found by consumers, and nowhere else."""
 
 import json
+import urllib.error
+import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -12,6 +15,7 @@ from tests.clients.test_cli import Cli
 from tests.conftest import FreshBroker
 from tests.files import contents_below
 from tests.processes import ProcessFailed
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(120)]
 
@@ -109,6 +113,39 @@ def test_the_search_finds_what_is_not_encrypted(
     produce(broker, topic, 100)
     consume(broker, topic, 200).close()
     assert any(f"logs/{topic}" in path for path in found_in(tmp_path / "data"))
+
+
+def test_dead_letters_of_an_encrypted_topic_are_encrypted(
+    fresh_broker: FreshBroker, tmp_path: Path, topic: str
+) -> None:
+    kek = tmp_path / "kek"
+    kek.write_text(OLD)
+    data = tmp_path / "data"
+    broker = fresh_broker(data, sets={"encryption.kek.source": f"file:{kek}"})
+    create_topic(broker.bootstrap, topic, 1, encryption_enable="true")
+    produce(broker, topic, 1)
+    (message,) = ask(broker, f"/topics/{topic}/poll?group=g&wait_ms=20000")["messages"]
+    assert message["payload"] == (PLANTED * 20).decode()
+    ask(broker, "/reject", {"receipt": message["receipt"], "error_class": "Bad"})
+    letters = f"/topics/{topic}.dlq/poll?group=h&wait_ms=20000"
+    eventually(lambda: letter_of(broker, letters) == message["payload"], "a dead letter")
+    assert found_in(data) == []
+
+
+def ask(broker: PenstockProcess, path: str, body: object = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(broker.http + path, data)
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        return json.loads(reply.read() or b"null")
+
+
+def letter_of(broker: PenstockProcess, path: str) -> str | None:
+    try:
+        messages = ask(broker, path)["messages"]
+    except urllib.error.HTTPError as error:  # It is not there yet.
+        error.close()
+        return None
+    return messages[0]["payload"] if messages else None
 
 
 def test_keys_are_rotated_from_the_command_line(

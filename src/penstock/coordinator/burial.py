@@ -211,6 +211,8 @@ class Burials:
             configs={
                 "max.message.bytes": str(config.log.message_bytes_max + HEADER_BYTES),
                 "min.insync.replicas": str(config.min_insync_replicas),
+                # What must not lie on a disk in clear does not do so as a letter either.
+                **({"encryption.enable": "true"} if config.log.encrypted else {}),
             },
         )
         try:
