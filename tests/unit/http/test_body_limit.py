@@ -41,3 +41,19 @@ def test_too_much_at_once_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (await web.post("/topics/t/messages", {"payload": "x"})).status == 200
 
     on_web(test)
+
+
+def test_strangers_leave_room_for_those_who_said_who_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(body_limit, "STRANGERS_BYTES_MAX", 100)
+
+    async def test(web: Web) -> None:
+        web.node.rights.is_on = True
+        body = {"payload": "x" * 200}
+        assert (await web.post("/topics/t/messages", body)).status == 503
+        web.who = "User:ann"
+        assert (await web.post("/topics/t/messages", body)).status == 200
+        assert (web.limit.bytes, web.limit.strangers_bytes) == (0, 0)
+
+    on_web(test)
