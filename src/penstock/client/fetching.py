@@ -9,6 +9,7 @@ before its content is believed.
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from penstock.base.errors import Refused
 from penstock.client.isolation import READ_COMMITTED as READ_COMMITTED
 from penstock.client.isolation import READ_UNCOMMITTED as READ_UNCOMMITTED
 from penstock.client.metadata import TopicPartition
@@ -22,6 +23,7 @@ from penstock.wire.records import (
     is_append_time,
     is_control,
     is_transactional,
+    read_header,
 )
 
 
@@ -81,7 +83,15 @@ class Fetched(NamedTuple):
     def messages(self) -> Iterator[Message]:
         topic, partition = self.where
         for view, append_time in self.data_batches():
-            columns = decode(view)
+            try:
+                columns = decode(view)
+            except Refused as refused:
+                header = read_header(view)
+                raise Refused(
+                    refused.code,
+                    f"{self.where}: offsets {header.base_offset} to {header.last_offset} are no "
+                    f"records ({refused}); read on at offset {header.next_offset}",
+                ) from refused
             offsets = columns.offsets
             for index in range(len(columns)):
                 if offsets[index] < self.offset:

@@ -7,7 +7,8 @@ from penstock.client.fetching import Fetched, end_of
 from penstock.client.metadata import TopicPartition
 from penstock.wire.markers import encode_marker
 from penstock.wire.messages.fetch import AbortedTransaction
-from penstock.wire.records import Record, encode
+from penstock.wire.records import Codec, Record, encode, stamp
+from tests.unit.log.building import unreadable
 
 
 def data(offset: int, producer_id: int, *values: bytes) -> bytearray:
@@ -98,3 +99,16 @@ def test_a_batch_with_a_wrong_checksum_is_never_delivered() -> None:
     with pytest.raises(Refused) as caught:
         values(fetched(broken))
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_batch_that_holds_no_records_says_where_it_is_and_where_to_read_on() -> None:
+    junk = bytearray(unreadable(Codec.NONE))
+    stamp(junk, 1, 0)
+    part = fetched(data(0, -1, b"a"), junk)
+    messages = part.messages()
+    assert next(messages).value == b"a"
+    with pytest.raises(
+        Refused, match=r"^t\[0\]: offsets 1 to 3 .*; read on at offset 4$"
+    ) as caught:
+        next(messages)
+    assert caught.value.code is ErrorCode.INVALID_RECORD
