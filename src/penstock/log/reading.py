@@ -7,6 +7,7 @@ only read; a segment that goes away meanwhile stays readable through its file.
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
+from penstock.base.errors import Refused
 from penstock.log import replay
 from penstock.log.caches import AbortedTxn
 from penstock.log.segment import Segment
@@ -130,7 +131,11 @@ def _first_at(segment: Segment, timestamp: int, start_offset: int) -> tuple[int,
 def _first_in(
     segment: Segment, position: int, header: BatchHeader, timestamp: int, start_offset: int
 ) -> tuple[int, int, int] | None:
-    columns = decode(segment.read_batch(position, header), columns=TIMES)
+    try:
+        columns = decode(segment.read_batch(position, header), columns=TIMES)
+    except Refused:
+        # Intact, and not to be opened, as its producer sent it: it is found as a whole.
+        return max(header.base_offset, start_offset), header.max_timestamp, header.leader_epoch
     for offset, record_timestamp in zip(columns.offsets, columns.timestamps, strict=True):
         if record_timestamp >= timestamp and offset >= start_offset:
             return offset, record_timestamp, header.leader_epoch

@@ -1,5 +1,6 @@
 """Small logs on a simulated disk, for the tests of `penstock.log`."""
 
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -24,6 +25,7 @@ from penstock.wire.records import (
     check_stored,
     decode,
     encode,
+    seal,
 )
 
 PATH = "/data/topic-0"
@@ -172,6 +174,19 @@ def read_from(
 
 def read_all(log: Log) -> list[Record]:
     return read_from(log, log.start_offset)
+
+
+def unreadable(codec: int) -> memoryview:
+    """A batch of three whose checksum is right, and whose records are none."""
+    junk = seal(
+        bytearray(BATCH_OVERHEAD) + b"\xff" * 40,
+        count=3,
+        base_timestamp=NOW_MS,
+        max_timestamp=NOW_MS,
+    )
+    struct.pack_into(">h", junk, ATTRIBUTES_AT, codec)
+    struct.pack_into(">I", junk, CRC_AT, crc32c.crc32c(memoryview(junk)[ATTRIBUTES_AT:]))
+    return memoryview(junk)
 
 
 def offsets(records: Sequence[Record]) -> list[int]:

@@ -15,6 +15,7 @@ from tests.unit.log.building import (
     offsets,
     open_log,
     read_from,
+    unreadable,
 )
 
 pytestmark = pytest.mark.usefixtures("in_both_modes")
@@ -93,6 +94,16 @@ def test_the_newest_record_is_found() -> None:
     assert log.max_timestamp() == expected_for(log, 3961)
     log.delete_before(log.end_offset)
     assert log.max_timestamp() is None
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_a_batch_that_cannot_be_opened_is_found_as_a_whole(codec: int) -> None:
+    log = open_log(make_disk())
+    append(log, batch([b"x"], timestamp=NOW_MS - 5))
+    append(log, unreadable(codec))
+    assert log.offset_for_time(NOW_MS - 4) == log.max_timestamp() == (1, NOW_MS, 1)
+    log.delete_before(2)
+    assert log.offset_for_time(0) == (2, NOW_MS, 1)
 
 
 def test_an_empty_log_has_no_times() -> None:
