@@ -2,6 +2,7 @@
 
 Only queues subscribe (protocol `sqs`), each once to a topic. They are part of their topic's record;
 see `topics`. Filter policies are read when they are set, so those that are kept are understood.
+Lists leave out queues that the caller may not describe.
 """
 
 from collections.abc import Mapping
@@ -125,6 +126,7 @@ async def list_subscriptions(call: Call, request: requests.ListSubscriptions) ->
         for name, record in call.node.image.fanouts.items()
         if call.may_see(name)
         for one in record.subscriptions
+        if call.may_see(one.queue)
     }
     return _listed(rows, request.next_token)
 
@@ -133,7 +135,9 @@ async def list_subscriptions_by_topic(
     call: Call, request: requests.ListSubscriptionsByTopic
 ) -> Answer:
     name, record = find(call, request.topic_arn, Operation.DESCRIBE)
-    rows = {one.id: _show(call, name, one) for one in record.subscriptions}
+    rows = {
+        one.id: _show(call, name, one) for one in record.subscriptions if call.may_see(one.queue)
+    }
     return _listed(rows, request.next_token)
 
 

@@ -34,6 +34,10 @@ def test_a_queue_subscribes_once_and_can_leave() -> None:
             (row,) = listed.findall(f"{action}Result/Subscriptions/member")
             assert row.findtext("Endpoint") == endpoint
             assert row.findtext("SubscriptionArn") == arn
+            sdk.node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "q")
+            listed = await sdk.sns(action, **more)
+            assert not listed.findall(f"{action}Result/Subscriptions/member"), "it is nobody's"
+            sdk.node.rights.denied.clear()
         await sdk.sns("Unsubscribe", SubscriptionArn=arn)
         await sdk.sns("Unsubscribe", SubscriptionArn=arn)
         failed = await failure(sdk.sns("GetSubscriptionAttributes", SubscriptionArn=arn))
