@@ -54,6 +54,8 @@ NO_TIMESTAMP = -1
 UNPACKED_BYTES_MIN = 8 << 20
 UNPACKED_RATIO_MAX = 64
 """What a batch may unpack to: so much, or so many times what was sent, to keep bombs small."""
+REST_AFTER_BOMB = 9
+"""How many times as long as it took to find out that a batch unpacks to too much nobody unpacks."""
 RECORDS_NAMED_MAX = 100
 """Records of a refused batch that the answer names."""
 NOT_YET = ErrorCode.REQUEST_TIMED_OUT
@@ -389,7 +391,7 @@ async def _produce_slowly(
                     await check_schemas(ctx, partition.topic, data.records, rules, bytes_max)
                 # Few at a time: what is unpacked may be much larger than what was sent.
                 async with ctx.looking:
-                    prepared[id(data)] = await ctx.workers.run(_look_inside, data.records, rules)
+                    prepared[id(data)] = await _look(ctx, data.records, rules)
             except Refused as refused:
                 # Without the frames that it came through: they hold this one, and what it unpacked.
                 prepared[id(data)] = refused.with_traceback(None)
@@ -403,6 +405,18 @@ async def _produce_slowly(
     finally:
         if admission is not None:
             admission.close()
+
+
+async def _look(ctx: Context, batch: memoryview, rules: ProduceRules) -> memoryview:
+    """By a worker. After what was too large the next one waits, so that bombs take little time."""
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    try:
+        return await ctx.workers.run(_look_inside, batch, rules)
+    except Refused as refused:
+        if refused.code is ErrorCode.MESSAGE_TOO_LARGE:
+            await asyncio.sleep(REST_AFTER_BOMB * (loop.time() - began_s))
+        raise
 
 
 def _unpacked_bytes_max(batch: memoryview) -> int:

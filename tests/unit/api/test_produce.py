@@ -5,7 +5,12 @@ from typing import Any
 
 import pytest
 
-from penstock.api.produce import RECORDS_NAMED_MAX, produce
+from penstock.api.produce import (
+    RECORDS_NAMED_MAX,
+    REST_AFTER_BOMB,
+    UNPACKED_BYTES_MIN,
+    produce,
+)
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicId
 from penstock.wire.compression import Codec
@@ -270,6 +275,25 @@ def test_a_refused_batch_has_no_append_time() -> None:
         row = await ask(node, batch(**producer, base_sequence=7))
         assert row.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert row.log_append_time_ms == -1
+
+    on_node(check)
+
+
+def test_after_a_bomb_nothing_is_unpacked_for_many_times_as_long() -> None:
+    """So that those who send them take a tenth of a processor, not all of it."""
+
+    async def check(node: Node) -> None:
+        await node.create("t", 1, cleanup_policy="compact")
+        node.workers.delay_s = (0.001, 0.001)
+        loop = asyncio.get_running_loop()
+        bomb = batch(bytes(UNPACKED_BYTES_MIN + 1), key=b"k", codec=Codec.ZSTD)
+        began = loop.time()
+        pending = await node.send(produce, VERSION, request(("t", 0, bomb)))
+        good = await ask(node, batch(b"v" * 100, key=b"k", codec=Codec.ZSTD))
+        assert loop.time() - began > 0.001 * REST_AFTER_BOMB
+        assert good.error_code == 0
+        (refused,) = rows(await pending.reply())
+        assert refused.error_code == ErrorCode.MESSAGE_TOO_LARGE
 
     on_node(check)
 
