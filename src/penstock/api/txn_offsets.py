@@ -15,6 +15,7 @@ from penstock.api.route import Operation
 from penstock.api.rows import may
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.machine import Decision, Token
+from penstock.coordinator.guards import ANY_EPOCH
 from penstock.coordinator.internal_topics import OFFSETS
 from penstock.groups.refusals import refusal
 from penstock.groups.shard import GroupShard
@@ -55,9 +56,10 @@ async def txn_offset_commit(
 async def _commit(ctx: Context, call: Call, request: TxnOffsetCommitRequest) -> Any:
     index = ctx.groups.host.index_of(request.group_id)
     producer = Producer(request.producer_id, request.producer_epoch)
-    guard = ctx.txns.guards.set((OFFSETS.name, index, producer.id))
+    adds = call.version >= ADDS_SINCE
+    epoch = producer.epoch if adds else ANY_EPOCH
+    guard = ctx.txns.guards.set((OFFSETS.name, index, producer.id), epoch)
     try:
-        adds = call.version >= ADDS_SINCE
         if adds or ctx.configs.flag("transaction.partition.verification.enable"):
             place = (OFFSETS.name, index)
             found = await ctx.txns.enter(request.transactional_id, producer, [place], adds)

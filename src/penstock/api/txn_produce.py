@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from penstock.api.context import Call, Context
 from penstock.base.errors import ErrorCode, Refused
 from penstock.cluster.partition import Partition
-from penstock.coordinator.guards import Guard
+from penstock.coordinator.guards import ANY_EPOCH, Guard
 from penstock.txns.records import Producer
 from penstock.txns.rows import PRODUCE_ADDS_SINCE, for_produce
 from penstock.wire.messages.produce import PartitionProduceData
@@ -59,7 +59,8 @@ class Admission:
             return
         place = (partition.topic, partition.index, header.producer_id)
         producer = Producer(header.producer_id, header.producer_epoch)
-        guard = self.ctx.txns.guards.set(place)
+        adds = self.call.version >= PRODUCE_ADDS_SINCE
+        guard = self.ctx.txns.guards.set(place, producer.epoch if adds else ANY_EPOCH)
         self.doubts.append(Doubt(data, partition, producer, guard))
 
     def is_granted(self) -> bool:

@@ -1,24 +1,31 @@
 """Keeps a write that was checked a moment ago from landing after its transaction has ended.
 
 A first write of a transaction to a partition is checked with the coordinator, which takes time; a
-marker may be written meanwhile. So a guard is set before the question is asked, any marker for the
-same producer and place breaks it, and whoever finds it broken does not write (KIP-890). Clients
-with transactions v2 are safe by their epoch too; older ones only by this.
+marker may be written meanwhile. So a guard is set before the question is asked, the marker breaks
+it, and whoever finds it broken does not write (KIP-890).
+
+With transactions v2 the marker that ends a transaction has a newer epoch than its writes, and one
+of the same epoch or an older one ends a transaction before it: the producer may go on while that
+marker is still on its way to another node, and it must not break what comes next. Before v2 they
+have the same epoch, and any marker breaks the guard.
 """
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 Place: TypeAlias = tuple[str, int, int]
 """Topic, partition and producer id."""
 
+ANY_EPOCH: Final = -1
+
 
 class Guard:
-    """Intact until a marker is written to its place."""
+    """Intact until a marker of a newer epoch is written to its place."""
 
-    __slots__ = ("is_broken", "place")
+    __slots__ = ("epoch", "is_broken", "place")
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, epoch: int) -> None:
         self.place = place
+        self.epoch = epoch
         self.is_broken = False
 
 
@@ -31,8 +38,9 @@ class Guards:
     def __len__(self) -> int:
         return len(self._set)
 
-    def set(self, place: Place) -> Guard:
-        guard = Guard(place)
+    def set(self, place: Place, epoch: int = ANY_EPOCH) -> Guard:
+        """`epoch`: the write's, with transactions v2."""
+        guard = Guard(place, epoch)
         self._set.setdefault(place, []).append(guard)
         return guard
 
@@ -44,6 +52,7 @@ class Guards:
             if not guards:
                 del self._set[guard.place]
 
-    def marked(self, place: Place) -> None:
-        for guard in self._set.pop(place, ()):
-            guard.is_broken = True
+    def marked(self, place: Place, epoch: int) -> None:
+        for guard in self._set.get(place, ()):
+            if epoch > guard.epoch:
+                guard.is_broken = True

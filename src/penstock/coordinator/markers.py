@@ -67,7 +67,7 @@ class MarkerWriter:
 
     def write(self, marker: Marker, topic: str, index: int, told: Told) -> None:
         """Writes one marker here; `told` hears once it is committed, or why it cannot be."""
-        self._guards.marked((topic, index, marker.producer_id))
+        self._guards.marked((topic, index, marker.producer_id), marker.producer_epoch)
         if topic == OFFSETS.name:
             self._write_to_group(marker, index, told)
             return

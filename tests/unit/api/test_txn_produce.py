@@ -91,11 +91,36 @@ def test_a_write_that_the_end_of_its_transaction_overtakes_is_refused(
         await asyncio.sleep(0)
         held = node.ctx.txns.guards
         assert len(held) == 1
-        held.marked(("t", 0, producer.producer_id))
+        held.marked(("t", 0, producer.producer_id), producer.epoch + 1)
         assert await waiting == ErrorCode.INVALID_TXN_STATE
         assert open_at(node, "t", 0) == -1
         assert len(held) == 0
         await busy
+
+    on_node(test, configs=CONFIGS)
+
+
+@VERSIONS
+def test_the_late_marker_of_the_transaction_before_does_not_refuse_a_write(
+    versions: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As to another node, under way while the producer goes on (KAFKA-18575)."""
+
+    async def test(node: Node) -> None:
+        await ready(node, t=1)
+        markers = node.ctx.txns.markers
+        write, loop = markers.write, asyncio.get_running_loop()
+        late = 0.05
+        monkeypatch.setattr(markers, "write", lambda *marker: loop.call_later(late, write, *marker))
+        producer = await Transacting(node, versions).begin()
+        for _ in range(3):
+            if versions is OLD:
+                await producer.add("t", 0)
+            assert await producer.send("t") == ErrorCode.NONE
+            assert await producer.end() == ErrorCode.NONE
+        await asyncio.sleep(2 * late)
+        assert open_at(node, "t") == -1
+        assert len(node.ctx.txns.guards) == 0
 
     on_node(test, configs=CONFIGS)
 
