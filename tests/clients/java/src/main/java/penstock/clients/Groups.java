@@ -266,8 +266,11 @@ public final class Groups {
             for (int number = 0; number < 20; number++) {
                 producer.beginTransaction();
                 producer.send(new ProducerRecord<>(topic, number % 2, null, String.valueOf(number)));
+                // The client's sender asks whether batches are incomplete before it takes the lock
+                // under which it takes EndTxn (as in KAFKA-5449): on a busy machine it can commit
+                // ahead of a batch just sent, and any broker then says INVALID_TXN_STATE.
+                producer.flush();
                 if (number % 4 == 3) {
-                    producer.flush();
                     producer.abortTransaction();
                 } else {
                     producer.commitTransaction();
@@ -294,6 +297,7 @@ public final class Groups {
                 expect(ProducerFencedException.class, old::abortTransaction);
                 young.beginTransaction();
                 young.send(new ProducerRecord<>(topic, "young"));
+                young.flush();
                 young.commitTransaction();
             }
         }
@@ -352,6 +356,7 @@ public final class Groups {
                     producer.abortTransaction();
                     starts.forEach(member.consumer::seek);
                 } else {
+                    producer.flush(); // As in `transactions`.
                     producer.commitTransaction();
                     copied += member.records.size();
                 }
