@@ -31,6 +31,7 @@ from penstock.wire.messages.fetch import (
 )
 from penstock.wire.records import BATCH_OVERHEAD, age_seconds
 
+BUFFERS = (bytes, bytearray, memoryview)
 READ_COMMITTED = 1
 LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 """With these, the answer says who leads (KIP-951)."""
@@ -129,11 +130,9 @@ class Reply:
             if span.segment.is_encrypted:
                 return self._sealed_content(span)
             part = span.slice()
-            # Its ends are probed here, and all of it when it is sent.
-            file = span.segment.file
-            if part is None or not file.read_cached(span.position, 1):
+            if part is None or not span.segment.file.is_at_hand(span.position, len(part)):
                 return None
-            return part if file.read_cached(span.end - 1, 1) else None
+            return part
         except OSError:
             return None  # The worker meets the same error and says what it means.
 
@@ -248,7 +247,7 @@ class Reply:
     def _note_age(self, found: Found, content: Buffer | Slice) -> None:
         """How old what is sent is: a look at the first header, whatever there is after it."""
         head: Buffer | None
-        if isinstance(content, Buffer):
+        if isinstance(content, BUFFERS):
             head = content
         else:
             assert found.span is not None

@@ -67,6 +67,10 @@ class File(Protocol):
         """As `read`, but answers None instead of waiting for the disk."""
         ...
 
+    def is_at_hand(self, position: int, size: int) -> bool:
+        """Whether these bytes can be had without waiting for the disk, as far as can be told."""
+        ...
+
     def send_to(self, descriptor: int, position: int, size: int) -> int | None:
         """Hands bytes to a non-blocking socket without taking them into this process.
 

@@ -434,8 +434,10 @@ class Log:
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Up to where a read_committed consumer may read."""
-        first = self.first_unstable_offset(high_watermark)
-        return min(first, high_watermark) if first >= 0 else high_watermark
+        first = self.producers.first_unstable_offset(high_watermark)
+        if first < 0:
+            return high_watermark
+        return min(max(first, self.start_offset), high_watermark)
 
     def aborted(self, from_offset: int, to_offset: int) -> list[AbortedTxn]:
         """The aborted transactions with records in [from, to), oldest marker first. May block."""

@@ -179,6 +179,8 @@ class Producers:
         An ended transaction counts until its marker is below the high watermark, because until
         then a new leader may not know that it ended.
         """
+        if not self._open and not self._undurable:
+            return NO_OFFSET
         if self._undurable:
             self._undurable = [txn for txn in self._undurable if txn[1] >= high_watermark]
         first = self.first_open_offset

@@ -207,8 +207,10 @@ class FileSlice:
         return self._size
 
     def send_to(self, descriptor: int) -> bool:
-        self._require_uncut()
-        sent = self._segment.file.send_to(descriptor, self._position, self._size)
+        segment = self._segment
+        if segment.generation != self._generation:
+            raise self._cut()
+        sent = segment.file.send_to(descriptor, self._position, self._size)
         if sent is None:
             return False
         self._position += sent
@@ -222,13 +224,13 @@ class FileSlice:
         data = file.read_cached(self._position, size)
         if data is None:
             data = file.read(self._position, size)
-        self._require_uncut()
+        if self._segment.generation != self._generation:
+            raise self._cut()
         if len(data) != size:
             raise EOFError(f"{file.path} ends before {self._position + size}")
         self._position += size
         self._size -= size
         return data
 
-    def _require_uncut(self) -> None:
-        if self._segment.generation != self._generation:
-            raise EOFError(f"{self._segment.path} was cut while it was being sent")
+    def _cut(self) -> EOFError:
+        return EOFError(f"{self._segment.path} was cut while it was being sent")

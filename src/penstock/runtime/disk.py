@@ -46,21 +46,6 @@ _scratch = threading.local()
 _libc = ctypes.CDLL(None, use_errno=True)  # CDLL, not PyDLL: calls release the GIL.
 
 
-def _is_at_hand(fd: int, position: int, size: int) -> bool:
-    """Whether the page cache holds this part of a file, as far as probes can tell.
-
-    A wrong guess costs one read of the disk on the event loop.
-    """
-    try:
-        for at in range(position, position + size, PROBE_BYTES):
-            os.preadv(fd, (_probe,), at, os.RWF_NOWAIT)
-    except OSError as error:
-        if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP):
-            return False
-        raise
-    return True
-
-
 class Descriptor:
     """A file descriptor that closes itself with its last reference."""
 
@@ -176,17 +161,39 @@ class LocalFile:
 
     def _read_much_cached(self, position: int, size: int) -> bytes | None:
         """Probed first, then read to where it is to be: no copy of it, and nothing to clear."""
-        descriptor = self._descriptor or self._disk._descriptor_of(self)
-        if not _is_at_hand(descriptor.fd, position, size):
+        if not self.is_at_hand(position, size):
             return None
+        descriptor = self._descriptor or self._disk._descriptor_of(self)
         data = os.pread(descriptor.fd, size, position)
         return data if len(data) == size else None
 
+    def is_at_hand(self, position: int, size: int) -> bool:
+        """Probes the page cache, unless that was done a moment ago: what is long leaves in pieces.
+
+        A wrong guess costs one read of the disk on the event loop.
+        """
+        start, end, until = self._seen
+        now, last = time.monotonic(), position + size
+        if start <= position and last <= end and now < until:
+            return True
+        descriptor = self._descriptor or self._disk._descriptor_of(self)
+        try:
+            for at in (*range(position, last, PROBE_BYTES), last - 1):
+                if not os.preadv(descriptor.fd, (_probe,), at, os.RWF_NOWAIT):
+                    return False
+        except OSError as error:
+            # EAGAIN: not in the page cache. EOPNOTSUPP: this file system cannot say (tmpfs).
+            if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP):
+                return False
+            raise
+        self._seen = (position, last, now + PROBE_SECONDS)
+        return True
+
     def send_to(self, descriptor: int, position: int, size: int) -> int | None:
+        if not self.is_at_hand(position, size):
+            return None
         source = self._descriptor or self._disk._descriptor_of(self)
         self._used = True
-        if not self._was_at_hand(source.fd, position, size):
-            return None
         try:
             return os.sendfile(descriptor, source.fd, position, size)
         except BlockingIOError:
@@ -196,17 +203,6 @@ class LocalFile:
             if error.errno in (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS):
                 return None
             raise
-
-    def _was_at_hand(self, fd: int, position: int, size: int) -> bool:
-        """Probes, unless that was done a moment ago: a long stretch leaves in many pieces."""
-        now = time.monotonic()
-        start, end, until = self._seen
-        if start <= position and position + size <= end and now < until:
-            return True
-        if not _is_at_hand(fd, position, size):
-            return False
-        self._seen = (position, position + size, now + PROBE_SECONDS)
-        return True
 
     def truncate(self, size: int) -> None:
         self._writes += 1

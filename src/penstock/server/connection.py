@@ -145,7 +145,7 @@ class Connection(asyncio.BufferedProtocol):
         address = transport.get_extra_info("peername")
         self.peer = str(address[0]) if address else "unknown"
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES, low=0)
-        self._outbox = Outbox(transport, self._send_on)
+        self._outbox = Outbox(transport, self._listener.room, self._send_on)
         self._listener.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -204,7 +204,7 @@ class Connection(asyncio.BufferedProtocol):
         self._send()
         if self._is_closing:
             self.close()
-        elif not self._is_sending:
+        elif not self._outbox.parts:
             self._process()
 
     def _send(self) -> None:
@@ -212,7 +212,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         try:
             self._outbox.pump()
-            if not self._outbox:
+            if not self._outbox.parts:
                 self._ctx.read_ahead.sent()
         except (OSError, EOFError) as error:
             log.info("closing %s: %s", self.peer, error)
@@ -300,7 +300,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def _is_sending(self) -> bool:
         """The peer has not taken our last replies yet."""
-        return self._outbox.is_paused or bool(self._outbox)
+        return self._outbox.is_paused or bool(self._outbox.parts)
 
     @property
     def is_stalled_by_peer(self) -> bool:
@@ -324,7 +324,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def owes_acknowledgement(self) -> bool:
         """Something was done for this peer, or is being done, and it has not been told yet."""
-        if self._ready or self._outbox or self._tasks:
+        if self._ready or self._outbox.parts or self._tasks:
             return True
         return any(call.route.stage is Stage.PIPELINED for call in self._pending)
 
@@ -460,7 +460,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._ready = []
         self._ready_bytes = 0
-        if self._outbox or any(map(is_large, ready)):
+        if self._outbox.parts or any(map(is_large, ready)):
             self._outbox.put(ready)
             self._send()
         else:
@@ -489,7 +489,7 @@ class Connection(asyncio.BufferedProtocol):
         self._draining = self._is_closing = True
         self._pause_reading()
         self._send_ready()
-        if not self._outbox and not self.closed:
+        if not self._outbox.parts and not self.closed:
             self.transport.close()
 
     def abort(self) -> None:

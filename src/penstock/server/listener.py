@@ -32,6 +32,7 @@ from penstock.server.buffers import SYSTEMS_OWN, Buffers
 from penstock.server.connection import Connection
 from penstock.server.handshakes import Handshakes
 from penstock.server.owner import ConnectionOwner
+from penstock.server.room import Room
 from penstock.server.tls import distinguished_name
 
 log = logging.getLogger("penstock.server")
@@ -87,6 +88,7 @@ class Listener(ConnectionOwner):
         """`tls` is asked for each connection; `login` makes what one has to go through; `rules`
         name those who come with a certificate. Listeners of one node share a budget."""
         self.name = name
+        self.room = Room()
         self._ctx = ctx
         self._limits = limits
         self._tls = tls
@@ -295,3 +297,4 @@ class Listener(ConnectionOwner):
             if not self._connections:
                 break
             await asyncio.sleep(0)
+        self.room.close()

@@ -7,19 +7,18 @@ for and however slowly it reads.
 
 While the transport holds bytes of its own it must stay the only one that writes to the socket.
 So we write directly only when its buffer is empty. When the socket is full of what we wrote, we
-watch it ourselves, through a second descriptor of the same socket (the loop lets nobody but the
-transport watch its own), and go on when there is room. Where bytes cannot go directly (TLS, a file
-that is no longer in memory), one chunk at a time passes through the transport, which tells us
-(`resume_writing`) when that chunk has left.
+wait for room ourselves (`room.py`), and go on when there is some. Where bytes cannot go directly
+(TLS, a file that is no longer in memory), one chunk at a time passes through the transport, which
+tells us (`resume_writing`) when that chunk has left.
 """
 
 import asyncio
 import os
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TypeGuard
 
 from penstock.base.ports import Buffer, Slice
+from penstock.server.room import Room
 
 SMALL = (bytes, bytearray)
 BUFFERS = (bytes, bytearray, memoryview)
@@ -35,106 +34,82 @@ class Outbox:
 
     __slots__ = (
         "_descriptor",
-        "_is_full",
-        "_is_watching",
-        "_parts",
+        "_go_on",
         "_room",
         "_transport",
-        "_watched",
         "is_paused",
+        "parts",
     )
 
-    def __init__(self, transport: asyncio.Transport, room: Callable[[], None]) -> None:
-        """`room()` is called when a socket that was full takes more: pump then."""
+    def __init__(self, transport: asyncio.Transport, room: Room, go_on: Callable[[], None]) -> None:
+        """`go_on()` is called when a socket that was full takes more: pump then."""
         self._transport = transport
         self._room = room
+        self._go_on = go_on
         # TLS and simulated transports have no socket that we may write to.
         sock = transport.get_extra_info("socket")
         is_plain = sock is not None and transport.get_extra_info("sslcontext") is None
         self._descriptor: int = sock.fileno() if is_plain else -1
-        self._watched = -1  # The second descriptor, made when the socket was full first.
-        self._is_full = False
-        self._is_watching = False
-        self._parts: deque[Buffer | Slice] = deque()
+        self.parts: deque[Buffer | Slice] = deque()
+        """What has not left yet, for everybody to look at."""
         self.is_paused = False
         """The transport has said that the socket is full."""
 
-    def __bool__(self) -> bool:
-        return bool(self._parts)
-
     def put(self, parts: Iterable[Buffer | Slice]) -> None:
         """Takes parts over; `pump` sends them."""
-        self._parts.extend(parts)
+        self.parts.extend(parts)
 
     def pump(self) -> None:
         """Sends until nothing is left or the socket is full. OSError, EOFError: give up."""
-        parts = self._parts
-        while parts and not self.is_paused and not self._is_full:
+        parts, descriptor = self.parts, self._descriptor
+        while parts and not self.is_paused:
             part = parts[0]
-            if is_buffer(part):
+            if isinstance(part, BUFFERS):
                 parts.popleft()
-                self._write(part, at_once=is_large(part) or (bool(parts) and is_large(parts[0])))
+                is_direct = is_large(part) or (bool(parts) and is_large(parts[0]))
+                if not self._write(part, is_direct):
+                    return
                 continue
-            assert not isinstance(part, BUFFERS)
-            direct = self._descriptor >= 0 and not self._transport.get_write_buffer_size()
-            if direct and part.send_to(self._descriptor):
+            is_direct = descriptor >= 0 and not self._transport.get_write_buffer_size()
+            if is_direct and part.send_to(descriptor):
                 if len(part):
-                    self._await_room()
-                else:
-                    parts.popleft()
+                    self._room.wait(descriptor, self._go_on)
+                    return
+                parts.popleft()
                 continue
-            piece = part.take(PIECE_BYTES if direct else CHUNK_BYTES)
+            piece = part.take(PIECE_BYTES if is_direct else CHUNK_BYTES)
             if not len(part):
                 parts.popleft()
-            self._write(piece, at_once=direct)
+            if not self._write(piece, is_direct):
+                return
 
-    def _await_room(self) -> None:
-        self._is_full = True
-        if self._is_watching:
-            return
-        if self._watched < 0:
-            self._watched = os.dup(self._descriptor)
-        self._is_watching = True
-        asyncio.get_running_loop().add_writer(self._watched, self._has_room)
+    def _write(self, part: Buffer, is_direct: bool) -> bool:
+        """What is large goes directly, and the head before it, too, so that it can.
 
-    def _has_room(self) -> None:
-        """Stays watching where that fills the socket again, as it does throughout a long reply."""
-        self._is_full = False
-        self._room()
-        if self._is_watching and not self._is_full:
-            self._is_watching = False
-            asyncio.get_running_loop().remove_writer(self._watched)
-
-    def _write(self, part: Buffer, at_once: bool) -> None:
-        """What is large goes directly, and the head before it, too, so that it can."""
-        if at_once and self._descriptor >= 0 and not self._transport.get_write_buffer_size():
+        False when the socket is full.
+        """
+        if is_direct and self._descriptor >= 0 and not self._transport.get_write_buffer_size():
             try:
                 sent = os.write(self._descriptor, part)
             except BlockingIOError:
                 sent = 0
-            if sent < len(part):
-                self._parts.appendleft(memoryview(part)[sent:])
-                self._await_room()
-            return
+            if sent == len(part):
+                return True
+            self.parts.appendleft(memoryview(part)[sent:])
+            self._room.wait(self._descriptor, self._go_on)
+            return False
         if len(part) > CHUNK_BYTES and isinstance(part, memoryview):
-            self._parts.appendleft(part[CHUNK_BYTES:])
+            self.parts.appendleft(part[CHUNK_BYTES:])
             part = part[:CHUNK_BYTES]
         self._transport.write(part)
+        return True
 
     def clear(self) -> None:
         """The connection is gone: forgets everything, and its socket."""
-        self._parts.clear()
-        self._descriptor = -1
-        if self._watched >= 0:
-            if self._is_watching:
-                self._is_watching = False
-                asyncio.get_running_loop().remove_writer(self._watched)
-            os.close(self._watched)
-            self._watched = -1
-
-
-def is_buffer(part: Buffer | Slice) -> TypeGuard[Buffer]:
-    return isinstance(part, BUFFERS)
+        self.parts.clear()
+        if self._descriptor >= 0:
+            self._room.forget(self._descriptor)
+            self._descriptor = -1
 
 
 def is_large(part: Buffer | Slice) -> bool:

@@ -4,10 +4,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.server.connection import Connection
+    from penstock.server.room import Room
 
 
 class ConnectionOwner:
     """Told when a connection begins and when it is over."""
+
+    room: "Room"
+    """Where its connections wait when their sockets are full."""
 
     def opened(self, connection: "Connection") -> None:
         raise NotImplementedError

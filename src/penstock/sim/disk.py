@@ -102,10 +102,17 @@ class SimFile:
         return bytes(node.live[position : position + size])
 
     def read_cached(self, position: int, size: int) -> bytes | None:
+        return None if self._is_cold() else self.read(position, size)
+
+    def is_at_hand(self, position: int, size: int) -> bool:
+        node, end = self._use(), position + size
+        if self._is_cold() or end > len(node.live):
+            return False
+        return not any(position < bad_end and bad < end for bad, bad_end in node.bad)
+
+    def _is_cold(self) -> bool:
         disk = self._disk
-        if disk.cold_ratio and disk.rng.random() < disk.cold_ratio:
-            return None
-        return self.read(position, size)
+        return bool(disk.cold_ratio) and disk.rng.random() < disk.cold_ratio
 
     def send_to(self, descriptor: int, position: int, size: int) -> int | None:
         return None  # There are no descriptors here: everything passes through the process.

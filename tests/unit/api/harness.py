@@ -40,7 +40,7 @@ from penstock.coordinator.time import SteadyTime
 from penstock.coordinator.transactions import TxnCoordinator
 from penstock.log.flusher import Flusher
 from penstock.security.login import Login
-from penstock.server.outbox import is_buffer
+from penstock.server.outbox import BUFFERS
 from penstock.sim.clock import SimClock
 from penstock.sim.disk import SimDisk
 from penstock.sim.loop import SimLoop, run
@@ -332,7 +332,7 @@ class Node:
 
 def _whole(part: Any) -> bytes:
     """The bytes that a part of a reply stands for; some are still in their file."""
-    return bytes(part) if is_buffer(part) else part.take(len(part))
+    return bytes(part) if isinstance(part, BUFFERS) else part.take(len(part))
 
 
 def through_wire(message: T, version: int) -> T:
@@ -340,7 +340,7 @@ def through_wire(message: T, version: int) -> T:
     parts: list[Any] = []
     writer(kind, version)(message, parts)
     # The server joins small parts, and can join only what is in memory.
-    assert all(is_buffer(part) or len(part) >= PART_BYTES_JOINED for part in parts)
+    assert all(isinstance(part, BUFFERS) or len(part) >= PART_BYTES_JOINED for part in parts)
     view = memoryview(bytearray().join(_whole(part) for part in parts))
     read, position = reader(kind, version)(view, 0, len(view))
     assert position == len(view)

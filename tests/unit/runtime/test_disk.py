@@ -133,6 +133,15 @@ def test_what_was_in_memory_a_moment_ago_is_sent_without_another_look(
         assert file.send_to(near.fileno(), first, size - first) is None
 
 
+def test_what_ends_before_it_should_is_not_at_hand(disk: LocalDisk, tmp_path: Path) -> None:
+    """Whoever promised more than there is must find out before the first byte has left."""
+    file = disk.open(f"{tmp_path}/a", create=True)
+    file.append([bytes(100_000)])
+    assert file.is_at_hand(0, 100_000)
+    assert not file.is_at_hand(0, 100_001)
+    assert not file.is_at_hand(200_000, 10)
+
+
 def test_truncation_moves_the_end(disk: LocalDisk, tmp_path: Path) -> None:
     file = disk.open(f"{tmp_path}/a", create=True)
     file.append([b"0123456789"])

@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any, ClassVar, TypeVarTuple, Unpack
+from typing import Any, ClassVar
 
 import pytest
 import uvloop
@@ -19,6 +19,7 @@ from penstock.node.config import NodeConfig
 from penstock.node.node import Node
 from penstock.runtime.disk import LocalDisk
 from penstock.server.outbox import CHUNK_BYTES, Outbox
+from penstock.server.room import Room
 from penstock.wire.records import Record, encode, read_header
 from tests.unit.log.building import make_keyring
 from tests.unit.server.world import (
@@ -30,7 +31,6 @@ from tests.unit.server.world import (
 )
 
 KIB, MIB = 1 << 10, 1 << 20
-Ts = TypeVarTuple("Ts")
 LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [
     asyncio.SelectorEventLoop,
     uvloop.new_event_loop,
@@ -48,6 +48,7 @@ class Sender(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.outbox: Outbox
+        self.room = Room()
         self.transport: Any
         self.failure: Exception | None = None
         self.is_lost = asyncio.Event()
@@ -56,7 +57,7 @@ class Sender(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
         self.transport.set_write_buffer_limits(high=256 * KIB, low=0)
-        self.outbox = Outbox(self.transport, self.pump)
+        self.outbox = Outbox(self.transport, self.room, self.pump)
 
     def pause_writing(self) -> None:
         self.outbox.is_paused = True
@@ -68,6 +69,7 @@ class Sender(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost.set()
         self.outbox.clear()
+        self.room.close()
 
     def send(self, *parts: Buffer | Slice) -> None:
         self.outbox.put(parts)
@@ -152,44 +154,10 @@ def test_a_slow_reader_gets_the_files_bytes_and_little_is_in_memory(
             sender.send(b"head", slice_of(log))
             expected = b"head" + content_of(log)
             assert await received(far, len(expected), step) == expected
-            assert not sender.outbox
+            assert not sender.outbox.parts
             assert sender.buffered_max <= CHUNK_BYTES + 256 * KIB
 
     run(new_loop, check())
-
-
-class Watching(asyncio.SelectorEventLoop):
-    """Counts how often somebody begins to watch for room, and how often somebody stops."""
-
-    begun = ended = 0
-
-    def add_writer(self, fd: Any, callback: Callable[[Unpack[Ts]], Any], *args: *Ts) -> None:
-        self.begun += 1
-        super().add_writer(fd, callback, *args)
-
-    def remove_writer(self, fd: Any) -> bool:
-        self.ended += 1
-        return super().remove_writer(fd)
-
-
-def test_a_full_socket_is_watched_once_for_a_whole_reply_and_left_alone_after(
-    tmp_path: Path,
-) -> None:
-    """To begin and to stop takes more than to send."""
-    loop = Watching()
-
-    async def check() -> None:
-        log = log_of(tmp_path, [MIB, MIB])
-        async with connected() as (sender, far):
-            sender.send(b"head", slice_of(log))
-            expected = b"head" + content_of(log)
-            begun, ended = loop.begun, loop.ended
-            assert begun == 1
-            assert await received(far, len(expected), 16 * KIB) == expected
-            await asyncio.sleep(0)
-            assert (loop.begun, loop.ended) == (begun, ended + 1)
-
-    run(lambda: loop, check())
 
 
 @on_both_loops
@@ -219,7 +187,7 @@ def test_a_slow_reader_gets_what_was_opened_though_its_room_is_used_again(
                 del room
                 got += await received(far, 1, 64 * KIB)
             assert got == b"head" + expected
-            assert not sender.outbox
+            assert not sender.outbox.parts
 
     run(new_loop, check())
 
@@ -246,7 +214,7 @@ def test_without_a_socket_what_is_open_leaves_in_chunks() -> None:
         def write(self, data: Any) -> None:
             self.taken.append(len(data))
 
-    outbox = Outbox(Hungry(), never)
+    outbox = Outbox(Hungry(), Room(), never)
     outbox.put([b"head", memoryview(bytes(2 * CHUNK_BYTES + 5))])
     outbox.pump()
     assert Hungry.taken == [4, CHUNK_BYTES, CHUNK_BYTES, 5]
@@ -366,20 +334,20 @@ def test_without_a_socket_everything_goes_through_the_transport(tmp_path: Path) 
 
     log = log_of(tmp_path, [MIB, 10])
     transport = Plain()
-    outbox = Outbox(transport, never)
+    outbox = Outbox(transport, Room(), never)
     outbox.put([b"head", slice_of(log), b"tail"])
-    assert outbox
+    assert outbox.parts
     outbox.pump()
-    assert not outbox
+    assert not outbox.parts
     assert transport.data == b"head" + content_of(log) + b"tail"
 
 
 def test_what_is_cleared_is_not_sent() -> None:
-    outbox = Outbox(asyncio.Transport(), never)
+    outbox = Outbox(asyncio.Transport(), Room(), never)
     outbox.put([b"never"])
     outbox.clear()
     outbox.pump()
-    assert not outbox
+    assert not outbox.parts
 
 
 # -- the whole way, through a real broker -----------------------------------------------------

@@ -1,0 +1,148 @@
+"""Waiting for full sockets: each wait ends once, and nothing is heard of those who do not wait."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+import uvloop
+
+from penstock.server.room import Room
+
+LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [
+    asyncio.SelectorEventLoop,
+    uvloop.new_event_loop,
+]
+on_both_loops = pytest.mark.parametrize("new_loop", LOOPS, ids=["asyncio", "uvloop"])
+A_MOMENT = 0.02
+
+
+def run(new_loop: Callable[[], asyncio.AbstractEventLoop], main: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main)
+
+
+@contextlib.contextmanager
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    near, far = socket.socketpair()
+    with near, far:
+        near.setblocking(False)
+        far.setblocking(False)
+        yield near, far
+
+
+def fill(near: socket.socket) -> None:
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            near.send(bytes(65536))
+
+
+def drain(far: socket.socket) -> None:
+    with contextlib.suppress(BlockingIOError):
+        while far.recv(1 << 20):
+            pass
+
+
+@on_both_loops
+def test_each_wait_is_answered_once_when_there_is_room(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def check() -> None:
+        room, told = Room(), []
+        with pair() as (near, far):
+            for turn in range(1, 4):
+                fill(near)
+                room.wait(near.fileno(), lambda: told.append("room"))
+                await asyncio.sleep(A_MOMENT)
+                assert len(told) == turn - 1, "it is full"
+                drain(far)
+                await asyncio.sleep(A_MOMENT)
+                assert len(told) == turn
+                # Full and empty again while nobody waits.
+                fill(near)
+                drain(far)
+                await asyncio.sleep(A_MOMENT)
+                assert len(told) == turn
+            room.close()
+
+    run(new_loop, check())
+
+
+@on_both_loops
+def test_room_made_before_the_wait_is_not_missed(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def check() -> None:
+        room, told = Room(), []
+        with pair() as (near, far):
+            for turn in (1, 2):
+                fill(near)
+                drain(far)
+                room.wait(near.fileno(), lambda: told.append("room"))
+                await asyncio.sleep(A_MOMENT)
+                assert len(told) == turn
+            room.close()
+
+    run(new_loop, check())
+
+
+@on_both_loops
+def test_a_broken_socket_ends_the_wait(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def check() -> None:
+        room, told = Room(), []
+        with pair() as (near, far):
+            fill(near)
+            room.wait(near.fileno(), lambda: told.append("room"))
+            far.close()
+            await asyncio.sleep(A_MOMENT)
+            assert told == ["room"]
+            room.close()
+
+    run(new_loop, check())
+
+
+@on_both_loops
+def test_only_those_with_room_are_told_and_none_that_was_forgotten(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def check() -> None:
+        room, told = Room(), []
+        with pair() as (first, its_far), pair() as (second, other_far), pair() as (third, _):
+            for near, name in ((first, "first"), (second, "second"), (third, "third")):
+                fill(near)
+                room.wait(near.fileno(), lambda name=name: told.append(name))  # type: ignore[misc]
+            room.forget(second.fileno())
+            room.forget(second.fileno())
+            drain(its_far)
+            drain(other_far)
+            await asyncio.sleep(A_MOMENT)
+            assert told == ["first"]
+            room.close()
+            room.close()
+
+    run(new_loop, check())
+
+
+@on_both_loops
+def test_a_number_that_is_used_again_belongs_to_the_newcomer(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def check() -> None:
+        room, told = Room(), []
+        with pair() as (near, _):
+            number = near.fileno()
+            fill(near)
+            room.wait(number, lambda: told.append("old"))
+            room.forget(number)
+        with pair() as (near, far):
+            assert near.fileno() == number
+            fill(near)
+            room.wait(number, lambda: told.append("new"))
+            drain(far)
+            await asyncio.sleep(A_MOMENT)
+            assert told == ["new"]
+            room.close()
+
+    run(new_loop, check())
