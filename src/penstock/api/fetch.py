@@ -179,8 +179,9 @@ class Attempt:
             if span is not None:
                 found.span = span
                 has_data = True
-                total += span.size + span.left_out
-                room -= span.size
+                size = span.size
+                total += size + span.left_out
+                room -= size
                 assert found.partition is not None
                 if span.segment is not found.partition.log.segments.active:
                     enough = True  # There is more behind it, however little this segment has.
@@ -205,7 +206,8 @@ class Attempt:
         if not ctx.authorize(call, needs.operation, needs.resource, found.name):
             raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         partition = found.partition = self._readable(found.name, followed)
-        partition.check_epoch(followed.leader_epoch)
+        if followed.leader_epoch != partition.leader_epoch:
+            partition.check_epoch(followed.leader_epoch)
         log = partition.log
         if log.offline is not None:
             log.require_online()
@@ -218,12 +220,10 @@ class Attempt:
             if epoch < followed.last_fetched_epoch or end < followed.offset:
                 found.diverging = (epoch, end)
                 return None
-        found.stable = partition.last_stable_offset
-        limit = (
-            found.stable
-            if self._request.isolation_level == READ_COMMITTED
-            else partition.high_watermark
-        )
+        limit = partition.high_watermark
+        found.stable = log.last_stable_offset(limit)
+        if self._request.isolation_level == READ_COMMITTED:
+            limit = found.stable
         offset = followed.offset
         if offset > log.end_offset or offset < log.start_offset:
             if offset >= log.start_offset and partition.leading is None:

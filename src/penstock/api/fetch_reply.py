@@ -195,13 +195,14 @@ class Reply:
         sent, records = 0, 0.0
         for found, content in zip(founds, contents, strict=True):
             followed = found.followed
-            row = self._row(found, content)
+            size = len(content)
+            row = self._row(found, content, size)
             if row.error_code:
-                content = b""
+                size = 0
                 self._ctx.metrics.count_error("Fetch", row.error_code)
             if session is not None:
                 news = (
-                    content
+                    size
                     or row.error_code
                     or found.diverging is not None
                     or found.preferred >= 0
@@ -210,12 +211,11 @@ class Reply:
                 )
                 followed.high_watermark_sent = row.high_watermark
                 followed.start_offset_sent = row.log_start_offset
-                if content:
+                if size:
                     session.served(followed)
                 if self._incremental and not news:
                     continue
-            if content:
-                size = len(content)
+            if size:
                 sent += size
                 if traffic is not None:
                     assert found.partition is not None
@@ -256,10 +256,10 @@ class Reply:
             age_s = age_seconds(head, self._ctx.clock.now_ms())
             self._ctx.metrics.age_at_fetch.observe(age_s)
 
-    def _row(self, found: Found, content: Buffer | Slice) -> FetchPartitionData:
+    def _row(self, found: Found, content: Buffer | Slice, size: int) -> FetchPartitionData:
         followed = found.followed
         partition = found.partition
-        aborted = self._aborted(found) if content else None
+        aborted = self._aborted(found) if size else None
         if found.code is not ErrorCode.NONE or partition is None:
             row = FetchPartitionData(followed.index, found.code, -1, -1, -1, None, -1, b"")
             if found.code in LEADER_ERRORS:
@@ -301,8 +301,10 @@ class Reply:
             return None
         assert found.partition is not None
         assert found.span is not None
-        log = found.partition.log
-        end_offset = log.segments.end_of(found.span.segment, log.end_offset)
+        log, segment = found.partition.log, found.span.segment
+        if segment.aborted == [] and segment is log.segments.active:
+            return []
+        end_offset = log.segments.end_of(segment, log.end_offset)
         try:
             return [
                 AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset)

@@ -33,7 +33,7 @@ from penstock.security.login import Login
 from penstock.security.rights import ANONYMOUS
 from penstock.server.budget import Budget
 from penstock.server.muting import Muting
-from penstock.server.outbox import Outbox, is_large
+from penstock.server.outbox import SMALL, Outbox
 from penstock.server.owner import ConnectionOwner
 
 log = logging.getLogger("penstock.server")
@@ -45,6 +45,7 @@ PENDING_REPLIES_MAX = 1000
 FRAME_BYTES_BEFORE_LOGIN = 64 * 1024
 """Nobody needs more to say who they are."""
 WRITE_BUFFER_BYTES = 256 * 1024
+SMALL_KINDS = frozenset(SMALL)
 READY_BYTES_MAX = 64 * 1024  # replies kept back so that they leave together
 
 
@@ -460,7 +461,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._ready = []
         self._ready_bytes = 0
-        if self._outbox.parts or any(map(is_large, ready)):
+        if self._outbox.parts or not SMALL_KINDS.issuperset(map(type, ready)):
             self._outbox.put(ready)
             self._send()
         else:

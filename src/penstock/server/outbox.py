@@ -21,6 +21,7 @@ from penstock.base.ports import Buffer, Slice
 from penstock.server.room import Room
 
 SMALL = (bytes, bytearray)
+"""The rest is sent from where it is: a stretch of a file, or one that was opened, or a rest."""
 BUFFERS = (bytes, bytearray, memoryview)
 """Tuples: each part of each reply is looked at, and unions take three times as long."""
 PIECE_BYTES = 256 * 1024
@@ -66,7 +67,10 @@ class Outbox:
             part = parts[0]
             if isinstance(part, BUFFERS):
                 parts.popleft()
-                is_direct = is_large(part) or (bool(parts) and is_large(parts[0]))
+                # What is large, and the head before it, too, so that it can.
+                is_direct = not isinstance(part, SMALL) or (
+                    bool(parts) and not isinstance(parts[0], SMALL)
+                )
                 if not self._write(part, is_direct):
                     return
                 continue
@@ -84,10 +88,7 @@ class Outbox:
                 return
 
     def _write(self, part: Buffer, is_direct: bool) -> bool:
-        """What is large goes directly, and the head before it, too, so that it can.
-
-        False when the socket is full.
-        """
+        """False when the socket is full."""
         if is_direct and self._descriptor >= 0 and not self._transport.get_write_buffer_size():
             try:
                 sent = os.write(self._descriptor, part)
@@ -110,8 +111,3 @@ class Outbox:
         if self._descriptor >= 0:
             self._room.forget(self._descriptor)
             self._descriptor = -1
-
-
-def is_large(part: Buffer | Slice) -> bool:
-    """To be sent from where it is: a stretch of a file, or one that was opened, or a rest."""
-    return not isinstance(part, SMALL)

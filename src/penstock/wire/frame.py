@@ -52,12 +52,13 @@ def response_frame(
     correlation_id: int, declared: type[Any], version: int, parts: list[Buffer]
 ) -> list[Buffer]:
     """The buffers to send for an answer whose written body is `parts`."""
-    size = sum(map(len, parts))
+    sizes = list(map(len, parts))
+    size = sum(sizes)
     if _has_response_tags(declared, version):
         head = _LENGTH_AND_ID_AND_TAGS.pack(size + 5, correlation_id)
     else:
         head = _LENGTH_AND_ID.pack(size + 4, correlation_id)
-    return _join(head, parts, size)
+    return _join(head, parts, sizes, size)
 
 
 def request_frame(
@@ -71,11 +72,12 @@ def request_frame(
     wire = wire_of(declared)
     name = b"" if client_id is None else client_id.encode()
     tags = b"\0" if wire.is_flexible(version) else b""
-    body = sum(map(len, parts))
+    sizes = list(map(len, parts))
+    body = sum(sizes)
     size = 10 + len(name) + len(tags) + body
     length = -1 if client_id is None else len(name)
     head = _LENGTH_AND_REQUEST_HEADER.pack(size, wire.key, version, correlation_id, length)
-    return _join(head + name + tags, parts, body)
+    return _join(head + name + tags, parts, sizes, body)
 
 
 def _has_response_tags(declared: type[Any], version: int) -> bool:
@@ -92,13 +94,13 @@ def skip_header_tags(view: memoryview, position: int, end: int, count: int) -> i
         raise PeerError("header: tagged fields are cut short") from error
 
 
-def _join(head: bytes, parts: list[Buffer], size: int) -> list[Buffer]:
+def _join(head: bytes, parts: list[Buffer], sizes: list[int], size: int) -> list[Buffer]:
     if size < PART_BYTES_JOINED:
         return [b"".join((head, *parts))]
     out: list[Buffer] = []
     small: list[Buffer] = [head]
-    for part in parts:
-        if len(part) < PART_BYTES_JOINED:
+    for part, part_size in zip(parts, sizes, strict=True):
+        if part_size < PART_BYTES_JOINED:
             small.append(part)
             continue
         if small:

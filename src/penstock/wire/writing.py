@@ -27,6 +27,10 @@ def write_uvarint(value: int) -> bytes:
     assert 0 <= value <= 0x7FFFFFFF, value
     if value < 128:
         return SMALL[value]
+    if value < 1 << 14:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    if value < 1 << 21:
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
     out = bytearray()
     while value > 127:
         out.append(value & 0x7F | 0x80)
@@ -150,7 +154,7 @@ class WriterText:
             self._line(f"n = {count}{extra}")
         self._length("h" if field.kind == "string" else "i")
         # Nothing follows a null or an empty value.
-        self._line(f"if {value}:")
+        self._line("if n > 1:" if self.flexible else "if n > 0:")
         if field.kind == "records":
             self._line(f"    if type({value}) is list:")
             self._line(f"        for part in {value}:")
