@@ -35,8 +35,9 @@ SCRATCH_BYTES = 64 << 10
 """Cached reads of up to this size pass through a scratch buffer of the thread's own: os.preadv
 fills only writable buffers, and to make one for each read costs more than the read."""
 
-PROBE_BYTES = 512 * 1024
-"""Pages come into memory and leave it in runs, so a few are looked at."""
+PROBE_BYTES = 1024 * 1024
+"""Pages come into memory and leave it in runs, so a few are looked at: a probe costs as much as to
+send twenty pages."""
 
 PROBE_SECONDS = 0.2
 """What was in memory will be for that long: the kernel drops first what was not read lately."""
@@ -174,11 +175,14 @@ class LocalFile:
         """
         start, end, until = self._seen
         now, last = time.monotonic(), position + size
-        if start <= position and last <= end and now < until:
-            return True
+        first = position
+        if start <= position <= end and now < until:
+            if last <= end:
+                return True
+            first += PROBE_BYTES  # It goes on where the last one ended.
         descriptor = self._descriptor or self._disk._descriptor_of(self)
         try:
-            for at in (*range(position, last, PROBE_BYTES), last - 1):
+            for at in (*range(first, last, PROBE_BYTES), last - 1):
                 if not os.preadv(descriptor.fd, (_probe,), at, os.RWF_NOWAIT):
                     return False
         except OSError as error:
