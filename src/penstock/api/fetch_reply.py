@@ -36,6 +36,7 @@ READ_COMMITTED = 1
 LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 """With these, the answer says who leads (KIP-951)."""
 READS_AT_ONCE = 4
+AGES_NOTED_MS = 10
 SLICE_BYTES_MIN = 32 * 1024
 """From here on it is cheaper to have the kernel send a stretch of the file than to read it."""
 
@@ -245,16 +246,23 @@ class Reply:
         )
 
     def _note_age(self, found: Found, content: Buffer | Slice) -> None:
-        """How old what is sent is: a look at the first header, whatever there is after it."""
+        """How old what is sent is: a look at the first header, whatever there is after it.
+
+        What is sent from its file would have to be read for that, so it is done now and then:
+        whoever catches up asks for the next stretch a thousand times a second.
+        """
+        metrics, now_ms = self._ctx.metrics, self._ctx.clock.now_ms()
         head: Buffer | None
         if isinstance(content, BUFFERS):
             head = content
+        elif 0 <= now_ms - metrics.age_noted_ms < AGES_NOTED_MS:
+            return
         else:
             assert found.span is not None
+            metrics.age_noted_ms = now_ms
             head = found.span.segment.file.read_cached(found.span.position, BATCH_OVERHEAD)
         if head is not None and len(head) >= BATCH_OVERHEAD:
-            age_s = age_seconds(head, self._ctx.clock.now_ms())
-            self._ctx.metrics.age_at_fetch.observe(age_s)
+            metrics.age_at_fetch.observe(age_seconds(head, now_ms))
 
     def _row(self, found: Found, content: Buffer | Slice, size: int) -> FetchPartitionData:
         followed = found.followed

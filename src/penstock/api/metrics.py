@@ -85,11 +85,14 @@ class Metrics:
             "penstock_message_age_seconds",
             "histogram",
             "How old messages are when they leave: from their timestamp to a consumer's fetch (of "
-            "each reply, the first batch) or to their delivery by a queue.",
+            "each reply, the first batch; of large replies, a hundred a second) or to their "
+            "delivery by a queue.",
             ("at",),
             bounds=AGE_BUCKETS,
         )
         self.age_at_fetch = ages.histogram("fetch")
+        self.age_noted_ms = 0
+        """When that of a stretch was last."""
         self.age_at_delivery = ages.histogram("delivery")
 
     def _add_trouble(self, add: Catalogue) -> None:

@@ -1,9 +1,11 @@
 """Fetch: what is found, and how much of it."""
 
+import asyncio
+
 import pytest
 
 from penstock.api.fetch import fetch
-from penstock.api.fetch_reply import SLICE_BYTES_MIN
+from penstock.api.fetch_reply import AGES_NOTED_MS, SLICE_BYTES_MIN
 from penstock.api.route import Operation, ResourceType
 from penstock.api.rows import CLUSTER_NAME
 from penstock.base.errors import ErrorCode
@@ -295,5 +297,26 @@ def test_a_large_answer_is_the_files_bytes() -> None:
         segment = partition_of(node).log.segments.active
         assert row.records == segment.file.read(0, segment.size)
         assert node.ctx.metrics.bytes_out.value == segment.size
+
+    on_node(check)
+
+
+def test_the_age_of_what_is_sent_is_noted_but_of_large_answers_now_and_then() -> None:
+    async def check(node: Node) -> None:
+        await node.create("t", 1)
+        await node.create("small", 1)
+        await fill(node, [SLICE_BYTES_MIN])
+        await node.produce("small", 1)
+        ages = node.ctx.metrics.age_at_fetch
+        await asyncio.sleep(1)
+        for _ in range(5):
+            await ask(node, ("t", 0, 0))
+        assert sum(ages.counts) == 1, "one of these at the same time"
+        for _ in range(5):
+            await ask(node, ("small", 0, 0))
+        assert sum(ages.counts) == 6, "small ones are in memory anyway"
+        await asyncio.sleep(AGES_NOTED_MS / 1000)
+        await ask(node, ("t", 0, 0))
+        assert sum(ages.counts) == 7
 
     on_node(check)
