@@ -15,6 +15,7 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    NewTopic,
     ResourcePatternType,
     ResourceType,
 )
@@ -212,6 +213,50 @@ def test_a_denial_holds_from_the_next_request_on(broker: Secured) -> None:
     refused, _ = produce(settings)
     assert refused is not None
     assert refused.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_a_pattern_is_given_what_its_user_may_see_and_no_more(broker: Secured) -> None:
+    """The broker finds the topics (KIP-848); what comes later counts, and what is taken away."""
+    broker.add_user("frank")
+    topics = ["found-seen", "found-hidden", "found-later"]
+    for made in broker.admin.create_topics([NewTopic(name, 2, 1) for name in topics]).values():
+        made.result(20)
+    broker.allow("User:frank", AclOperation.READ, topic="found-seen")
+    group = AclBinding(
+        ResourceType.GROUP,
+        "franks",
+        ResourcePatternType.LITERAL,
+        "User:frank",
+        "*",
+        AclOperation.READ,
+        AclPermissionType.ALLOW,
+    )
+    broker.admin.create_acls([group])[group].result(20)
+    consumer = Consumer(
+        {
+            **sasl(broker, "SCRAM-SHA-256"),
+            "sasl.username": "frank",
+            "group.id": "franks",
+            "group.protocol": "consumer",
+            "log_level": 0,
+        }
+    )
+    consumer.subscribe(["^found-.*"])
+
+    def assigned() -> set[str]:
+        consumer.poll(0.1)
+        return {place.topic for place in consumer.assignment()}
+
+    try:
+        eventually(lambda: assigned() == {"found-seen"}, "what it may read")
+        broker.allow("User:frank", AclOperation.READ, topic="found-later")
+        eventually(lambda: assigned() == {"found-seen", "found-later"}, "what it may now, too")
+        state = broker.admin.describe_consumer_groups(["franks"])["franks"].result(20)
+        (member,) = state.members
+        given = {place.topic for place in member.target_assignment.topic_partitions}
+        assert given == {"found-seen", "found-later"}
+    finally:
+        consumer.close()
 
 
 def test_new_certificates_are_used_without_a_restart(broker: Secured) -> None:

@@ -30,15 +30,16 @@ Shape: TypeAlias = Callable[[Any], Any]
 
 def caller_of(ctx: Context, call: Call, *, fresh_id: bool = False) -> Caller:
     """Who asks, in the machines' words; with an id for a new member where one may be needed."""
+    client_id, peer, principal = call.client_id or "", call.caller.peer, call.principal
     if not fresh_id:
-        return _caller(call.client_id or "", call.caller.peer, call.version)
-    return Caller(call.client_id or "", f"/{call.caller.peer}", call.version, new_id(ctx))
+        return _caller(client_id, peer, call.version, principal)
+    return Caller(client_id, f"/{peer}", call.version, new_id(ctx), principal)
 
 
 @lru_cache(maxsize=CALLERS_REMEMBERED)
-def _caller(client_id: str, peer: str, version: int) -> Caller:
+def _caller(client_id: str, peer: str, version: int, principal: str) -> Caller:
     """Members call again and again."""
-    return Caller(client_id, f"/{peer}", version, "")
+    return Caller(client_id, f"/{peer}", version, "", principal)
 
 
 def new_id(ctx: Context) -> str:

@@ -50,6 +50,10 @@ class Authorizer:
         rules = self._rules
         return rules is None or rules.allows(principal, operation, resource, name, host)
 
+    def shows(self, principal: str, host: str, topic: str) -> bool:
+        """Whether somebody may know of a topic."""
+        return self.allows(principal, Operation.DESCRIBE, ResourceType.TOPIC, topic, host)
+
     def allows_some(
         self, principal: str, operation: Operation, resource: ResourceType, host: str = WILDCARD
     ) -> bool:

@@ -23,6 +23,7 @@ from penstock.groups.config import (
     default_consumer_config,
     default_share_config,
 )
+from penstock.groups.regex import MaySee, see_everything
 from penstock.groups.shard import GroupShard
 
 View = Mapping[str, tuple[TopicId, int]]
@@ -77,9 +78,15 @@ class GroupCoordinator:
     """This node's part in coordinating groups."""
 
     def __init__(
-        self, around: Surroundings, configs: BrokerConfigs, topics: InternalTopics
+        self,
+        around: Surroundings,
+        configs: BrokerConfigs,
+        topics: InternalTopics,
+        may_see: MaySee = see_everything,
     ) -> None:
+        """`may_see`: whether a topic may be found by somebody's pattern."""
         self._around = around
+        self._may_see = may_see
         self._configs = configs
         self._topics = topics
         self._view = topics_of(around.follower.image)
@@ -118,7 +125,9 @@ class GroupCoordinator:
 
     def _make(self) -> GroupShard:
         shard = GroupShard(
-            group_config(self._configs, self._consumer_config, self._share_config), compile_pattern
+            group_config(self._configs, self._consumer_config, self._share_config),
+            compile_pattern,
+            self._may_see,
         )
         shard.topics_changed(self._view, self._around.time.now_ms())
         return shard
@@ -165,11 +174,12 @@ class GroupCoordinator:
         seat.tell(lambda shard, now_ms: shard.topics_changed(self._view, now_ms))
 
     def follow(self, before: Image, after: Image) -> None:
-        """Called at every change of the image."""
-        if before.topics is after.topics:
+        """Called at every change of the image, when the authorizer has followed it."""
+        have_rights_changed = before.acls is not after.acls
+        if before.topics is after.topics and not have_rights_changed:
             return
         view = topics_of(after)
-        if view == self._view:
+        if view == self._view and not have_rights_changed:
             return
         self._view = view
         for seat, _ in self.host.active():

@@ -88,6 +88,7 @@ class Caller(NamedTuple):
     client_host: str
     api_version: int
     fresh_id: str
+    principal: str = ""
 
 
 @dataclass(frozen=True, slots=True)

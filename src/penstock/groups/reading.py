@@ -86,7 +86,8 @@ def subscribed_topics(shard: GroupShard, group: Group) -> frozenset[str]:
     for member in group.members.values():
         names.update(member.topics)
         if isinstance(member, ConsumerMemberValue):
-            names |= shard.patterns.matching(member.regex)
+            host = member.client_host
+            names |= shard.patterns.matching(member.regex, member.principal, host)
     return frozenset(names)
 
 

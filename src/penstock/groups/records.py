@@ -143,6 +143,8 @@ class ConsumerMemberValue(msgspec.Struct, array_like=True, tag="M", frozen=True)
     """Empty: none."""
     assignor: str | None
     embedded: Embedded | None
+    principal: str = ""
+    """Who it is, where it subscribes by pattern; empty otherwise."""
 
 
 Owned = tuple[tuple[TopicId, tuple[int, ...]], ...]

@@ -27,7 +27,13 @@ from penstock.groups.loading import apply_to
 from penstock.groups.offsets import Offsets
 from penstock.groups.outcome import Outcome
 from penstock.groups.records import OFFSET, Kind, kind_of
-from penstock.groups.regex import CompilePattern, Patterns, refuse_patterns
+from penstock.groups.regex import (
+    CompilePattern,
+    MaySee,
+    Patterns,
+    refuse_patterns,
+    see_everything,
+)
 from penstock.groups.share import administering
 from penstock.groups.share.group import ShareGroup
 from penstock.groups.share.heartbeat import without_topics
@@ -39,13 +45,16 @@ class GroupShard:
     """The machine behind one partition of `__consumer_offsets`."""
 
     def __init__(
-        self, config: GroupConfig, compile_pattern: CompilePattern = refuse_patterns
+        self,
+        config: GroupConfig,
+        compile_pattern: CompilePattern = refuse_patterns,
+        may_see: MaySee = see_everything,
     ) -> None:
         self.config = config
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
         self.topics = Topics()
-        self.patterns = Patterns(compile_pattern)
+        self.patterns = Patterns(compile_pattern, may_see)
         self.parked: dict[Token, str] = {}
         self._sweep = Sweep(config.offsets_check_interval_ms)
         # Deadlines by group, and a heap of them in which outdated entries are skipped.
@@ -86,7 +95,8 @@ class GroupShard:
         return Decision(tuple(records), ((token, None),))
 
     def topics_changed(self, view: Mapping[str, tuple[TopicId, int]], now_ms: int) -> Decision:
-        """Takes note of the cluster's topics; positions in topics that are gone go too."""
+        """Takes note of the cluster's topics, or of other rights to them; positions in topics
+        that are gone go too."""
         before, self.topics = self.topics, Topics.of(view)
         self.patterns.topics_changed(self.topics)
         for group in self.groups.values():

@@ -347,7 +347,9 @@ class Node:
             self.store, self.follower, self.partitions, self.configs, self.random
         )
         self.producer_ids = ProducerIds(self.store)
-        self.groups = GroupCoordinator(self._around_members(around), self.configs, topics)
+        self.groups = GroupCoordinator(
+            self._around_members(around), self.configs, topics, self.security.authorizer.shows
+        )
         self.txns = TxnCoordinator(around, self.configs, topics, self.producer_ids, self.groups)
         burials = Burials(around, self.configs, self.store, self.random, self.producer_ids)
         self.queues = QueueCoordinator(around, self.configs, topics, burials)

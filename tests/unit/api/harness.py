@@ -74,6 +74,9 @@ class Rights:
     ) -> bool:
         return (operation, resource, name) not in self.denied
 
+    def shows(self, principal: str, host: str, topic: str) -> bool:
+        return self.allows(principal, Operation.DESCRIBE, ResourceType.TOPIC, topic, host)
+
     def allows_some(
         self, principal: str, operation: Operation, resource: ResourceType, host: str = "*"
     ) -> bool:
@@ -186,7 +189,8 @@ class Node:
             partitions, follower, self.workers, SteadyTime(clock), peers
         )
         internal = InternalTopics(self.store, follower, partitions, self.configs, random)
-        groups = GroupCoordinator(around, self.configs, internal)
+        self.rights = Rights()
+        groups = GroupCoordinator(around, self.configs, internal, self.rights.shows)
         txns = TxnCoordinator(around, self.configs, internal, producer_ids, groups)
         burials = Burials(around, self.configs, self.store, random, producer_ids)
         queues = QueueCoordinator(around, self.configs, internal, burials)
@@ -200,7 +204,6 @@ class Node:
         hosts = (groups.host.run(), txns.run(), queues.run(), registry.run())
         work = (follower.run(), partitions.run(), *hosts)
         self._tasks = [asyncio.ensure_future(each) for each in work]
-        self.rights = Rights()
         metrics = Metrics()
         self.ctx = Context(
             node_id=NODE,

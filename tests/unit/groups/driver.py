@@ -13,7 +13,7 @@ from penstock.base.machine import Decision, Token
 from penstock.groups.config import Caller, GroupConfig
 from penstock.groups.protocol import Subscription, write_subscription
 from penstock.groups.refusals import refusal
-from penstock.groups.regex import refuse_patterns
+from penstock.groups.regex import MaySee, refuse_patterns, see_everything
 from penstock.groups.shard import GroupShard
 from penstock.wire.codec import writer
 from penstock.wire.messages import RESPONSES
@@ -78,11 +78,13 @@ class Driver:
         config: GroupConfig | None = None,
         *,
         compile_pattern: Any = refuse_patterns,
+        may_see: MaySee = see_everything,
         replays: bool = True,
         shard_type: type[GroupShard] | None = None,
     ) -> None:
         self.config = config or GroupConfig(initial_rebalance_delay_ms=0)
         self.compile_pattern = compile_pattern
+        self.may_see = may_see
         self.replays = replays
         self.shard_type = shard_type or self.shard_type
         self.now_ms = START_MS
@@ -97,7 +99,7 @@ class Driver:
         self.shard.loaded(self.now_ms)
 
     def _new_shard(self) -> GroupShard:
-        return self.shard_type(self.config, self.compile_pattern)
+        return self.shard_type(self.config, self.compile_pattern, self.may_see)
 
     # Time and faults
 
@@ -177,7 +179,8 @@ class Driver:
         version = VERSIONS[name] if version is None else version
         token = f"t{next(self._tokens)}"
         self._asked[token] = (name, version)
-        caller = Caller(client, "/10.0.0.1", version, f"id{next(self._fresh)}")
+        fresh_id = f"id{next(self._fresh)}"
+        caller = Caller(client, "/10.0.0.1", version, fresh_id, f"User:{client}")
         before = self.shard.durable_state() if self.replays else None
         try:
             decision = self.shard.handle(name, request, token, caller, self.now_ms)
@@ -305,6 +308,7 @@ class Driver:
         assignor: str | None = None,
         rebalance_ms: int = -1,
         version: int = 1,
+        client: str = "c",
     ) -> Any:
         if epoch == 0:
             owned = {} if owned is None else owned
@@ -329,7 +333,7 @@ class Driver:
             server_assignor=assignor,
             topic_partitions=rows,
         )
-        return self.call("ConsumerGroupHeartbeat", request, version=version)
+        return self.call("ConsumerGroupHeartbeat", request, version=version, client=client)
 
     def owned(self, response: Any) -> dict[str, list[int]]:
         """The assignment in a heartbeat's answer, by topic name."""

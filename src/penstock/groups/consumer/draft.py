@@ -83,7 +83,8 @@ class Draft:
 
     def topics_of(self, member: ConsumerMemberValue) -> frozenset[str]:
         """Names of existing topics only."""
-        named = frozenset(member.topics) | self.patterns.matching(member.regex)
+        by_pattern = self.patterns.matching(member.regex, member.principal, member.client_host)
+        named = by_pattern.union(member.topics)
         return named & self.topics.by_name.keys()
 
     def refresh(self, must_bump: bool) -> None:

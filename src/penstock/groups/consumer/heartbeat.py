@@ -99,7 +99,8 @@ def heartbeat(
     before = draft.current(member_id)
     updated = _updated(member, request, caller)
     is_new = member is UNKNOWN
-    is_changed = (updated.topics, updated.regex) != (member.topics, member.regex)
+    wanted, before_wanted = ((one.topics, one.regex, one.principal) for one in (updated, member))
+    is_changed = wanted != before_wanted
     draft.put(member_id, updated)
     if is_new or is_changed or group.is_stale:
         draft.refresh(must_bump=is_new or is_changed)
@@ -220,6 +221,8 @@ def _updated(
     member: ConsumerMemberValue, request: ConsumerGroupHeartbeatRequest, caller: Caller
 ) -> ConsumerMemberValue:
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+    if regex is None:
+        regex = member.regex
     timeout_ms = request.rebalance_timeout_ms
     return ConsumerMemberValue(
         request.instance_id or member.instance_id,
@@ -228,9 +231,10 @@ def _updated(
         caller.client_host,
         member.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
         member.topics if names is None else tuple(sorted(set(names))),
-        member.regex if regex is None else regex,
+        regex,
         request.server_assignor or member.assignor,
         None,
+        caller.principal if regex else "",
     )
 
 

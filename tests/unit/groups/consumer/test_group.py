@@ -3,10 +3,12 @@
 import re
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.groups.config import GroupConfig
+from penstock.groups.records import Kind, encode, member_key, read_consumer_member
 from penstock.groups.regex import Matcher
 from penstock.wire.messages.consumer_groups import ConsumerGroupDescribeRequest
 from tests.unit.groups.driver import Driver
@@ -181,6 +183,54 @@ def test_a_regular_expression_follows_the_topics() -> None:
     assert describe(driver).members[0].subscribed_topic_regex == "ord.*"
     changed = driver.beat(member="a", epoch=2, regex="")
     assert driver.owned(changed) == {}
+
+
+def test_a_pattern_finds_only_what_its_member_may_see() -> None:
+    """Partitions given to somebody who may not read them would be read by nobody."""
+    hidden = {("User:a", "secret")}
+
+    def may_see(principal: str, address: str, topic: str) -> bool:
+        assert address == "10.0.0.1"
+        return (principal, topic) not in hidden
+
+    driver = Driver(compile_pattern=compile_pattern, may_see=may_see)
+    driver.set_topics(open=1, secret=2)
+    assert driver.owned(driver.beat(member="a", regex=".*", client="a")) == {"open": [0]}
+    driver.beat(member="b", regex=".*", client="b")
+    driver.beat(member="a", epoch=1, owned={"open": [0]}, client="a")
+    assert driver.owned(driver.beat(member="b", regex=".*", client="b")) == {"secret": [0, 1]}
+
+    hidden.clear()
+    driver.crash()
+    driver.set_topics(open=1, secret=2)
+    alone = driver.beat(group="h", member="a", regex=".*", client="a")
+    assert driver.owned(alone) == {"open": [0], "secret": [0, 1]}
+    hidden.add(("User:a", "secret"))
+    driver.set_topics(open=1, secret=2)
+    fewer = driver.beat(group="h", member="a", epoch=1, client="a")
+    assert driver.owned(fewer) == {"open": [0]}
+
+
+def test_a_member_kept_by_an_earlier_version_sees_what_it_saw() -> None:
+    driver = Driver(compile_pattern=compile_pattern, may_see=lambda *asked: False)
+    driver.set_topics(t=1)
+    driver.beat(member="a", topics=("t",))
+    key = member_key(Kind.CONSUMER_MEMBER, "g", "a")
+    kept = read_consumer_member(next(value for at, value in driver.log if at == key and value))
+    *as_it_was, _ = msgspec.structs.astuple(msgspec.structs.replace(kept, regex=".*"))
+    driver.log.append((key, encode(("M", *as_it_was))))
+    driver.crash()
+    driver.set_topics(t=1, u=1)
+
+    def wanted_of_a() -> set[str]:
+        driver.beat(member="b", topics=("t",))
+        (member,) = (one for one in describe(driver).members if one.member_id == "a")
+        return {row.topic_name for row in member.target_assignment.topic_partitions}
+
+    assert "u" in wanted_of_a(), "nobody knows who it is"
+    driver.beat(member="a", epoch=1, owned={"t": [0]})
+    driver.beat(member="b", epoch=-1)
+    assert "u" not in wanted_of_a(), "it has called, so now it is known"
 
 
 def test_a_bad_regular_expression_is_refused() -> None:
