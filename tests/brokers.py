@@ -54,7 +54,9 @@ class PenstockProcess(LoggedProcess):
     def spawn(self) -> None:
         """Run the broker and return at once."""
         command = [COMMAND, "up", "--data", str(self.data_dir)]
-        command += ["--kafka-port", str(self.kafka_port), "--http-port", str(self.http_port)]
+        if "listeners" not in self.sets:
+            command += ["--kafka-port", str(self.kafka_port)]
+        command += ["--http-port", str(self.http_port)]
         for name, value in self.sets.items():
             command += ["--set", f"{name}={value}"]
         self.run(command)

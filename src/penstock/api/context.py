@@ -159,6 +159,8 @@ class Caller(Protocol):
 
     principal: str
     peer: str
+    local_host: str
+    """The address of this machine that it came to."""
     listener: str
     """The name of the listener that it came through."""
     login: Login | None

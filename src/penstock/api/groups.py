@@ -16,7 +16,7 @@ from penstock.api.context import Call, Context
 from penstock.api.coordination import ask_group, may_group, may_txn
 from penstock.api.metadata import live_leader
 from penstock.api.route import Operation
-from penstock.api.rows import may, may_cluster
+from penstock.api.rows import may, may_cluster, reached_at
 from penstock.base.errors import ErrorCode, Refused
 from penstock.cluster.image import Image
 from penstock.coordinator.host import Host
@@ -159,7 +159,7 @@ async def _find(ctx: Context, call: Call, key_type: int, key: str) -> Coordinato
         row.error_message = refused.message
         return row
     row.node_id = leader
-    row.host, row.port = broker.at(call.caller.listener)
+    row.host, row.port = reached_at(call, broker)
     return row
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 from penstock.api.context import Call, Context
 from penstock.api.route import Operation, ResourceType
 from penstock.base.errors import Corrupt, ErrorCode, Refused
-from penstock.cluster.keys import BrokerRecord
+from penstock.cluster.keys import EVERYWHERE, BrokerRecord
 from penstock.cluster.partition import Partition
 
 CLUSTER_NAME = "kafka-cluster"
@@ -91,7 +91,14 @@ def leader_elsewhere(ctx: Context, topic: str, index: int) -> tuple[BrokerRecord
 def endpoints(ctx: Context, call: Call) -> Iterator[tuple[BrokerRecord, tuple[str, int]]]:
     """The brokers, and where each is reached by clients that came the way this one did."""
     for broker in ctx.image.brokers.values():
-        yield broker, broker.at(call.caller.listener)
+        yield broker, reached_at(call, broker)
+
+
+def reached_at(call: Call, broker: BrokerRecord) -> tuple[str, int]:
+    """Where this client reaches a broker. One that listens everywhere and was given no address to
+    advertise is a node alone: the client is there already."""
+    host, port = broker.at(call.caller.listener)
+    return (call.caller.local_host or host, port) if host in EVERYWHERE else (host, port)
 
 
 def storage_failure(ctx: Context, partition: Partition, error: Corrupt | OSError) -> ErrorCode:

@@ -69,6 +69,10 @@ class ControllerRecord(_Record, frozen=True):
     """Of the registration it was elected with: when that is gone, so is the controller."""
 
 
+EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104
+"""Addresses that say where to listen, and tell nobody where to connect to."""
+
+
 class BrokerRecord(_Record, frozen=True):
     """A broker that is up: how to reach it, and the epoch that fences its past lives."""
 

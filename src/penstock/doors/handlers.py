@@ -32,7 +32,7 @@ MUTATIONS = (CreateTopicsRequest, CreatePartitionsRequest, DeleteTopicsRequest)
 class Visitor:
     """Whoever came through a door, in the place of a connection."""
 
-    listener = ""
+    listener = local_host = ""
     login: Login | None = None
 
     def __init__(self, principal: Principal) -> None:

@@ -27,6 +27,7 @@ from typing import Any
 
 from penstock.cluster.config_types import parse, split_list
 from penstock.cluster.configs import InvalidConfig, Scope, find
+from penstock.cluster.keys import EVERYWHERE
 from penstock.runtime.etcd_config import EtcdConfig
 
 
@@ -87,7 +88,6 @@ RACK = "rack"
 NAMES = (*OWN_NAMES, *ETCD_NAMES, RACK)
 
 OWN_NAME_LIKENESS = 0.8
-EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104
 
 
 def load(path: str | None, flags: Mapping[str, Any], sets: Mapping[str, str]) -> NodeConfig:
@@ -113,11 +113,24 @@ def load(path: str | None, flags: Mapping[str, Any], sets: Mapping[str, str]) ->
             raise InvalidConfig(f"port {port} is not between 0 and 65535")
     if config.kafka_port == config.http_port != 0:
         raise InvalidConfig(f"kafka-port and http-port are both {config.kafka_port}; change one")
+    _check_port(given, overrides)
     if config.etcd is not None and (config.advertised_host or config.host) in EVERYWHERE:
         raise InvalidConfig(
             f"other nodes cannot reach this one at '{config.host}'; set advertised-host"
         )
     return replace(config, overrides=overrides)
+
+
+def _check_port(given: Mapping[str, Any], overrides: Mapping[str, str]) -> None:
+    """A port that was asked for on the command line is opened, or it is said why not."""
+    port, listeners = given.get("kafka_port"), overrides.get("listeners")
+    if port is None or listeners is None:
+        return
+    if str(port) not in (text.strip().rpartition(":")[2] for text in listeners.split(",")):
+        raise InvalidConfig(
+            f"--kafka-port says {port}, but listeners={listeners} names the ports to open; "
+            "leave --kafka-port out, or write its port there"
+        )
 
 
 def read_file(path: str) -> tuple[dict[str, Any], dict[str, str]]:

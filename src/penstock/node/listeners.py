@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from penstock.cluster.config_types import InvalidConfig
 from penstock.cluster.configs import BrokerConfigs
+from penstock.cluster.keys import EVERYWHERE
 from penstock.http.origins import is_loopback
 from penstock.server.tls import TlsConfig
 
@@ -24,7 +25,6 @@ UNREAD = {
     "ssl.truststore.certificates": "ssl.truststore.location",
 }
 """Configs of Kafka's that hold PEM themselves, and what names a file instead."""
-EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104
 
 
 class Protocol(StrEnum):
@@ -140,6 +140,17 @@ def refuse_open_doors(found: list[Endpoint], configs: BrokerConfigs, http_host: 
             "nobody has to say who they are there. Leave allow.everyone.if.no.acl.found at false, "
             "listen on 127.0.0.1, or say --insecure if that is meant"
         )
+
+
+def require_addresses(found: list[Endpoint]) -> None:
+    """Raises InvalidConfig where nobody can be sent to, as clients of a cluster are."""
+    for one in found:
+        if one.advertised_host in EVERYWHERE:
+            where = show_address(one.host, one.port)
+            raise InvalidConfig(
+                f"listener {one.name} listens on {where} and nobody can be told to connect there; "
+                f"set advertised.listeners={one.name}://HOST:{one.advertised_port or one.port}"
+            )
 
 
 def tls_config(configs: BrokerConfigs) -> TlsConfig:

@@ -14,7 +14,7 @@ from penstock.cluster.configs import BrokerConfigs, InvalidConfig
 from penstock.cluster.follower import Follower
 from penstock.node.config import NodeConfig
 from penstock.node.consistency import check_together
-from penstock.node.listeners import Endpoint, endpoints
+from penstock.node.listeners import Endpoint, endpoints, require_addresses
 from penstock.node.logins import ADMIN, Logins, cluster_secret, make_admin
 from penstock.node.neighbours import Authenticate, introduction, node_certificates
 from penstock.node.ports import Ports
@@ -41,6 +41,8 @@ async def secure(
     """Raises InvalidConfig, saying what does not do."""
     check_together(configs)
     found = endpoints(configs, config.host, config.kafka_port, config.advertised_host)
+    if config.etcd is not None:
+        require_addresses(found)
     logins: Logins | None = None
     secret: bytes | None = None
     is_guarded = bool(configs.text("authorizer.class.name"))

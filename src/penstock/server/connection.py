@@ -83,6 +83,7 @@ class Connection(asyncio.BufferedProtocol):
         "last_active",
         "last_request",
         "listener",
+        "local_host",
         "login",
         "peer",
         "principal",
@@ -131,7 +132,7 @@ class Connection(asyncio.BufferedProtocol):
         self._closers: list[Callable[[], None]] = []
         self.closed = False
         self.transport: asyncio.Transport | None = None
-        self.peer = ""
+        self.peer = self.local_host = ""
         self.principal = ANONYMOUS
         self.login = login
         self.listener = name
@@ -145,6 +146,8 @@ class Connection(asyncio.BufferedProtocol):
         self.transport = transport = cast("asyncio.Transport", transport)
         address = transport.get_extra_info("peername")
         self.peer = str(address[0]) if address else "unknown"
+        local = transport.get_extra_info("sockname")
+        self.local_host = str(local[0]).removeprefix("::ffff:") if local else ""
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES, low=0)
         self._outbox = Outbox(transport, self._listener.room, self._send_on)
         self._listener.opened(self)

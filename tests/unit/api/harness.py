@@ -92,6 +92,7 @@ class Client:
     principal = "User:tester"
     peer = "127.0.0.1"
     listener = "PLAINTEXT"
+    local_host = "10.0.0.9"
     login: Login | None = None
 
     def __init__(self) -> None:

@@ -26,6 +26,7 @@ class Connection:
     principal = "User:tester"
     peer = "127.0.0.1"
     listener = "PLAINTEXT"
+    local_host = "127.0.0.1"
 
     def __init__(self, login: Login | None = None) -> None:
         self.login = login

@@ -19,7 +19,7 @@ from penstock.wire.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
-from tests.unit.api.harness import Node, on_node
+from tests.unit.api.harness import NODE, Client, Node, on_node
 
 VERSIONS = range(14)
 
@@ -40,6 +40,17 @@ def request(*names: str, create: bool = False) -> MetadataRequest:
 
 def by_id(*ids: TopicId) -> MetadataRequest:
     return MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=key) for key in ids])
+
+
+@pytest.mark.parametrize("listening", keys.EVERYWHERE)
+def test_a_node_that_listens_everywhere_is_where_the_client_found_it(listening: str) -> None:
+    async def test(node: Node) -> None:
+        record = keys.BrokerRecord(NODE, listening, 9092)
+        await node.ctx.reached(await node.ctx.membership.register(record))
+        answer: MetadataResponse = await node.ask(metadata, 12, request())
+        assert [(one.host, one.port) for one in answer.brokers] == [(Client.local_host, 9092)]
+
+    on_node(test)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

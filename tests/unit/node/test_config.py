@@ -109,6 +109,7 @@ def test_a_file_that_is_not_there_or_not_text_is_said_so(tmp_path: Path) -> None
         ({"http_port": -1}, {}, "not between 0 and 65535"),
         ({"node_id": -1}, {}, "negative"),
         ({"kafka_port": 9000, "http_port": 9000}, {}, "both 9000"),
+        ({"kafka_port": 9000}, {"listeners": "SSL://:9093"}, "leave --kafka-port out"),
         ({}, {"num.partitons": "3"}, "did you mean 'num.partitions'"),
         ({}, {"num.partitions": "three"}, "num.partitions"),
         ({}, {"node.id": "one"}, "node.id must be a whole number"),
@@ -119,6 +120,11 @@ def test_a_mistake_in_a_flag_is_said(
 ) -> None:
     with pytest.raises(InvalidConfig, match=said):
         load(None, flags, sets)
+
+
+def test_a_port_may_be_said_twice() -> None:
+    listeners = "PLAINTEXT://127.0.0.1:9092, SSL://:9093"
+    assert load(None, {"kafka_port": 9092}, {"listeners": listeners}).kafka_port == 9092
 
 
 def test_two_ports_may_both_be_the_systems_choice() -> None:

@@ -3,7 +3,14 @@
 import pytest
 
 from penstock.cluster.configs import BrokerConfigs, InvalidConfig
-from penstock.node.listeners import Endpoint, Protocol, endpoints, refuse_open_doors, tls_config
+from penstock.node.listeners import (
+    Endpoint,
+    Protocol,
+    endpoints,
+    refuse_open_doors,
+    require_addresses,
+    tls_config,
+)
 
 MAP = "listener.security.protocol.map"
 
@@ -22,6 +29,14 @@ def test_the_one_listener_is_advertised_as_told() -> None:
     (only,) = found(advertised_listeners="PLAINTEXT://broker.example.com:443")
     assert (only.host, only.port) == ("127.0.0.1", 9092)
     assert (only.advertised_host, only.advertised_port) == ("broker.example.com", 443)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", ""])
+def test_in_a_cluster_nobody_is_told_to_connect_everywhere(host: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"advertised\.listeners=SSL://HOST:9093"):
+        require_addresses(found(listeners=f"SSL://{host}:9093"))
+    told = "SSL://broker.example.com:9093"
+    require_addresses(found(listeners=f"SSL://{host}:9093", advertised_listeners=told))
 
 
 def test_the_one_that_other_nodes_use_comes_first() -> None:
