@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.doors.door import Door
-from penstock.http.peers import Network, connected_from, is_within
+from penstock.http.peers import Network, connected_from, is_address, is_within
 from penstock.http.problems import problem
 
 SITE, MODE, ORIGIN = b"sec-fetch-site", b"sec-fetch-mode", b"origin"
@@ -83,7 +83,7 @@ class Origins:
 
     def _is_ours(self, host: str) -> bool:
         name = _name_of(host)
-        if not name or "." not in name or name.endswith(PRIVATE) or _is_address(name):
+        if not name or "." not in name or name.endswith(PRIVATE) or is_address(name):
             return True
         listed = self._door.ctx.configs.items(NAMES)
         return ANY in listed or name in [one.strip().lower() for one in listed]
@@ -115,15 +115,7 @@ def _name_of(host: str) -> str:
     return host.partition(":")[0].rstrip(".").lower()
 
 
-def _is_address(name: str) -> bool:
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
 def is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
-    return _is_address(host) and ip_address(host).is_loopback
+    return is_address(host) and ip_address(host).is_loopback

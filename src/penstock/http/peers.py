@@ -45,7 +45,7 @@ class Peers:
         named = ",".join(Headers(scope=scope).getlist(FORWARDED)).split(",")
         for hop in reversed(named[-HOPS_MAX:]):
             text = hop.strip()
-            if not _is_address(text):
+            if not is_address(text):
                 break
             address = text
             if not self._is_proxy(address):
@@ -57,7 +57,7 @@ class Peers:
 
 
 def is_within(address: str, networks: Sequence[Network]) -> bool:
-    return _is_address(address) and any(
+    return is_address(address) and any(
         ip_address(_plain(address)) in network for network in networks
     )
 
@@ -68,7 +68,7 @@ def connected_from(scope: Scope) -> str:
     return _plain(client[0]) if client else WILDCARD
 
 
-def _is_address(text: str) -> bool:
+def is_address(text: str) -> bool:
     try:
         ip_address(text)
     except ValueError:
@@ -78,7 +78,7 @@ def _is_address(text: str) -> bool:
 
 def _plain(address: str) -> str:
     """An IPv4 address as such, even where it came in over IPv6."""
-    if not _is_address(address):
+    if not is_address(address):
         return address
     mapped = getattr(ip_address(address), "ipv4_mapped", None)
     return str(mapped) if mapped is not None else address

@@ -8,7 +8,7 @@ import pytest
 from penstock.coordinator import queue_feeding
 from penstock.queues.policy import Order, QueuePolicy
 from penstock.wire.markers import encode_marker
-from penstock.wire.records import Columns, Record, decode, encode, read_header
+from penstock.wire.records import Codec, Columns, Record, decode, encode, read_header
 from tests.unit.coordinator.queueing import (
     CONFIGS,
     Node,
@@ -20,7 +20,7 @@ from tests.unit.coordinator.queueing import (
     pack,
 )
 from tests.unit.coordinator.test_queue import world
-from tests.unit.log.building import nonsense
+from tests.unit.log.building import unreadable
 
 
 def test_aborted_records_are_for_nobody_where_only_committed_ones_are_read() -> None:
@@ -155,13 +155,13 @@ def test_nonsense_that_somebody_wrote_is_passed_over(caplog: pytest.LogCaptureFi
     async def test(node: Node) -> None:
         here = await world(node, 2)
         partition = here.queue.partition
-        poison = nonsense()
+        poison = unreadable(Codec.NONE)
         partition.append(poison, read_header(poison), 1)
         await append(node, ())
         taking = Taking(count=100)
         here.queue.take(taking)
         await asyncio.sleep(0.1)
-        assert taking.offsets == [0, 1, 3]
+        assert taking.offsets == [0, 1, 5]
         assert not here.closed
 
     on_node(test, configs=CONFIGS)

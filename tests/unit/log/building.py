@@ -79,14 +79,6 @@ def disk_of(log: Log) -> SimDisk:
     return log.disk
 
 
-def nonsense(size: int = 40) -> memoryview:
-    """A batch whose header and CRC are right, and that holds no records."""
-    made = bytearray(encode([Record(timestamp=NOW_MS, value=bytes(size))]))
-    made[BATCH_OVERHEAD:] = b"\xff" * (len(made) - BATCH_OVERHEAD)
-    made[CRC_AT:ATTRIBUTES_AT] = crc32c.crc32c(made[ATTRIBUTES_AT:]).to_bytes(4, "big")
-    return memoryview(made)
-
-
 def batch(
     values: Sequence[bytes | None] = (b"value",),
     *,

@@ -25,12 +25,12 @@ from tests.unit.log.building import (
     flush,
     make_disk,
     marker,
-    nonsense,
     offsets,
     open_log,
     read_all,
     read_from,
     swap_in,
+    unreadable,
 )
 
 pytestmark = pytest.mark.usefixtures("in_both_modes")
@@ -312,7 +312,7 @@ def test_nonsense_that_somebody_wrote_stays_and_stops_nothing() -> None:
     """Batches are not opened when they come: one that is no records must not cost the partition."""
     log = open_log(make_disk(), COMPACT)
     put(log, b"k", b"old")
-    append(log, nonsense())
+    append(log, unreadable(Codec.NONE))
     for _ in range(30):
         put(log, b"k", b"new")
     assert compact(log) > 0
