@@ -28,6 +28,7 @@ from penstock.groups.consumer.draft import Draft
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.offsets import Offsets
 from penstock.groups.timers import Timers
+from penstock.log.log import Log
 from penstock.log.producers import Producers
 from penstock.sim.faults import KINDS
 from penstock.sim.hosted import Options, run_seed
@@ -289,8 +290,7 @@ def the_first_marker_completes_it(patch: Patch) -> None:
 
 
 def readers_see_what_is_not_committed(patch: Patch) -> None:
-    stable = property(lambda self: self.high_watermark)
-    patch.setattr(Partition, "last_stable_offset", stable)
+    patch.setattr(Log, "last_stable_offset", lambda self, high_watermark: high_watermark)
 
 
 def readers_are_not_told_what_was_aborted(patch: Patch) -> None:

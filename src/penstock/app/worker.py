@@ -192,12 +192,18 @@ class Worker:
         finishing = [loop.create_task(lane.finish(self._grace_s)) for lane in self._lanes]
         over = loop.create_task(self._grace_over.wait())
         if finishing:
-            everything = asyncio.gather(*finishing)
+            # Not gathered: a gathering that is cancelled and not awaited complains when it goes.
+            everything = loop.create_task(asyncio.wait(finishing))
             await asyncio.wait((everything, over), return_when=asyncio.FIRST_COMPLETED)
             if not everything.done():
-                everything.cancel()
-                await asyncio.gather(*finishing, return_exceptions=True)
-                await asyncio.gather(*(lane.finish(0.0) for lane in self._lanes))
+                for one in finishing:
+                    one.cancel()
+                await everything
+                finishing += [loop.create_task(lane.finish(0.0)) for lane in self._lanes]
+            await asyncio.wait(finishing)
+            for one in finishing:
+                if not one.cancelled() and (error := one.exception()) is not None:
+                    log.warning("a task could not be ended as it should: %s", error)
         over.cancel()
 
     # What tasks need of the broker.

@@ -14,8 +14,7 @@ what we send, and while too many replies are pending; once some of it is here, r
 Until then we read on: it costs nothing and is how we learn that the peer is gone. Reading stops
 at once while the peer does not take what we send and while the memory budget is used up.
 
-A peer that breaks the protocol is closed; so is one that stalls (see `listener.py` for the
-deadlines).
+A peer that breaks the protocol is closed; so is one that stalls (deadlines: `listener.py`).
 """
 
 import asyncio
@@ -144,9 +143,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports do not derive from asyncio's, though they do the same.
         self.transport = transport = cast("asyncio.Transport", transport)
-        address = transport.get_extra_info("peername")
+        address, local = map(transport.get_extra_info, ("peername", "sockname"))
         self.peer = str(address[0]) if address else "unknown"
-        local = transport.get_extra_info("sockname")
         self.local_host = str(local[0]).removeprefix("::ffff:") if local else ""
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES, low=0)
         self._outbox = Outbox(transport, self._listener.room, self._send_on)

@@ -1,6 +1,7 @@
 """Workers, against a real node in a simulated world: retries, dead letters, order, stopping."""
 
 import asyncio
+import gc
 import random
 from itertools import pairwise
 from typing import Any
@@ -209,8 +210,13 @@ def test_a_second_stop_does_not_wait() -> None:
             worker.stop()
             await asyncio.sleep(1)
             assert not serving.done()
+            complaints: list[dict[str, Any]] = []
+            sim.loop.set_exception_handler(lambda _, told: complaints.append(told))
             worker.stop()
             await asyncio.wait_for(serving, 15)
+            await asyncio.sleep(0)
+            gc.collect()
+            assert complaints == []
 
     on_broker(test)
 
