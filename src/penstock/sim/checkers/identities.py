@@ -2,7 +2,8 @@
 
 Named promises:
 
-- identity: a producer id and epoch are given twice, or an epoch goes back;
+- identity: a producer id and epoch are given twice, or an epoch goes back: whoever asks when a
+  later one is known gets an earlier one (of those who ask at once, any may be first);
 - fencing: a request under an identity succeeds that was sent after another instance had been
   given a later one.
 """
@@ -20,20 +21,25 @@ class IdentityChecker:
     given: dict[tuple[int, int], str] = field(default_factory=dict)
     _granted: dict[str, list[tuple[int, int, int, float]]] = field(default_factory=dict)
     """By transactional id: instance, producer id, epoch, and when it knew."""
-    _epochs: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def initialised(
-        self, name: str, instance: int, producer_id: int, epoch: int, *, is_new: bool
+        self,
+        name: str,
+        instance: int,
+        producer_id: int,
+        epoch: int,
+        asked_at: float,
+        *,
+        is_new: bool,
     ) -> None:
         """An instance was given its identity; `is_new` unless it named the one it had."""
         identity = (producer_id, epoch)
         if is_new and identity in self.given:
             self._violate("identity", f"{name} got {identity}, as had {self.given[identity]}")
         self.given[identity] = name
-        known = self._epochs.get((name, producer_id), -1)
-        if epoch < known:
-            self._violate("identity", f"{name} got epoch {epoch} after {known}")
-        self._epochs[name, producer_id] = max(known, epoch)
+        for _, its_id, known, since in self._granted.get(name, ()):
+            if its_id == producer_id and known > epoch and since < asked_at:
+                self._violate("identity", f"{name} got epoch {epoch} after {known}")
         grant = (instance, producer_id, epoch, self.world.now())
         self._granted.setdefault(name, []).append(grant)
 

@@ -88,6 +88,7 @@ class TxnProducer:
         self.epoch = -1
         self.rng = client.world.rng(f"producer/{name}/{instance}")
         self._timeout_ms = timeout_ms
+        self._asked_at = 0.0
         self._sequences: dict[TopicPartition, int] = {}
         self._added: set[Any] = set()
 
@@ -106,7 +107,12 @@ class TxnProducer:
         self._sequences.clear()
         self._added.clear()
         self.checker.initialised(
-            self.name, self.instance, self.producer_id, self.epoch, is_new=not keep
+            self.name,
+            self.instance,
+            self.producer_id,
+            self.epoch,
+            self._asked_at,
+            is_new=not keep,
         )
 
     # -- writing ----------------------------------------------------------------------------
@@ -318,7 +324,7 @@ class TxnProducer:
 
     async def _retry(self, api: str, request: Any, answer: type[Any], version: int) -> Any:
         for _ in range(TRIES_MAX):
-            asked_at = self.client.world.now()
+            asked_at = self._asked_at = self.client.world.now()
             try:
                 reply = await self._ask(request, answer, version)
             except LOST:
