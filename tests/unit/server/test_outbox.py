@@ -4,12 +4,11 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-import uvloop
 
 from penstock.base.ports import Buffer, Slice
 from penstock.log.config import LogConfig
@@ -22,6 +21,7 @@ from penstock.server.outbox import CHUNK_BYTES, Outbox
 from penstock.server.room import Room
 from penstock.wire.records import Record, encode, read_header
 from tests.unit.log.building import make_keyring
+from tests.unit.server.loops import on_both_loops, run
 from tests.unit.server.world import (
     correlation_of,
     fetch_frame,
@@ -31,16 +31,6 @@ from tests.unit.server.world import (
 )
 
 KIB, MIB = 1 << 10, 1 << 20
-LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [
-    asyncio.SelectorEventLoop,
-    uvloop.new_event_loop,
-]
-on_both_loops = pytest.mark.parametrize("new_loop", LOOPS, ids=["asyncio", "uvloop"])
-
-
-def run(new_loop: Callable[[], asyncio.AbstractEventLoop], main: Coroutine[Any, Any, None]) -> None:
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(main)
 
 
 class Sender(asyncio.Protocol):

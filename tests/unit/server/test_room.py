@@ -3,25 +3,12 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any
-
-import pytest
-import uvloop
+from collections.abc import Callable, Iterator
 
 from penstock.server.room import Room
+from tests.unit.server.loops import on_both_loops, run
 
-LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [
-    asyncio.SelectorEventLoop,
-    uvloop.new_event_loop,
-]
-on_both_loops = pytest.mark.parametrize("new_loop", LOOPS, ids=["asyncio", "uvloop"])
 A_MOMENT = 0.02
-
-
-def run(new_loop: Callable[[], asyncio.AbstractEventLoop], main: Coroutine[Any, Any, None]) -> None:
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(main)
 
 
 @contextlib.contextmanager
