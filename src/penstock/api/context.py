@@ -188,6 +188,8 @@ class Prepared:
     read: Callable[[memoryview, int, int], tuple[Any, int]]
     write: Callable[[Any, list[Buffer]], None]
     metrics: RouteMetrics
+    has_tags: bool = False
+    """Whether the header of its answer has tagged fields."""
     is_audited: bool = False
     """Whether the audit log may have something to tell of it although nobody is denied."""
     is_login: bool = False

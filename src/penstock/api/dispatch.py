@@ -20,7 +20,7 @@ from penstock.base.errors import PeerError
 from penstock.base.ports import Buffer
 from penstock.security.login import Login
 from penstock.wire.codec import reader, writer
-from penstock.wire.frame import response_frame
+from penstock.wire.frame import has_response_tags, tagged_frame
 from penstock.wire.request_header import read_request_header
 
 
@@ -42,8 +42,7 @@ class Dispatcher:
                 self._ctx.audit.tell(deed)
         parts: list[Buffer] = []
         prepared.write(response, parts)
-        response_class = prepared.route.response
-        return response_frame(call.correlation_id, response_class, prepared.version, parts)
+        return tagged_frame(call.correlation_id, parts, prepared.has_tags)
 
     def call(self, caller: Caller, view: memoryview, start: int, end: int) -> Call:
         key, version, correlation_id, client_id, position = read_request_header(view, start, end)
@@ -103,6 +102,7 @@ class Dispatcher:
             reader(route.request, version),
             writer(route.response, version),
             self._ctx.metrics.route(route.name),
+            has_tags=has_response_tags(route.response, version),
             is_audited=key in ADMINISTRATIVE,
             is_login=key == SASL_AUTHENTICATE,
         )

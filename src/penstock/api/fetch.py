@@ -15,7 +15,7 @@ stays with a replica that has lost its leader without noticing, it asks for a ra
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable
 from typing import Any
 
 from penstock.api.context import Call, Context
@@ -99,11 +99,13 @@ class Attempt:
     __slots__ = (
         "_call",
         "_ctx",
+        "_is_guarded",
         "_is_woken",
         "_reply",
         "_request",
         "_session",
         "_timer",
+        "_topics_by_id",
         "_wanted",
         "_watched",
     )
@@ -143,13 +145,13 @@ class Attempt:
         self._park(founds)
         return None
 
-    def _partitions(self) -> Iterable[Followed]:
-        return self._session.partitions.values() if self._session is not None else self._wanted
-
     # -- looking ----------------------------------------------------------------------------
 
     def _look(self) -> tuple[list[Found], bool]:
         """Finds what could be sent, without reading it, and whether that is enough."""
+        # Asked once for all partitions, and again after each wait: both may change meanwhile.
+        self._topics_by_id = self._ctx.image.topics_by_id
+        self._is_guarded = self._ctx.authorizer.is_on
         request = self._request
         room = min(request.max_bytes, self._ctx.fetch_bytes_max)
         bytes_min = request.min_bytes
@@ -161,7 +163,8 @@ class Attempt:
         total = 0
         enough = False
         founds: list[Found] = []
-        for followed in self._partitions():
+        session = self._session
+        for followed in self._wanted if session is None else session.partitions.values():
             found = Found(followed)
             founds.append(found)
             try:
@@ -195,16 +198,17 @@ class Attempt:
     def _locate(self, found: Found, room: int, has_data: bool) -> Span | None:
         ctx, followed = self._ctx, found.followed
         if isinstance(followed.topic, bytes):
-            known = ctx.image.topics_by_id.get(followed.topic)
+            known = self._topics_by_id.get(followed.topic)
             if known is None:
                 raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
             found.name = known.name
         else:
             found.name = followed.topic
-        call = self._call
-        needs = call.needs
-        if not ctx.authorize(call, needs.operation, needs.resource, found.name):
-            raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if self._is_guarded:
+            call = self._call
+            needs = call.needs
+            if not ctx.authorize(call, needs.operation, needs.resource, found.name):
+                raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         partition = found.partition = self._readable(found.name, followed)
         if followed.leader_epoch != partition.leader_epoch:
             partition.check_epoch(followed.leader_epoch)

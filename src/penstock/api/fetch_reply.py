@@ -126,12 +126,14 @@ class Reply:
     def _content(self, span: Span) -> Buffer | Slice | None:
         """What to send of it, if that needs no wait; None: a worker must read it."""
         try:
-            if span.size < SLICE_BYTES_MIN:
+            size = span.size
+            if size < SLICE_BYTES_MIN:
                 return span.read_cached()
-            if span.segment.is_encrypted:
+            segment = span.segment
+            if segment.is_encrypted:
                 return self._sealed_content(span)
             part = span.slice()
-            if part is None or not span.segment.file.is_at_hand(span.position, len(part)):
+            if part is None or not segment.file.is_at_hand(span.position, size):
                 return None
             return part
         except OSError:
@@ -267,7 +269,8 @@ class Reply:
     def _row(self, found: Found, content: Buffer | Slice, size: int) -> FetchPartitionData:
         followed = found.followed
         partition = found.partition
-        aborted = self._aborted(found) if size else None
+        is_committed = self._request.isolation_level == READ_COMMITTED
+        aborted = self._aborted(found) if size and is_committed else None
         if found.code is not ErrorCode.NONE or partition is None:
             row = FetchPartitionData(followed.index, found.code, -1, -1, -1, None, -1, b"")
             if found.code in LEADER_ERRORS:
@@ -305,8 +308,6 @@ class Reply:
 
     def _aborted(self, found: Found) -> list[AbortedTransaction] | None:
         """What a read_committed consumer must skip in the segment that it gets a part of."""
-        if self._request.isolation_level != READ_COMMITTED:
-            return None
         assert found.partition is not None
         assert found.span is not None
         log, segment = found.partition.log, found.span.segment

@@ -194,7 +194,9 @@ class LocalFile:
         return True
 
     def send_to(self, descriptor: int, position: int, size: int) -> int | None:
-        if not self.is_at_hand(position, size):
+        start, end, until = self._seen
+        is_seen = start <= position and position + size <= end and time.monotonic() < until
+        if not is_seen and not self.is_at_hand(position, size):
             return None
         source = self._descriptor or self._disk._descriptor_of(self)
         self._used = True

@@ -203,22 +203,27 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send_on(self) -> None:
         self.last_active = self._loop.time()
-        self._send()
-        if self._is_closing:
-            self.close()
-        elif not self._outbox.parts:
-            self._process()
+        if self._send():
+            if self._is_closing:
+                self.close()
+            else:
+                self._process()
 
-    def _send(self) -> None:
+    def _send(self) -> bool:
+        """False when something is left, or the connection is over."""
         if self.closed:
-            return
+            return False
+        outbox = self._outbox
         try:
-            self._outbox.pump()
-            if not self._outbox.parts:
-                self._ctx.read_ahead.sent()
+            outbox.pump()
+            if outbox.parts:
+                return False
+            self._ctx.read_ahead.sent()
         except (OSError, EOFError) as error:
             log.info("closing %s: %s", self.peer, error)
             self.abort()
+            return False
+        return True
 
     # -- receiving --------------------------------------------------------------------------
 
@@ -286,10 +291,12 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_blocked(self) -> bool:
         """True while the next request must wait."""
+        outbox = self._outbox
         return (
             self._waiting_for is not None
             or len(self._pending) >= PENDING_REPLIES_MAX
-            or self._is_sending
+            or outbox.is_paused
+            or bool(outbox.parts)
             or self._draining
             or self._muting.is_on
             or self.closed
@@ -343,11 +350,10 @@ class Connection(asyncio.BufferedProtocol):
         self._is_woken = False
         self._is_processing = True
         try:
-            self._send_ready()
-            while not self.is_blocked:
+            if self._ready:
+                self._send_ready()
+            while self._end - self._start >= 4 and not self.is_blocked:
                 start, end = self._start, self._end
-                if end - start < 4:
-                    break
                 length = int.from_bytes(self._view[start : start + 4], "big", signed=True)
                 if not 0 <= length <= self._frame_bytes_max:
                     raise PeerError(f"frame of {length} bytes, allowed are {self._frame_bytes_max}")
@@ -369,7 +375,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         finally:
             self._is_processing = False
-        self._send_ready()
+        if self._ready:
+            self._send_ready()
         if self.closed:
             return
         if self.is_blocked:
@@ -390,7 +397,9 @@ class Connection(asyncio.BufferedProtocol):
         self.last_request = call.started
         self._pending.append(call)
         result = self._dispatcher.handle(call, self._view, end)
-        if result is None:
+        if type(result) is call.prepared.route.response:
+            call.reply(result)
+        elif result is None:
             if not call.is_done and call.route.stage is Stage.ORDERED:
                 self._waiting_for = call
         elif isinstance(result, Awaitable):
@@ -458,8 +467,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send_ready(self) -> None:
         ready = self._ready
-        if not ready:
-            return
         self._ready = []
         self._ready_bytes = 0
         if self._outbox.parts or not SMALL_KINDS.issuperset(map(type, ready)):
@@ -490,7 +497,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._draining = self._is_closing = True
         self._pause_reading()
-        self._send_ready()
+        if self._ready:
+            self._send_ready()
         if not self._outbox.parts and not self.closed:
             self.transport.close()
 

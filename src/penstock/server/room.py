@@ -1,19 +1,19 @@
 """Which of the sockets that were full take more: one epoll for all connections of a listener.
 
-Event loops watch descriptors, too, but a reply fills its socket once or twice, and to begin and
-end watching it costs them a dozen system calls each time. Here a socket is entered once, and
-waited for with a single call. The loop watches the epoll.
+Event loops watch descriptors, too, but a large reply fills its socket again and again, and to begin
+and end watching it costs them a dozen system calls each time. Here a socket is entered when it is
+full for the first time, stays in while its reply goes on filling it, and is taken out when nobody
+waits for it any more. The loop watches the epoll.
 
-Each wait ends with the first event (EPOLLONESHOT), so nothing is heard of a socket that nobody
-waits for. A socket may become writable before it is waited for: the kernel looks again then.
+So a wait in the middle of a reply costs no system call of its own. While a single socket is
+watched, the epoll need not even be asked which one it is: that the loop calls says it (ADR 28).
 """
 
 import asyncio
 import contextlib
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-EVENTS = select.EPOLLOUT | select.EPOLLONESHOT
 EVENTS_AT_ONCE = 256
 
 
@@ -23,28 +23,41 @@ class Room:
     def __init__(self) -> None:
         self._epoll: select.epoll | None = None
         self._acts: dict[int, Callable[[], None]] = {}
+        """Of the sockets in the epoll."""
+        self._waiting: set[int] = set()
+        """Those of them whose act is still to be called."""
 
     def wait(self, descriptor: int, act: Callable[[], None]) -> None:
         """Calls `act` once when the socket takes more, or is broken."""
+        self._waiting.add(descriptor)
         if descriptor in self._acts:
-            assert self._epoll is not None
-            self._epoll.modify(descriptor, EVENTS)
             return
         if self._epoll is None:
             self._epoll = select.epoll()
             asyncio.get_running_loop().add_reader(self._epoll.fileno(), self._look)
-        self._epoll.register(descriptor, EVENTS)
+        self._epoll.register(descriptor, select.EPOLLOUT)
         self._acts[descriptor] = act
 
     def _look(self) -> None:
-        assert self._epoll is not None
-        for descriptor, _ in self._epoll.poll(0, EVENTS_AT_ONCE):
-            act = self._acts.get(descriptor)
-            if act is not None:
+        acts, waiting = self._acts, self._waiting
+        ready: Iterable[int] = tuple(acts)
+        if len(acts) > 1:
+            assert self._epoll is not None
+            ready = [descriptor for descriptor, _ in self._epoll.poll(0, EVENTS_AT_ONCE)]
+        for descriptor in ready:
+            act = acts.get(descriptor)
+            if act is None:
+                continue  # Forgotten because of one before it.
+            waiting.discard(descriptor)
+            try:
                 act()
+            finally:
+                if descriptor not in waiting:
+                    self.forget(descriptor)
 
     def forget(self, descriptor: int) -> None:
-        """Before the socket is closed: its number may be another's afterwards."""
+        """Also before the socket is closed: its number may be another's afterwards."""
+        self._waiting.discard(descriptor)
         if self._acts.pop(descriptor, None) is not None and self._epoll is not None:
             with contextlib.suppress(OSError):
                 self._epoll.unregister(descriptor)
@@ -55,3 +68,4 @@ class Room:
             self._epoll.close()
             self._epoll = None
         self._acts.clear()
+        self._waiting.clear()

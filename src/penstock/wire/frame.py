@@ -38,7 +38,7 @@ def read_response_header(
         raise PeerError(f"response header: {end - position} bytes")
     (correlation_id,) = _LENGTH.unpack_from(view, position)
     position += 4
-    if _has_response_tags(declared, version):
+    if has_response_tags(declared, version):
         if position >= end:
             raise PeerError("response header: no tagged fields")
         tags = view[position]
@@ -52,9 +52,14 @@ def response_frame(
     correlation_id: int, declared: type[Any], version: int, parts: list[Buffer]
 ) -> list[Buffer]:
     """The buffers to send for an answer whose written body is `parts`."""
+    return tagged_frame(correlation_id, parts, has_response_tags(declared, version))
+
+
+def tagged_frame(correlation_id: int, parts: list[Buffer], has_tags: bool) -> list[Buffer]:
+    """The same for those who know whether the header has tagged fields."""
     sizes = list(map(len, parts))
     size = sum(sizes)
-    if _has_response_tags(declared, version):
+    if has_tags:
         head = _LENGTH_AND_ID_AND_TAGS.pack(size + 5, correlation_id)
     else:
         head = _LENGTH_AND_ID.pack(size + 4, correlation_id)
@@ -80,7 +85,7 @@ def request_frame(
     return _join(head + name + tags, parts, sizes, body)
 
 
-def _has_response_tags(declared: type[Any], version: int) -> bool:
+def has_response_tags(declared: type[Any], version: int) -> bool:
     wire: Wire = declared.WIRE
     flexible = wire.flexible
     return flexible is not None and version >= flexible and wire.key != API_VERSIONS_KEY
