@@ -24,9 +24,9 @@ from penstock.wire.records import (
     BatchHeader,
     Record,
     batches,
-    codec_of,
     decode,
     encode,
+    is_compressed,
     is_control,
     unpacked,
 )
@@ -74,7 +74,7 @@ async def read_leased(
         if data is None:
             data = await workers.run(span.read)
         view = memoryview(data)
-        if unpacks and any(codec_of(header.attributes) for _, header in batches(view)):
+        if unpacks and is_compressed(view):
             has_more = await workers.run(_gather, view, wanted, found, bytes_max, unpacked)
         else:
             has_more = _gather(view, wanted, found, bytes_max)

@@ -36,7 +36,7 @@ from penstock.wire.messages.fetch import (
     FetchResponse,
     FetchTopic,
 )
-from penstock.wire.records import batches, codec_of
+from penstock.wire.records import is_compressed
 from penstock.wire.schema import Records
 
 PARTITION_BYTES = 1 << 20
@@ -173,7 +173,7 @@ class LogReading:
 
     async def _first(self, fetched: Fetched, records_max: int, bytes_max: int) -> list[Message]:
         """Messages of one partition; by a worker, if there is something to unpack."""
-        if any(codec_of(header.attributes) for _, header in batches(fetched.records)):
+        if is_compressed(fetched.records):
             return await self._ctx.workers.run(_first, fetched, records_max, bytes_max)
         return _first(fetched, records_max, bytes_max)
 

@@ -59,6 +59,7 @@ __all__ = [
     "decode",
     "encode",
     "is_append_time",
+    "is_compressed",
     "is_control",
     "is_transactional",
     "read_header",
@@ -216,6 +217,12 @@ def batches(view: memoryview) -> Iterator[tuple[int, BatchHeader]]:
             return
         yield position, header
         position = following
+
+
+def is_compressed(view: memoryview) -> bool:
+    """Whether some whole batch in `view` is: what that unpacks to is not known before, so those
+    who share their loop have it opened by a worker."""
+    return any(header.attributes & CODEC_MASK for _, header in batches(view))
 
 
 def decode(

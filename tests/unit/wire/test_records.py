@@ -24,6 +24,7 @@ from penstock.wire.records import (
     decode,
     encode,
     is_append_time,
+    is_compressed,
     is_control,
     is_transactional,
     read_header,
@@ -213,6 +214,13 @@ def test_batches_walks_whole_batches_and_leaves_the_partial_one() -> None:
         found = [(at, header.base_offset) for at, header in batches(whole[:-cut])]
         assert found == starts[:2]
     assert not list(batches(whole[:0]))
+
+
+def test_one_compressed_batch_among_others_is_seen() -> None:
+    plain, packed = batch(), batch(codec=Codec.GZIP)
+    assert not is_compressed(memoryview(plain + plain))
+    assert is_compressed(memoryview(plain + packed + plain))
+    assert not is_compressed(memoryview(plain + packed)[:-1]), "it is not there yet"
 
 
 @pytest.mark.parametrize(("at", "layout", "number"), [(8, ">i", 48), (8, ">i", -1), (16, ">b", 1)])
