@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.ports import Random
+from penstock.base.ports import Random, Workers
 from penstock.client.backoff import Backoff
 from penstock.client.connection import Address, Connection, ConnectionConfig, connect
 from penstock.client.errors import (
@@ -71,11 +71,14 @@ class Cluster:
         config: ConnectionConfig | None = None,
         *,
         authenticate: Callable[[Connection], Awaitable[None]] | None = None,
+        workers: Workers | None = None,
     ) -> None:
+        """`workers` open what was fetched, for those who share the loop with others."""
         assert addresses
         self.addresses = list(addresses)
         self.config = config or ConnectionConfig()
         self.random = random
+        self.workers = workers
         self.backoff = Backoff(random)
         self.metadata = Metadata()
         self.coordinators: dict[tuple[int, str], int] | None = None

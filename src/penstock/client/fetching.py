@@ -4,12 +4,16 @@ The bytes are the broker's, whole batches and perhaps part of one more. Reading 
 lies before the position asked for (a batch is served whole), control batches, and, for readers of
 committed records, the batches of aborted transactions (KIP-98). The CRC of every batch is checked
 before its content is believed.
+
+A program of its own opens them where it is. A broker that acts as a client shares its loop with
+others: there, `opened` has workers do it, but for what is small and not compressed.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from penstock.base.errors import Refused
+from penstock.base.ports import Workers
 from penstock.client.isolation import READ_COMMITTED as READ_COMMITTED
 from penstock.client.isolation import READ_UNCOMMITTED as READ_UNCOMMITTED
 from penstock.client.metadata import TopicPartition
@@ -21,10 +25,17 @@ from penstock.wire.records import (
     check_stored,
     decode,
     is_append_time,
+    is_compressed,
     is_control,
     is_transactional,
     read_header,
 )
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+HERE_BYTES_MAX = 16 * 1024
+"""What is opened on a loop that others share, if it is not compressed: a millisecond or two."""
 
 
 class Message(NamedTuple):
@@ -105,3 +116,17 @@ def end_of(records: memoryview, offset: int) -> int:
     for _, header in batches(records):
         offset = max(offset, header.next_offset)
     return offset
+
+
+async def opened(
+    workers: Workers | None,
+    fetched: Fetched,
+    work: Callable[P, T],
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> T:
+    """What `work` finds in `fetched`: by a worker where there are some and it may take long."""
+    records = fetched.records
+    if workers is None or (len(records) <= HERE_BYTES_MAX and not is_compressed(records)):
+        return work(*args, **kwargs)
+    return await workers.run(work, *args, **kwargs)

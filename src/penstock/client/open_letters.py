@@ -5,7 +5,8 @@ A letter is open until it was redriven or purged. Which are is kept by the share
 redriver's group (`noted_in`): what either says is settled is settled.
 
 Letters are read partition by partition, in the order of the log, so nothing is held in memory but
-what one fetch brought.
+what one fetch brought. They are made and chosen where records are unpacked: by workers, if there
+are some, for that takes longer than unpacking.
 """
 
 from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
@@ -13,12 +14,12 @@ from contextlib import aclosing
 
 from penstock.client.cluster import Cluster
 from penstock.client.committed import Committed, committed_offsets
-from penstock.client.fetching import READ_COMMITTED
+from penstock.client.fetching import READ_COMMITTED, Message
 from penstock.client.letters import Letter, LetterFilter, letter_of
 from penstock.client.lookup import LATEST, list_offsets, places_of
 from penstock.client.metadata import TopicPartition
 from penstock.client.queue_admin import unfinished
-from penstock.client.reading import read_at
+from penstock.client.reading import pick_at
 from penstock.queues.intervals import IntervalSet
 
 DEAD_LETTERS = "__dead_letters"
@@ -57,13 +58,16 @@ async def open_letters(
 ) -> AsyncGenerator[Letter, None]:
     """Letters that nobody has seen to and that agree with the filter, partition by partition."""
     chosen = chosen or LetterFilter()
+
+    def pick(message: Message) -> Letter | None:
+        letter = letter_of(message)
+        return letter if chosen.matches(letter) else None
+
     async with aclosing(open_runs(cluster, topic, chosen, ends=ends)) as places:
         async for where, wanted in places:
-            async with aclosing(read_at(cluster, where, wanted)) as messages:
-                async for message in messages:
-                    letter = letter_of(message)
-                    if chosen.matches(letter):
-                        yield letter
+            async with aclosing(pick_at(cluster, where, wanted, pick)) as letters:
+                async for letter in letters:
+                    yield letter
 
 
 async def open_runs(

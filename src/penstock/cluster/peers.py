@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
 from penstock.base.errors import PeerError, Refused
-from penstock.base.ports import Random
+from penstock.base.ports import Random, Workers
 from penstock.client.cluster import Cluster
 from penstock.client.connection import Address, Connection, ConnectionConfig, connect
 from penstock.client.errors import Unreachable
@@ -112,16 +112,19 @@ class Peers:
         connection = await self.connection(node_id, lane)
         return await connection.call(request, answer, timeout_ms=timeout_ms)
 
-    def client(self, random: Random) -> Cluster:
+    def client(self, random: Random, workers: Workers) -> Cluster:
         """A client of the whole cluster, introduced as this node is to the others.
 
-        For work on somebody's behalf: whoever asks for it must have seen to their rights.
+        For work on somebody's behalf: whoever asks for it must have seen to their rights. What it
+        reads is opened by `workers`: this node's loop has others to serve.
         """
         brokers = self._follower.image.brokers.values()
         addresses = [Address(record.host, record.port) for record in brokers]
         if not addresses:
             raise Unreachable("no node is registered")
-        return Cluster(random, addresses, self._config, authenticate=self._authenticate)
+        return Cluster(
+            random, addresses, self._config, authenticate=self._authenticate, workers=workers
+        )
 
     # -- following the cluster --------------------------------------------------------------
 

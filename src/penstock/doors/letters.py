@@ -3,7 +3,8 @@
 The work is that of `client.redriving` and `client.replaying`, done here as a client of the cluster
 on somebody's behalf: their rights are checked first, for the topic of the letters, for the group,
 and for every topic that something is written to. If whoever asked is gone, the work stops; what was
-settled is settled, and asking again goes on from there.
+settled is settled, and asking again goes on from there. What is read is opened by workers, a piece
+at a time (`client.reading`): other clients of this node do not wait for it.
 
 Bounds: `ERRANDS_MAX` of them at a time, `LETTERS_MAX` letters each, of which `SHOWN_BYTES_MAX` are
 shown.
@@ -77,7 +78,8 @@ class Letters:
             raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many of these at a time")
         self._busy += 1
         try:
-            async with self._ctx.queues.around.peers.client(self._ctx.random) as cluster:
+            peers = self._ctx.queues.around.peers
+            async with peers.client(self._ctx.random, self._ctx.workers) as cluster:
                 yield cluster
         except OSError as error:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error

@@ -1,6 +1,8 @@
 """A real node in simulated time, and clients of it, for what a client does with a whole broker."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import ParamSpec, TypeVar
 
 from penstock.client.admin import Admin
 from penstock.client.cluster import Cluster
@@ -8,11 +10,13 @@ from penstock.client.consumer import Consumer, ConsumerConfig
 from penstock.client.fetching import READ_COMMITTED, Message
 from penstock.client.lookup import places_of, resolve
 from penstock.client.offsets import END, START, OffsetRange
-from penstock.client.producer import Producer
+from penstock.client.producer import Producer, ProducerConfig
 from penstock.sim.clock import SimClock
 from penstock.sim.cluster import SimCluster
 from penstock.sim.loop import SimLoop
 from penstock.sim.random import SimRandom
+from penstock.sim.workers import SimWorkers
+from penstock.wire.compression import Codec
 
 OVERRIDES = {
     name: "1"
@@ -20,6 +24,20 @@ OVERRIDES = {
     for name in (f"{topic}.replication.factor", f"{topic}.num.partitions")
 }
 Headers = Sequence[tuple[str, bytes | None]]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class WatchedWorkers(SimWorkers):
+    """Workers that remember whose work they did, by the modules it is of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.modules: list[str] = []
+
+    def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[T]":
+        self.modules.append(work.__module__)
+        return super().run(work, *args, **kwargs)
 
 
 class Desk:
@@ -39,8 +57,10 @@ class Desk:
         partition: int = 0,
         headers: Headers = (),
         key: bytes | None = None,
+        codec: Codec = Codec.NONE,
     ) -> None:
-        async with Producer(self.clock, SimRandom(2), self.cluster) as producer:
+        config = ProducerConfig(codec=codec)
+        async with Producer(self.clock, SimRandom(2), self.cluster, config) as producer:
             for value in values:
                 await producer.send(topic, value, key, partition=partition, headers=headers)
 

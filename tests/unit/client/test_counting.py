@@ -8,7 +8,8 @@ from penstock.client.lookup import Span
 from penstock.client.metadata import TopicPartition
 from penstock.client.replaying import Copier, Copy, offsets_of
 from penstock.queues.intervals import IntervalSet
-from tests.unit.client.on_cluster import Desk, on_cluster
+from penstock.wire.compression import Codec
+from tests.unit.client.on_cluster import Desk, WatchedWorkers, on_cluster
 
 T0, COPY0 = TopicPartition("t", 0), TopicPartition("copy", 0)
 
@@ -53,5 +54,19 @@ def test_a_large_range_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
         await prepare(desk)
         counted = await count_records(desk.cluster, {COPY0: offsets_of(Span(0, 10))})
         assert (counted.total, counted.is_exact) == (10, False)
+
+    on_cluster(scene)
+
+
+def test_what_was_compressed_is_opened_by_workers() -> None:
+    async def scene(desk: Desk) -> None:
+        await desk.admin.create_topic("t", 1, 1)
+        await desk.produce("t", [b"%d" % number for number in range(10)], codec=Codec.ZSTD)
+        wanted = IntervalSet()
+        for first, last in ((1, 1), (4, 6), (9, 40)):
+            wanted.add(first, last)
+        desk.cluster.workers = workers = WatchedWorkers()
+        assert (await count_records(desk.cluster, {T0: wanted})).total == 5
+        assert counting.__name__ in workers.modules
 
     on_cluster(scene)

@@ -3,7 +3,10 @@
 import asyncio
 
 from penstock.api.route import Operation, ResourceType
+from penstock.client import reading
 from tests.unit.api.harness import Rights
+from tests.unit.client.on_cluster import WatchedWorkers
+from tests.unit.coordinator.queueing import pack
 from tests.unit.http.asking import Web
 from tests.unit.http.served import bury, depth, on_served
 
@@ -140,3 +143,30 @@ def test_a_redrive_in_the_background_that_fails_says_why() -> None:
     rights = Rights()
     rights.deny(Operation.WRITE, ResourceType.TOPIC, "other")
     on_served(test, rights)
+
+
+def test_letters_that_take_long_to_open_are_opened_by_workers() -> None:
+    """A mebibyte of them unpacks to seventy: on the loop, everybody would wait for a second."""
+
+    async def test(web: Web) -> None:
+        await bury(web, "small")
+        web.node.ctx.workers = workers = WatchedWorkers()
+        assert len((await web.get("/dlq/t.dlq")).json["letters"]) == 1
+        assert reading.__name__ not in workers.modules
+        await pack(web.node, 1 << 19, 1 << 19, topic="t.dlq")
+        for method, path, body in (
+            ("GET", "/dlq/t.dlq", None),
+            ("GET", "/dlq/t.dlq/letters/0:2", None),
+            ("GET", "/dlq/t.dlq/stats?by=key", None),
+            ("POST", "/dlq/t.dlq/redrive", {"dry_run": True}),
+            ("POST", "/dlq/t.dlq/redrive", {"letters": ["0:0", "0:1"], "to": "t"}),
+            ("POST", "/dlq/t.dlq/purge", {"all": True}),
+        ):
+            workers.modules.clear()
+            answer = await web.ask(method, path, body)
+            assert (answer.status, reading.__name__ in workers.modules) == (200, True), path
+        assert await depth(web, "t.dlq") == 0
+        found = await web.poll(max=10)
+        assert [len(one["payload"]) for one in found] == [len("small"), 1 << 19]
+
+    on_served(test)

@@ -4,8 +4,11 @@ import pytest
 
 from penstock.base.errors import Refused
 from penstock.base.ids import Millis
+from penstock.client import counting, reading
 from penstock.client.offsets import Anchor, OffsetRange, Position
 from penstock.http.routes.replays import ReplayBody, range_of
+from tests.unit.client.on_cluster import WatchedWorkers
+from tests.unit.coordinator.queueing import pack
 from tests.unit.http.asking import Web
 from tests.unit.http.served import on_served
 
@@ -103,3 +106,24 @@ def test_a_range_is_read_from_numbers_and_words(body: ReplayBody, wanted: Offset
 def test_a_range_needs_one_beginning() -> None:
     with pytest.raises(Refused):
         range_of(ReplayBody(from_offset=5, from_time=5), Millis(0))
+
+
+def test_what_takes_long_to_open_is_opened_by_workers() -> None:
+    async def test(web: Web) -> None:
+        await web.publish("a", "b")
+        await finish(web, "g", 2)
+        await pack(web.node, 1 << 19)
+        await finish(web, "g", 1)
+        web.node.ctx.workers = workers = WatchedWorkers()
+        body = {"group": "g", "from_offset": 1}
+        assert (await web.post("/topics/t/replay", body)).json["records"] == 2
+        assert counting.__name__ in workers.modules
+        assert reading.__name__ not in workers.modules
+        await web.publish("before", topic="copy")
+        body = {"to_topic": "copy", "from_offset": 1}
+        assert (await web.post("/topics/t/replay", body)).json["records"] == 2
+        assert reading.__name__ in workers.modules
+        found = await web.poll("copy", max=10)
+        assert [len(one["payload"]) for one in found] == [len("before"), len("b"), 1 << 19]
+
+    on_served(test)
