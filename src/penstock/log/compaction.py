@@ -4,8 +4,10 @@ Four steps, for the owner of the log to call in turn. None blocks the loop:
 
 - `plan` on the loop: whether the log has earned it (dirty ratio, compaction lags), and which
   segments. Only sealed and synced ones below the bound the caller gives (the last stable offset).
+  `dirtiness` is the same question without the plan, for who has to choose between logs.
 - `execute` in a worker: reads them, writes what `cleaning` keeps to `.cleaned` files, merging
-  neighbours that fit into one segment, and syncs. The log is not touched.
+  neighbours that fit into one segment, and syncs. The log is not touched. It may take minutes, so
+  it is given up between two batches as soon as nobody wants it any more.
 - `move` in a worker, if `is_current` says that the old segments are still there: puts the new
   files in place of the old ones. Meanwhile the log is held (`flusher.Flusher.hold`): no flush
   runs, and its sealed segments stay as they are. Readers have the old files open.
@@ -19,8 +21,9 @@ their names: never are an old and a new segment with the same offsets both there
 `Log.cleaned_offset` says up to where the log was compacted. Losing it costs work, not data.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.base.errors import Corrupt, Refused
 from penstock.base.ports import Buffer, Disk
@@ -35,12 +38,30 @@ from penstock.log.retention import Removal, set_aside
 from penstock.log.scan import scan_all
 from penstock.log.segment import RELATIVE_OFFSET_MAX, Segment
 from penstock.log.segments import Segments
-from penstock.wire.records import CONTROL, read_header
+from penstock.wire.records import CONTROL, BatchHeader, read_header
 
 if TYPE_CHECKING:
     from penstock.log.log import Log
 
 WRITE_BYTES = 1024 * 1024
+
+
+class Abandoned(Exception):
+    """Nobody wants what was being compacted any more; nothing of it is left."""
+
+
+def never() -> bool:
+    return False
+
+
+class Dirt(NamedTuple):
+    """What of a log there is to compact."""
+
+    segments: list[Segment]
+    """All that may be compacted, also those that were."""
+    dirty_offset: int
+    ratio: float
+    """The share of their bytes that was not compacted yet."""
 
 
 @dataclass(slots=True)
@@ -83,21 +104,16 @@ class Compacted:
     records_after: int
 
 
-def plan(log: "Log", now_ms: int, bound: int) -> Plan | None:
+def dirtiness(log: "Log", now_ms: int, bound: int) -> float | None:
+    """How much of the log was not compacted yet, up to 1; None while that is no reason to."""
+    dirt = _earned(log, now_ms, bound)
+    return None if dirt is None else dirt.ratio
+
+
+def plan(log: "Log", now_ms: int, bound: int, keys_max: int = KEYS_MAX) -> Plan | None:
     """None when there is nothing to do yet. May read index files on first use."""
-    if log.offline is not None:
-        return None
-    segments = _cleanable(log, now_ms, bound)
-    if not segments:
-        return None
-    end_offset = log.segments.end_of(segments[-1], log.end_offset)
-    dirty_offset = max(log.cleaned_offset, log.start_offset)
-    dirty = [
-        segment
-        for segment in segments
-        if log.segments.end_of(segment, log.end_offset) > dirty_offset
-    ]
-    if not dirty or not _is_due(log, segments, dirty, now_ms):
+    dirt = _earned(log, now_ms, bound)
+    if dirt is None:
         return None
     producers = log.producers.by_id
     return Plan(
@@ -105,14 +121,33 @@ def plan(log: "Log", now_ms: int, bound: int) -> Plan | None:
         log.path,
         log.config,
         now_ms,
-        segments,
-        dirty_offset,
-        end_offset,
+        dirt.segments,
+        dirt.dirty_offset,
+        log.segments.end_of(dirt.segments[-1], log.end_offset),
         {pid: one.batches[-1][3] for pid, one in producers.items() if one.batches},
         {pid: one.epoch for pid, one in producers.items() if not one.batches},
         log.snapshots.copy(),
         Segments(list(log.segments)),
+        keys_max,
     )
+
+
+def _earned(log: "Log", now_ms: int, bound: int) -> Dirt | None:
+    if log.offline is not None:
+        return None
+    segments = _cleanable(log, now_ms, bound)
+    dirty_offset = max(log.cleaned_offset, log.start_offset)
+    dirty = [
+        segment
+        for segment in segments
+        if log.segments.end_of(segment, log.end_offset) > dirty_offset
+    ]
+    if not dirty:
+        return None
+    ratio = sum(one.size for one in dirty) / sum(one.size for one in segments)
+    if ratio <= log.config.min_cleanable_dirty_ratio and not _is_overdue(log, dirty[0], now_ms):
+        return None
+    return Dirt(segments, dirty_offset, ratio)
 
 
 def _cleanable(log: "Log", now_ms: int, bound: int) -> list[Segment]:
@@ -127,19 +162,16 @@ def _cleanable(log: "Log", now_ms: int, bound: int) -> list[Segment]:
     return found
 
 
-def _is_due(log: "Log", segments: list[Segment], dirty: list[Segment], now_ms: int) -> bool:
-    total = sum(segment.size for segment in segments)
-    dirty_bytes = sum(segment.size for segment in dirty)
-    if dirty_bytes / total > log.config.min_cleanable_dirty_ratio:
-        return True
-    oldest = dirty[0].summary().first_timestamp
-    return oldest >= 0 and now_ms - oldest > log.config.max_compaction_lag_ms
+def _is_overdue(log: "Log", oldest: Segment, now_ms: int) -> bool:
+    since_ms = oldest.summary().first_timestamp
+    return since_ms >= 0 and now_ms - since_ms > log.config.max_compaction_lag_ms
 
 
-def execute(plan: Plan) -> Compacted:
-    """Blocks: call it through Workers. Raises Corrupt, or OSError and leaves nothing behind."""
-    aborted = _aborted(plan)
-    newest = _map_keys(plan, aborted)
+def execute(plan: Plan, is_over: Callable[[], bool] = never) -> Compacted:
+    """Blocks: call it through Workers. Raises Corrupt, OSError or, when `is_over` said that it
+    is of no use any more, Abandoned, and leaves nothing behind."""
+    aborted = _aborted(plan, is_over)
+    newest = _map_keys(plan, aborted, is_over)
     cleaner = Cleaner(
         newest,
         Transactions(aborted),
@@ -152,8 +184,8 @@ def execute(plan: Plan) -> Compacted:
     done: list[Replacement] = []
     try:
         for group in _groups(plan, cleaned):
-            done.append(_clean_group(plan, group, cleaner))  # noqa: PERF401 - kept on failure
-    except (OSError, Corrupt):
+            done.append(_clean_group(plan, group, cleaner, is_over))  # noqa: PERF401 - see below
+    except (OSError, Corrupt, Abandoned):
         for replacement in done:
             _discard(plan.disk, replacement.new)
         raise
@@ -168,10 +200,22 @@ def execute(plan: Plan) -> Compacted:
     )
 
 
-def _aborted(plan: Plan) -> list[AbortedTxn]:
+def _batches(
+    segment: Segment, is_over: Callable[[], bool]
+) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """As `scan_all`, as long as somebody wants it and the segment is not being cut."""
+    for one in scan_all(segment):
+        if segment.retired or is_over():
+            raise Abandoned
+        yield one
+
+
+def _aborted(plan: Plan, is_over: Callable[[], bool]) -> list[AbortedTxn]:
     """The aborted transactions whose marker is in the segments to be cleaned."""
     found: list[AbortedTxn] = []
     for segment in plan.segments:
+        if is_over():
+            raise Abandoned
         known = segment.aborted
         if known is None:
             known = replay.rebuild_aborted(
@@ -181,13 +225,13 @@ def _aborted(plan: Plan) -> list[AbortedTxn]:
     return found
 
 
-def _map_keys(plan: Plan, aborted: list[AbortedTxn]) -> OffsetMap:
+def _map_keys(plan: Plan, aborted: list[AbortedTxn], is_over: Callable[[], bool]) -> OffsetMap:
     newest = OffsetMap(plan.dirty_offset, plan.keys_max)
     transactions = Transactions(aborted)
     for segment in plan.everything.since(plan.dirty_offset):
         if segment.base_offset >= plan.end_offset:
             break
-        for header, batch in scan_all(segment):
+        for header, batch in _batches(segment, is_over):
             if header.attributes & CONTROL:
                 transactions.is_spent(header, batch)
                 aborts = True
@@ -223,7 +267,9 @@ def _groups(plan: Plan, segments: list[Segment]) -> list[list[Segment]]:
     return groups
 
 
-def _clean_group(plan: Plan, group: list[Segment], cleaner: Cleaner) -> Replacement:
+def _clean_group(
+    plan: Plan, group: list[Segment], cleaner: Cleaner, is_over: Callable[[], bool]
+) -> Replacement:
     generations = [segment.generation for segment in group]
     new = _create(plan, group[0].base_offset)
     try:
@@ -231,7 +277,7 @@ def _clean_group(plan: Plan, group: list[Segment], cleaner: Cleaner) -> Replacem
         buffers: list[Buffer] = []
         size = 0
         for segment in group:
-            for header, batch in scan_all(segment):
+            for header, batch in _batches(segment, is_over):
                 try:
                     kept = cleaner.clean(header, batch, is_last=header.next_offset == end_offset)
                 except Refused as error:
@@ -248,7 +294,7 @@ def _clean_group(plan: Plan, group: list[Segment], cleaner: Cleaner) -> Replacem
                     size = 0
         _write(new, buffers)
         new.file.sync()
-    except (OSError, Corrupt):
+    except (OSError, Corrupt, Abandoned):
         _discard(plan.disk, new)
         raise
     new.aborted = cleaner.transactions.kept
@@ -281,6 +327,13 @@ def _write(segment: Segment, buffers: list[Buffer]) -> None:
 def _discard(disk: Disk, segment: Segment) -> None:
     segment.file.close()
     store.remove(disk, segment.path + store.LOG + store.CLEANED)
+
+
+def is_valid(log: "Log", plan: Plan) -> bool:
+    """Whether the log still has the segments that the plan is about, uncut: if not, what was
+    found in them proves nothing."""
+    held = list(log.segments)
+    return all(segment in held and not segment.retired for segment in plan.segments)
 
 
 def is_current(log: "Log", compacted: Compacted) -> bool:

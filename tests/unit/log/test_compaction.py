@@ -308,6 +308,60 @@ def test_damage_stops_a_compaction_and_leaves_nothing_behind() -> None:
     assert disk.files() == files
 
 
+@pytest.mark.parametrize("batches_wanted", [0, 1, 30, 70, 90])
+def test_a_compaction_that_nobody_wants_any_more_ends_at_the_next_batch(
+    batches_wanted: int,
+) -> None:
+    disk = make_disk()
+    log = open_log(disk, COMPACT)
+    expected = churn(log, 60, 40)
+    flush(log)
+    files = disk.files()
+    plan = compaction.plan(log, NOW_MS, log.end_offset)
+    assert plan is not None
+    asked = 0
+
+    def is_over() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > batches_wanted
+
+    with pytest.raises(compaction.Abandoned):
+        compaction.execute(plan, is_over)
+    assert asked == batches_wanted + 1, "it is not asked again"
+    assert disk.files() == files
+    assert contents(log) == expected
+
+
+def test_segments_that_were_cut_are_not_taken_for_damaged_ones() -> None:
+    log = open_log(make_disk(), COMPACT)
+    churn(log, 60, 3)
+    flush(log)
+    plan = compaction.plan(log, NOW_MS, log.end_offset)
+    assert plan is not None
+    assert compaction.is_valid(log, plan)
+    log.truncate_to(30, NOW_MS)
+    assert not compaction.is_valid(log, plan)
+    with pytest.raises(compaction.Abandoned):
+        compaction.execute(plan)
+
+
+def test_the_dirtiness_of_a_log_is_the_share_that_was_not_compacted() -> None:
+    log = open_log(make_disk(), COMPACT)
+    assert compaction.dirtiness(log, NOW_MS, log.end_offset) is None
+    churn(log, 60, 3)
+    flush(log)
+    assert compaction.dirtiness(log, NOW_MS, log.end_offset) == 1
+    compact(log)
+    assert compaction.dirtiness(log, NOW_MS, log.end_offset) is None
+    for _ in range(10):
+        put(log, b"k", b"x" * 80)
+    flush(log)
+    ratio = compaction.dirtiness(log, NOW_MS, log.end_offset)
+    assert ratio is not None
+    assert 0 < ratio < 1
+
+
 def test_nonsense_that_somebody_wrote_stays_and_stops_nothing() -> None:
     """Batches are not opened when they come: one that is no records must not cost the partition."""
     log = open_log(make_disk(), COMPACT)
