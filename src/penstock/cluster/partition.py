@@ -116,6 +116,7 @@ class Partition:
         "_written",
         "high_watermark",
         "index",
+        "is_compacting",
         "is_cutting",
         "is_starved",
         "leader_epoch",
@@ -152,6 +153,9 @@ class Partition:
         self.is_cutting = False
         """Whether a worker is changing the log's files to the leader's likeness: nobody reads,
         and nobody leads, until `was_cut`."""
+        self.is_compacting = False
+        """Whether a worker is rewriting sealed segments: retention leaves them alone until then;
+        see `compacting`."""
         self.is_starved = False
         """Whether the last append failed although the log is sound: the disk is full, say."""
         self.high_watermark: int = max(log.start_offset, min(high_watermark, log.end_offset))
@@ -436,6 +440,10 @@ class Partition:
     def flush(self) -> None:
         """Has what is not yet durable (a moved start offset, say) made so."""
         self._flusher.mark(self.log)
+
+    async def flushed(self) -> None:
+        """Returns when no flush of the log is running or due."""
+        await self._flusher.settle(self.log)
 
     def hold(self) -> AbstractAsyncContextManager[None]:
         """Keeps flushes away from the log while its files are changed; see `Flusher.hold`."""

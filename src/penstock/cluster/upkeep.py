@@ -1,20 +1,22 @@
-"""The housekeeping of a node: retention, compaction, idle producers, how full the disk is, and the
-high watermarks for the next life.
+"""The housekeeping of a node: retention, idle producers, how full the disk is, and the high
+watermarks for the next life.
 
-Deciding is cheap and happens on the loop; unlinking, reading and rewriting files happen on
-workers. One log at a time: housekeeping must not compete with what clients wait for.
+Deciding is cheap and happens on the loop; unlinking and reading files happen on workers. One log
+at a time: housekeeping must not compete with what clients wait for. What takes long is not done
+here: compaction has a loop of its own (`compacting`).
 
 Leaders decide by age and size what goes, and followers begin where their leader does: they remove
-what lies below that, and nothing else. Every replica compacts its own log, below what it knows to
-be committed. A log that is being brought in line with its leader's is left alone.
+what lies below that, and nothing else. A log whose segments somebody else is changing is left
+alone until the next round: one that is brought in line with its leader's, and one that is being
+compacted, which has its turn right after that.
 
 Disk nearly full: from `disk.watermark.slow.percent` on producers are slowed; from
 `disk.watermark.refuse.percent` on, or below `disk.reserve.bytes` of free space, they are refused
 with KAFKA_STORAGE_ERROR, which clients retry (`pressure`). Retention and the node's own small
 writes go on, and writes are taken again as soon as there is room.
 
-Whatever fails here fails for one partition or one file, is reported, and is tried again in the
-next round: housekeeping is no reason to stop a node.
+Whatever fails here fails for one partition or one file, is reported, and is tried again later; all
+others have their turn in the same round. Housekeeping is no reason to stop a node.
 """
 
 import asyncio
@@ -26,13 +28,14 @@ from penstock.cluster.configs import BrokerConfigs
 from penstock.cluster.partition import Partition
 from penstock.cluster.partitions import Partitions
 from penstock.cluster.pressure import slowness
-from penstock.log import compaction, retention
-from penstock.log.compaction import Compacted
+from penstock.log import retention
 from penstock.log.retention import Removal
 
 log = logging.getLogger("penstock.upkeep")
 
 TICK_SECONDS = 1.0
+RETRY_MS = 15_000
+"""Between two tries to remove a file that the disk does not let go."""
 MIB = 1024 * 1024
 FULL_PERCENT = 100.0
 """A watermark at 100 is none."""
@@ -58,12 +61,13 @@ class Upkeep:
         self._data_dir = data_dir
         self._removals: list[Removal] = []
         self.segments_removed = 0
-        self.compactions = 0
+        self.last_ms = 0
+        """When retention last came to the end of a round; 0: never in this life."""
 
     async def run(self) -> None:
         """Until cancelled."""
         loop = asyncio.get_running_loop()
-        retain_at = compact_at = expire_at = save_at = loop.time()
+        retain_at = expire_at = save_at = loop.time()
         while True:
             await self._look_at_disk()
             if loop.time() >= expire_at:
@@ -72,11 +76,6 @@ class Upkeep:
             if loop.time() >= retain_at:
                 await self._retain_all()
                 retain_at = loop.time() + self._seconds("log.retention.check.interval.ms")
-            if loop.time() >= compact_at:
-                busy = await self._compact_all()
-                compact_at = loop.time() + (
-                    0.0 if busy else self._seconds("log.cleaner.backoff.ms")
-                )
             if loop.time() >= save_at:
                 await self._partitions.save_watermarks()
                 save_at = loop.time() + self._seconds(
@@ -135,12 +134,13 @@ class Upkeep:
         now_ms = self._clock.now_ms()
         for partition in tuple(self._partitions.replicas()):
             try:
-                await self._load_summaries(partition)
+                await self.load_summaries(partition)
             except (OSError, Corrupt, Refused) as error:
-                self._failed("retention", partition, error)
+                self.failed("retention", partition, error)
                 continue
             self.retain(partition, now_ms)
             await asyncio.sleep(0)
+        self.last_ms = self._clock.now_ms()
 
     async def _purge(self) -> None:
         """Renames what is out of use, and unlinks what has been for long enough."""
@@ -152,19 +152,32 @@ class Upkeep:
                 later = []  # The topic was deleted meanwhile, and all its files with it.
             except (OSError, Refused) as error:
                 log.warning("old files in %s are removed later: %s", removal.log.path, error)
-                return
+                removal.retry_ms = now_ms + RETRY_MS
+                continue
             if not later:
                 self._removals.remove(removal)
 
-    async def _load_summaries(self, partition: Partition) -> None:
+    def remove_later(self, removals: list[Removal]) -> None:
+        """Files that are out of use; they go when readers have had their time."""
+        self._removals += removals
+
+    async def load_summaries(self, partition: Partition) -> None:
         """Reads what retention and compaction ask of segments, so that they need not wait."""
         unknown = [one for one in partition.log.segments.sealed if not one.is_summed_up]
-        if unknown:
+        if not unknown:
+            return
+        try:
             await self._workers.run(retention.sum_up, unknown)
+        except (OSError, Corrupt):
+            # Of one that was cut or removed while it was read, nothing is known and nothing lost.
+            if not any(segment.retired for segment in unknown):
+                raise
 
     def retain(self, partition: Partition, now_ms: int) -> None:
         """Takes expired segments of one partition out of use; their files go later."""
-        if partition.log.offline is not None or partition.is_cutting:
+        if partition.log.offline is not None or partition.log.held:
+            return
+        if partition.is_cutting or partition.is_compacting:
             return
         before = partition.log.start_offset
         try:
@@ -172,9 +185,9 @@ class Upkeep:
                 now_ms, partition.high_watermark, by_policy=partition.is_leader
             )
         except (OSError, Corrupt, Refused) as error:
-            self._failed("retention", partition, error)
+            self.failed("retention", partition, error)
             return
-        self._removals += removals
+        self.remove_later(removals)
         self.segments_removed += sum(len(removal.segments) for removal in removals)
         if partition.log.start_offset != before:
             partition.truncated()
@@ -185,61 +198,8 @@ class Upkeep:
         for partition in self._partitions.replicas():
             partition.log.producers.expire(now_ms)
 
-    # -- compaction -------------------------------------------------------------------------
-
-    async def _compact_all(self) -> bool:
-        """Compacts every log that has earned it; whether there was one."""
-        if not self._configs.flag("log.cleaner.enable"):
-            return False
-        now_ms = self._clock.now_ms()
-        busy = False
-        for partition in tuple(self._partitions.replicas()):
-            config = partition.log.config
-            if not config.cleanup_compact or partition.log.offline is not None:
-                continue
-            if partition.is_cutting:
-                continue
-            try:
-                busy |= await self.compact(partition, now_ms)
-            except (OSError, Corrupt, Refused) as error:
-                self._failed("compaction", partition, error)
-        return busy
-
-    async def compact(self, partition: Partition, now_ms: int) -> bool:
-        """One compaction of one partition, if its log has earned it."""
-        await self._load_summaries(partition)
-        plan = compaction.plan(partition.log, now_ms, partition.last_stable_offset)
-        if plan is None:
-            return False
-        done = await self._workers.run(compaction.execute, plan)
-        # Once begun it is finished, even when the node stops meanwhile: the closing of the logs
-        # waits for it (`Flusher.drain`).
-        swap = asyncio.get_running_loop().create_task(self._swap(partition, done, now_ms))
-        if not await asyncio.shield(swap):
-            return False
-        self.compactions += 1
-        return True
-
-    async def _swap(self, partition: Partition, done: Compacted, now_ms: int) -> bool:
-        """Puts what was compacted in place, if the log is still the one that it was."""
-        held = partition.log
-        async with partition.hold():
-            if not compaction.is_current(held, done):
-                await self._workers.run(compaction.discard, done, self._disk)
-                return False
-            try:
-                paths = await self._workers.run(
-                    compaction.move, self._disk, held.path, done, held.gaps_end
-                )
-            except OSError as error:
-                held.fail(f"compacted segments could not be put in place: {error}")
-                raise
-            if held.offline is not None:
-                return False  # Deleted meanwhile.
-            self._removals += compaction.adopt(held, done, paths, now_ms)
-            return True
-
-    def _failed(self, what: str, partition: Partition, error: Exception) -> None:
+    def failed(self, what: str, partition: Partition, error: Exception) -> None:
+        """Reports what went wrong with one partition, and takes it offline if it is damaged."""
         if partition.is_cutting:
             return  # Segments went while they were read: the next round finds what is left.
         if isinstance(error, Corrupt):

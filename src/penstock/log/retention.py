@@ -37,9 +37,13 @@ class Removal:
     start_offset: int = 0
     paths: list[str] = field(default_factory=list)
     """Of renamed files."""
+    retry_ms: int = 0
+    """Not before: the disk refused it."""
 
     def is_due(self, now_ms: int) -> bool:
         """Whether `purge` has something to do with it now."""
+        if now_ms < self.retry_ms:
+            return False
         if self.segments:
             return self.log.offline is not None or self.log.durable_start >= self.start_offset
         return self.due_ms <= now_ms

@@ -24,6 +24,7 @@ from penstock.api.replica_sessions import ReplicaSessions
 from penstock.base.ids import NodeId
 from penstock.base.ports import Disk, Store
 from penstock.cluster import keys
+from penstock.cluster.compacting import Compactor
 from penstock.cluster.configs import BrokerConfigs, InvalidConfig
 from penstock.cluster.controller import Controller
 from penstock.cluster.fetchers import Fetchers
@@ -166,6 +167,7 @@ class Node:
         self._watch("follower", self.follower.run())
         self._watch("partitions", self.partitions.run())
         self._watch("upkeep", self.upkeep.run())
+        self._watch("compaction", self.compactor.run())
         self._watch("retention", self.ack_retention.run())
         self._watch("backlogs", Backlogs(self.queues, self.positions, self.configs).run())
         self._watch("groups", self.groups.host.run())
@@ -278,8 +280,17 @@ class Node:
         for host in (coordinator.host for coordinator in coordinators):
             self.partitions.on_change(host.follow)
             host.follow()
-        self.upkeep = Upkeep(
+        self.upkeep: Upkeep = Upkeep(
             self.partitions, self.configs, self.disk, self.workers, self.clock, self.config.data_dir
+        )
+        self.compactor: Compactor = Compactor(
+            self.partitions,
+            self.configs,
+            self.disk,
+            self.workers,
+            self.ports.cleaner_workers,
+            self.clock,
+            self.upkeep,
         )
         self.ack_retention = AckRetention(
             self.queues, self.positions, self.configs, self.upkeep, self.clock

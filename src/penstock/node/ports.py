@@ -11,6 +11,7 @@ from typing import Protocol
 
 from penstock.base.ports import Disk, Random, Store, WallClock, Workers
 from penstock.base.tracing import Tracer
+from penstock.cluster.compacting import COMPACTIONS_MAX
 from penstock.coordinator.time import SteadyTime
 from penstock.log.flusher import SYNC_JOBS
 from penstock.runtime.clock import SystemClock, thread_seconds
@@ -39,6 +40,8 @@ class Ports:
     workers: Workers
     sync_workers: Workers
     """For the flusher alone, so that a sync waits for nothing but the disk."""
+    cleaner_workers: Workers
+    """For compaction alone, which takes minutes: everybody else would have a thread less."""
     lock: Callable[[str], Lock]
     """Takes the data directory for this process, or raises."""
     open_store: Callable[[str], Awaitable[Store]]
@@ -74,6 +77,7 @@ def real_ports(etcd: EtcdConfig | None = None) -> Ports:
         disk=LocalDisk(),
         workers=ThreadWorkers(),
         sync_workers=ThreadWorkers(SYNC_JOBS, name="sync"),
+        cleaner_workers=ThreadWorkers(COMPACTIONS_MAX, name="cleaner"),
         lock=DirectoryLock,
         open_store=SqliteStore.open if etcd is None else open_etcd,
         is_store_shared=etcd is not None,

@@ -36,6 +36,8 @@ DATA = "data"
 SIM_KEK = "00" * 32
 """What every node finds where its keys are, if it is told that there are any."""
 SYNC_S = (0.0001, 0.002)
+CLEANER_S = (0.001, 3.0)
+"""How long a compaction takes: long enough that much happens to its log meanwhile."""
 
 
 class _Lock:
@@ -146,12 +148,14 @@ class SimHost:
         self.disk.mkdir(DATA)
         self.disk.sync_dir("")
         self._sync_workers = SimWorkers(self._rng.getrandbits(64), delay_s=self._sync_s)
+        random, seed = SimRandom(self._rng.getrandbits(64)), self._rng.getrandbits(64)
         return Ports(
             clock=self.clock,
-            random=SimRandom(self._rng.getrandbits(64)),
+            random=random,
             disk=self.disk,
-            workers=SimWorkers(self._rng.getrandbits(64)),
+            workers=SimWorkers(seed),
             sync_workers=self._sync_workers,
+            cleaner_workers=SimWorkers(seed + 1, delay_s=CLEANER_S),
             lock=lambda _: _Lock(self),
             open_store=open_store,
             is_store_shared=self._is_store_shared,

@@ -310,7 +310,7 @@ class Run:
 
     async def _check(self) -> None:
         for node in self.world.cluster.nodes():
-            if node.upkeep.compactions:
+            if node.compactor.compactions:
                 self.world.reached("compaction")
         await self._check_records()
         for crowd in self.crowds:

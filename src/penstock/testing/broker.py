@@ -31,6 +31,7 @@ from penstock.client.cluster import Cluster, parse_brokers
 from penstock.client.connection import ConnectionConfig
 from penstock.client.fetching import Message
 from penstock.client.producer import Sent
+from penstock.cluster.compacting import COMPACTIONS_MAX
 from penstock.coordinator.queue_policy import DEAD_LETTER_SUFFIX
 from penstock.coordinator.time import SteadyTime
 from penstock.log.flusher import SYNC_JOBS
@@ -136,10 +137,15 @@ class Broker:
         return load(None, flags, DEFAULTS | self._configs)
 
     def _ports(self, loop: SkewedLoop) -> Ports:
-        self._threads = [ThreadWorkers(), ThreadWorkers(SYNC_JOBS, name="sync")]
-        workers, sync_workers = (CountedWorkers(threads) for threads in self._threads)
+        self._threads = [
+            ThreadWorkers(),
+            ThreadWorkers(SYNC_JOBS, name="sync"),
+            ThreadWorkers(COMPACTIONS_MAX, name="cleaner"),
+        ]
+        counted = [CountedWorkers(threads) for threads in self._threads]
+        workers, sync_workers, cleaner_workers = counted
         clock = self.clock = VirtualClock(loop)
-        clock.busy += [workers, sync_workers]
+        clock.busy += counted
 
         async def open_store(path: str) -> Store:
             store = await CountedStore.open(path)
@@ -151,6 +157,7 @@ class Broker:
             clock=clock,
             workers=workers,
             sync_workers=sync_workers,
+            cleaner_workers=cleaner_workers,
             open_store=open_store,
             member_time=lambda: SteadyTime(clock.sessions, clock.sessions.now_s),
         )

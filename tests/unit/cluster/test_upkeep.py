@@ -7,17 +7,15 @@ import errno
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-import pytest
-
-from penstock.base.errors import Corrupt
+from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ids import NodeId, TopicId
+from penstock.cluster.compacting import Compactor
 from penstock.cluster.configs import BrokerConfigs
 from penstock.cluster.keys import PartitionRecord
 from penstock.cluster.partition import Home, Partition, ProduceRules
 from penstock.cluster.partitions import Partitions
 from penstock.cluster.pressure import Pressure
 from penstock.cluster.upkeep import Upkeep
-from penstock.log import compaction
 from penstock.log.flusher import Flusher
 from penstock.log.log import Log, LogConfig
 from penstock.sim.clock import SimClock
@@ -39,11 +37,22 @@ COMPACT = dataclasses.replace(
 
 
 class WatchedWorkers(SimWorkers):
-    """Knows whether the code that runs was handed to a worker."""
+    """Knows whether the code that runs was handed to a worker, and what that was given."""
 
     is_working = False
+    refusals = 0
+    """How many calls more it takes for too many."""
+
+    def __init__(self, seed: int, delay_s: tuple[float, float] = (0.0001, 0.002)) -> None:
+        super().__init__(seed, delay_s=delay_s)
+        self.given: list[Any] = []
 
     def run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> "asyncio.Future[Any]":
+        if self.refusals:
+            self.refusals -= 1
+            raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+        self.given += args[:1]
+
         def watched() -> Any:
             self.is_working = True
             try:
@@ -54,59 +63,87 @@ class WatchedWorkers(SimWorkers):
         return super().run(watched)
 
 
-class OnePartition:
-    """Stands for `Partitions` with one partition in it."""
+class SomePartitions:
+    """Stands for `Partitions` with these in it."""
 
-    def __init__(self, partition: Partition) -> None:
-        self.partition = partition
+    def __init__(self, partitions: list[Partition]) -> None:
+        self.partitions = partitions
         self.pressure = Pressure()
 
     def replicas(self) -> list[Partition]:
-        return [self.partition]
+        return self.partitions
 
     async def save_watermarks(self) -> None:
         pass
 
 
 class House:
-    def __init__(self, config: LogConfig) -> None:
+    """Partitions of one topic with their housekeeping, which does nothing by itself."""
+
+    def __init__(
+        self,
+        config: LogConfig,
+        *,
+        count: int = 1,
+        cleaning_s: tuple[float, float] = (0.001, 0.002),
+        **configs: str,
+    ) -> None:
         self.disk = SimDisk(1, journaled=False)
         self.disk.mkdir("data")
         self.disk.sync_dir("")
         self.workers = WatchedWorkers(1)
+        self.lane = WatchedWorkers(1, delay_s=cleaning_s)
         self.clock = SimClock(asyncio.get_running_loop())
         self.failures: list[OSError] = []
         self.flusher = Flusher(self.disk, self.workers, self.failures.append)
-        self.log = Log.open(self.disk, PATH, config, self.clock.now_ms())
-        home = Home(NodeId(1), self.flusher)
-        record = PartitionRecord((1,), 1, (1,), leader_epoch=1)
-        self.partition = Partition("topic", TopicId(bytes(16)), 0, self.log, record, RULES, home)
-        self.partition.lead(record, 1, 0.0)
-        self.upkeep = Upkeep(
-            cast("Partitions", OnePartition(self.partition)),
-            BrokerConfigs({}),
-            self.disk,
-            self.workers,
-            self.clock,
-            "data",
+        self.partitions = [self._open(index, config) for index in range(count)]
+        self.partition = self.partitions[0]
+        self.log = self.partition.log
+        broker = BrokerConfigs({key.replace("_", "."): value for key, value in configs.items()})
+        some = cast("Partitions", SomePartitions(self.partitions))
+        self.upkeep = Upkeep(some, broker, self.disk, self.workers, self.clock, "data")
+        self.compactor = Compactor(
+            some, broker, self.disk, self.workers, self.lane, self.clock, self.upkeep
         )
         self.on_loop: list[str] = []
 
-    def put(self, key: bytes) -> None:
+    def _open(self, index: int, config: LogConfig) -> Partition:
+        log = Log.open(self.disk, f"data/topic-{index}", config, self.clock.now_ms())
+        home = Home(NodeId(1), self.flusher)
+        record = PartitionRecord((1,), 1, (1,), leader_epoch=1)
+        partition = Partition("topic", TopicId(bytes(16)), index, log, record, RULES, home)
+        partition.lead(record, 1, 0.0)
+        return partition
+
+    def put(self, key: bytes, index: int = 0) -> None:
         now_ms = self.clock.now_ms()
         batch = memoryview(encode([Record(timestamp=now_ms, key=key, value=b"v" * 150)]))
-        self.partition.append(batch, check_batch(batch), now_ms)
+        self.partitions[index].append(batch, check_batch(batch), now_ms)
 
     async def fill(self, count: int) -> None:
-        for at in range(count):
-            self.put(b"key-%d" % (at % 3))
-        self.log.roll()
-        self.partition.flush()
+        """As many records in every partition, with three keys."""
+        for partition in self.partitions:
+            for at in range(count):
+                self.put(b"key-%d" % (at % 3), partition.index)
+            partition.log.roll()
+            partition.flush()
         await self.flusher.drain()
+
+    async def settle(self) -> None:
+        """Until nothing is being compacted any more."""
+        while jobs := self.compactor._jobs:
+            await asyncio.wait([job.task for job in jobs.values()])
+
+    async def compact(self) -> bool:
+        """One look of the compactor and what comes of it; whether it put something in place."""
+        before = self.compactor.compactions
+        await self.compactor.look()
+        await self.settle()
+        return self.compactor.compactions > before
 
     def watch(self) -> None:
         def note() -> None:
-            if not self.workers.is_working:
+            if not (self.workers.is_working or self.lane.is_working):
                 self.on_loop.append(f"operation {self.disk.operations}")
 
         self.disk.on_operation = note
@@ -137,62 +174,6 @@ def test_retention_never_touches_the_disk_on_the_loop() -> None:
     SimLoop(1).run(story())
 
 
-def test_compaction_never_touches_the_disk_on_the_loop() -> None:
-    async def story() -> None:
-        house = House(COMPACT)
-        await house.fill(40)
-        before = house.log.size_bytes
-        house.watch()
-        assert await house.upkeep.compact(house.partition, house.clock.now_ms())
-        await house.flusher.drain()
-        assert house.on_loop == []
-        assert house.log.size_bytes < before / 2
-        assert house.log.offline is None
-        assert not house.log.held
-        again = Log.open(house.disk, PATH, COMPACT, house.clock.now_ms())
-        assert (again.offline, again.end_offset) == (None, 40)
-
-    SimLoop(1).run(story())
-
-
-def test_what_is_appended_during_a_swap_is_acknowledged_after_it() -> None:
-    async def story() -> None:
-        house = House(COMPACT)
-        await house.fill(40)
-        compacting = asyncio.ensure_future(
-            house.upkeep.compact(house.partition, house.clock.now_ms())
-        )
-        while not house.log.held:
-            await asyncio.sleep(0.00005)
-        house.put(b"meanwhile")
-        assert await compacting
-        await house.flusher.drain()
-        assert house.partition.high_watermark == house.log.end_offset == 41
-
-    SimLoop(1).run(story())
-
-
-def test_a_stop_in_the_middle_of_a_swap_waits_for_its_end() -> None:
-    async def story() -> None:
-        house = House(COMPACT)
-        await house.fill(40)
-        compacting = asyncio.ensure_future(
-            house.upkeep.compact(house.partition, house.clock.now_ms())
-        )
-        while not house.log.held:
-            await asyncio.sleep(0.00005)
-        compacting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await compacting
-        await house.flusher.drain()
-        clean = house.log.close()
-        again = Log.open(house.disk, PATH, COMPACT, house.clock.now_ms(), clean)
-        assert not again.changed, "the files are those that the log knew"
-        assert again.end_offset == 40
-
-    SimLoop(1).run(story())
-
-
 # -- on a node, round after round --------------------------------------------------------------
 
 
@@ -205,7 +186,17 @@ class Kept:
         self.upkeep = Upkeep(
             ctx.partitions, node.configs, node.disk, node.workers, ctx.clock, ctx.data_dir
         )
-        self.task = asyncio.ensure_future(self.upkeep.run())
+        self.lane = SimWorkers(1)
+        self.compactor = Compactor(
+            ctx.partitions,
+            node.configs,
+            node.disk,
+            node.workers,
+            self.lane,
+            ctx.clock,
+            self.upkeep,
+        )
+        self.tasks = [asyncio.ensure_future(one.run()) for one in (self.upkeep, self.compactor)]
 
     def get(self, topic: str = "t", index: int = 0) -> Partition:
         partition = self.node.ctx.partitions.get(topic, index)
@@ -235,9 +226,10 @@ def on_kept(test: Callable[[Kept], Awaitable[None]], **configs: str) -> None:
         kept = Kept(node)
         try:
             await test(kept)
-            assert not kept.task.done(), "housekeeping goes on"
+            assert not any(task.done() for task in kept.tasks), "housekeeping goes on"
         finally:
-            kept.task.cancel()
+            for task in kept.tasks:
+                task.cancel()
 
     on_node(check, configs={key.replace("_", "."): value for key, value in configs.items()})
 
@@ -374,6 +366,20 @@ def test_retention_that_fails_for_one_log_goes_on_with_the_next() -> None:
     on_kept(check, log_retention_ms="1000")
 
 
+def test_files_that_cannot_be_removed_keep_no_others_on_the_disk() -> None:
+    async def check(kept: Kept) -> None:
+        await kept.node.create("other", 1)
+        await kept.fill([b"a", b"b"])
+        await kept.fill([b"a", b"b"], "other")
+        kept.node.disk.inject(Fault("unlink", errno.EIO, path="/t.", times=1000))
+        await asyncio.sleep(10 * MINUTE)
+        stuck = kept.files(".deleted")
+        assert stuck
+        assert all("/t." in path for path in stuck)
+
+    on_kept(check, log_retention_ms="1000")
+
+
 def test_an_offline_log_is_left_alone() -> None:
     async def check(kept: Kept) -> None:
         await kept.fill([b"a", b"b"])
@@ -409,72 +415,7 @@ def test_producers_that_fell_silent_are_forgotten() -> None:
     on_kept(check, producer_id_expiration_ms=str(10 * 60_000))
 
 
-# -- compaction -------------------------------------------------------------------------------
-
-
-async def compacted(kept: Kept) -> None:
-    configs = {"min_cleanable_dirty_ratio": "0.01", "cleanup_policy": "compact"}
-    await kept.node.create("c", 1, **configs)
-
-
-def test_a_dirty_log_is_compacted() -> None:
-    async def check(kept: Kept) -> None:
-        await compacted(kept)
-        await kept.fill([b"v%d" % n for n in range(8)], "c", key=b"k")
-        await asyncio.sleep(5 * MINUTE)
-        assert kept.upkeep.compactions >= 1
-        log = kept.get("c").log
-        assert log.cleaned_offset > 0
-        assert log.end_offset == 8
-        assert len(log.segments) < 9
-
-    on_kept(check)
-
-
-def test_a_disabled_cleaner_does_nothing() -> None:
-    async def check(kept: Kept) -> None:
-        await compacted(kept)
-        await kept.fill([b"v%d" % n for n in range(8)], "c", key=b"k")
-        await asyncio.sleep(5 * MINUTE)
-        assert kept.upkeep.compactions == 0
-
-    on_kept(check, log_cleaner_enable="false")
-
-
-def test_a_topic_deleted_while_it_is_compacted_disturbs_nobody() -> None:
-    async def check(kept: Kept) -> None:
-        await compacted(kept)
-        await kept.fill([b"v%d" % n for n in range(8)], "c", key=b"k")
-        partition = kept.get("c")
-        plan = compaction.plan(partition.log, kept.node.ctx.clock.now_ms(), 8)
-        assert plan is not None
-        compacting = asyncio.ensure_future(
-            kept.upkeep.compact(partition, kept.node.ctx.clock.now_ms())
-        )
-        await asyncio.sleep(0)
-        await kept.node.delete("c")
-        results = await asyncio.gather(compacting, return_exceptions=True)
-        assert results[0] is False or isinstance(results[0], OSError)
-        await asyncio.sleep(MINUTE)
-        assert not kept.files("/c.")
-
-    on_kept(check)
-
-
-def test_damage_found_by_compaction_takes_the_log_offline() -> None:
-    async def check(kept: Kept) -> None:
-        await compacted(kept)
-        await kept.fill([b"v%d" % n for n in range(8)], "c", key=b"k")
-        path = sorted(kept.files("/c."))[0]
-        first = next(p for p in sorted(kept.files("/c.")) if p.endswith(".log"))
-        assert path
-        kept.node.disk.flip_bit(first, 8 * 65)
-        await asyncio.sleep(5 * MINUTE)
-        offline = kept.get("c").log.offline
-        assert offline is not None
-        assert kept.upkeep.compactions == 0
-
-    on_kept(check)
+# -- failures --------------------------------------------------------------------------------------
 
 
 def test_a_failure_that_took_the_log_offline_is_told_to_those_who_wait() -> None:
@@ -482,9 +423,9 @@ def test_a_failure_that_took_the_log_offline_is_told_to_those_who_wait() -> None
         woken: list[str] = []
         kept.get().watch(lambda: woken.append("reader"))
         kept.get().log.fail("a rename failed half way")
-        kept.upkeep._failed("retention", kept.get(), OSError(errno.EIO, "rename"))
+        kept.upkeep.failed("retention", kept.get(), OSError(errno.EIO, "rename"))
         assert woken == ["reader"]
-        kept.upkeep._failed("retention", kept.get(), Corrupt("no batch"))
+        kept.upkeep.failed("retention", kept.get(), Corrupt("no batch"))
         assert woken == ["reader", "reader"]
 
     on_kept(check)

@@ -58,8 +58,8 @@ def test_a_follower_compacts_below_what_it_knows_to_be_committed() -> None:
         house.partition.follow(FOLLOWS)
         house.partition.high_watermark = 0
         await asyncio.sleep(60)
-        assert not await house.upkeep.compact(house.partition, house.clock.now_ms())
+        assert not await house.compact()
         house.partition.learn_high_watermark(house.log.end_offset)
-        assert await house.upkeep.compact(house.partition, house.clock.now_ms())
+        assert await house.compact()
 
     run(main)

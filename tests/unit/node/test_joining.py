@@ -55,6 +55,7 @@ class World:
             disk=self.disk,
             workers=workers,
             sync_workers=workers,
+            cleaner_workers=workers,
             lock=lambda path: NoLock(),
             open_store=open_it,
             is_store_shared=self.is_shared,
