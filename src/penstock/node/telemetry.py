@@ -230,6 +230,54 @@ NODE_READINGS = (
         lambda node: node.flusher.files_synced,
     ),
     Reading(
+        "penstock_segments_removed_total",
+        "counter",
+        "Segments that retention took out of use: by age, by size, or below the start of the log.",
+        lambda node: node.upkeep.segments_removed,
+    ),
+    Reading(
+        "penstock_retention_last_timestamp_seconds",
+        "gauge",
+        "When retention last came to the end of a round over all partitions; 0 before the first.",
+        lambda node: node.upkeep.last_ms / 1000,
+    ),
+    Reading(
+        "penstock_compactions_running",
+        "gauge",
+        "Logs that are being compacted now, log.cleaner.threads at most.",
+        lambda node: node.compactor.running,
+    ),
+    Reading(
+        "penstock_compactions_waiting",
+        "gauge",
+        "Logs that are dirty enough to be compacted and wait for their turn.",
+        lambda node: node.compactor.waiting,
+    ),
+    Reading(
+        "penstock_compaction_longest_seconds",
+        "gauge",
+        "How long the oldest of the compactions that are under way has taken so far.",
+        lambda node: node.compactor.longest_s,
+    ),
+    Reading(
+        "penstock_compactions_total",
+        "counter",
+        "Compactions that ended, by how: put in place, given up because nobody needs them any "
+        "more, or failed and to be tried again.",
+        lambda node: [
+            (("done",), node.compactor.compactions),
+            (("abandoned",), node.compactor.abandoned),
+            (("failed",), node.compactor.failures),
+        ],
+        labels=("how",),
+    ),
+    Reading(
+        "penstock_compaction_last_timestamp_seconds",
+        "gauge",
+        "When a compacted log was last put in place; 0 before the first.",
+        lambda node: node.compactor.last_ms / 1000,
+    ),
+    Reading(
         "penstock_fetch_sessions",
         "gauge",
         "Fetch sessions kept (KIP-227).",
