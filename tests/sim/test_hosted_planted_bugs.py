@@ -305,7 +305,7 @@ def repetitions_are_written_again(patch: Patch) -> None:
 
 
 BUGS = [
-    Bug(replies_go_out_before_the_commit, 1),
+    Bug(replies_go_out_before_the_commit, 7),
     Bug(markers_go_out_before_the_commit, 11, CUTS),
     Bug(markers_are_forgotten_by_a_crash, 3, CUTS),
     Bug(a_marker_that_could_not_be_written_counts, 1),
@@ -323,7 +323,7 @@ BUGS = [
     Bug(what_others_own_is_given_away, 0),
     Bug(revocation_is_believed_at_once, 2),
     Bug(a_member_that_left_is_not_struck_out, 0),
-    Bug(sessions_are_short_after_loading, 0),
+    Bug(sessions_are_short_after_loading, 1),
     Bug(unstable_positions_are_told, 12, MOVES),
     Bug(end_txn_does_not_bump_the_epoch, 0),
     Bug(init_does_not_bump_the_epoch, 0),
