@@ -39,6 +39,7 @@ COMPACTIONS_MAX = 8
 PAUSE_SECONDS_MIN = 1.0
 """Between two looks when nothing ends, whatever `log.cleaner.backoff.ms` says."""
 RETRY_SECONDS_MAX = 600.0
+FLUSHED_SECONDS_MAX = 1.0
 REST_SECONDS = 0.001
 
 
@@ -214,10 +215,21 @@ class Compactor:
                 self.abandoned += 1
         partition.is_compacting = False
         if not self._is_stopping:
-            # Retention may have come meanwhile, and found that it had to wait. It still has to:
-            # what was put in place is not touched before the flush that makes it known.
-            await partition.flushed()
-            self._upkeep.retain(partition, self._clock.now_ms())
+            await self._retain(partition)
+
+    async def _retain(self, partition: Partition) -> None:
+        """Retention may have come meanwhile, and found that it had to wait: this is its turn.
+
+        What was put in place is not touched before the flush that makes it known. To a log that is
+        written to all the time there is always a flush due: that one waits for the next round of
+        retention, and others are compacted meanwhile.
+        """
+        try:
+            async with asyncio.timeout(FLUSHED_SECONDS_MAX):
+                await partition.flushed()
+        except TimeoutError:
+            return
+        self._upkeep.retain(partition, self._clock.now_ms())
 
     async def _swap(self, partition: Partition, held: Log, done: Compacted) -> bool:
         """Puts what was compacted in place, if the log is still the one that it was."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.cluster.compacting import COMPACTIONS_MAX, RETRY_SECONDS_MAX
+from penstock.cluster.partition import Partition
 from penstock.log.cleaning import KEYS_MAX
 from penstock.log.log import Log
 from penstock.sim.disk import Fault
@@ -117,6 +118,25 @@ def test_the_dirtiest_log_goes_first_and_the_others_wait() -> None:
         assert house.compactor.longest_s == 0
         assert 0 < house.compactor.last_ms <= house.clock.now_ms()
         running.cancel()
+
+    on_house(story)
+
+
+def test_a_log_that_is_written_to_all_the_time_keeps_no_other_from_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def always_due(self: Partition) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    async def story() -> None:
+        house = House(COMPACT, count=2)
+        await house.fill(40)
+        monkeypatch.setattr(Partition, "flushed", always_due)
+        running = asyncio.ensure_future(house.compactor.run())
+        await asyncio.sleep(100)
+        assert (house.compactor.compactions, house.compactor.running) == (2, 0)
+        running.cancel()
+        await asyncio.wait([running])
 
     on_house(story)
 
