@@ -134,7 +134,7 @@ def scram_client(data: bytes) -> None:
         exchange.verify(outcome)
 
 
-async def _no(name: str, password: str) -> bool:
+async def _no(name: str, password: str, peer: str) -> bool:
     return False
 
 
@@ -143,11 +143,11 @@ async def _judged(token: str) -> Identity:
 
 
 def plain(data: bytes) -> None:
-    finished(PlainExchange(_no).step(data))
+    finished(PlainExchange(_no).step(data, "192.0.2.1"))
 
 
 def bearer(data: bytes) -> None:
-    finished(BearerExchange(_judged).step(data))
+    finished(BearerExchange(_judged).step(data, "192.0.2.1"))
 
 
 def claims(data: bytes) -> None:

@@ -1,9 +1,11 @@
 """SaslHandshake (api 17), version 1; SaslAuthenticate (36), versions 0-2 (KIP-152, KIP-368).
 
 Before a login is done nothing else but ApiVersions is answered (`dispatch`). One that failed is
-answered after a pause and ends the connection. v1 says how long the session lasts; who does not
-log in again by then is closed at the next request. A listener that asks nobody lets nodes of the
-cluster say that they are, and tells clients that they are at the wrong place.
+answered after a pause and ends the connection. One that cannot be looked at for now only ends it:
+clients take an answer for the last word, and come again after a closed connection. v1 says how
+long the session lasts; who does not log in again by then is closed at the next request. A listener
+that asks nobody lets nodes of the cluster say that they are, and tells clients that they are at
+the wrong place.
 """
 
 import asyncio
@@ -50,8 +52,12 @@ async def sasl_authenticate(
     if login is None:
         return _refused(ErrorCode.ILLEGAL_SASL_STATE, OUT_OF_PLACE)
     try:
-        step = await login.step(bytes(request.auth_bytes))
+        step = await login.step(bytes(request.auth_bytes), caller.peer)
     except Refused as refused:
+        if refused.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+            log.debug("a login from %s: %s", caller.peer, refused.message)
+            caller.close()
+            return None
         return _refused(refused.code, refused.message)
     except LoginFailed as failed:
         ctx.failed_logins.note(caller.peer, failed)

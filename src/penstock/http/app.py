@@ -71,10 +71,6 @@ class HttpState:
     """Requests that wait for something: they are told when the server stops."""
     users: Users | None = None
     """Those who may say who they are; None: nobody does, and everybody is anonymous."""
-    users_generation: Callable[[], object] = lambda: None
-    """Another object when a user has changed."""
-    pepper: bytes = b""
-    """Random bytes of this process."""
     moves: Moves | None = None
     """The tasks that move messages between queues; the SQS and SNS doors are there if these are."""
     annex: Annex | None = None

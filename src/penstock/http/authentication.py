@@ -1,15 +1,14 @@
 """Who asks over HTTP: a user with a password (Basic) or a token (Bearer), the same as Kafka's.
 
 Nobody has to say who they are: who does not is `User:ANONYMOUS`, and the rights decide. What
-somebody does say has to be true. A password takes milliseconds to check, on purpose, so that it
-was right is remembered for `REMEMBERED_SECONDS`, as long as no user changes.
+somebody does say has to be true. That a password was right is remembered below (`Users`), since
+every request has it; where too many ask for theirs to be looked at, some are told to try again.
 
-Signatures of AWS SDKs are not looked at here (`sqs.entry`). Bounds: `REMEMBERED_MAX` answers.
+Signatures of AWS SDKs are not looked at here (`sqs.entry`).
 """
 
 import asyncio
 import base64
-import hashlib
 from collections.abc import Callable
 from typing import Protocol
 
@@ -22,15 +21,15 @@ from penstock.http.exchange import peer_of
 from penstock.http.problems import PRINCIPAL, problem
 from penstock.security.login import FAILED, Identity, LoginFailed
 
-REMEMBERED_SECONDS = 60.0
-REMEMBERED_MAX = 1_000
 HEADER_BYTES_MAX = 16 * 1024
 
 
 class Users(Protocol):
     """Those who may come in."""
 
-    async def verify(self, name: str, password: str) -> bool: ...
+    async def verify(self, name: str, password: str, peer: str) -> bool:
+        """Asked from the address `peer`; raises Refused when too many ask."""
+        ...
 
     async def verify_token(self, token: str) -> Identity:
         """Raises LoginFailed."""
@@ -44,28 +43,23 @@ class Authentication:
         self,
         app: ASGIApp,
         users: Users,
-        generation: Callable[[], object],
-        pepper: bytes,
         ctx: Context,
         tell_stranger: Callable[[str], None] | None = None,
     ) -> None:
-        """`generation` answers with another object when a user has changed; `pepper` is random.
-        `tell_stranger` is told from where somebody came whose word was not true."""
+        """`tell_stranger` is told from where somebody came whose word was not true."""
         self._ctx = ctx
         self._tell_stranger = tell_stranger
         self._app = app
         self._users = users
-        self._generation = generation
-        self._pepper = pepper
-        self._known: dict[bytes, tuple[str, float]] = {}
-        self._known_at: object = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         header = Headers(scope=scope).get("authorization", "") if scope["type"] == "http" else ""
         scheme, _, rest = header.partition(" ")
         if scheme.lower() in ("basic", "bearer"):
             try:
-                scope[PRINCIPAL] = await self._principal(scheme.lower(), rest.strip())
+                scope[PRINCIPAL] = await self._principal(
+                    scheme.lower(), rest.strip(), peer_of(scope)
+                )
             except LoginFailed as failed:
                 if self._tell_stranger is not None:
                     self._tell_stranger(peer_of(scope))
@@ -73,29 +67,20 @@ class Authentication:
                 refused = Refused(ErrorCode.SASL_AUTHENTICATION_FAILED, FAILED)
                 await problem(refused)(scope, receive, send)
                 return
+            except Refused as refused:
+                await problem(refused)(scope, receive, send)
+                return
         await self._app(scope, receive, send)
 
-    async def _principal(self, scheme: str, given: str) -> str:
+    async def _principal(self, scheme: str, given: str, peer: str) -> str:
         if len(given) > HEADER_BYTES_MAX:
             raise LoginFailed("too long")
         if scheme == "bearer":
             return (await self._users.verify_token(given)).principal
-        now = asyncio.get_running_loop().time()
-        if self._known_at is not self._generation():
-            self._known_at = self._generation()
-            self._known.clear()
-        key = hashlib.blake2b(given.encode(), key=self._pepper, digest_size=32).digest()
-        principal, until = self._known.get(key, ("", 0.0))
-        if now < until:
-            return principal
         name, password = _parts(given)
-        if not await self._users.verify(name, password):
+        if not await self._users.verify(name, password, peer):
             raise LoginFailed(f"wrong user or password for {name!r}")
-        if len(self._known) >= REMEMBERED_MAX:
-            self._known.clear()
-        principal = f"User:{name}"
-        self._known[key] = principal, now + REMEMBERED_SECONDS
-        return principal
+        return f"User:{name}"
 
 
 async def note_failure(ctx: Context, scope: Scope, why: object) -> None:

@@ -357,8 +357,6 @@ def _wrapped(state: HttpState, host: str, proxies: list[Network]) -> ASGIApp:
         app = Authentication(
             app,
             state.users,
-            state.users_generation,
-            state.pepper,
             door.ctx,
             lambda peer: tell_stranger(door, peer),
         )

@@ -1,11 +1,11 @@
 """How clients of a listener prove who they are, against the users of this cluster.
 
-Owns: one `Login` for each connection; passwords checked off the loop, since that takes
-milliseconds on purpose; the keys that sign tokens, fetched when a token names one that is not
-known and when they are old, at most every `REFRESH_SECONDS`; and the secret that nodes of one
-cluster share, by which they know each other. Whoever can read the cluster's metadata is a node.
+Owns: one `Login` for each connection; the keys that sign tokens, fetched when a token names one
+that is not known and when they are old, at most every `REFRESH_SECONDS`; and the secret that nodes
+of one cluster share, by which they know each other. Whoever can read the cluster's metadata is a
+node.
 
-Bounds: `CHECKS_MAX` passwords are checked at a time, others wait.
+Leaves to others: whose password is checked when (`passwords`).
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from penstock.cluster.follower import Follower
 from penstock.cluster.image import Image
 from penstock.cluster.keys import SecretRecord
 from penstock.node.consistency import missing_for_tokens
+from penstock.node.passwords import Passwords
 from penstock.runtime.documents import read_document
 from penstock.security import scram, tokens
 from penstock.security.login import (
@@ -46,7 +47,6 @@ ANY = "*"
 NONCE_BYTES = 24
 SALT_BYTES = 24
 SECRET_BYTES = 32
-CHECKS_MAX = 2
 REFRESH_SECONDS = 60.0
 NODE_MECHANISM = "SCRAM-SHA-256"
 
@@ -105,7 +105,7 @@ class Logins:
         self._clock = clock
         self._random = random
         self._secret = secret
-        self._checks = asyncio.Semaphore(CHECKS_MAX)
+        self._passwords = Passwords(workers, random)
         self._nodes: dict[str, Credential] = {}
         self._key_set = KeySet()
         self._tried_at = self._fetched_at = float("-inf")
@@ -153,8 +153,9 @@ class Logins:
             self._nodes[mechanism] = known
         return known
 
-    async def verify(self, name: str, password: str) -> bool:
-        """Whether a user has this password. An unknown user takes as long as a known one."""
+    async def verify(self, name: str, password: str, peer: str) -> bool:
+        """Whether a user at an address has this password; refuses when too many ask. An unknown
+        user takes as long as a known one."""
         image = self._follower.image
         for mechanism in scram.MECHANISMS:
             credential = users.credential(image, name, mechanism)
@@ -163,8 +164,7 @@ class Logins:
         else:
             mechanism = NODE_MECHANISM
             credential = scram.invented(mechanism, name, self._secret)
-        async with self._checks:
-            return await self._workers.run(scram.verifies, mechanism, credential, password)
+        return await self._passwords.fits(mechanism, credential, name, password, peer)
 
     # -- tokens -----------------------------------------------------------------------------
 

@@ -10,8 +10,6 @@ from penstock.http.app import HttpState
 if TYPE_CHECKING:
     from penstock.node.node import Node
 
-PEPPER_BYTES = 32
-
 
 def web_of(node: "Node", cluster_id: str, kafka_address: str) -> tuple[HttpState, Console]:
     logins = node.security.logins
@@ -26,8 +24,6 @@ def web_of(node: "Node", cluster_id: str, kafka_address: str) -> tuple[HttpState
         readiness_problem=node.readiness_problem,
         door=node.door,
         users=logins,
-        users_generation=lambda: node.follower.image.users,
-        pepper=node.random.random_bytes(PEPPER_BYTES) if logins else b"",
         moves=node.moves,
         annex=Site(console),
     )

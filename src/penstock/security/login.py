@@ -41,13 +41,14 @@ class Step:
 class Exchange(Protocol):
     """One mechanism, once."""
 
-    async def step(self, message: bytes) -> Step:
-        """Raises LoginFailed or ScramFailed."""
+    async def step(self, message: bytes, peer: str) -> Step:
+        """Raises LoginFailed or ScramFailed, or Refused when too many try; `peer` is from where
+        the message comes."""
         ...
 
 
-Verify = Callable[[str, str], Awaitable[bool]]
-"""Whether a user has a password."""
+Verify = Callable[[str, str, str], Awaitable[bool]]
+"""Whether a user has a password, asked from an address."""
 VerifyToken = Callable[[str], Awaitable[Identity]]
 """Whom a token is about; raises LoginFailed."""
 
@@ -58,7 +59,7 @@ class PlainExchange:
     def __init__(self, verify: Verify) -> None:
         self._verify = verify
 
-    async def step(self, message: bytes) -> Step:
+    async def step(self, message: bytes, peer: str) -> Step:
         if len(message) > MESSAGE_BYTES_MAX:
             raise LoginFailed(f"a message of {len(message)} bytes")
         try:
@@ -67,7 +68,7 @@ class PlainExchange:
             raise LoginFailed("not a message of PLAIN") from error
         if authorization not in ("", name):
             raise LoginFailed(f"{name!r} may not act for {authorization!r}")
-        if not name or not password or not await self._verify(name, password):
+        if not name or not password or not await self._verify(name, password, peer):
             raise LoginFailed(f"wrong user or password for {name!r}")
         return Step(b"", Identity(f"User:{name}"))
 
@@ -79,7 +80,7 @@ class ScramExchange:
         self._exchange = exchange
         self._is_begun = False
 
-    async def step(self, message: bytes) -> Step:
+    async def step(self, message: bytes, peer: str) -> Step:
         if not self._is_begun:
             self._is_begun = True
             return Step(self._exchange.first(message))
@@ -93,7 +94,7 @@ class BearerExchange:
     def __init__(self, verify: VerifyToken) -> None:
         self._verify = verify
 
-    async def step(self, message: bytes) -> Step:
+    async def step(self, message: bytes, peer: str) -> Step:
         if len(message) > TOKEN_BYTES_MAX:
             raise LoginFailed(f"a message of {len(message)} bytes")
         try:
@@ -143,12 +144,13 @@ class Login:
             )
         self._exchange = make()
 
-    async def step(self, message: bytes) -> Step:
-        """Goes one step further; raises LoginFailed, or Refused when nothing was chosen."""
+    async def step(self, message: bytes, peer: str) -> Step:
+        """Goes one step further; raises LoginFailed, or Refused when nothing was chosen, or too
+        many try."""
         if self._exchange is None:
             raise Refused(ErrorCode.ILLEGAL_SASL_STATE, "SaslHandshake comes first")
         try:
-            step = await self._exchange.step(message)
+            step = await self._exchange.step(message, peer)
         except ScramFailed as failed:
             raise LoginFailed(str(failed)) from failed
         if step.identity is not None:

@@ -180,7 +180,7 @@ def test_every_api_has_one_row() -> None:
 
 
 def test_whoever_has_not_said_who_they_are_may_only_say_so() -> None:
-    async def knows(name: str, password: str) -> bool:
+    async def knows(name: str, password: str, peer: str) -> bool:
         return True
 
     async def test(node: Node) -> None:
@@ -193,7 +193,7 @@ def test_whoever_has_not_said_who_they_are_may_only_say_so() -> None:
         with pytest.raises(PeerError, match="before authentication"):
             dispatcher.call(connection, view, 0, len(view))
         login.choose("PLAIN")
-        await login.step(b"\0bob\0secret")
+        await login.step(b"\0bob\0secret", connection.peer)
         dispatcher.call(connection, view, 0, len(view))
         login.ends_at = 0.0
         with pytest.raises(PeerError, match="session is over"):

@@ -6,9 +6,10 @@ from typing import Any
 
 from penstock.api.dispatch import Dispatcher
 from penstock.api.sasl import OUT_OF_PLACE, sasl_authenticate, sasl_handshake
-from penstock.base.errors import ErrorCode
+from penstock.base.errors import ErrorCode, Refused
 from penstock.cluster.configs import BrokerConfigs
 from penstock.node.logins import NODE_MECHANISM, Logins, node_credentials
+from penstock.security.login import Login, PlainExchange
 from penstock.security.rights import ANONYMOUS, NODE_USER
 from penstock.security.scram import ClientExchange
 from penstock.wire.messages.security import (
@@ -85,5 +86,28 @@ def test_nobody_has_to() -> None:
         frame = metadata_frame(1)[4:]
         view = memoryview(frame)
         Dispatcher(node.ctx).call(stranger(node), view, 0, len(view))
+
+    on_node(test)
+
+
+def test_whoever_cannot_be_looked_at_for_now_is_closed_and_not_told_that_it_was_wrong() -> None:
+    """Clients take a failed login for the last word, and come again after a closed connection."""
+    asked_from = []
+
+    async def crowded(name: str, password: str, peer: str) -> bool:
+        asked_from.append(peer)
+        raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "try again")
+
+    async def test(node: Node) -> None:
+        client = Client()
+        client.principal, client.login = ANONYMOUS, Login({"PLAIN": lambda: PlainExchange(crowded)})
+        client.login.choose("PLAIN")
+        request = SaslAuthenticateRequest(auth_bytes=b"\0bob\0right")
+        _, answer = node.begin(sasl_authenticate, 2, request, client)
+        assert await answer is None
+        assert client.is_closed
+        assert not client.reply.done()
+        assert asked_from == [client.peer]
+        assert node.ctx.metrics.failed_logins.value == 0
 
     on_node(test)

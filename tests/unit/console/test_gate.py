@@ -10,7 +10,7 @@ from tests.unit.console.looking import OURS, Looker, on_console
 class Ann:
     """The only user there is."""
 
-    async def verify(self, name: str, password: str) -> bool:
+    async def verify(self, name: str, password: str, peer: str) -> bool:
         return (name, password) == ("ann", "right")
 
     async def verify_token(self, token: str) -> Identity:

@@ -16,8 +16,10 @@ from penstock.security.login import (
 )
 from penstock.security.scram import ClientExchange, Credential, ServerExchange
 
+PEER = "192.0.2.1"
 
-async def knows(name: str, password: str) -> bool:
+
+async def knows(name: str, password: str, peer: str) -> bool:
     return (name, password) == ("bob", "secret")
 
 
@@ -50,7 +52,7 @@ def _credential(password: str) -> Credential:
 def test_a_password_makes_a_principal() -> None:
     login = make()
     assert not login.is_done
-    step = asyncio.run(login.step(b"\0bob\0secret"))
+    step = asyncio.run(login.step(b"\0bob\0secret", PEER))
     assert step.identity == login.identity == Identity("User:bob")
     assert login.is_done
 
@@ -70,7 +72,7 @@ def test_a_password_makes_a_principal() -> None:
 def test_a_plain_message_that_is_wrong_is_refused(message: bytes) -> None:
     login = make()
     with pytest.raises(LoginFailed):
-        asyncio.run(login.step(message))
+        asyncio.run(login.step(message, PEER))
     assert not login.is_done
 
 
@@ -79,10 +81,10 @@ def test_scram_takes_two_steps() -> None:
     client = ClientExchange("SCRAM-SHA-256", "bob", "secret", "client")
 
     async def go() -> None:
-        first = await login.step(client.first())
+        first = await login.step(client.first(), PEER)
         assert first.identity is None
         assert not login.is_done
-        last = await login.step(client.final(first.reply))
+        last = await login.step(client.final(first.reply), PEER)
         client.verify(last.reply)
 
     asyncio.run(go())
@@ -91,7 +93,7 @@ def test_scram_takes_two_steps() -> None:
 
 def test_a_token_makes_a_principal_for_as_long_as_it_lasts() -> None:
     login = make("OAUTHBEARER")
-    asyncio.run(login.step(b"n,,\x01auth=Bearer good\x01\x01"))
+    asyncio.run(login.step(b"n,,\x01auth=Bearer good\x01\x01", PEER))
     assert login.identity == Identity("User:bob", 1000)
 
 
@@ -100,25 +102,25 @@ def test_a_token_makes_a_principal_for_as_long_as_it_lasts() -> None:
 )
 def test_a_token_message_that_is_wrong_is_refused(message: bytes) -> None:
     with pytest.raises(LoginFailed):
-        asyncio.run(make("OAUTHBEARER").step(message))
+        asyncio.run(make("OAUTHBEARER").step(message, PEER))
 
 
 def test_a_mechanism_must_be_chosen_and_known() -> None:
     login = Login({"PLAIN": lambda: PlainExchange(knows)})
     with pytest.raises(Refused, match="SaslHandshake"):
-        asyncio.run(login.step(b"\0bob\0secret"))
+        asyncio.run(login.step(b"\0bob\0secret", PEER))
     with pytest.raises(Refused, match="PLAIN"):
         login.choose("GSSAPI")
 
 
 def test_nobody_becomes_somebody_else_on_the_way() -> None:
-    async def anybody(name: str, password: str) -> bool:
+    async def anybody(name: str, password: str, peer: str) -> bool:
         return True
 
     login = Login({"PLAIN": lambda: PlainExchange(anybody)})
     login.choose("PLAIN")
-    asyncio.run(login.step(b"\0bob\0x"))
+    asyncio.run(login.step(b"\0bob\0x", PEER))
     login.choose("PLAIN")
     with pytest.raises(LoginFailed, match="become"):
-        asyncio.run(login.step(b"\0eve\0x"))
+        asyncio.run(login.step(b"\0eve\0x", PEER))
     assert login.identity == Identity("User:bob")

@@ -12,7 +12,7 @@ from penstock.console.gate import ROOT, SESSION
 from penstock.console.row import Row
 from penstock.console.sessions import SESSION_SECONDS, Session
 from penstock.http.authentication import note_failure
-from penstock.http.exchange import json_answer, no_content, principal_of, read_json
+from penstock.http.exchange import json_answer, no_content, peer_of, principal_of, read_json
 from penstock.security.login import FAILED
 
 NAME_CHARS_MAX = 255
@@ -65,12 +65,13 @@ async def log_in(console: Console, request: Request) -> Response:
     if console.users is None:
         raise Refused(ErrorCode.INVALID_REQUEST, "nobody has to log in here")
     body = await read_json(request, LoginBody)
-    is_short = len(body.name) <= NAME_CHARS_MAX and len(body.password) <= PASSWORD_CHARS_MAX
-    if not is_short or not await console.users.verify(body.name, body.password):
-        why = f"wrong user or password for {body.name!r}"
+    name, password, peer = body.name, body.password, peer_of(request.scope)
+    is_short = len(name) <= NAME_CHARS_MAX and len(password) <= PASSWORD_CHARS_MAX
+    if not is_short or not await console.users.verify(name, password, peer):
+        why = f"wrong user or password for {name!r}"
         await note_failure(console.ctx, request.scope, why)
         raise Refused(ErrorCode.SASL_AUTHENTICATION_FAILED, FAILED)
-    session = console.sessions.begin(body.name, asyncio.get_running_loop().time())
+    session = console.sessions.begin(name, asyncio.get_running_loop().time())
     response = no_content()
     response.set_cookie(
         console.cookie,
