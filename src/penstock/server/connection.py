@@ -203,35 +203,29 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send_on(self) -> None:
         self.last_active = self._loop.time()
-        if self._send():
-            if self._is_closing:
-                self.close()
-            else:
-                self._process()
+        self._send()
+        if self._is_closing:
+            self.close()
+        elif not self._outbox.parts:
+            self._process()
 
-    def _send(self) -> bool:
-        """False when something is left, or the connection is over."""
+    def _send(self) -> None:
         if self.closed:
-            return False
-        outbox = self._outbox
+            return
         try:
-            outbox.pump()
-            if outbox.parts:
-                return False
-            self._ctx.read_ahead.sent()
+            self._outbox.pump()
+            if not self._outbox.parts:
+                self._ctx.read_ahead.sent()
         except (OSError, EOFError) as error:
             log.info("closing %s: %s", self.peer, error)
             self.abort()
-            return False
-        return True
 
     # -- receiving --------------------------------------------------------------------------
 
     def _make_room(self) -> None:
         """Moves what is unread to the front, and grows the buffer if that is not enough: at most
         twofold, so that memory follows the bytes that arrived and not the length declared."""
-        unread = self._end - self._start
-        capacity = len(self._view)
+        unread, capacity = self._end - self._start, len(self._view)
         if capacity - unread < ROOM_BYTES_MIN:
             self._resize(self._next_capacity(capacity, unread))
         else:
@@ -268,9 +262,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _resize(self, capacity: int) -> None:
         unread = self._end - self._start
-        buffer = bytearray(capacity)
+        self._buffer = buffer = bytearray(capacity)
         buffer[:unread] = self._view[self._start : self._end]
-        self._buffer = buffer
         self._view = memoryview(buffer)
         self._start, self._end = 0, unread
 
@@ -291,12 +284,10 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_blocked(self) -> bool:
         """True while the next request must wait."""
-        outbox = self._outbox
         return (
             self._waiting_for is not None
             or len(self._pending) >= PENDING_REPLIES_MAX
-            or outbox.is_paused
-            or bool(outbox.parts)
+            or self._outbox.is_busy
             or self._draining
             or self._muting.is_on
             or self.closed
@@ -307,14 +298,9 @@ class Connection(asyncio.BufferedProtocol):
         return self.login is not None and self.login.is_awaited
 
     @property
-    def _is_sending(self) -> bool:
-        """The peer has not taken our last replies yet."""
-        return self._outbox.is_paused or bool(self._outbox.parts)
-
-    @property
     def is_stalled_by_peer(self) -> bool:
         """The peer owes us something: the rest of a frame, or reading what we sent."""
-        if self._is_sending:
+        if self._outbox.is_busy:
             return True
         return self._end > self._start and not self.is_blocked and not self._wanted
 
@@ -336,6 +322,13 @@ class Connection(asyncio.BufferedProtocol):
         if self._ready or self._outbox.parts or self._tasks:
             return True
         return any(call.route.stage is Stage.PIPELINED for call in self._pending)
+
+    def quiet_for(self, now: float) -> float:
+        """Seconds since the peer sent something, or took something of ours."""
+        if self._outbox.has_moved:
+            self._outbox.has_moved = False
+            self.last_active = now
+        return now - self.last_active
 
     def expire(self, now: float) -> None:
         """Answers those calls whose own time limit has passed."""
@@ -466,8 +459,7 @@ class Connection(asyncio.BufferedProtocol):
             self._loop.call_soon(self._process)
 
     def _send_ready(self) -> None:
-        ready = self._ready
-        self._ready = []
+        ready, self._ready = self._ready, []
         self._ready_bytes = 0
         if self._outbox.parts or not SMALL_KINDS.issuperset(map(type, ready)):
             self._outbox.put(ready)

@@ -241,7 +241,7 @@ class Listener(ConnectionOwner):
                     now = loop.time()
 
     def _judge(self, connection: Connection, now: float) -> None:
-        quiet = now - connection.last_active
+        quiet = connection.quiet_for(now)
         idle_ms_max = self._limits.idle_ms_max
         is_contended = self.budget.is_contended
         if (

@@ -38,12 +38,15 @@ class Outbox:
         "_go_on",
         "_room",
         "_transport",
+        "has_moved",
+        "is_full",
         "is_paused",
         "parts",
     )
 
     def __init__(self, transport: asyncio.Transport, room: Room, go_on: Callable[[], None]) -> None:
-        """`go_on()` is called when a socket that was full takes more: pump then."""
+        """`go_on()` is called when a socket that was full takes more: pump then. Not each time:
+        in the middle of a stretch of a file nobody needs to be asked."""
         self._transport = transport
         self._room = room
         self._go_on = go_on
@@ -55,6 +58,15 @@ class Outbox:
         """What has not left yet, for everybody to look at."""
         self.is_paused = False
         """The transport has said that the socket is full."""
+        self.is_full = False
+        """We have found that it is, and are told when it takes more."""
+        self.has_moved = False
+        """Something has left without anybody being asked. Whoever looks puts it back."""
+
+    @property
+    def is_busy(self) -> bool:
+        """The peer has not taken our last replies yet."""
+        return self.is_paused or bool(self.parts)
 
     def put(self, parts: Iterable[Buffer | Slice]) -> None:
         """Takes parts over; `pump` sends them."""
@@ -77,7 +89,8 @@ class Outbox:
             is_direct = descriptor >= 0 and not self._transport.get_write_buffer_size()
             if is_direct and part.send_to(descriptor):
                 if len(part):
-                    self._room.wait(descriptor, self._go_on)
+                    self.is_full = True
+                    self._room.wait(descriptor, self._send_more)
                     return
                 parts.popleft()
                 continue
@@ -86,6 +99,28 @@ class Outbox:
                 parts.popleft()
             if not self._write(piece, is_direct):
                 return
+
+    def _send_more(self) -> bool:
+        """The socket that was full takes more; whether it is full again.
+
+        A consumer that catches up comes here a thousand times a second, nearly always in the middle
+        of a stretch of a file: that one goes on at once.
+        """
+        parts = self.parts
+        self.is_full = False
+        part = parts[0] if parts and not self.is_paused else b""
+        if not isinstance(part, BUFFERS) and not self._transport.get_write_buffer_size():
+            try:
+                is_sent = part.send_to(self._descriptor)
+            except (OSError, EOFError):
+                is_sent = False  # And again in `pump`, whose caller knows what to do then.
+            if is_sent and len(part):
+                self.is_full = self.has_moved = True
+                return True
+            if is_sent:
+                parts.popleft()
+        self._go_on()
+        return self.is_full
 
     def _write(self, part: Buffer, is_direct: bool) -> bool:
         """False when the socket is full."""
@@ -97,7 +132,8 @@ class Outbox:
             if sent == len(part):
                 return True
             self.parts.appendleft(memoryview(part)[sent:])
-            self._room.wait(self._descriptor, self._go_on)
+            self.is_full = True
+            self._room.wait(self._descriptor, self._send_more)
             return False
         if len(part) > CHUNK_BYTES and isinstance(part, memoryview):
             self.parts.appendleft(part[CHUNK_BYTES:])
@@ -108,6 +144,7 @@ class Outbox:
     def clear(self) -> None:
         """The connection is gone: forgets everything, and its socket."""
         self.parts.clear()
+        self.is_full = False
         if self._descriptor >= 0:
             self._room.forget(self._descriptor)
             self._descriptor = -1

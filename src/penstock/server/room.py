@@ -2,11 +2,11 @@
 
 Event loops watch descriptors, too, but a large reply fills its socket again and again, and to begin
 and end watching it costs them a dozen system calls each time. Here a socket is entered when it is
-full for the first time, stays in while its reply goes on filling it, and is taken out when nobody
-waits for it any more. The loop watches the epoll.
+full for the first time, stays in while its reply goes on filling it, and is taken out when that is
+through. The loop watches the epoll.
 
 So a wait in the middle of a reply costs no system call of its own. While a single socket is
-watched, the epoll need not even be asked which one it is: that the loop calls says it (ADR 28).
+watched, the epoll need not even be asked which one it is: that the loop calls says it (ADR 29).
 """
 
 import asyncio
@@ -22,14 +22,12 @@ class Room:
 
     def __init__(self) -> None:
         self._epoll: select.epoll | None = None
-        self._acts: dict[int, Callable[[], None]] = {}
+        self._acts: dict[int, Callable[[], bool]] = {}
         """Of the sockets in the epoll."""
-        self._waiting: set[int] = set()
-        """Those of them whose act is still to be called."""
 
-    def wait(self, descriptor: int, act: Callable[[], None]) -> None:
-        """Calls `act` once when the socket takes more, or is broken."""
-        self._waiting.add(descriptor)
+    def wait(self, descriptor: int, act: Callable[[], bool]) -> None:
+        """Calls `act` when the socket takes more, or is broken; again and again, until it says
+        that the socket is not full any more."""
         if descriptor in self._acts:
             return
         if self._epoll is None:
@@ -39,7 +37,7 @@ class Room:
         self._acts[descriptor] = act
 
     def _look(self) -> None:
-        acts, waiting = self._acts, self._waiting
+        acts = self._acts
         ready: Iterable[int] = tuple(acts)
         if len(acts) > 1:
             assert self._epoll is not None
@@ -48,16 +46,15 @@ class Room:
             act = acts.get(descriptor)
             if act is None:
                 continue  # Forgotten because of one before it.
-            waiting.discard(descriptor)
+            is_full = False
             try:
-                act()
+                is_full = act()
             finally:
-                if descriptor not in waiting:
+                if not is_full:
                     self.forget(descriptor)
 
     def forget(self, descriptor: int) -> None:
         """Also before the socket is closed: its number may be another's afterwards."""
-        self._waiting.discard(descriptor)
         if self._acts.pop(descriptor, None) is not None and self._epoll is not None:
             with contextlib.suppress(OSError):
                 self._epoll.unregister(descriptor)
@@ -68,4 +65,3 @@ class Room:
             self._epoll.close()
             self._epoll = None
         self._acts.clear()
-        self._waiting.clear()
