@@ -831,9 +831,9 @@ _READ_ONLY: tuple[Row, ...] = (
     ("socket.receive.buffer.bytes", INT, "-1", None,
      "SO_RCVBUF; -1 is the system's. Kafka's default is 102400."),
     ("socket.request.max.bytes", INT, "104857600", at_least(1), "Largest request."),
-    ("socket.send.buffer.bytes", INT, "204800", None,
-     "SO_SNDBUF; -1 is the system's. What a consumer is sent in one round trip at the most: more, "
-     "or -1, for those far away. Kafka's default is 102400."),
+    ("socket.send.buffer.bytes", INT, "-1", None,
+     "SO_SNDBUF; -1 is the system's, which grows with what a connection needs. A number is what a "
+     "consumer is sent in one round trip at the most. Kafka's default is 102400."),
     ("sqs.credentials", PASSWORD, None, KEY_PAIRS,
      "Access keys of the SQS and SNS doors beside those of users (penstock user key), with their "
      "secrets, as KEY:SECRET, separated by commas; whoever signs with one is User:KEY. When set, "

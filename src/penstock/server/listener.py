@@ -28,7 +28,7 @@ from penstock.security.login import Login
 from penstock.security.mapping import Rule, principal_of
 from penstock.security.rates import Bucket
 from penstock.server.budget import Budget
-from penstock.server.buffers import SYSTEMS_OWN, Buffers
+from penstock.server.buffers import SYSTEMS_OWN, Buffers, spare_pacing
 from penstock.server.connection import Connection
 from penstock.server.handshakes import Handshakes
 from penstock.server.owner import ConnectionOwner
@@ -149,6 +149,10 @@ class Listener(ConnectionOwner):
 
     def opened(self, connection: Connection) -> None:
         limits = self._limits
+        assert connection.transport is not None
+        sock = connection.transport.get_extra_info("socket")
+        if sock is not None and connection.peer.removeprefix("::ffff:") == connection.local_host:
+            spare_pacing(sock)
         self._connections[connection] = None
         self._per_ip[connection.peer] += 1
         if (
