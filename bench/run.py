@@ -33,6 +33,8 @@ from tests.processes import ProcessFailed
 ROOT = Path(__file__).parents[1]
 CACHE = ROOT / ".cache" / "bench"
 DOCS = ROOT / "docs"
+CONGESTION = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+"""Part of the machine: on loopback, one that paces packets costs more than sending them."""
 BUSY_LOAD = 0.7
 WARM_UPS = 2
 STARTED = ("start", "many", "memory")
@@ -233,8 +235,11 @@ class Run:
 def describe(sizes: Sizes) -> dict[str, str]:
     """The words the report needs about the machine and the volume of work."""
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    machine = f"{os.cpu_count()} cores, {memory_gib:.0f} GiB, {platform.system()}"
+    if CONGESTION.exists():
+        machine += f", TCP with {CONGESTION.read_text().strip()}"
     return {
-        "machine": f"{os.cpu_count()} cores, {memory_gib:.0f} GiB, {platform.system()}",
+        "machine": machine,
         "kafka": kafka_peer.KAFKA_VERSION,
         "volume": f"{sizes.payload_bytes / 1e6:,.0f} MB of payload each",
         "window": str(measures.WINDOW),
