@@ -1,4 +1,4 @@
-"""Who asks over HTTP."""
+"""Who asks over HTTP: passwords in the clear are checked in turn, and too many are told to wait."""
 
 import base64
 from collections.abc import Awaitable, Callable
