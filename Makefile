@@ -171,7 +171,7 @@ sbom: $(VENV)/.runtime ## what a broker is made of, as CycloneDX in sbom.json
 # ---- measure and document
 
 .PHONY: bench bench-queues bench-spark docs pictures reference
-bench: setup ## Penstock beside Kafka with the same clients
+bench: setup etcd ## Penstock beside Kafka with the same clients
 	$(BIN)/python -m bench.run $(ARGS)
 
 bench-spark: setup spark-connector ## the Spark source and sink beside Spark's own Kafka connector

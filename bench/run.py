@@ -314,13 +314,13 @@ def main() -> int:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
         run = Run(options, sides, progress)
+        results, path = run.results, CACHE / time.strftime("%Y%m%d-%H%M%S.json")
         try:
             run.measure_all()
         finally:
+            # Whatever ends it: what was measured took minutes, and `--redraw` can put it together.
+            results.save(path)
             shutil.rmtree(run.data, ignore_errors=True)
-    results = run.results
-    path = CACHE / time.strftime("%Y%m%d-%H%M%S.json")
-    results.save(path)
     report.show(results, console)
     console.print(f"every value: {path.relative_to(ROOT)}")
     if len(sides) == 2 and not (options.quick or options.only or options.payload_mb):
