@@ -43,6 +43,7 @@ class Sender(asyncio.Protocol):
         self.failure: Exception | None = None
         self.is_lost = asyncio.Event()
         self.buffered_max = 0
+        self.pumped = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
@@ -66,6 +67,7 @@ class Sender(asyncio.Protocol):
         self.pump()
 
     def pump(self) -> None:
+        self.pumped += 1
         if self.is_lost.is_set():
             return
         try:
@@ -272,6 +274,24 @@ def test_a_head_that_the_full_socket_takes_in_part_is_sent_whole(
             sender.send(head, slice_of(log))
             expected = head + content_of(log)
             assert await received(far, len(expected)) == expected
+
+    run(new_loop, check())
+
+
+@on_both_loops
+def test_in_the_middle_of_a_file_its_owner_is_not_asked_and_can_see_that_it_moves(
+    tmp_path: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    async def check() -> None:
+        log = log_of(tmp_path, [4 * MIB])
+        async with connected() as (sender, far):
+            sender.send(b"head", slice_of(log), b"tail")
+            pumped = sender.pumped
+            assert not sender.outbox.has_moved
+            expected = b"head" + content_of(log) + b"tail"
+            assert await received(far, len(expected)) == expected
+            assert sender.outbox.has_moved
+            assert sender.pumped - pumped <= 2, "once when the file is through"
 
     run(new_loop, check())
 
