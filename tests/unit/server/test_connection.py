@@ -245,20 +245,6 @@ def test_batches_that_are_looked_into_are_appended_in_order_with_the_others() ->
 # -- flow control -----------------------------------------------------------------------------
 
 
-def test_a_peer_that_takes_what_is_sent_without_anybody_being_asked_is_not_quiet() -> None:
-    async def check(world: World) -> None:
-        await world.connect()
-        await asyncio.sleep(5)
-        (one,) = world.listener._connections
-        now = world.loop.time()
-        assert one.quiet_for(now) >= 5
-        one._outbox.has_moved = True
-        assert one.quiet_for(now) == 0
-        assert one.quiet_for(now + 7) == 7, "it counts once"
-
-    in_world(check)
-
-
 def test_a_slow_reader_is_not_served_further_and_costs_no_memory() -> None:
     async def check(world: World) -> None:
         writer, peer = await world.connect(), await world.connect()

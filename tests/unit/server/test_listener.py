@@ -377,3 +377,17 @@ def test_after_a_stop_nobody_is_let_in() -> None:
             await world.connect()
 
     in_world(check)
+
+
+def test_a_peer_that_takes_what_is_sent_without_anybody_being_asked_is_not_quiet() -> None:
+    async def check(world: World) -> None:
+        await world.connect()
+        await asyncio.sleep(5)
+        (one,) = world.listener._connections
+        now = world.loop.time()
+        assert one.quiet_for(now) >= 5
+        one._outbox.has_moved = True
+        assert one.quiet_for(now) == 0
+        assert one.quiet_for(now + 7) == 7, "it counts once"
+
+    in_world(check)
