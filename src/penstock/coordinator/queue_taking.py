@@ -97,6 +97,11 @@ class _Taking:
         self._news = asyncio.Event()
 
     def hurry(self, done: "asyncio.Future[None]") -> None:
+        self._wait_no_more()
+
+    def _wait_no_more(self) -> None:
+        """A timer may ring a little before its time by the loop's own clock: that it rang counts,
+        not what the clock says then."""
         self._is_hurried = True
         self._news.set()
 
@@ -214,12 +219,11 @@ class _Taking:
         return self._bytes >= self._wanted.bytes_min or self._records_left <= 0
 
     async def _wait(self, deadline: float) -> None:
-        loop = asyncio.get_running_loop()
-        timer = loop.call_at(deadline, self._news.set)
+        if self._wanted.wait_ms <= 0:
+            return
+        timer = asyncio.get_running_loop().call_at(deadline, self._wait_no_more)
         try:
-            while not (self._is_enough or self._taken.refused or loop.time() >= deadline):
-                if self._is_hurried:
-                    return
+            while not (self._is_enough or self._taken.refused or self._is_hurried):
                 self._news.clear()
                 await self._news.wait()
                 if not self._is_enough:
