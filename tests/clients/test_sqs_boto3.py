@@ -137,6 +137,21 @@ def test_fifo_order_and_deduplication(sqs: Any, name: str) -> None:
         assert numbers == sorted(numbers)
 
 
+def test_by_group_the_same_id_is_another_message(sqs: Any, name: str) -> None:
+    attributes = {
+        "FifoQueue": "true",
+        "DeduplicationScope": "messageGroup",
+        "FifoThroughputLimit": "perMessageGroupId",
+    }
+    url = sqs.create_queue(QueueName=name + ".fifo", Attributes=attributes)["QueueUrl"]
+    for group in "abab":
+        sqs.send_message(
+            QueueUrl=url, MessageBody=group, MessageGroupId=group, MessageDeduplicationId="same"
+        )
+    assert [message["Body"] for message in drain(sqs, url, 2)] == ["a", "b"]
+    assert receive(sqs, url, WaitTimeSeconds=0) == []
+
+
 def test_dead_letters_and_the_way_back(sqs: Any, name: str) -> None:
     dead = sqs.create_queue(QueueName=name + "-dead")["QueueUrl"]
     arn = arn_of(sqs, dead)

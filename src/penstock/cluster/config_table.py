@@ -256,6 +256,11 @@ TOPIC_CONFIGS: tuple[Config, ...] = (
         "empty: as the group says. Penstock's own.",
     ),
     _topic(
+        "queue.dedup.scope", STRING, "partition", one_of("partition", "key"),
+        "Where a penstock-dedup-id counts as seen: in the whole partition, or only among records "
+        "of the same key (DeduplicationScope=messageGroup of SQS). Penstock's own.",
+    ),
+    _topic(
         "queue.dedup.window.ms", LONG, "300000", between(0, 86_400_000),
         "How long after a record another one with the same penstock-dedup-id is not delivered to "
         "share groups; 0 turns that off. Penstock's own.",

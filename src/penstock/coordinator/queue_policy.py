@@ -18,6 +18,10 @@ DEAD_LETTERS = "__dead_letters"
 TOPIC_LETTERS, GROUP_LETTERS = "queue.dead.letter.topic", "errors.deadletterqueue.topic.name"
 LETTER_CONFIGS = (TOPIC_LETTERS, GROUP_LETTERS)
 """Of a topic and of a group: the name of the topic that their dead letters go to."""
+DEDUP_SCOPE, ATTRIBUTES = "queue.dedup.scope", "sqs.attributes"
+GROUPS_KEPT = '"DeduplicationScope":"messageGroup"'
+"""How `sqs.attributes` says it of queues from when that had no effect: a JSON object without
+spaces, in whose texts quotes are escaped."""
 READ_COMMITTED = "read_committed"
 DELIVERIES_MAX = 32_767
 """Kafka's protocol counts no further."""
@@ -33,6 +37,8 @@ class QueueSettings:
     """Where a group begins that has no state: earliest, latest or by_duration:..."""
     dead_letter_topic: str
     dedup_window_ms: int
+    dedups_by_key: bool
+    """Whether a deduplication id counts only among records of one key."""
 
     @property
     def reset_back_ms(self) -> int | None:
@@ -102,7 +108,14 @@ def settings_of(image: Image, broker: BrokerConfigs, group: str, topic: Topic) -
         reset="earliest" if group == DEAD_LETTERS else read.text("share.auto.offset.reset"),
         dead_letter_topic=letters_to,
         dedup_window_ms=window_ms,
+        dedups_by_key=_dedups_by_key(read),
     )
+
+
+def _dedups_by_key(read: _Reader) -> bool:
+    if DEDUP_SCOPE not in read.topic and GROUPS_KEPT in read.topic.get(ATTRIBUTES, ""):
+        return True
+    return read.of_topic(DEDUP_SCOPE) == "key"
 
 
 def _limit(read: _Reader, is_dead_letter_topic: bool) -> int:

@@ -203,7 +203,11 @@ class QueueCoordinator:
             partition,
             Delivery(settings.policy, kept),
             loaded,
-            Intake(settings.policy.order, DedupWindow(window_ms) if window_ms else None),
+            Intake(
+                settings.policy.order,
+                DedupWindow(window_ms) if window_ms else None,
+                dedups_by_key=settings.dedups_by_key,
+            ),
             self.keeping,
             self.around.workers,
             self.around.time,
@@ -300,6 +304,7 @@ class QueueCoordinator:
             old.policy.order is not settings.policy.order
             or old.committed_only != settings.committed_only
             or old.dedup_window_ms != settings.dedup_window_ms
+            or old.dedups_by_key != settings.dedups_by_key
         ):
             # Records that have arrived stand in the wrong lines now.
             opened.queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))

@@ -5,7 +5,8 @@
     penstock-priority     0 (the default) to 9, which goes first
     penstock-expires-at   not after this time
     penstock-ttl-ms       not after so many milliseconds after the record's timestamp
-    penstock-dedup-id     the same id again within the window is not delivered
+    penstock-dedup-id     the same id again within the window is not delivered; where the topic
+                          says so (`dedups_by_key`), only if the key is the same, too
 
 Values are decimal digits in ASCII. A value that is none is ignored, and counted: a record is
 never lost for a header. Most batches have no headers at all; they arrive as one run. Of others
@@ -34,6 +35,8 @@ TIME_MS_MAX = 1 << 53
 DUE_MS_MAX = (1 << 63) - 1
 _TIMES = (DELIVER_AT.encode(), DELAY_MS.encode())
 _PREFIX = PREFIX.encode()
+_HAS_KEY = (b"none", b"key")
+"""Tells a record without a key from one with an empty key."""
 
 
 def key_hash(key: bytes | None, offset: int) -> int:
@@ -46,9 +49,12 @@ def key_hash(key: bytes | None, offset: int) -> int:
 class Intake:
     """Turns batches into arrivals."""
 
-    def __init__(self, order: Order, dedup: DedupWindow | None = None) -> None:
+    def __init__(
+        self, order: Order, dedup: DedupWindow | None = None, *, dedups_by_key: bool = False
+    ) -> None:
         self._order = order
         self._dedup = dedup
+        self._dedups_by_key = dedups_by_key
         self.ignored = 0
         """Headers whose value was none."""
         self.has_ids = False
@@ -105,9 +111,10 @@ class Intake:
                 # It is a copy of what another queue gave up: its headers have had their say.
                 return Arrival(offset, key=key)
             if name == DEDUP_ID:
-                self.has_ids = self.has_ids or (bool(value) and self._dedup is not None)
-                if value and self._dedup is not None and self._dedup.is_repeated(value, sent_ms):
-                    return offset
+                if value and self._dedup is not None:
+                    self.has_ids = True
+                    if self._dedup.is_repeated(self._scoped(columns, at, value), sent_ms):
+                        return offset
                 continue
             number = self._number(name, value)
             if number is None:
@@ -122,6 +129,14 @@ class Intake:
                 until_ms = _after(sent_ms, number) if name == TTL_MS else number
                 expires_ms = _earlier(expires_ms, until_ms)
         return Arrival(offset, priority, due_ms, expires_ms, key)
+
+    def _scoped(self, columns: Columns, at: int, dedup_id: bytes) -> bytes:
+        """The id as the window knows it; all records without a key are of one group."""
+        if not self._dedups_by_key:
+            return dedup_id
+        key = columns.key(at)
+        scope = blake2b(key or b"", digest_size=16, person=_HAS_KEY[key is not None])
+        return scope.digest() + dedup_id
 
     def _number(self, name: str, value: bytes | None) -> int | None:
         if value is None or not value.isdigit() or len(value) > DIGITS_MAX:

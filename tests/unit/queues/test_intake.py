@@ -84,6 +84,16 @@ def test_a_repeated_id_is_for_nobody() -> None:
     assert intake.has_ids
 
 
+def test_by_key_an_id_is_repeated_only_by_records_of_that_key() -> None:
+    intake = Intake(Order.NONE, DedupWindow(), dedups_by_key=True)
+    same: Headers = (("penstock-dedup-id", b"a"),)
+    batch = columns(*[same] * 7, keys=[b"x", b"y", b"x", None, None, b"", b"y"])
+    repeated = [at for at in intake.arrivals(batch) if isinstance(at, int)]
+    assert repeated == [12, 14, 16]
+    intake.remember(columns(same, keys=[b"z"], base_offset=20))
+    assert list(intake.arrivals(columns(same, keys=[b"z"], base_offset=21))) == [21]
+
+
 def test_ids_of_records_before_the_start_are_remembered() -> None:
     intake = Intake(Order.NONE, DedupWindow())
     same: Headers = (("penstock-dedup-id", b"a"),)

@@ -8,6 +8,7 @@
     RedrivePolicy                   queue.delivery.count.limit, queue.dead.letter.topic
     FifoQueue                       queue.order=key, and the name
     ContentBasedDeduplication       sqs.dedup.by.content
+    DeduplicationScope              queue.dedup.scope
     PenstockGroup (ours)            sqs.group
 
 So they are as durable as the topic and go with it, Kafka's tools show and change them, and a topic
@@ -25,7 +26,7 @@ import msgspec
 from penstock.cluster.config_types import Value
 from penstock.cluster.configs import BrokerConfigs, topic_value
 from penstock.cluster.image import Topic
-from penstock.coordinator.queue_policy import DELIVERIES_MAX
+from penstock.coordinator.queue_policy import DEDUP_SCOPE, DELIVERIES_MAX
 from penstock.http.sqs.faults import Fault
 from penstock.http.sqs.names import arn_of, is_fifo, queue_of_arn
 
@@ -59,13 +60,14 @@ NUMBERS = {
     "ReceiveMessageWaitTimeSeconds": Number("sqs.receive.wait.seconds", 0, 20),
     "VisibilityTimeout": Number("sqs.visibility.timeout.seconds", 0, 43_200),
 }
+SCOPE = "DeduplicationScope"
+SCOPES = {"messageGroup": "key", "queue": "partition"}
 WORDS = {
-    "DeduplicationScope": ("messageGroup", "queue"),
     "FifoThroughputLimit": ("perMessageGroupId", "perQueue"),
     "SqsManagedSseEnabled": ("true", "false"),
 }
 TEXTS = ("KmsDataKeyReusePeriodSeconds", "KmsMasterKeyId", "Policy", "RedriveAllowPolicy")
-FIFO_ONLY = ("ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit")
+FIFO_ONLY = ("ContentBasedDeduplication", SCOPE, "FifoThroughputLimit")
 OUR_GROUP = "PenstockGroup"
 SETTABLE = frozenset(
     {*NUMBERS, *WORDS, *TEXTS, *FIFO_ONLY, "RedrivePolicy", "FifoQueue", OUR_GROUP}
@@ -114,6 +116,13 @@ class Queue:
         return self._config(BY_CONTENT) is True
 
     @property
+    def dedup_scope(self) -> str:
+        """Among which messages a deduplication id counts."""
+        if DEDUP_SCOPE not in self.topic.configs and SCOPE in self.kept:
+            return self.kept[SCOPE]  # From when it was only kept.
+        return next(name for name, value in SCOPES.items() if value == self._config(DEDUP_SCOPE))
+
+    @property
     def dead_letter_queue(self) -> str | None:
         return self._text(LETTERS) or None
 
@@ -158,7 +167,7 @@ class Queue:
         if self.is_fifo:
             shown["FifoQueue"] = "true"
             shown["ContentBasedDeduplication"] = "true" if self.dedups_by_content else "false"
-            shown.setdefault("DeduplicationScope", "queue")
+            shown[SCOPE] = self.dedup_scope
             shown.setdefault("FifoThroughputLimit", "perQueue")
         return shown
 
@@ -195,6 +204,8 @@ def changes_for(queue: str, attributes: Mapping[str, str]) -> dict[str, str | No
             changes[BY_CONTENT] = _word(name, text, ("true", "false"))
         elif name == OUR_GROUP:
             changes[GROUP] = text or None
+        elif name == SCOPE:
+            changes[DEDUP_SCOPE] = SCOPES[_word(name, text, tuple(SCOPES))]
         elif name in WORDS:
             _word(name, text, WORDS[name])
         elif name == "RedriveAllowPolicy":
@@ -206,6 +217,8 @@ def kept_after(present: Mapping[str, str], attributes: Mapping[str, str], now_s:
     """The text of `sqs.attributes` after a change; empty values are removed."""
     kept = {CREATED: str(now_s)} | dict(present) | {MODIFIED: str(now_s)}
     kept |= {name: text for name, text in attributes.items() if name in (*WORDS, *TEXTS)}
+    if SCOPE in attributes:
+        kept.pop(SCOPE, None)  # A config of its own has it from now on.
     return write_table({name: text for name, text in kept.items() if text})
 
 

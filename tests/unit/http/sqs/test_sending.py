@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 
+from penstock.cluster import alterations
+from penstock.cluster.alterations import Alteration, Op
+from penstock.cluster.configs import Scope
+from penstock.http.sqs.settings import write_table
 from tests.unit.http.sqs.calling import Sdk, failure, with_sdk
 
 TEXT = {"DataType": "String", "StringValue": "v"}
@@ -150,6 +154,73 @@ def test_the_same_id_within_five_minutes_is_delivered_once() -> None:
         await asyncio.sleep(301)
         await sdk.send(url, "a", MessageGroupId="g")
         assert await sdk.bodies(url) == ["a"]
+
+    with_sdk(test)
+
+
+HIGH_THROUGHPUT = {
+    "DeduplicationScope": "messageGroup",
+    "FifoThroughputLimit": "perMessageGroupId",
+}
+
+
+async def send_to_groups(sdk: Sdk, url: str, *groups: str) -> list[str]:
+    """Sends one message under the same deduplication id to each group; what can be received."""
+    for group in groups:
+        await sdk.send(url, group, MessageGroupId=group, MessageDeduplicationId="same")
+    got = await sdk.receive(url)
+    await sdk.delete(url, *got)
+    return [message["Body"] for message in got]
+
+
+def test_by_group_an_id_is_repeated_only_within_its_group() -> None:
+    async def test(sdk: Sdk) -> None:
+        url = await sdk.create("jobs.fifo", FifoQueue="true", **HIGH_THROUGHPUT)
+        assert HIGH_THROUGHPUT.items() <= (await sdk.attributes(url)).items()
+        assert await send_to_groups(sdk, url, "g", "h", "g") == ["g", "h"]
+        assert await send_to_groups(sdk, url, "h", "i") == ["i"]
+        # What is the same is no conflict, what is different is one.
+        await sdk.create("jobs.fifo", FifoQueue="true", **HIGH_THROUGHPUT)
+        failed = await failure(sdk.create("jobs.fifo", DeduplicationScope="queue"))
+        assert failed.name == "QueueNameExists"
+
+    with_sdk(test)
+
+
+def test_the_scope_of_ids_can_be_changed_while_the_queue_is_in_use() -> None:
+    async def test(sdk: Sdk) -> None:
+        url = await sdk.create("jobs.fifo", FifoQueue="true")
+        assert await send_to_groups(sdk, url, "g", "h") == ["g"]
+        await sdk("SetQueueAttributes", QueueUrl=url, Attributes=HIGH_THROUGHPUT)
+        # What was a duplicate remains one; what is sent from now on is not.
+        assert await send_to_groups(sdk, url, "g", "i") == ["i"]
+        back = {"DeduplicationScope": "queue", "FifoThroughputLimit": "perQueue"}
+        await sdk("SetQueueAttributes", QueueUrl=url, Attributes=back)
+        assert back.items() <= (await sdk.attributes(url)).items()
+        assert await send_to_groups(sdk, url, "j") == []
+
+    with_sdk(test)
+
+
+def test_the_scope_of_a_queue_from_when_it_was_only_kept_is_heeded_now() -> None:
+    async def test(sdk: Sdk) -> None:
+        url = await sdk.create("jobs.fifo", FifoQueue="true")
+
+        async def keep(**kept: str) -> None:
+            edit = alterations.altering(
+                Scope.TOPIC, [Alteration("sqs.attributes", Op.SET, write_table(kept))]
+            )
+            ctx = sdk.node.ctx
+            await ctx.reached(await alterations.alter_topic(ctx.store, "jobs.fifo", edit))
+
+        await keep(DeduplicationScope="messageGroup", Policy='"DeduplicationScope":"queue"')
+        assert (await sdk.attributes(url))["DeduplicationScope"] == "messageGroup"
+        await sdk("SetQueueAttributes", QueueUrl=url, Attributes={"DelaySeconds": "0"})
+        assert (await sdk.attributes(url))["DeduplicationScope"] == "messageGroup"
+        assert await send_to_groups(sdk, url, "g", "h") == ["g", "h"]
+        await keep(Policy='"DeduplicationScope":"messageGroup"')
+        assert (await sdk.attributes(url))["DeduplicationScope"] == "queue"
+        assert await send_to_groups(sdk, url, "i") == []
 
     with_sdk(test)
 
