@@ -1,9 +1,15 @@
 """Which ids were seen lately: a window over the records of one partition, by their own timestamps.
 
-A record repeats another if its id was seen at an earlier offset, and not longer than `window_ms`
-before it. Time is the records' own, so the same log gives the same answer in every group, in every
-life of the process: whoever starts in the middle of a log first shows it what lies one window
+A record repeats another if its id was seen at an earlier offset, less than `window_ms` before it by
+both timestamps. Time is the records' own, so the same log gives the same answer in every group, in
+every life of the process: whoever starts in the middle of a log first shows it what lies one window
 before. Bounded: beyond `ids_max` the oldest id is forgotten early, and counted.
+
+Clocks may be set, and those of publishers differ. One that is up to `SKEW_MS` behind whoever sent
+the id first is taken for his neighbour, as two relays with the same message are. A record that is
+older than that by its timestamp was sent after the clock went back: how long after, nobody knows,
+so it is delivered, and its id counts from its own time on. When the clock goes forward, what was
+seen before looks older than it is. Either way a repetition may come through; nothing is lost.
 """
 
 from collections import OrderedDict
@@ -12,6 +18,10 @@ DEDUP_WINDOW_MS = 300_000
 IDS_MAX = 1_000_000
 ID_BYTES_MAX = 1024
 """Longer ids are told apart by their first bytes only."""
+SKEW_MS = 2_000
+"""What the clocks of publishers may differ by."""
+_LAG_BITS = 48
+_LAG_MAX = (1 << _LAG_BITS) - 1
 
 
 class DedupWindow:
@@ -22,7 +32,8 @@ class DedupWindow:
         self.forgotten_early = 0
         self._ids_max = ids_max
         self._newest_ms = 0
-        self._ids: OrderedDict[bytes, int] = OrderedDict()  # Id to when it was first seen.
+        # Id to when it was first seen, and in the low bits how far behind the newest that was.
+        self._ids: OrderedDict[bytes, int] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -32,22 +43,27 @@ class DedupWindow:
         dedup_id = bytes(dedup_id[:ID_BYTES_MAX])
         self._newest_ms = max(self._newest_ms, sent_ms)
         self._expire()
-        seen_ms = self._ids.get(dedup_id)
-        if seen_ms is not None and sent_ms - seen_ms < self.window_ms:
+        seen = self._ids.get(dedup_id)
+        if seen is not None and self._is_near(sent_ms - (seen >> _LAG_BITS)):
             return True
-        if seen_ms is not None:
+        if seen is not None:
             del self._ids[dedup_id]
         elif len(self._ids) >= self._ids_max:
             self._ids.popitem(last=False)
             self.forgotten_early += 1
-        self._ids[dedup_id] = sent_ms
+        self._ids[dedup_id] = sent_ms << _LAG_BITS | min(self._newest_ms - sent_ms, _LAG_MAX)
         return False
 
+    def _is_near(self, age_ms: int) -> bool:
+        return -min(SKEW_MS, self.window_ms) < age_ms < self.window_ms
+
     def _expire(self) -> None:
-        """Forgets what no record to come can repeat; clocks of producers may differ a little."""
+        """Forgets what was noted so long ago that no record to come can repeat it; by the newest
+        time of then and now, which never goes back."""
         limit_ms = self._newest_ms - 2 * self.window_ms
         while self._ids:
             oldest = next(iter(self._ids))
-            if self._ids[oldest] > limit_ms:
+            noted = self._ids[oldest]
+            if (noted >> _LAG_BITS) + (noted & _LAG_MAX) > limit_ms:
                 return
             del self._ids[oldest]

@@ -41,7 +41,7 @@ async def in_time(work: list[asyncio.Task[object]]) -> int:
 
 
 def test_every_wait_for_records_ends(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
-    nowhere = cast(QueueCoordinator, None)  # No queue is asked.
+    nowhere = cast("QueueCoordinator", None)  # No queue is asked.
 
     async def poll(after_ms: int, wait_ms: int) -> object:
         await asyncio.sleep(after_ms / 7_000)
