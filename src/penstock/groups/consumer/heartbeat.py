@@ -1,7 +1,8 @@
 """ConsumerGroupHeartbeat (api 68), versions 0-1.
 
-Epoch 0 joins, a positive one stays, -1 leaves, -2 leaves for now (static members). A null field
-means "as before". v1 has regular expressions, and requires the client to bring its member id.
+Epoch 0 joins, a positive one stays, -1 leaves, -2 leaves for now (static members). A member that
+joins though it is there, having lost what it was told, gets its epoch and its assignment as they
+are, and holds nothing of what it was to give up. A null field means "as before". v1 has regular expressions, and requires the client to bring its member id.
 
 The assignment is told when it changed, and when the member sent everything there is to say.
 """
@@ -173,7 +174,6 @@ def _enter(
             old, place = draft.members[old_id], draft.current(old_id)
             if old.embedded is None and place.epoch != LEFT_FOR_NOW:
                 _check_same(old_id, member_id, instance_id)
-                _check_epoch(place, request.member_epoch, reported)
                 return old
             if old_id != member_id:
                 draft.replace(old_id, member_id)
@@ -186,9 +186,9 @@ def _enter(
     if request.member_epoch == JOIN and member_id not in draft.members:
         return UNKNOWN
     member = draft.group.check_member(member_id, instance_id)
-    if member.embedded is None or request.member_epoch != JOIN:
+    if request.member_epoch != JOIN:
         _check_epoch(draft.current(member_id), request.member_epoch, reported)
-    else:
+    elif member.embedded is not None:
         # A classic member that was moved here comes back speaking the new protocol.
         place = draft.current(member_id)
         draft.currents[member_id] = CurrentValue(0, 0, MEMBER_STABLE, place.assigned, ())

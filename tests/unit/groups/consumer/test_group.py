@@ -261,6 +261,34 @@ def test_the_epoch_before_is_accepted_when_an_answer_may_be_lost() -> None:
     assert fenced.error_code == ErrorCode.FENCED_MEMBER_EPOCH
 
 
+@pytest.mark.parametrize("instance", [None, "i1"])
+def test_who_joins_again_gets_its_epoch_and_its_assignment(instance: str | None) -> None:
+    driver = make()
+    driver.beat(member="a", topics=T, instance=instance)
+    for partitions in (5, 6):
+        driver.set_topics(t=partitions)
+        driver.beat(member="a", epoch=partitions - 4, instance=instance)
+    size = len(driver.log)
+    again = driver.beat(member="a", topics=T, instance=instance)
+    assert (again.error_code, again.member_epoch) == (0, 3)
+    assert driver.owned(again) == {"t": [0, 1, 2, 3, 4, 5]}
+    assert len(driver.log) == size
+    assert describe(driver).group_state == "Stable"
+
+
+def test_who_joins_again_holds_nothing_of_what_it_was_to_give_up() -> None:
+    driver = make()
+    driver.beat(member="a", topics=T)
+    driver.set_topics(t=6)
+    driver.beat(member="a", epoch=1)
+    driver.beat(member="b", topics=T)
+    assert driver.beat(member="a", epoch=2).member_epoch == 2, "it has to revoke first"
+    again = driver.beat(member="a", topics=T)
+    assert (again.error_code, again.member_epoch) == (0, 3)
+    assert driver.owned(again) == {"t": [0, 1, 2]}
+    assert driver.owned(driver.beat(member="b", epoch=3)) == {"t": [3, 4, 5]}
+
+
 @pytest.mark.parametrize(
     ("options", "code"),
     [
