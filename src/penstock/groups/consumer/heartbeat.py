@@ -2,7 +2,8 @@
 
 Epoch 0 joins, a positive one stays, -1 leaves, -2 leaves for now (static members). A member that
 joins though it is there, having lost what it was told, gets its epoch and its assignment as they
-are, and holds nothing of what it was to give up. A null field means "as before". v1 has regular expressions, and requires the client to bring its member id.
+are, and holds nothing of what it was to give up. A null field means "as before". v1 has regular
+expressions, and requires the client to bring its member id.
 
 The assignment is told when it changed, and when the member sent everything there is to say.
 """
