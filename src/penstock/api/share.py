@@ -73,8 +73,7 @@ def share_fetch(
         if row.acknowledgement_batches and (place := (topic.topic_id, row.partition_index))
     ]
     # Replies leave in order: one that waits for records is answered before this one can be.
-    session.hurry()
-    session.waiting = asyncio.get_running_loop().create_future()
+    session.wait(call.caller)
     return _fetch(ctx, call, request, session, answers)
 
 
@@ -116,7 +115,7 @@ def _session(
         for row in topic.partitions
     ]
     if epoch == FINAL:
-        return sessions.find(group, member, call.caller)
+        return sessions.find(group, member)
     if epoch == INITIAL:
         if any(row.acknowledgement_batches for topic in request.topics for row in topic.partitions):
             raise Refused(
@@ -128,7 +127,7 @@ def _session(
         )
         forgotten: list[Place] = []
     else:
-        session = sessions.resume(group, member, call.caller, epoch)
+        session = sessions.resume(group, member, epoch)
         forgotten = [
             (topic.topic_id, index)
             for topic in request.forgotten_topics_data

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Protocol
 
-from penstock.api.context import Call, Context
+from penstock.api.context import Call, Caller, Context
 from penstock.api.coordination import may_group
 from penstock.api.route import Operation
 from penstock.api.rows import leader_elsewhere, may
@@ -284,13 +284,13 @@ def share_acknowledge(
         if (place := (topic.topic_id, row.partition_index))
     ]
     is_last = request.share_session_epoch == FINAL
-    return _acknowledge(ctx, session, call.caller.listener, answers, is_last=is_last)
+    return _acknowledge(ctx, session, call.caller, answers, is_last=is_last)
 
 
 async def _acknowledge(
     ctx: Context,
     session: ShareSession,
-    listener: str,
+    caller: Caller,
     answers: "list[tuple[Place, asyncio.Future[Refused | None]]]",
     *,
     is_last: bool,
@@ -300,8 +300,8 @@ async def _acknowledge(
         ctx.share_sessions.close(session)
         end_session(ctx, session)
     # A fetch before it that waits for records keeps this reply back.
-    session.hurry()
-    return _response(ctx, session.group, listener, results)
+    session.hurry(caller)
+    return _response(ctx, session.group, caller.listener, results)
 
 
 def _session(
@@ -311,8 +311,8 @@ def _session(
     if epoch == INITIAL:
         raise Refused(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
     if epoch == FINAL:
-        return ctx.share_sessions.find(group, member, call.caller)
-    return ctx.share_sessions.resume(group, member, call.caller, epoch)
+        return ctx.share_sessions.find(group, member)
+    return ctx.share_sessions.resume(group, member, epoch)
 
 
 def _response(

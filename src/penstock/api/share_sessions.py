@@ -1,9 +1,10 @@
 """Share sessions (KIP-932): what a member of a share group reads here, remembered.
 
-A session belongs to one member of one group, and to the connection it was opened on. The first
-fetch (epoch 0) opens it, later ones name what changes and count its epoch up, so that a lost or
-repeated request is noticed; epoch -1 ends it. When it ends, or its connection does, what the member
-holds is let go at once: it will not come back for it.
+A session belongs to one member of one group, whichever connections its requests come on: some
+clients acknowledge on another one than they fetch on. The first fetch (epoch 0) opens it, later
+requests count its epoch up, so that a lost or repeated one is noticed; epoch -1 ends it. When it
+ends, or the connection that it was opened on does, what the member holds is let go at once: it will
+not come back for it.
 
 Bounds: `group.share.max.share.sessions` sessions, `PARTITIONS_MAX` partitions in each.
 """
@@ -27,7 +28,7 @@ Name: TypeAlias = tuple[str, str]
 
 
 class Peer(Protocol):
-    """The connection that a session belongs to."""
+    """A connection."""
 
     def when_closed(self, act: Callable[[], None]) -> None: ...
 
@@ -37,6 +38,7 @@ class ShareSession:
     group: str
     member: str
     peer: Peer
+    """The connection it was opened on, and ends with."""
     ended: "Callable[[ShareSession], None]"
     """Told if the connection is lost before the member says that it goes."""
     epoch: int = 1
@@ -45,10 +47,19 @@ class ShareSession:
     """In the order in which they get their turn."""
     waiting: "asyncio.Future[None] | None" = None
     """Of a fetch that waits for records: done when somebody waits for its reply."""
+    waits_on: Peer | None = None
+    """The connection of that fetch."""
 
-    def hurry(self) -> None:
-        """Has the fetch that waits answered: replies leave in order, and another one is ready."""
-        if self.waiting is not None and not self.waiting.done():
+    def wait(self, peer: Peer) -> None:
+        """A fetch waits for records from now on; the one before it no longer does."""
+        self.hurry(self.waits_on)
+        self.waiting = asyncio.get_running_loop().create_future()
+        self.waits_on = peer
+
+    def hurry(self, peer: Peer | None) -> None:
+        """Has the fetch that waits on this connection answered: replies leave in order, and another
+        one is ready."""
+        if peer is self.waits_on and self.waiting is not None and not self.waiting.done():
             self.waiting.set_result(None)
 
     def update(self, wanted: Iterable[Place], forgotten: Iterable[Place]) -> None:
@@ -92,15 +103,15 @@ class ShareSessions:
         self._belong(session)
         return session
 
-    def find(self, group: str, member: str, peer: Peer) -> ShareSession:
+    def find(self, group: str, member: str) -> ShareSession:
         session = self._sessions.get((group, member))
-        if session is None or session.peer is not peer:
+        if session is None:
             raise Refused(ErrorCode.SHARE_SESSION_NOT_FOUND)
         return session
 
-    def resume(self, group: str, member: str, peer: Peer, epoch: int) -> ShareSession:
+    def resume(self, group: str, member: str, epoch: int) -> ShareSession:
         """The session for its next request; refuses a stranger or a request out of turn."""
-        session = self.find(group, member, peer)
+        session = self.find(group, member)
         if epoch != session.epoch:
             raise Refused(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
         session.epoch = session.epoch % EPOCH_MAX + 1

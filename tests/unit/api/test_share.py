@@ -250,7 +250,7 @@ def test_a_fetch_that_is_overtaken_by_the_end_of_its_session_keeps_nothing(
 
         async def take_later(*asked: Any) -> Any:
             """As if the queue had to be opened first, and the member left meanwhile."""
-            session = sessions.find("g", "m", member.client)
+            session = sessions.find("g", "m")
             sessions.close(session)
             end_session(node.ctx, session)
             if is_opened_anew:

@@ -1,12 +1,14 @@
 """ShareAcknowledge: what became of records, and what is refused."""
 
+import asyncio
+
 import pytest
 
 from penstock.api.route import Operation, ResourceType
 from penstock.api.share_acknowledge import Verdict, verdicts_of
 from penstock.base.errors import ErrorCode, Refused
 from penstock.wire.messages.share import ShareAcknowledgementBatch
-from tests.unit.api.harness import Node, on_node
+from tests.unit.api.harness import Client, Node, on_node
 from tests.unit.api.sharing import (
     ACCEPT,
     CONFIGS,
@@ -119,6 +121,35 @@ def test_a_group_may_forbid_renewing() -> None:
         await member.fetch(0)
         answer = await member.answer([(0, 0, RENEW)], is_renew_ack=True)
         assert code_of(answer) == ErrorCode.INVALID_REQUEST
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_answers_may_come_on_another_connection() -> None:
+    async def test(node: Node) -> None:
+        await set_up(node, 3)
+        member = Member(node)
+        await member.fetch(0)
+        fetching, acknowledging = member.client, Client()
+        member.client = acknowledging
+        answer = await member.answer([(0, 0, ACCEPT), (1, 1, RELEASE)])
+        assert (answer.error_code, code_of(answer)) == (0, 0)
+        code = (await member.answer([(2, 2, ACCEPT)], epoch=1)).error_code
+        assert code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+        acknowledging.lose()
+        member.client = fetching
+        assert acquired(await member.fetch()) == [(1, 1, 2)]
+        member.client = Client()
+        waits = asyncio.ensure_future(member.fetch(max_wait_ms=60_000))
+        await asyncio.sleep(1)
+        member.client = Client()
+        assert code_of(await member.answer([(1, 1, ACCEPT)])) == 0
+        await asyncio.sleep(1)
+        assert not waits.done(), "no reply of its own connection waits for this one"
+        await node.produce("t", 4)  # The first three are there already.
+        assert acquired(await waits) == [(3, 3, 1)]
+        fetching.lose()
+        assert acquired(await Member(node, "b").fetch(0)) == [(3, 3, 2)]
 
     on_node(test, configs=CONFIGS)
 

@@ -1,4 +1,4 @@
-"""Share sessions: one for each member and connection, counted by epochs, ended with either."""
+"""Share sessions: one for each member, counted by epochs, ended by it or with its connection."""
 
 from collections.abc import Callable
 
@@ -43,21 +43,21 @@ def refused(act: Callable[[], object]) -> ErrorCode:
 def test_requests_follow_each_other_by_their_epochs() -> None:
     world, peer = World(), Peer()
     session = world.open(peer=peer)
-    assert world.sessions.resume("g", "m", peer, 1) is session
-    assert world.sessions.resume("g", "m", peer, 2) is session
+    assert world.sessions.resume("g", "m", 1) is session
+    assert world.sessions.resume("g", "m", 2) is session
     for epoch in (2, 4):
-        code = refused(lambda: world.sessions.resume("g", "m", peer, epoch))  # noqa: B023
+        code = refused(lambda: world.sessions.resume("g", "m", epoch))  # noqa: B023
         assert code is ErrorCode.INVALID_SHARE_SESSION_EPOCH
     session.epoch = EPOCH_MAX
-    world.sessions.resume("g", "m", peer, EPOCH_MAX)
+    world.sessions.resume("g", "m", EPOCH_MAX)
     assert session.epoch == 1
 
 
-def test_a_session_belongs_to_its_member_and_its_connection() -> None:
-    world, peer = World(), Peer()
-    world.open(peer=peer)
-    for group, member, whose in (("h", "m", peer), ("g", "n", peer), ("g", "m", Peer())):
-        code = refused(lambda: world.sessions.find(group, member, whose))  # noqa: B023
+def test_a_session_belongs_to_its_group_and_its_member() -> None:
+    world = World()
+    world.open()
+    for group, member in (("h", "m"), ("g", "n")):
+        code = refused(lambda: world.sessions.find(group, member))  # noqa: B023
         assert code is ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
@@ -68,7 +68,7 @@ def test_a_new_session_takes_the_place_of_the_old_one() -> None:
     assert len(world.sessions) == 1
     old.lose()
     assert world.ended == []
-    assert world.sessions.find("g", "m", new) is second
+    assert world.sessions.find("g", "m") is second
 
 
 def test_a_lost_connection_ends_all_its_sessions() -> None:
