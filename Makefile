@@ -74,12 +74,15 @@ $(VENV)/.dev: $(VENV)/.most $(VENV)/.spark
 setup: ## everything that running, checking and measuring needs, in .venv
 	@$(BESIDE) $(VENV)/.dev
 
-setup-test: ## setup, plus etcd, and kcat, a JDK and Maven for the client tests
-	@$(BESIDE) $(VENV)/.dev etcd java-checks
+setup-test: ## setup, plus etcd, Porcupine, and kcat, a JDK and Maven for the client tests
+	@$(BESIDE) $(VENV)/.dev etcd checker java-checks
 
-.PHONY: etcd tools jars java-checks
+.PHONY: etcd checker tools jars java-checks
 etcd: ## an etcd that is new enough: the one on the PATH, else built with Go into .cache
 	@sh tools/etcd/build.sh
+
+checker: ## the checker of histories (Porcupine), built with Go into .cache
+	@sh tools/linearizability/build.sh >/dev/null
 
 tools: ## kcat, a JDK, Maven and what else the tests run and pip cannot bring
 	@sh tests/clients/ensure_tools.sh
