@@ -6,10 +6,12 @@ Text is one line with time, level, logger and message. JSON is one object a line
 span of OpenTelemetry.
 """
 
+import asyncio
 import json
 import logging
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
@@ -18,10 +20,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LEVELS = ("debug", "info", "warning", "error")
-OF_STRANGERS = ("penstock.server", "penstock.security")
-"""Loggers that tell of connections."""
-LINES_MAX = 100
+OF_STRANGERS = (
+    *("penstock.server", "penstock.http", "penstock.security", "penstock.console"),
+    *("penstock.groups", "penstock.queues", "uvicorn.error", "asyncio"),
+)
+"""Loggers that tell of connections and of what comes in by them."""
+LINES_MAX = 50
+STACKS_MAX = 5
+KINDS_MAX = 200
+KIND_CHARS_MAX = 60
 WINDOW_SECONDS = 10.0
+TELLS_OF_OTHERS = "tells_of_others"
 # What every record has; anything else was given as `extra`.
 _KNOWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -73,28 +82,68 @@ class JsonLines(logging.Formatter):
 
 
 class Sparing(logging.Filter):
-    """Lets so many lines of a logger through in a while, and then says how many it left out.
+    """Lets so many lines of a kind through in a while, and then says how many more there were.
 
-    For what strangers can cause at will by connecting and misbehaving; warnings always pass.
+    For what strangers can cause at will by connecting, asking and hanging up. Lines are of one kind
+    if they are made of the same words around what differs; of those with a stack, which take
+    kilobytes each, fewer pass. What was left out is told with the next line of its kind, or when
+    its window is over where there is a loop to tell the time.
+
+    Bounds: `KINDS_MAX` kinds; beyond them all others are one.
     """
 
-    def __init__(self, lines_max: int = LINES_MAX, window_s: float = WINDOW_SECONDS) -> None:
+    def __init__(
+        self,
+        lines_max: int = LINES_MAX,
+        window_s: float = WINDOW_SECONDS,
+        stacks_max: int = STACKS_MAX,
+    ) -> None:
         super().__init__()
         self._lines_max = lines_max
+        self._stacks_max = stacks_max
         self._window_s = window_s
-        self._began_at = float("-inf")
-        self._lines = 0
+        self._kinds: dict[tuple[str, int, str], _Kind] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.levelno >= logging.WARNING:
+        if hasattr(record, TELLS_OF_OTHERS):
             return True
-        if record.created >= self._began_at + self._window_s:
-            left_out = max(0, self._lines - self._lines_max)
-            if left_out:
-                record.msg = f"({left_out} such lines left out) {record.msg}"
-            self._began_at, self._lines = record.created, 0
-        self._lines += 1
-        return self._lines <= self._lines_max
+        key = (record.name, record.levelno, str(record.msg)[:KIND_CHARS_MAX])
+        if key not in self._kinds and len(self._kinds) >= KINDS_MAX:
+            key = ("", 0, "")
+        kind = self._kinds.setdefault(key, _Kind())
+        if record.created >= kind.began_at + self._window_s:
+            if kind.left_out:
+                record.msg = f"{record.msg} (and {kind.left_out} more like it before)"
+            kind.began_at, kind.lines, kind.left_out = record.created, 0, 0
+        kind.lines += 1
+        if kind.lines <= (self._lines_max if record.exc_info is None else self._stacks_max):
+            return True
+        kind.left_out += 1
+        if kind.left_out == 1:
+            self._tell_later(record, kind)
+        return False
+
+    def _tell_later(self, record: logging.LogRecord, kind: "_Kind") -> None:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return  # A worker's line.
+        loop.call_later(self._window_s, self._tell, record.name, record.levelno, record.msg, kind)
+
+    def _tell(self, name: str, level: int, words: str, kind: "_Kind") -> None:
+        count, kind.left_out = kind.left_out, 0
+        if count:
+            mark = {TELLS_OF_OTHERS: True}
+            logging.getLogger(name).log(level, "and %d more like it: %s", count, words, extra=mark)
+
+
+@dataclass(slots=True)
+class _Kind:
+    """Lines of one kind, in the window that is open."""
+
+    began_at: float = float("-inf")
+    lines: int = 0
+    left_out: int = 0
 
 
 def _trace() -> dict[str, str]:

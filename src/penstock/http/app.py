@@ -12,7 +12,7 @@ from typing import Protocol
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
@@ -28,7 +28,7 @@ from penstock.http.counting import counted
 from penstock.http.directory import Directory
 from penstock.http.exchange import Waits, principal_of
 from penstock.http.metrics import render_in_turns
-from penstock.http.problems import answer_bug, answer_http_error, answer_refused
+from penstock.http.problems import answer_bug, answer_http_error, answer_nobody, answer_refused
 from penstock.http.registry.entry import registry_routes
 from penstock.http.sqs.entry import AwsFront
 from penstock.http.sqs.moves import Moves
@@ -154,6 +154,7 @@ def build_app(state: HttpState) -> ASGIApp:
         exception_handlers={
             HTTPException: answer_http_error,
             Refused: answer_refused,
+            ClientDisconnect: answer_nobody,
             Exception: answer_bug,
         },
     )

@@ -271,7 +271,7 @@ def is_valid_json(data: bytes) -> bool:
     try:
         msgspec.json.decode(data, type=Raw)
         data.decode()
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False
     return True
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Protocol, TypeVar
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -14,7 +14,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.doors.door import Door
 from penstock.http.auditing import tell_route
 from penstock.http.metering import require_request_time
-from penstock.http.problems import status_of
+from penstock.http.problems import CLIENT_GONE, status_of
 
 Host = TypeVar("Host", contravariant=True)
 NAME_CHARS_MAX = 100
@@ -53,6 +53,9 @@ def counted(
             raise
         except HTTPException as error:
             status = error.status_code
+            raise
+        except ClientDisconnect:
+            status = CLIENT_GONE
             raise
         finally:
             tell_route(door, request, name, status)

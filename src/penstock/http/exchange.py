@@ -19,13 +19,11 @@ from starlette.types import Scope
 from penstock.base.errors import ErrorCode, Refused
 from penstock.doors.principal import Principal
 from penstock.http.peers import PEER, connected_from
-from penstock.http.problems import PRINCIPAL
+from penstock.http.problems import CLIENT_GONE, PRINCIPAL
 from penstock.security.rights import ANONYMOUS
 
 T = TypeVar("T")
 BAD_REQUEST = 400
-CLIENT_GONE = 499
-"""What nobody reads any more; nginx's number for it."""
 INTEGER_CHARS_MAX = 20
 CLIENT_ID = "x-client-id"
 CLIENT_ID_CHARS_MAX = 249
@@ -71,11 +69,21 @@ def parse_json(body: bytes, kind: type[T]) -> T:
     if not body:
         raise HTTPException(BAD_REQUEST, "the body is empty; this route takes JSON")
     try:
-        return msgspec.json.decode(body, type=kind)
+        return msgspec.json.decode(utf8(body), type=kind)
     except msgspec.ValidationError as error:
         raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise HTTPException(BAD_REQUEST, f"the body is no JSON: {error}") from None
+
+
+def utf8(body: bytes) -> bytes:
+    """JSON is UTF-8, also where a value is kept as it was given and not looked at.
+
+    Raises UnicodeDecodeError.
+    """
+    if not body.isascii():
+        body.decode()
+    return body
 
 
 def text(request: Request, name: str, default: str | None = None) -> str:

@@ -18,7 +18,7 @@ from penstock.doors.charging import Throttled
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = "1"
-UNAUTHORIZED, FORBIDDEN = 401, 403
+UNAUTHORIZED, FORBIDDEN, CLIENT_GONE = 401, 403, 499
 PRINCIPAL = "penstock.principal"
 """Where a request's scope says who asks, if they have said so (`authentication`)."""
 
@@ -174,6 +174,11 @@ async def answer_refused(request: Request, error: Exception) -> Response:
         entry = entry_of(error)
         return _response(UNAUTHORIZED, entry["code"], entry["detail"], {})
     return problem(error)
+
+
+async def answer_nobody(request: Request, error: Exception) -> Response:
+    """Whoever asked hung up before all of it had come in; nginx's number for that."""
+    return Response(status_code=CLIENT_GONE)
 
 
 async def answer_bug(request: Request, error: Exception) -> Response:

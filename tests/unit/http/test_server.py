@@ -13,7 +13,8 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.base.metrics import Catalogue
 from penstock.http import admission
-from penstock.http import server as limits
+from penstock.http import protocol as limits
+from penstock.http import server as serving
 from penstock.http.app import PAGES, HttpState
 from penstock.http.body_limit import BODY_BYTES_MAX
 from penstock.http.server import HttpServer, start_http
@@ -314,7 +315,7 @@ def test_connections_over_the_limit_are_dropped(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_stop_closes_idle_connections_and_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "STOP_TIMEOUT_S", 3600.0)
+    monkeypatch.setattr(serving, "STOP_TIMEOUT_S", 3600.0)
 
     async def run() -> None:
         server = await start_http("127.0.0.1", 0, Problems().state())
@@ -338,7 +339,7 @@ def test_stop_lets_a_running_request_finish(monkeypatch: pytest.MonkeyPatch) -> 
             await release.wait()
             await PlainTextResponse("late")(scope, receive, send)
 
-        monkeypatch.setattr(limits, "build_app", lambda state: slow)
+        monkeypatch.setattr(serving, "build_app", lambda state: slow)
         server = await start_http("127.0.0.1", 0, Problems().state())
         async with connect(server) as (reader, writer):
             writer.write(b"GET / HTTP/1.1\r\n\r\n")
@@ -353,7 +354,7 @@ def test_stop_lets_a_running_request_finish(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_stop_does_not_wait_for_ever_for_a_stuck_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "STOP_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(serving, "STOP_TIMEOUT_S", 0.05)
 
     async def run() -> None:
         started = asyncio.Event()
@@ -362,7 +363,7 @@ def test_stop_does_not_wait_for_ever_for_a_stuck_request(monkeypatch: pytest.Mon
             started.set()
             await asyncio.Event().wait()
 
-        monkeypatch.setattr(limits, "build_app", lambda state: stuck)
+        monkeypatch.setattr(serving, "build_app", lambda state: stuck)
         server = await start_http("127.0.0.1", 0, Problems().state())
         async with connect(server) as (reader, writer):
             writer.write(b"GET / HTTP/1.1\r\n\r\n")

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from starlette.exceptions import HTTPException
 
+from penstock.http.exchange import utf8
 from penstock.registry.errors import Number, Rejected
 
 T = TypeVar("T")
@@ -77,7 +78,7 @@ UNKEPT = ("default_metadata", "override_metadata", "default_rule_set", "override
 
 def read_body(body: bytes, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(body, type=kind)
+        return msgspec.json.decode(utf8(body), type=kind)
     except msgspec.ValidationError as error:
         raise HTTPException(UNPROCESSABLE, str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -61,6 +61,8 @@ class AwsFront:
             response = await self._entry.answer(request)
         except HTTPException as error:
             response = await answer_http_error(request, error)
+        except ClientDisconnect:
+            return
         await response(scope, receive, send)
 
 

@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 from starlette.responses import Response
 
+from penstock.http.exchange import utf8
 from penstock.http.sns.actions import SNS_ACTIONS
 from penstock.http.sqs import xml
 from penstock.http.sqs.actions import SQS_ACTIONS
@@ -72,7 +73,7 @@ class JsonProtocol:
         name = self._target.removeprefix(SQS_TARGET)
         action = find(SQS_ACTIONS if name != self._target else {}, name)
         try:
-            values = msgspec.json.decode(body or b"{}", type=dict[str, object])
+            values = msgspec.json.decode(utf8(body or b"{}"), type=dict[str, object])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Fault("SerializationException", f"The body is no JSON object: {error}") from error
         if "tags" in values:
