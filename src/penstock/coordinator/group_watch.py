@@ -136,8 +136,7 @@ class GroupWatch:
     def _groups_here(self) -> Iterator[tuple[str, list[tuple[Place, OffsetValue]]]]:
         """Groups with their positions; what changes meanwhile may be missed."""
         for _, shard in list(self._groups.host.active()):
-            for group, places in list(shard.offsets.committed.items()):
-                yield group, list(places.items())
+            yield from shard.positions()
 
     async def _dated(self, one: Behind) -> Behind:
         """With the time of the first record that was not read."""

@@ -167,8 +167,8 @@ def _consumer_positions(
     def decide(shard: GroupShard, token: Token, now_ms: int) -> Decision:
         found = [
             Position(Kind.CONSUMER, group, topic, partition, value.offset)
-            for group, places in sorted(shard.offsets.committed.items())
-            for (topic, partition), value in sorted(places.items())
+            for group, places in sorted(shard.positions())
+            for (topic, partition), value in sorted(places)
             if wanted is None or topic in wanted
         ]
         return Decision(replies=((token, found),))

@@ -2,6 +2,8 @@
 OffsetDelete, and the end of a transaction.
 
 Whether the caller may do so (generation, epoch, instance id) was checked against its group before.
+A position belongs to a topic id. One of another topic than the one that has the name now, which
+was deleted while nobody coordinated the group, counts for nothing; `expiry` removes it.
 Metadata longer than `offset.metadata.max.bytes` refuses its own partition only, as Kafka does.
 """
 
@@ -10,6 +12,7 @@ from functools import lru_cache, partial
 from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, Refused
+from penstock.base.ids import NO_TOPIC_ID, TopicId
 from penstock.base.machine import Record
 from penstock.groups.config import Topics
 from penstock.groups.offsets import Offsets, Place
@@ -45,6 +48,7 @@ from penstock.wire.messages.txns import (
 
 _NONE: Final = int(ErrorCode.NONE)
 _TOO_LARGE: Final = int(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+_UNKNOWN_ID: Final = int(ErrorCode.UNKNOWN_TOPIC_ID)
 _DEFAULT_RETENTION: Final = -1
 ROWS_REMEMBERED = 1_000
 
@@ -52,25 +56,35 @@ ROWS_REMEMBERED = 1_000
 def commit(
     offsets: Offsets,
     request: OffsetCommitRequest,
+    topics: Topics,
     metadata_bytes_max: int,
     outcome: Outcome,
     now_ms: int,
 ) -> OffsetCommitResponse:
-    """Records for every position, and the rows that say which were kept."""
+    """Records for every position, and the rows that say which were kept.
+
+    Who names a topic by its id must mean the one of `topics`; a name stands for that one.
+    """
     assert not outcome.records, "what applies these would leave out the others"
     group_id, sequence = request.group_id, offsets.sequence + 1
     retention_ms = request.retention_time_ms
     expires_ms = -1 if retention_ms == _DEFAULT_RETENTION else now_ms + retention_ms
     positions: dict[Place, OffsetValue] = {}
     records = outcome.records
-    topics = []
+    answer = []
     for topic in request.topics:
         name = topic.name
         key_start = offset_key_start(group_id, name)
+        topic_id = topics.id_of(name)
+        is_other = topic.topic_id not in (NO_TOPIC_ID, topic_id)
+        kept_id = _kept_id(topic_id)
         rows = []
         for partition in topic.partitions:
             metadata = partition.committed_metadata or ""
             index = partition.partition_index
+            if is_other:
+                rows.append(OffsetCommitResponsePartition(index, _UNKNOWN_ID))
+                continue
             if metadata and _is_long(metadata, metadata_bytes_max):
                 rows.append(OffsetCommitResponsePartition(index, _TOO_LARGE))
                 continue
@@ -81,15 +95,20 @@ def commit(
                 now_ms,
                 sequence,
                 expires_ms,
+                kept_id,
             )
             records.append((key_start + encode(index), encode(value)))
             rows.append(_kept_row(index))
-        topics.append(
+        answer.append(
             OffsetCommitResponseTopic(name=name, topic_id=topic.topic_id, partitions=rows)
         )
     if positions:
         outcome.apply = partial(offsets.apply_offsets, group_id, positions, sequence)
-    return OffsetCommitResponse(topics=topics)
+    return OffsetCommitResponse(topics=answer)
+
+
+def _kept_id(topic_id: TopicId) -> bytes:
+    return b"" if topic_id == NO_TOPIC_ID else topic_id
 
 
 @lru_cache(maxsize=ROWS_REMEMBERED)
@@ -99,13 +118,18 @@ def _kept_row(index: int) -> OffsetCommitResponsePartition:
 
 
 def commit_pending(
-    offsets: Offsets, request: TxnOffsetCommitRequest, metadata_bytes_max: int, now_ms: int
+    offsets: Offsets,
+    request: TxnOffsetCommitRequest,
+    topics: Topics,
+    metadata_bytes_max: int,
+    now_ms: int,
 ) -> tuple[list[Record], TxnOffsetCommitResponse]:
     """Like `commit`, for positions that wait for the producer's transaction."""
     check_producer(offsets, request.producer_id, request.producer_epoch)
     records: list[Record] = []
-    topics = []
+    answer = []
     for topic in request.topics:
+        kept_id = _kept_id(topics.id_of(topic.name))
         rows = []
         for partition in topic.partitions:
             metadata = partition.committed_metadata or ""
@@ -123,11 +147,12 @@ def commit_pending(
                 metadata,
                 now_ms,
                 offsets.sequence + 1,
+                kept_id,
             )
             records.append((key, encode(value)))
             rows.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=_NONE))
-        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=rows))
-    return records, TxnOffsetCommitResponse(topics=topics)
+        answer.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=rows))
+    return records, TxnOffsetCommitResponse(topics=answer)
 
 
 def _is_long(metadata: str, bytes_max: int) -> bool:
@@ -148,12 +173,17 @@ def check_producer(offsets: Offsets, producer_id: int, epoch: int) -> None:
 
 
 def complete(
-    offsets: Offsets, producer_id: int, epoch: int, is_committed: bool, now_ms: int
+    offsets: Offsets,
+    producer_id: int,
+    epoch: int,
+    is_committed: bool,
+    topics: Topics,
+    now_ms: int,
 ) -> list[Record]:
     """What the marker of a transaction's end does here; doing it again changes nothing.
 
     Positions first, then the pending ones go, then the fence. Pending positions of a newer epoch
-    belong to a later transaction and stay.
+    belong to a later transaction and stay. A position in a topic that is gone is not kept.
     """
     kept: list[Record] = []
     gone: list[Record] = []
@@ -161,13 +191,16 @@ def complete(
         if value.producer_epoch > epoch:
             continue
         present = offsets.of(group).get((topic, partition))
-        if is_committed and (present is None or present.sequence < value.sequence):
+        is_newest = present is None or present.sequence < value.sequence
+        is_there = not value.topic_id or value.topic_id == topics.id_of(topic)
+        if is_committed and is_newest and is_there:
             committed = OffsetValue(
                 value.offset,
                 value.leader_epoch,
                 value.metadata,
                 value.committed_ms,
                 value.sequence,
+                topic_id=value.topic_id,
             )
             kept.append((offset_key(group, topic, partition), encode(committed)))
         gone.append((pending_key(producer_id, group, topic, partition), None))
@@ -229,14 +262,18 @@ def fetch(
     if wanted is None:
         by_topic: dict[str, list[int]] = {}
         for name, partition in sorted(found):
-            by_topic.setdefault(name, []).append(partition)
+            if found[name, partition].is_in(topics.id_of(name)):
+                by_topic.setdefault(name, []).append(partition)
         wanted = ((name, topics.id_of(name), rows) for name, rows in by_topic.items())
     answer = []
     for name, topic_id, partitions in wanted:
         rows = []
+        present_id = topics.id_of(name)
         for partition in partitions:
             place = (name, partition)
             value = found.get(place)
+            if value is not None and not value.is_in(present_id):
+                value = None
             if is_stable_required and offsets.is_unstable(group, place):
                 rows.append(_row(partition, None, int(ErrorCode.UNSTABLE_OFFSET_COMMIT)))
             else:

@@ -3,7 +3,8 @@
 Kafka's rules since 2.1 (KIP-211). A group without members: all its positions, once it has been
 empty for `offsets.retention.minutes`; a group that only ever committed: each position, so long
 after its commit. A group with members: positions of topics nobody in it reads, so long after their
-commit. A position that waits for a transaction stays.
+commit. A position that waits for a transaction stays. A position in a topic that was deleted while
+nobody coordinated the group goes at once, though another topic has its name now.
 
 A sweep looks at a bounded number of positions per tick, so that a million of them do not hold up
 heartbeats.
@@ -15,10 +16,11 @@ from penstock.base.machine import Record
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.classic.states import EMPTY, STABLE
 from penstock.groups.commits import forget
+from penstock.groups.config import Topics
 from penstock.groups.fencing import Group, is_subscribed
 from penstock.groups.offsets import Offsets
 from penstock.groups.protocol import CONSUMER
-from penstock.groups.records import OffsetValue, producer_key
+from penstock.groups.records import OffsetValue, offset_key, producer_key
 
 POSITIONS_PER_TICK: Final = 2_000
 PAUSE_MS: Final = 20
@@ -62,18 +64,20 @@ def expired(
     group_id: str,
     group: Group,
     subscribed: frozenset[str],
+    topics: Topics,
     retention_ms: int,
     now_ms: int,
 ) -> tuple[list[Record], bool]:
     """Tombstones, and whether nothing of the group's positions is left after them."""
-    held = offsets.of(group_id)
     base = _base(group)
-    if base is None:
-        return [], not held and group_id not in offsets.waiting
     records: list[Record] = []
     is_all = group_id not in offsets.waiting
-    for place, value in held.items():
-        is_old = _is_old(value, base, retention_ms, now_ms)
+    for place, value in offsets.of(group_id).items():
+        if not value.is_in(topics.id_of(place[0])):
+            # What waits to replace it may be a position in the topic that has the name now.
+            records.append((offset_key(group_id, *place), None))
+            continue
+        is_old = base is not None and _is_old(value, base, retention_ms, now_ms)
         is_kept = is_subscribed(group, place[0], subscribed)
         if is_old and not is_kept and not offsets.is_unstable(group_id, place):
             records += forget(offsets, group_id, place)

@@ -115,7 +115,7 @@ def commit(
         if member is not None:
             group.extend_session(member, now_ms)
     bytes_max = shard.config.offset_metadata_bytes_max
-    return commits.commit(shard.offsets, request, bytes_max, outcome, now_ms)
+    return commits.commit(shard.offsets, request, shard.topics, bytes_max, outcome, now_ms)
 
 
 def commit_pending(
@@ -142,7 +142,9 @@ def commit_pending(
         True,
     )
     bytes_max = shard.config.offset_metadata_bytes_max
-    records, response = commits.commit_pending(shard.offsets, request, bytes_max, now_ms)
+    records, response = commits.commit_pending(
+        shard.offsets, request, shard.topics, bytes_max, now_ms
+    )
     outcome.records += records
     return response
 

@@ -6,6 +6,9 @@ version is skipped when loading, so that an older broker can read what a newer o
 
 `kind_of` looks at two bytes only: a million offsets are decoded on load, each by the one decoder
 that fits it.
+
+A position carries the id of its topic, last in its array: older brokers skip it (KIP-848 keeps it
+in OffsetCommitValue v4 as a tagged field, for the same reason).
 """
 
 from enum import IntEnum
@@ -64,6 +67,12 @@ class OffsetValue(msgspec.Struct, array_like=True, tag="o", frozen=True, gc=Fals
     """Counts the shard's commits: which of two came later."""
     expires_ms: int = -1
     """Set by commits up to v4 that bring their own retention; -1: the broker's retention."""
+    topic_id: bytes = b""
+    """The topic it is a position in; empty in records of versions that did not keep it."""
+
+    def is_in(self, topic_id: bytes) -> bool:
+        """Whether it is a position in this topic, and not in a deleted one of the same name."""
+        return not self.topic_id or self.topic_id == topic_id
 
 
 class PendingValue(msgspec.Struct, array_like=True, tag="p", frozen=True, gc=False):
@@ -75,6 +84,8 @@ class PendingValue(msgspec.Struct, array_like=True, tag="p", frozen=True, gc=Fal
     metadata: str
     committed_ms: int
     sequence: int
+    topic_id: bytes = b""
+    """As in OffsetValue."""
 
 
 class ProducerValue(msgspec.Struct, array_like=True, tag="e", frozen=True, gc=False):

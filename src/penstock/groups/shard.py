@@ -12,7 +12,7 @@ that nothing has changed.
 """
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from penstock.base.ids import TopicId
@@ -24,9 +24,9 @@ from penstock.groups.config import Caller, GroupConfig, Topics
 from penstock.groups.expiry import Sweep, expired, expired_producers
 from penstock.groups.fencing import Group
 from penstock.groups.loading import apply_to
-from penstock.groups.offsets import Offsets
+from penstock.groups.offsets import Offsets, Place
 from penstock.groups.outcome import Outcome
-from penstock.groups.records import OFFSET, Kind, kind_of
+from penstock.groups.records import OFFSET, Kind, OffsetValue, kind_of
 from penstock.groups.regex import (
     CompilePattern,
     MaySee,
@@ -91,7 +91,9 @@ class GroupShard:
         self, producer_id: int, producer_epoch: int, is_committed: bool, token: Token, now_ms: int
     ) -> Decision:
         """The marker of a transaction's end has come; the reply to the token is None."""
-        records = complete(self.offsets, producer_id, producer_epoch, is_committed, now_ms)
+        records = complete(
+            self.offsets, producer_id, producer_epoch, is_committed, self.topics, now_ms
+        )
         return Decision(tuple(records), ((token, None),))
 
     def topics_changed(self, view: Mapping[str, tuple[TopicId, int]], now_ms: int) -> Decision:
@@ -116,6 +118,13 @@ class GroupShard:
             if isinstance(group, ShareGroup):
                 outcome.records += without_topics(group, before.names.keys() - self.topics.names)
         return outcome.decision()
+
+    def positions(self) -> Iterator[tuple[str, list[tuple[Place, OffsetValue]]]]:
+        """Groups with what they have committed in topics that exist; what changes meanwhile may be
+        missed."""
+        for group_id, places in list(self.offsets.committed.items()):
+            id_of = self.topics.id_of
+            yield group_id, [row for row in places.items() if row[1].is_in(id_of(row[0][0]))]
 
     def dropped(self, token: Token) -> None:
         """The member stays; only nobody waits for its answer any longer."""
@@ -205,7 +214,7 @@ class GroupShard:
             subscribed = reading.subscribed_topics(self, group)
             retention_ms = self.config.offsets_retention_ms
             records, is_all = expired(
-                self.offsets, group_id, group, subscribed, retention_ms, now_ms
+                self.offsets, group_id, group, subscribed, self.topics, retention_ms, now_ms
             )
             if is_all and reading.is_deletable(group):
                 records += group.tombstones()

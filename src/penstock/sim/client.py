@@ -110,6 +110,10 @@ class SimClient:
             self._coordinators.pop((kind, key), None)
             raise
 
+    def coordinator_of(self, kind: int, key: str) -> int | None:
+        """Who coordinates it, as far as known."""
+        return self._coordinators.get((kind, key))
+
     async def ask_leader(
         self,
         where: TopicPartition,

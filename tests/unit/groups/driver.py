@@ -146,8 +146,10 @@ class Driver:
     def crash(self) -> None:
         """The shard goes and another one is loaded; callers that waited are gone."""
         self.shard = self.replayed()
+        # As the host does it: what it knew before it read the log, and what it knows then.
         self.shard.topics_changed(self.topics, self.now_ms)
         self.shard.loaded(self.now_ms)
+        self.take(self.shard.topics_changed(self.topics, self.now_ms))
 
     def sleep(self, duration_ms: int) -> None:
         """Time passes; every deadline on the way is met."""

@@ -1,5 +1,7 @@
 """Keys and values of the internal topic: the same state is always the same bytes."""
 
+import msgspec
+
 from penstock.groups.records import (
     Kind,
     OffsetValue,
@@ -30,7 +32,8 @@ def test_the_kind_is_read_from_the_keys_first_bytes() -> None:
 
 def test_the_bytes_on_disk_do_not_change() -> None:
     assert offset_key("g", "t", 1) == b"\x95\x01\x00\xa1g\xa1t\x01"
-    assert encode(OffsetValue(1, 2, "m", 3, 4)) == b"\x97\xa1o\x01\x02\xa1m\x03\x04\xff"
+    value = OffsetValue(1, 2, "m", 3, 4, topic_id=b"id")
+    assert encode(value) == b"\x98\xa1o\x01\x02\xa1m\x03\x04\xff\xc4\x02id"
     assert member_key(Kind.CLASSIC_MEMBER, "g", "m") == b"\x94\x05\x00\xa1g\xa1m"
 
 
@@ -48,4 +51,25 @@ def test_a_topics_keys_all_begin_alike() -> None:
 
 
 def test_a_value_with_fields_of_a_newer_broker_is_still_read() -> None:
-    assert read_offset(b"\x98\xa1o\x01\x02\xa1m\x03\x04\xff\x2a") == OffsetValue(1, 2, "m", 3, 4)
+    newer = b"\x99\xa1o\x01\x02\xa1m\x03\x04\xff\xc4\x00\x2a"
+    assert read_offset(newer) == OffsetValue(1, 2, "m", 3, 4)
+
+
+class _OffsetWithoutId(msgspec.Struct, array_like=True, tag="o"):
+    """A position as brokers know it that do not keep its topic id."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    committed_ms: int
+    sequence: int
+    expires_ms: int = -1
+
+
+def test_positions_go_both_ways_between_brokers_that_keep_the_topic_id_and_those_that_do_not() -> (
+    None
+):
+    older = b"\x97\xa1o\x01\x02\xa1m\x03\x04\xff"
+    assert read_offset(older) == OffsetValue(1, 2, "m", 3, 4, topic_id=b"")
+    kept = encode(OffsetValue(1, 2, "m", 3, 4, topic_id=bytes(16)))
+    assert msgspec.msgpack.decode(kept, type=_OffsetWithoutId).offset == 1

@@ -1,0 +1,116 @@
+"""A committed position belongs to a topic, not to its name, whatever the coordinator missed.
+
+See `penstock.sim.workloads.recreator` for what happens and `penstock.sim.checkers.belonging` for
+what is promised. The bugs below, put in on purpose, show that the checks find what they are for.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from penstock.base.machine import Record
+from penstock.groups import commits
+from penstock.groups.config import Topics
+from penstock.groups.offsets import Offsets
+from penstock.groups.records import OffsetValue
+from penstock.sim.hosted import Options, run_seed
+from penstock.sim.recreation import Recreation
+from penstock.sim.tally import Violation
+from tests.sim.seeds import STALE, replayable, seeds, tell_if_stale
+
+SEEDS = 16
+SEEDS_MAX = 100
+OPTIONS = Options(node_ids=(1, 2, 3), crowds=0, has_crew=False, cut_ratio=0.0)
+
+Patch = pytest.MonkeyPatch
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("seed", seeds(SEEDS))
+def test_positions_belong_to_topics(seed: int, request: pytest.FixtureRequest) -> None:
+    with replayable(seed, request):
+        tally = run_seed(seed, OPTIONS, Recreation).tally
+    assert tally.points["topic created anew"]
+    assert tally.points["OffsetCommit NONE"]
+
+
+def positions_belong_to_names(patch: Patch) -> None:
+    """As it was."""
+    patch.setattr(OffsetValue, "is_in", lambda self, topic_id: True)
+
+
+def topic_ids_are_forgotten_by_a_crash(patch: Patch) -> None:
+    real = Offsets.apply_offset
+
+    def planted(self: Offsets, key: bytes, value: bytes | None) -> None:
+        real(self, key, value)
+        for places in self.committed.values():
+            for place, kept in places.items():
+                places[place] = _replaced(kept, b"")
+
+    patch.setattr(Offsets, "apply_offset", planted)
+
+
+def _replaced(value: Any, topic_id: bytes) -> Any:
+    fields = {name: getattr(value, name) for name in value.__struct_fields__}
+    return type(value)(**{**fields, "topic_id": topic_id})
+
+
+def transactions_keep_no_topic_id(patch: Patch) -> None:
+    real = commits.commit_pending
+
+    def planted(offsets: Offsets, request: Any, topics: Topics, *rest: Any) -> Any:
+        return real(offsets, request, Topics(), *rest)
+
+    patch.setattr(commits, "commit_pending", planted)
+
+
+def a_transactions_end_takes_the_topic_of_the_name(patch: Patch) -> None:
+    real = commits.complete
+
+    def planted(
+        offsets: Offsets, producer: int, epoch: int, is_ok: bool, topics: Topics, now_ms: int
+    ) -> list[Record]:
+        held = offsets.pending.get(producer, {})
+        for place, value in held.items():
+            held[place] = _replaced(value, topics.id_of(place[1]))
+        return real(offsets, producer, epoch, is_ok, topics, now_ms)
+
+    patch.setattr("penstock.groups.shard.complete", planted)
+
+
+class Bug(NamedTuple):
+    """A change of the code, and a seed that finds it."""
+
+    plant: Callable[[Patch], None]
+    first: int
+
+
+BUGS = [
+    Bug(positions_belong_to_names, 18),
+    Bug(topic_ids_are_forgotten_by_a_crash, 18),
+    Bug(transactions_keep_no_topic_id, 23),
+    Bug(a_transactions_end_takes_the_topic_of_the_name, 23),
+]
+
+
+@pytest.mark.filterwarnings(STALE)
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.plant.__name__)
+def test_a_planted_bug_is_found(bug: Bug, monkeypatch: Patch) -> None:
+    bug.plant(monkeypatch)
+    for seed in dict.fromkeys((bug.first, *range(SEEDS_MAX))):
+        try:
+            run_seed(seed, OPTIONS, Recreation)
+        except Violation as found:
+            print(f"seed {seed}: {str(found)[:200]}")
+            tell_if_stale(bug.plant.__name__, bug.first, seed)
+            return
+    raise AssertionError(f"not found in {SEEDS_MAX} seeds")
