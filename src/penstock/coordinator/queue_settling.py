@@ -29,6 +29,8 @@ class Verdict(IntEnum):
     EXTEND = 4
     GIVE_BACK = 5
     """They never reached whoever asked: as if they had not been given."""
+    FINISH = 6
+    """As ACCEPT; a lease that has run out is no reason against it, unless there is a later one."""
 
 
 class Ruling(NamedTuple):
@@ -148,6 +150,8 @@ def _rule(machine: Delivery, ruling: Ruling, now_ms: int, outcome: Outcome) -> N
     match ruling.verdict:
         case Verdict.ACCEPT:
             part = machine.accept(member, first, last, now_ms)
+        case Verdict.FINISH:
+            part = machine.finish(member, first, last, now_ms)
         case Verdict.RELEASE:
             part = machine.release(
                 member,

@@ -151,6 +151,13 @@ class Delivery(Backlog):
         self._watch_rest(last)
         return outcome
 
+    def finish(self, member: str, first: int, last: int, now_ms: int) -> Outcome:
+        """As `accept`; and also after the lease ran out, as long as nobody else was given them."""
+        is_held = any(lease.deadline_ms > now_ms for lease in self.kept.leases_within(first, last))
+        if is_held or any(self.kept.is_settled(offset) for offset in range(first, last + 1)):
+            return self.accept(member, first, last, now_ms)
+        return self.resolve(first, min(last, self.end - 1))
+
     def release(
         self,
         member: str,

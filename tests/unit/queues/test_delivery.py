@@ -106,6 +106,24 @@ def test_only_who_holds_all_of_it_may_answer(
     assert queue.kept.snapshot() == before
 
 
+def test_a_late_answer_finishes_what_nobody_else_was_given() -> None:
+    queue = machine()
+    queue.arrive_run(0, 3)
+    queue.acquire("a", 3, 0)
+    assert queue.finish("a", 0, 0, 1).ops == [Finished(0, 0)], "as accept, while it is held"
+    queue.tick(LOCK_MS)
+    assert queue.finish("a", 1, 1, LOCK_MS).ops == [Finished(1, 1)]
+    with refused():
+        queue.finish("a", 1, 1, LOCK_MS)
+    assert given(queue.acquire("b", 1, LOCK_MS)) == [(2, 2, 2)]
+    with refused():
+        queue.finish("a", 2, 2, LOCK_MS)
+    assert queue.finish("b", 2, 2, LOCK_MS).ops == [Finished(2, 2)]
+    # An offset that no record has is not finished before there is one.
+    assert queue.finish("a", 9, 9, LOCK_MS).ops == []
+    assert given(queue.acquire("b", 9, LOCK_MS)) == [(3, 3, 1)]
+
+
 def test_an_answer_counts_once() -> None:
     queue = machine()
     queue.arrive_run(0, 0)

@@ -50,7 +50,7 @@ async def publish(call: Call, request: requests.Publish) -> Answer:
 async def publish_batch(call: Call, request: requests.PublishBatch) -> Answer:
     name, record = find(call, request.topic_arn, Operation.WRITE)
     entries = request.publish_batch_request_entries
-    check_entries(entries, size=sum(_size(entry) for entry in entries))
+    check_entries(entries, "PublishBatchRequestEntry", size=sum(_size(entry) for entry in entries))
     answer: Answer = {"Successful": [], "Failed": []}
     return answer | batch_answer(entries, await _fan_out(call, name, record, entries))
 

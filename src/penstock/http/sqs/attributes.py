@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.doors.messages import MESSAGE_ID, Headers
 from penstock.http.sqs.digests import AttributeValue
-from penstock.http.sqs.faults import Fault, invalid
+from penstock.http.sqs.faults import Fault
 from penstock.queues import intake, letters
 
 TYPES = "penstock-sqs-types"
@@ -21,10 +21,14 @@ TRACE = "penstock-sqs-trace"
 """The header of the one system attribute that senders may set, AWSTraceHeader."""
 TRACE_ATTRIBUTE = "AWSTraceHeader"
 ATTRIBUTES_MAX = 10
-NAME_CHARS_MAX = 256
-TYPE_CHARS_MAX = 256
+NAME_BYTES_MAX = 256
+TYPE_BYTES_MAX = 256
 
-_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+ILLEGAL = (
+    "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to #xD7FF | "
+    "#xE000 to #xFFFD | #x10000 to #x10FFFF"
+)
+_NAME = re.compile(r"[\w-]+(\.[\w-]+)*")
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _HIDDEN = frozenset({MESSAGE_ID, intake.DEDUP_ID, TYPES, TRACE})
@@ -39,8 +43,7 @@ def check_text(text: str, parameter: str) -> None:
     if not is_text(text):
         raise Fault(
             "InvalidMessageContents",
-            f"{parameter} has characters outside the allowed set: tab, newline, carriage return "
-            "and what Unicode has from U+0020 on, without surrogates, U+FFFE and U+FFFF.",
+            f"{parameter}: {ILLEGAL}",
         )
 
 
@@ -76,30 +79,46 @@ def size_of(attributes: Mapping[str, AttributeValue]) -> int:
 
 
 def _check(name: str, value: AttributeValue) -> None:
-    lowered = name.lower()
-    if (
-        not _NAME.fullmatch(name)
-        or len(name) > NAME_CHARS_MAX
-        or lowered.startswith(("aws.", "amazon.", intake.PREFIX))
-        or name == MESSAGE_ID
-    ):
-        raise invalid("MessageAttributes", name, "The attribute's name is not allowed.")
-    kind = value.data_type.partition(".")[0]
-    if kind not in ("String", "Number", "Binary") or len(value.data_type) > TYPE_CHARS_MAX:
-        raise invalid(
-            "MessageAttributes",
-            name,
-            "The attribute's DataType must begin with String, Number or Binary.",
+    """Amazon's words, where they are known."""
+    if len(name.encode()) > NAME_BYTES_MAX:
+        raise _refused("names must be shorter than 256 Bytes")
+    if not _NAME.fullmatch(name):
+        raise _refused(
+            "names can contain upper and lower case alphanumeric characters, underscores, "
+            "hyphens and periods, and cannot start or end with '.' or have two in a row: "
+            f"'{name}'"
         )
+    if name.lower().startswith(("aws.", "amazon.", intake.PREFIX)) or name == MESSAGE_ID:
+        raise _refused(f"names cannot start with what is reserved for internal use: '{name}'")
+    _check_value(name, value)
+
+
+def _check_value(name: str, value: AttributeValue) -> None:
+    kind = value.data_type.partition(".")[0]
+    if not kind:
+        raise _refused(f"'{name}' must contain a non-empty attribute type")
+    if kind not in ("String", "Number", "Binary"):
+        raise _refused(
+            f"'{name}' has an invalid type, the set of supported type prefixes is Binary, Number, "
+            "and String"
+        )
+    if len(value.data_type.encode()) > TYPE_BYTES_MAX:
+        raise _refused("types must be shorter than 256 Bytes")
+    content, other = value.string_value, value.binary_value
     if kind == "Binary":
-        if not value.binary_value or value.string_value is not None:
-            raise invalid("MessageAttributes", name, "The attribute must have a BinaryValue.")
+        if not other or content is not None:
+            raise _refused(f"'{name}' must contain a non-empty value of type 'Binary'")
         return
-    if not value.string_value or value.binary_value is not None:
-        raise invalid("MessageAttributes", name, "The attribute must have a StringValue.")
-    check_text(value.string_value, f"The attribute {name}")
-    if kind == "Number" and not _NUMBER.fullmatch(value.string_value):
-        raise invalid("MessageAttributes", name, "The attribute's value is no number.")
+    if not content or other is not None:
+        raise _refused(f"'{name}' must contain a non-empty value of type 'String'")
+    if not is_text(content):
+        raise Fault("InvalidParameterValue", ILLEGAL)
+    if kind == "Number" and not _NUMBER.fullmatch(content):
+        raise Fault("InvalidParameterValue", f"Can't cast the value of '{name}' to a number.")
+
+
+def _refused(why: str) -> Fault:
+    return Fault("InvalidParameterValue", f"Message (user) attribute {why}.")
 
 
 # -- receiving --------------------------------------------------------------------------------
@@ -140,7 +159,7 @@ def _is_attribute(name: str) -> bool:
 
 def _is_wanted(name: str, names: list[str]) -> bool:
     return any(
-        wish in ("All", ".*", name) or (wish.endswith(".*") and name.startswith(wish[:-1]))
+        wish in ("All", "*", ".*", name) or (wish.endswith(".*") and name.startswith(wish[:-2]))
         for wish in names
     )
 

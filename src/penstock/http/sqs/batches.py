@@ -19,10 +19,10 @@ class Identified(Protocol):
     def id(self) -> str: ...
 
 
-def check_entries(entries: Sequence[Identified], *, size: int = 0) -> None:
+def check_entries(entries: Sequence[Identified], kind: str, *, size: int = 0) -> None:
     """Refuses the whole batch; `size`: bytes of the messages in it, if there are some."""
     if not entries:
-        raise Fault("EmptyBatchRequest", "There should be at least one entry in the request.")
+        raise Fault("EmptyBatchRequest", f"There should be at least one {kind} in the request.")
     if len(entries) > ENTRIES_MAX:
         raise Fault(
             "TooManyEntriesInBatchRequest",

@@ -43,6 +43,8 @@ class Call:
     moves: "Moves"
     """The tasks that move messages between queues."""
     patiently: Patience = _unwatched
+    trace: str | None = None
+    """The trace that the request says it is of (X-Amzn-Trace-Id)."""
 
     @property
     def node(self) -> Context:

@@ -40,6 +40,8 @@ from penstock.http.sqs.sigv4 import SignedRequest, claim_of, verify
 TARGET = "x-amz-target"
 CREDENTIALS = "sqs.credentials"
 QUEUES = f"/{ACCOUNT}/"
+TRACE_HEADER = "x-amzn-trace-id"
+TRACE_CHARS_MAX = 256
 
 
 class AwsFront:
@@ -149,6 +151,7 @@ class Entry:
             region or REGION,
             self._moves,
             lambda work: while_connected(request, work),
+            _trace_of(request),
         )
 
     def _known_keys(self) -> "Keys":
@@ -196,6 +199,13 @@ def _signed(request: Request, body: bytes) -> SignedRequest:
         [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]],
         body,
     )
+
+
+def _trace_of(request: Request) -> str | None:
+    """What messages without a trace of their own get; anything unlike one is passed over."""
+    trace: str | None = request.headers.get(TRACE_HEADER)
+    is_one = trace is not None and 0 < len(trace) <= TRACE_CHARS_MAX and trace.isascii()
+    return trace if is_one and trace is not None and trace.isprintable() else None
 
 
 def region_of(authorization: str) -> str | None:

@@ -28,6 +28,15 @@ OLD_CODES = {
         "UnsupportedOperation",
     )
 }
+UNMODELLED = {
+    "InvalidParameterValue": "InvalidParameterValueException",
+    "MissingParameter": "MissingRequiredParameterException",
+}
+"""Errors that are not of SQS's own model: the JSON protocol has other names for them."""
+QUERY_MESSAGES = {
+    "QueueDoesNotExist": "The specified queue does not exist for this wsdl version.",
+}
+"""What the query protocol says in other words."""
 STATUSES = {
     "AccessDenied": 403,
     "IncompleteSignature": 403,
@@ -41,6 +50,8 @@ STATUSES = {
     "ThrottlingException": 429,
 }
 SENDER_FAULT_BELOW = 500
+SHOWN_CHARS_MAX = 500
+"""Of a value that is shown in an error."""
 
 
 class Fault(Exception):
@@ -76,7 +87,7 @@ class Fault(Exception):
 def invalid(name: str, value: object, reason: str) -> Fault:
     """A parameter with a value that it cannot have."""
     shown = str(value)
-    shown = shown if len(shown) <= 100 else shown[:100] + "..."
+    shown = shown if len(shown) <= SHOWN_CHARS_MAX else shown[:SHOWN_CHARS_MAX] + "..."
     return Fault(
         "InvalidParameterValue", f"Value {shown} for parameter {name} is invalid. Reason: {reason}"
     )

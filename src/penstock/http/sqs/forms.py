@@ -88,8 +88,8 @@ def _fields(node: Mapping[str, object], plurals: Mapping[str, str]) -> dict[str,
         plural = plurals.get(name, name)
         items = _shape(value, plurals)
         if name in plurals and not isinstance(items, list):
-            # Some clients leave the number of an only item out.
-            items = [items]
+            # Some clients leave the number of an only item out; without a value, there is none.
+            items = [] if items == "" else [items]
         shaped[plural] = _table(items) if plural in TABLES else items
     return shaped
 

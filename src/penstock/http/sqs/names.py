@@ -22,14 +22,20 @@ def is_fifo(queue: str) -> bool:
     return queue.endswith(FIFO)
 
 
-def check_new_name(name: str) -> None:
-    """A name that SQS would take for a new queue."""
-    if not _NAME.fullmatch(name) or len(name) > NAME_CHARS_MAX:
-        raise invalid(
-            "QueueName",
-            name,
-            f"Can only include alphanumeric characters, hyphens, or underscores. 1 to "
-            f"{NAME_CHARS_MAX} in length, with .fifo at the end if it is a FIFO queue.",
+def check_new_name(name: str, *, is_to_be_fifo: bool) -> None:
+    """A name that SQS would take for a new queue of this type."""
+    is_right = _NAME.fullmatch(name) is not None and len(name) <= NAME_CHARS_MAX
+    if is_to_be_fifo and not (is_right and is_fifo(name)):
+        raise Fault(
+            "InvalidParameterValue",
+            "The name of a FIFO queue can only include alphanumeric characters, hyphens, or "
+            f"underscores, must end with .fifo suffix and be 1 to {NAME_CHARS_MAX} in length",
+        )
+    if not is_right or (is_fifo(name) and not is_to_be_fifo):
+        raise Fault(
+            "InvalidParameterValue",
+            "Can only include alphanumeric characters, hyphens, or underscores. 1 to "
+            f"{NAME_CHARS_MAX} in length",
         )
 
 

@@ -17,11 +17,13 @@ from penstock.http.sns.actions import SNS_ACTIONS
 from penstock.http.sqs import xml
 from penstock.http.sqs.actions import SQS_ACTIONS
 from penstock.http.sqs.call import Action, Answer
-from penstock.http.sqs.faults import Fault
+from penstock.http.sqs.faults import QUERY_MESSAGES, UNMODELLED, Fault
 from penstock.http.sqs.forms import SNS_VERSION, read_form
 
 SQS_TARGET = "AmazonSQS."
 ERROR_NAMESPACE = "com.amazonaws.sqs#"
+COMMON_NAMESPACE = "com.amazon.coral.service#"
+"""Of errors that are not SQS's own."""
 JSON_TYPE = "application/x-amz-json-1.0"
 XML_TYPE = "text/xml"
 REQUEST_ID = "x-amzn-requestid"
@@ -85,7 +87,9 @@ class JsonProtocol:
         return self._respond(msgspec.json.encode(answer), 200, {})
 
     def error(self, fault: Fault) -> Response:
-        body = {"__type": ERROR_NAMESPACE + fault.name, "message": fault.message}
+        common = UNMODELLED.get(fault.name)
+        kind_of = ERROR_NAMESPACE + fault.name if common is None else COMMON_NAMESPACE + common
+        body = {"__type": kind_of, "message": fault.message}
         kind = "Sender" if fault.is_sender else "Receiver"
         code = {"x-amzn-query-error": f"{fault.old_code};{kind}"}
         return self._respond(msgspec.json.encode(body), fault.status, code | fault.headers)
@@ -119,7 +123,7 @@ class QueryProtocol:
         is_sns = self._namespace == xml.SNS_NAMESPACE
         body = xml.write_error(
             SNS_NAMES.get(fault.name, fault.name) if is_sns else fault.old_code,
-            fault.message,
+            fault.message if is_sns else QUERY_MESSAGES.get(fault.name, fault.message),
             self._request_id,
             is_sender=fault.is_sender,
             namespace=self._namespace,

@@ -48,17 +48,13 @@ DEPTHS = (
 
 
 async def create_queue(call: Call, request: requests.CreateQueue) -> Answer:
-    name, attributes = request.queue_name, request.attributes
-    check_new_name(name)
-    if attributes.get("FifoQueue", "true" if is_fifo(name) else "false") != (
-        "true" if is_fifo(name) else "false"
-    ):
-        raise invalid("QueueName", name, "The name of a FIFO queue, and only of one, ends in .fifo")
+    name, attributes = request.queue_name, settings.plain(request.attributes)
+    check_new_name(name, is_to_be_fifo=attributes.get("FifoQueue") == "true")
     changes = settings.changes_for(name, attributes)
     _check_redrive(call, name, changes.get(settings.LETTERS))
     if name not in call.node.image.topics:
         try:
-            await _create_topic(call, request, changes)
+            await _create_topic(call, request, attributes, changes)
             return {"QueueUrl": call.url(name)}
         except Refused as refused:
             if refused.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
@@ -76,11 +72,14 @@ async def create_queue(call: Call, request: requests.CreateQueue) -> Answer:
 
 
 async def _create_topic(
-    call: Call, request: requests.CreateQueue, changes: Mapping[str, str | None]
+    call: Call,
+    request: requests.CreateQueue,
+    attributes: Mapping[str, str],
+    changes: Mapping[str, str | None],
 ) -> None:
     name = request.queue_name
     configs = {**settings.CREATION, **changes}
-    configs[KEPT] = settings.kept_after({}, request.attributes, _now_s(call))
+    configs[KEPT] = settings.kept_after({}, attributes, _now_s(call))
     _check_tags(request.tags)
     configs[TAGS] = settings.write_table(request.tags)
     if is_fifo(name):
@@ -196,11 +195,9 @@ async def get_queue_attributes(call: Call, request: requests.GetQueueAttributes)
 
 async def set_queue_attributes(call: Call, request: requests.SetQueueAttributes) -> Answer:
     queue = call.queue(request.queue_url, Operation.ALTER_CONFIGS)
-    attributes = request.attributes
+    attributes = settings.plain(request.attributes)
     if not attributes:
         raise missing("Attributes")
-    if "FifoQueue" in attributes and (attributes["FifoQueue"] == "true") != queue.is_fifo:
-        raise Fault("InvalidAttributeValue", "A queue cannot become, or stop being, a FIFO queue.")
     changes = settings.changes_for(queue.name, attributes)
     _check_redrive(call, queue.name, changes.get(settings.LETTERS))
 

@@ -43,7 +43,11 @@ SHORTEST_LOCK_MS = 1_000
 
 async def receive_message(call: Call, request: requests.ReceiveMessage) -> Answer:
     queue = call.queue(request.queue_url, Operation.READ)
-    most = _between("MaxNumberOfMessages", request.max_number_of_messages, 1, MESSAGES_MAX)
+    most = request.max_number_of_messages
+    if not 1 <= most <= MESSAGES_MAX:
+        raise invalid(
+            "MaxNumberOfMessages", most, f"Must be between 1 and {MESSAGES_MAX}, if provided."
+        )
     timeout_s = _or_own(queue, "VisibilityTimeout", request.visibility_timeout)
     wait_s = _or_own(
         queue, "ReceiveMessageWaitTimeSeconds", request.wait_time_seconds, "WaitTimeSeconds"

@@ -26,11 +26,13 @@ from penstock.http.sqs.settings import NUMBERS, Queue
 TOKEN = re.compile(r"[!-~]{1,128}")
 """Group and deduplication ids: letters, digits and punctuation."""
 SEQUENCE_DIGITS = 20
+NOT_FOR_THIS_TYPE = "The request include parameter that is not valid for this queue type."
+"""In Amazon's own words."""
 
 
 async def send_message(call: Call, request: requests.SendMessage) -> Answer:
     queue = call.queue(request.queue_url, Operation.WRITE)
-    message = outgoing(queue, request, new_message_id(call.node.random))
+    message = outgoing(queue, request, new_message_id(call.node.random), call.trace)
     (placed,) = await call.door.publish(call.principal, queue.name, [message])
     if isinstance(placed, Refused):
         raise placed
@@ -40,7 +42,11 @@ async def send_message(call: Call, request: requests.SendMessage) -> Answer:
 async def send_message_batch(call: Call, request: requests.SendMessageBatch) -> Answer:
     queue = call.queue(request.queue_url, Operation.WRITE)
     entries = request.entries
-    check_entries(entries, size=sum(message_size(entry) for entry in entries))
+    size = sum(message_size(entry) for entry in entries)
+    check_entries(entries, "SendMessageBatchRequestEntry", size=size)
+    if queue.is_fifo:
+        for entry in entries:
+            _check_ids_of_entry(queue, entry)
     results = await send_all(call, queue, entries)
     return batch_answer(entries, results)
 
@@ -53,7 +59,8 @@ async def send_all(
     going: list[tuple[int, Outgoing]] = []
     for at, message in enumerate(messages):
         try:
-            going.append((at, outgoing(queue, message, new_message_id(call.node.random))))
+            message_id = new_message_id(call.node.random)
+            going.append((at, outgoing(queue, message, message_id, call.trace)))
         except Fault as fault:
             results[at] = fault
     if going:
@@ -73,11 +80,24 @@ def message_size(message: requests.Message) -> int:
     return len(message.message_body.encode()) + size_of(message.message_attributes)
 
 
-def outgoing(queue: Queue, message: requests.Message, message_id: str) -> Outgoing:
-    """The message as a door publishes it; raises Fault for what the queue does not take."""
+def _check_ids_of_entry(queue: Queue, entry: requests.Message) -> None:
+    """A batch without the ids that a FIFO queue needs fails as a whole, and in other words."""
+    try:
+        _ids(queue, entry)
+    except Fault as fault:
+        raise Fault("InvalidParameterValue", fault.message) from None
+
+
+def outgoing(
+    queue: Queue, message: requests.Message, message_id: str, trace: str | None = None
+) -> Outgoing:
+    """The message as a door publishes it; raises Fault for what the queue does not take.
+
+    `trace`: the trace that the request is of, unless the message says one.
+    """
     _check_body(queue, message)
     group_id, dedup_id = _ids(queue, message)
-    headers = headers_of(message.message_attributes) + _system_headers(message)
+    headers = headers_of(message.message_attributes) + _system_headers(message, trace)
     return Outgoing(
         payload=message.message_body.encode(),
         key=None if group_id is None else group_id.encode(),
@@ -106,14 +126,17 @@ def _ids(queue: Queue, message: requests.Message) -> tuple[str | None, str | Non
     for name, value in (("MessageGroupId", group_id), ("MessageDeduplicationId", dedup_id)):
         if value is not None and not TOKEN.fullmatch(value):
             raise invalid(
-                name, value, "Can only include alphanumeric and punctuation characters. 1 to 128."
+                name,
+                value,
+                f"{name} can only include alphanumeric and punctuation characters. 1 to 128 in "
+                "length.",
             )
     if not queue.is_fifo:
         if dedup_id is not None:
             raise invalid(
                 "MessageDeduplicationId",
                 dedup_id,
-                "The request includes a parameter that is not valid for this queue type.",
+                NOT_FOR_THIS_TYPE,
             )
         return group_id, None
     if group_id is None:
@@ -140,20 +163,21 @@ def _delay_ms(queue: Queue, message: requests.Message) -> int:
         raise invalid(
             "DelaySeconds",
             seconds,
-            "The request includes a parameter that is not valid for this queue type: set "
-            "DelaySeconds on the queue.",
+            NOT_FOR_THIS_TYPE,
         )
     return seconds * 1000
 
 
-def _system_headers(message: requests.Message) -> tuple[tuple[str, bytes | None], ...]:
+def _system_headers(
+    message: requests.Message, trace: str | None
+) -> tuple[tuple[str, bytes | None], ...]:
     for name, value in message.message_system_attributes.items():
         if name != TRACE_ATTRIBUTE or not value.string_value:
             raise invalid(
                 "MessageSystemAttributes", name, f"Only {TRACE_ATTRIBUTE} can be set, to a String."
             )
         return ((TRACE, value.content),)
-    return ()
+    return () if trace is None else ((TRACE, trace.encode()),)
 
 
 def sent(queue: Queue, message: requests.Message, placed: Placed) -> Answer:

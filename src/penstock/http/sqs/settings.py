@@ -27,7 +27,7 @@ from penstock.cluster.config_types import Value
 from penstock.cluster.configs import BrokerConfigs, topic_value
 from penstock.cluster.image import Topic
 from penstock.coordinator.queue_policy import DEDUP_SCOPE, DELIVERIES_MAX
-from penstock.http.sqs.faults import Fault
+from penstock.http.sqs.faults import Fault, invalid
 from penstock.http.sqs.names import arn_of, is_fifo, queue_of_arn
 
 RECEIVES_MAX = 1_000
@@ -60,18 +60,27 @@ NUMBERS = {
     "ReceiveMessageWaitTimeSeconds": Number("sqs.receive.wait.seconds", 0, 20),
     "VisibilityTimeout": Number("sqs.visibility.timeout.seconds", 0, 43_200),
 }
+BOOLEANS = ("true", "false")
 SCOPE = "DeduplicationScope"
 SCOPES = {"messageGroup": "key", "queue": "partition"}
 WORDS = {
     "FifoThroughputLimit": ("perMessageGroupId", "perQueue"),
-    "SqsManagedSseEnabled": ("true", "false"),
+    "SqsManagedSseEnabled": BOOLEANS,
 }
 TEXTS = ("KmsDataKeyReusePeriodSeconds", "KmsMasterKeyId", "Policy", "RedriveAllowPolicy")
-FIFO_ONLY = ("ContentBasedDeduplication", SCOPE, "FifoThroughputLimit")
+FIFO_ONLY = {
+    "ContentBasedDeduplication": "Unknown Attribute ContentBasedDeduplication.",
+    "FifoQueue": "Unknown Attribute FifoQueue.",
+    "FifoThroughputLimit": "You can specify the FifoThroughputLimit only when FifoQueue is set to "
+    "true.",
+    SCOPE: "You can specify the DeduplicationScope only when FifoQueue is set to true.",
+}
+"""And what a queue of another type says to them, in Amazon's words."""
 OUR_GROUP = "PenstockGroup"
 SETTABLE = frozenset(
     {*NUMBERS, *WORDS, *TEXTS, *FIFO_ONLY, "RedrivePolicy", "FifoQueue", OUR_GROUP}
 )
+BOOLEAN_NAMES = ("ContentBasedDeduplication", "FifoQueue", "SqsManagedSseEnabled")
 CREATION = {
     "max.message.bytes": str(17 << 16),
     "retention.ms": "345600000",
@@ -183,6 +192,14 @@ class Queue:
 # -- changing ---------------------------------------------------------------------------------
 
 
+def plain(attributes: Mapping[str, str]) -> dict[str, str]:
+    """As they are kept: the words for true and false may come in any case."""
+    return {
+        name: text.lower() if name in BOOLEAN_NAMES and text.lower() in BOOLEANS else text
+        for name, text in attributes.items()
+    }
+
+
 def changes_for(queue: str, attributes: Mapping[str, str]) -> dict[str, str | None]:
     """The configs that attributes are kept in, None to be unset; raises Fault.
 
@@ -195,13 +212,20 @@ def changes_for(queue: str, attributes: Mapping[str, str]) -> dict[str, str | No
         if len(text.encode()) > ATTRIBUTE_BYTES_MAX:
             raise _bad(name, text)
         if name in FIFO_ONLY and not is_fifo(queue):
-            raise Fault("InvalidAttributeName", f"You can specify the {name} only on FIFO queues.")
+            raise Fault("InvalidAttributeName", FIFO_ONLY[name])
         if name in NUMBERS:
             changes[NUMBERS[name].config] = _number(name, text)
         elif name == "RedrivePolicy":
             changes |= _redrive(queue, text)
         elif name == "ContentBasedDeduplication":
-            changes[BY_CONTENT] = _word(name, text, ("true", "false"))
+            changes[BY_CONTENT] = _word(name, text, BOOLEANS)
+        elif name == "FifoQueue":
+            if _word(name, text, BOOLEANS) != "true":
+                raise Fault(
+                    "InvalidAttributeValue",
+                    "Invalid value for the parameter FifoQueue. Reason: Modifying queue type is "
+                    "not supported.",
+                )
         elif name == OUR_GROUP:
             changes[GROUP] = text or None
         elif name == SCOPE:
@@ -255,7 +279,14 @@ def _redrive(queue: str, text: str) -> dict[str, str | None]:
         return {LETTERS: None, LIMIT: str(UNLIMITED_RECEIVES)}
     policy = _read(RedrivePolicy, "RedrivePolicy", text)
     target = queue_of_arn(policy.deadLetterTargetArn, "RedrivePolicy")
-    if not 1 <= policy.maxReceiveCount <= RECEIVES_MAX or target == queue:
+    if not 1 <= policy.maxReceiveCount <= RECEIVES_MAX:
+        raise invalid(
+            "RedrivePolicy",
+            text,
+            "Invalid value for maxReceiveCount: "
+            f"{policy.maxReceiveCount}, valid values are from 1 to {RECEIVES_MAX} both inclusive.",
+        )
+    if target == queue:
         raise _bad("RedrivePolicy", text)
     if is_fifo(target) != is_fifo(queue):
         raise Fault(

@@ -229,8 +229,8 @@ def test_a_redrive_policy_needs_a_queue_that_allows_it() -> None:
             await sdk("SetQueueAttributes", QueueUrl=url, Attributes={"RedrivePolicy": policy})
 
         assert (await failure(redrive(arn + "x"))).name == "InvalidParameterValue"
-        assert (await failure(redrive(arn, 0))).name == "InvalidAttributeValue"
-        assert (await failure(redrive(arn, 1001))).name == "InvalidAttributeValue"
+        assert (await failure(redrive(arn, 0))).name == "InvalidParameterValue"
+        assert (await failure(redrive(arn, 1001))).name == "InvalidParameterValue"
         assert (await failure(redrive("dead"))).name == "InvalidParameterValue"
         deny = {"RedriveAllowPolicy": '{"redrivePermission":"denyAll"}'}
         await sdk("SetQueueAttributes", QueueUrl=dead, Attributes=deny)

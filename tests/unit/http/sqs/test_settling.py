@@ -39,7 +39,7 @@ def test_a_message_given_back_is_there_at_once() -> None:
         (again,) = await sdk.receive(url)
         assert again["Attributes"]["ApproximateReceiveCount"] == "2"
         failed = await failure(sdk.delete(url, message))
-        assert (failed.name, failed.status) == ("ReceiptHandleIsInvalid", 400)
+        assert (failed.name, failed.status) == ("InvalidParameterValue", 400)
         await sdk.delete(url, again)
 
     with_sdk(test)
@@ -59,14 +59,40 @@ def test_a_message_can_be_held_longer() -> None:
     with_sdk(test)
 
 
-def test_an_expired_receipt_is_refused_and_the_message_stays() -> None:
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_an_expired_receipt_deletes_what_nobody_else_has(is_taken: bool) -> None:
     async def test(sdk: Sdk) -> None:
         url = await sdk.create(VisibilityTimeout="5")
         await sdk.send(url, "a")
         (message,) = await sdk.receive(url)
         await asyncio.sleep(6)
-        assert (await failure(sdk.delete(url, message))).name == "ReceiptHandleIsInvalid"
-        assert (await failure(change(sdk, url, message, 5))).name == "ReceiptHandleIsInvalid"
+        assert (await failure(change(sdk, url, message, 5))).name == "InvalidParameterValue"
+        if is_taken:
+            assert await sdk.bodies(url) == ["a"]
+            failed = await failure(sdk.delete(url, message))
+            assert failed.name == "InvalidParameterValue"
+            assert failed.message.endswith("Reason: The receipt handle has expired.")
+            await asyncio.sleep(6)
+        else:
+            await sdk.delete(url, message)
+        assert await sdk.bodies(url) == ["a"] * is_taken
+
+    with_sdk(test)
+
+
+def test_an_expired_receipt_of_a_fifo_queue_deletes_nothing() -> None:
+    async def test(sdk: Sdk) -> None:
+        url = await sdk.create("a.fifo", VisibilityTimeout="5", ContentBasedDeduplication="TRUE")
+        await sdk.send(url, "a", MessageGroupId="g")
+        (message,) = await sdk.receive(url)
+        await asyncio.sleep(6)
+        failed = await failure(sdk.delete(url, message))
+        assert failed.name == "InvalidParameterValue"
+        receipt = message["ReceiptHandle"]
+        assert failed.message == (
+            f"Value {receipt} for parameter ReceiptHandle is invalid. Reason: The receipt handle "
+            "has expired."
+        )
         assert await sdk.bodies(url) == ["a"]
 
     with_sdk(test)
@@ -79,8 +105,10 @@ def test_a_deleted_message_is_not_in_flight() -> None:
         (message,) = await sdk.receive(url)
         await sdk.delete(url, message)
         failed = await failure(change(sdk, url, message, 5))
-        assert failed.name == "MessageNotInflight"
-        assert failed.code == "AWS.SimpleQueueService.MessageNotInflight"
+        assert failed.name == "InvalidParameterValue"
+        assert failed.message.endswith(
+            "Reason: Message does not exist or is not available for visibility timeout change."
+        )
 
     with_sdk(test)
 
