@@ -162,19 +162,20 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._expect_body()
 
     def _feed(self, data: bytes) -> None:
-        while True:
+        pieces = [memoryview(data)]  # Thousands of pipelined requests may be in it.
+        while pieces:
+            piece = pieces.pop()
             try:
-                self.parser.feed_data(data)
+                self.parser.feed_data(piece)
             except httptools.HttpParserUpgrade as upgrade:
                 # The parser stops behind the head and takes no body. Nobody has to change protocols
                 # because he is asked to (RFC 9110, 7.8): the request is read again without that.
-                data = self._head_without_upgrade() + data[upgrade.args[0] :]
+                pieces += [piece[upgrade.args[0] :], memoryview(self._head_without_upgrade())]
                 self.parser = httptools.HttpRequestParser(self)
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-                continue
             except httptools.HttpParserError:
                 self.send_400_response(INVALID)
-            return
+                return
 
     def _head_without_upgrade(self) -> bytes:
         version = self.parser.get_http_version().encode()
