@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from penstock.base.errors import ErrorCode, PeerError, Refused
+from penstock.base.later import Later
 from penstock.base.ports import Random, WallClock
 from penstock.client.metadata import TopicPartition
 from penstock.client.redriving import Report
@@ -64,7 +65,7 @@ class Errands:
         def told(count: int) -> None:
             errand.settled += count
 
-        task = asyncio.get_running_loop().create_task(self._do(errand, work(told)))
+        task = asyncio.get_running_loop().create_task(self._do(errand, Later(work, told)))
         self._tasks[name] = task
         task.add_done_callback(lambda done: self._ended(errand, done))
         return errand, task
@@ -78,7 +79,7 @@ class Errands:
         if len(self._errands) >= REMEMBERED_MAX:
             raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many of these at a time")
 
-    async def _do(self, errand: Errand, work: Coroutine[Any, Any, Report]) -> None:
+    async def _do(self, errand: Errand, work: Later[Report]) -> None:
         try:
             report = await work
         except Refused as refused:

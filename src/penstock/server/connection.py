@@ -27,6 +27,7 @@ from penstock.api.context import Call, Context
 from penstock.api.dispatch import Dispatcher
 from penstock.api.route import Stage
 from penstock.base.errors import PeerError
+from penstock.base.later import drop
 from penstock.base.ports import Buffer
 from penstock.security.login import Login
 from penstock.security.rights import ANONYMOUS
@@ -401,6 +402,7 @@ class Connection(asyncio.BufferedProtocol):
             task = self._loop.create_task(self._finish(call, result))
             self._tasks[task] = None
             task.add_done_callback(lambda done: self._tasks.pop(done, None))
+            task.add_done_callback(lambda _: drop(result))  # It may never have begun.
         else:
             call.reply(result)
 
