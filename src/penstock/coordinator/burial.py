@@ -54,6 +54,8 @@ STRANGE = (
     ErrorCode.UNKNOWN_PRODUCER_ID,
 )
 """The log does not know the producer as we do; it has nothing of the batch."""
+MOVING = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE)
+"""A partition is on its way to another leader, or new: nothing to be told of, unless it goes on."""
 GONE = Failure(0, 0, 0, 0, "gone", "the log no longer had the record")
 TROUBLE = (OSError, PeerError, Refused, Corrupt, UnknownResult, TimeoutError)
 
@@ -75,6 +77,7 @@ class Burials:
         self._random = random
         self._producer_ids = producer_ids
         self._posting = Posting(around, LANE)
+        self._creating = asyncio.Lock()
         self._tasks: dict[Queue, asyncio.Task[None]] = {}
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -114,7 +117,9 @@ class Burials:
                 await self._bury_some(queue, topic)
                 pause_seconds = RETRY_SECONDS_MIN
             except TROUBLE as error:
-                log.warning("%s: letters of %s wait: %s", queue.key.group, queue.name, error)
+                is_moving = isinstance(error, Refused) and error.code in MOVING
+                level = logging.INFO if is_moving and pause_seconds < 1 else logging.WARNING
+                log.log(level, "%s: letters of %s wait: %s", queue.key.group, queue.name, error)
                 await asyncio.sleep(pause_seconds)
                 pause_seconds = min(pause_seconds * 2, RETRY_SECONDS_MAX)
 
@@ -195,7 +200,14 @@ class Burials:
     # -- the topic --------------------------------------------------------------------------
 
     async def _ensure(self, queue: Queue, name: str) -> Topic:
-        """The topic of the letters, created if it does not exist."""
+        """The topic of the letters, created if it does not exist; once for all queues of this node
+        that need it now."""
+        if name not in self._around.follower.image.topics:
+            async with self._creating:
+                return await self._create(queue, name)
+        return self._around.follower.image.topics[name]
+
+    async def _create(self, queue: Queue, name: str) -> Topic:
         follower = self._around.follower
         there = follower.image.topics.get(name)
         if there is not None:
@@ -240,6 +252,8 @@ class Burials:
         topic = image.topics_by_id.get(TopicId(burial.topic_id))
         if topic is None or burial.partition >= len(topic.partitions):
             return ErrorCode.UNKNOWN_PRODUCER_ID  # The topic is gone, and what it had with it.
+        # A topic that was just made is in the image before its partitions are here.
+        await self._around.partitions.reached(topic.revision)
         size = sum(len(one.key or b"") + len(one.value or b"") for one in letters)
         batch = encode(
             letters,

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from penstock.base.errors import ErrorCode, Refused
 from penstock.cluster.partition import Partition
 from penstock.coordinator.queue import Queue
@@ -13,6 +15,8 @@ from tests.unit.coordinator.queueing import (
     Node,
     append,
     change,
+    configure,
+    key_of,
     on_node,
     opened,
     pack,
@@ -71,6 +75,26 @@ def test_a_group_may_name_another_topic_for_its_letters() -> None:
         assert "t.dlq" not in node.ctx.image.topics
 
     on_node(test, configs=CONFIGS)
+
+
+def test_queues_that_need_the_same_new_topic_wait_for_it_without_a_word(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test(node: Node) -> None:
+        await node.create("t", 6)
+        await configure(node, "g")
+        queues = []
+        for index in range(6):
+            await node.produce("t", 1, index=index)
+            queues.append(await node.ctx.queues.open(await key_of(node, index=index)))
+        node.workers.delay_s = (0.01, 0.05)
+        await asyncio.gather(*(reject(queue, 1) for queue in queues))
+        await asyncio.sleep(5)
+        found = [node.ctx.partitions.get("t.dlq", index) for index in range(6)]
+        assert [one.log.end_offset for one in found if one is not None] == [1] * 6
+
+    on_node(test, configs=CONFIGS)
+    assert [one.message for one in caplog.records if one.name == "penstock.queues"] == []
 
 
 def test_batches_follow_each_other_with_one_producer() -> None:

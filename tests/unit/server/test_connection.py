@@ -447,7 +447,11 @@ def test_an_answer_that_a_lost_connection_never_lets_begin_leaves_no_warning(fra
         if frame == "waiting fetch":
             # It is lost in the turn in which the fetch that waits finds something.
             partition, loop = partition_of(world), asyncio.get_running_loop()
-            partition.watch(lambda: loop.call_soon(connection.connection_lost, None))
+
+            def lose() -> None:
+                loop.call_soon(connection.connection_lost, None)
+
+            partition.watch(lose)
             batch = memoryview(encode([Record(value=b"v")]))
             partition.append(batch, read_header(batch), 0)
             await asyncio.sleep(10)
