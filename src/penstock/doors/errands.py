@@ -40,7 +40,7 @@ class Errand:
     skipped: int = 0
     ended_ms: int | None = None
     reason: str | None = None
-    """Why it failed."""
+    """Why it failed, or left something."""
     targets: dict[TopicPartition, int] = field(default_factory=dict)
     """Where letters went; known at the end."""
 
@@ -88,7 +88,9 @@ class Errands:
             errand.status, errand.reason = FAILED, str(error)
         else:
             errand.status = COMPLETED
-            errand.settled, errand.skipped = report.settled, report.skipped
+            errand.settled = report.settled
+            errand.skipped = report.skipped + len(report.too_large)
+            errand.reason = _left_of(report)
             errand.targets = report.targets
 
     def _ended(self, errand: Errand, done: "asyncio.Task[None]") -> None:
@@ -119,3 +121,11 @@ class Errands:
             task.cancel()
             await asyncio.wait((task,))
         return errand
+
+
+def _left_of(report: Report) -> str | None:
+    if not report.too_large:
+        return None
+    name, why = next(iter(report.too_large.items()))
+    more = len(report.too_large) - 1
+    return f"letter {name}{f' and {more} more' if more else ''} left: {why}"
