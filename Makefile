@@ -106,7 +106,7 @@ demo: $(VENV)/.runtime ## a shop with live load, failures and dead letters, for 
 
 # ---- check
 
-.PHONY: test tests lint fmt clients chaos sim sim-soak fuzz
+.PHONY: test tests lint fmt clients chaos histories sim sim-soak fuzz
 # Lint runs beside the tests, which often wait; what it says comes after them.
 test: setup-test ## every check, in one go
 	@mkdir -p .cache; $(MAKE) --no-print-directory lint >.cache/lint.log 2>&1 & lint=$$!; \
@@ -137,6 +137,11 @@ chaos: setup etcd ## kill -9 under load, for longer than `make test` does (KILLS
 	PENSTOCK_KILLS=$(or $(KILLS),200) PENSTOCK_COPIES=$(or $(COPIES),200000) \
 	    PENSTOCK_FAILOVERS=$(or $(FAILOVERS),100) PENSTOCK_INTERVALS_MS="1000 5000" \
 	    $(PYTEST) tests/chaos -s --timeout 0 $(ARGS)
+
+# Without names all 7 kinds of faults and all 4 workloads; each cell has a cluster of its own.
+histories: setup etcd checker tools ## faults x workloads on real nodes, checked by Porcupine (SECONDS=30 FAULTS=kills WORKLOADS=log)
+	$(BIN)/python -m tests.histories --faults '$(FAULTS)' --workloads '$(WORKLOADS)' \
+	    --seconds $(or $(SECONDS),30) --minutes $(or $(MINUTES),0) --seed $(or $(SEED),0) $(ARGS)
 
 sim: setup ## nodes, disks and networks in simulation; SEED=8123 replays one failing run
 	$(if $(SEED),PENSTOCK_SIM_SEED=$(SEED)) $(PYTEST) tests/sim \

@@ -22,7 +22,7 @@ from xdist.scheduler import LoadScopeScheduling
 TESTS = Path(__file__).parent
 ALONE = "spark alone"
 """Those of Spark that start processes of their own: not beside the session of the others."""
-WAITING = ("spark", "chaos", ALONE, "console", "clients", "scenarios", "docs", "fuzz")
+WAITING = ("spark", "chaos", "histories", ALONE, "console", "clients", "scenarios", "docs", "fuzz")
 COMPUTING = ("sim", "property")
 """The other folders come after these, as they are collected."""
 TOGETHER = {

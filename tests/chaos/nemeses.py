@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from confluent_kafka.admin import AdminClient
 
@@ -22,13 +23,19 @@ PAUSE_S = 8.0
 """Longer than a session lasts: the others have to replace who is paused."""
 
 
+class Progress(Protocol):
+    """What a nemesis must know about the clients: that what they do goes on."""
+
+    def wait_progress(self) -> None: ...
+
+
 @dataclass
 class Arena:
     """What a nemesis may touch."""
 
     cluster: Nodes
     topic: str
-    load: Load
+    load: Progress
     random: random.Random
 
     def whole(self) -> View:
@@ -65,6 +72,7 @@ def kill_controller(arena: Arena) -> None:
 
 def kill_coordinator(arena: Arena) -> None:
     """The node that keeps the offsets and the members of the readers' group."""
+    assert isinstance(arena.load, Load)
     arena.whole()
     admin = AdminClient({"bootstrap.servers": arena.cluster.bootstrap, **PATIENT})
     group = arena.random.choice(arena.load.readers).group

@@ -56,7 +56,10 @@ class Network:
 
     def close(self) -> None:
         """Removes what there is; processes in it keep their namespace until they end."""
-        for place in self._places:
+        for number, place in enumerate(self._places):
+            # A namespace goes some time after its name; the next network needs these names at once.
+            near = f"{self._mark}v{number}"
+            subprocess.run(["ip", "link", "del", near], capture_output=True)
             subprocess.run(["ip", "netns", "del", self._space(place)], capture_output=True)
         subprocess.run(["ip", "link", "del", self._bridge], capture_output=True)
 

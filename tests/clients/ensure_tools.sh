@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what the tests run and pip cannot bring: kcat, a JDK and Maven for the client tests,
-# ip, with which the chaos tests make networks of their own, PostgreSQL and Redis for the stores, and
-# promtool, which reads our alerts, and Chromium, in which the console is tried.
+# ip, with which the chaos tests make networks of their own, libfaketime, with which histories step
+# clocks, PostgreSQL and Redis for the stores, promtool, which reads our alerts, and Chromium, in
+# which the console is tried.
 # Fast when everything is there. Ends with an error that says what to do when it cannot.
 set -eu
 
@@ -10,6 +11,7 @@ command -v kcat >/dev/null 2>&1 || missing="$missing kcat"
 command -v javac >/dev/null 2>&1 || missing="$missing default-jdk-headless"
 command -v mvn >/dev/null 2>&1 || missing="$missing maven"
 command -v ip >/dev/null 2>&1 || missing="$missing iproute2"
+command -v faketime >/dev/null 2>&1 || missing="$missing faketime"
 command -v promtool >/dev/null 2>&1 || missing="$missing prometheus"
 command -v redis-server >/dev/null 2>&1 || missing="$missing redis-server"
 command -v chromium >/dev/null 2>&1 || missing="$missing chromium"

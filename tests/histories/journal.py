@@ -6,10 +6,11 @@ have happened at any time from its call on, or not at all. A time-out is `info`,
 of the lines are those of `Op` in tools/linearizability/main.go.
 """
 
+import itertools
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,13 @@ Line = dict[str, Any]
 class Call:
     """An operation that has begun; settled once, and else not certain."""
 
-    def __init__(self, line: Line, now: Callable[[], int]) -> None:
+    def __init__(self, line: Line, journal: "Journal") -> None:
         self.line = line
-        self._now = now
+        self._journal = journal
+
+    def again(self) -> None:
+        """It begins only now."""
+        self.line["call"] = self._journal.now_ns()
 
     def ok(self, **fields: Any) -> None:
         self._settle(OK, fields)
@@ -36,7 +41,9 @@ class Call:
     def _settle(self, outcome: str, fields: Line) -> None:
         assert self.line["outcome"] == INFO, f"settled before: {self.line}"
         self.line.update(fields, outcome=outcome)
-        self.line["return"] = self._now()
+        self.line["return"] = self._journal.now_ns()
+        if outcome == OK:
+            self._journal.oks_ns.append(self.line["return"])
 
 
 class Journal:
@@ -44,6 +51,8 @@ class Journal:
 
     def __init__(self) -> None:
         self.lines: list[Line] = []
+        self.oks_ns: list[int] = []
+        """When operations succeeded."""
         self._began_ns = time.monotonic_ns()
 
     def now_ns(self) -> int:
@@ -53,18 +62,32 @@ class Journal:
         line: Line = {"process": process, "f": f, "outcome": INFO, **fields}
         line["call"] = line["return"] = self.now_ns()
         self.lines.append(line)
-        return Call(line, self.now_ns)
+        return Call(line, self)
+
+    def done(self, began_ns: int, process: str, f: str, **fields: Any) -> Line:
+        """An operation that was known only when it was answered."""
+        line: Line = {"process": process, "f": f, "outcome": OK, "call": began_ns, **fields}
+        line["return"] = self.now_ns()
+        self.lines.append(line)
+        self.oks_ns.append(line["return"])
+        return line
 
     def write(self, path: Path) -> None:
         write(path, self.lines)
 
-    def count(self, outcome: str) -> int:
-        return sum(line["outcome"] == outcome for line in list(self.lines))
+    def counts(self) -> Counter[str]:
+        """Of outcomes."""
+        return Counter(line["outcome"] for line in list(self.lines))
 
     def reasons(self, outcome: str) -> Counter[str]:
         """Why operations failed, or are not certain."""
         lines = [line for line in list(self.lines) if line["outcome"] == outcome]
         return Counter(f"{line['f']}: {line.get('why', 'no answer')}" for line in lines)
+
+    def longest_silence_s(self) -> float:
+        """The longest time in which nothing succeeded."""
+        times = sorted(self.oks_ns)
+        return max((b - a for a, b in itertools.pairwise(times)), default=0) / 1e9
 
 
 def write(path: Path, lines: Iterable[Line]) -> None:

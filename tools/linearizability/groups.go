@@ -24,8 +24,11 @@ func splitGroups(ops []Op) (map[string][]Op, []string) {
 	parts := map[string][]Op{}
 	for _, op := range ops {
 		key := "offset of " + op.Key
-		if op.F == "own" {
+		switch op.F {
+		case "own":
 			key = "owner of " + op.Key
+		case "beat":
+			continue // It was not answered, or refused.
 		}
 		parts[key] = append(parts[key], op)
 	}

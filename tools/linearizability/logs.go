@@ -65,6 +65,9 @@ func (e *entry) push(record Record) *entry {
 func splitLog(ops []Op) (map[string][]Op, []string) {
 	parts := map[string][]Op{}
 	for _, op := range ops {
+		if op.Key == "" {
+			continue // A read that told nothing, of no partition.
+		}
 		parts["partition "+op.Key] = append(parts["partition "+op.Key], op)
 	}
 	return parts, nil

@@ -140,8 +140,7 @@ class TargetAnswer(Struct):
 
 
 class SettledAnswer(Struct):
-    """`skipped` are letters whose record was lost before it was copied, `too_large` those
-    (by id) that their topic does not take: they stay."""
+    """`skipped` are letters whose record was lost before it was copied."""
 
     executed: bool
     letters: int
@@ -149,7 +148,6 @@ class SettledAnswer(Struct):
     targets: list[TargetAnswer]
     first: list[LetterAnswer]
     """In a dry run, some of those that are meant."""
-    too_large: list[str]
 
 
 # -- looking ----------------------------------------------------------------------------------
@@ -245,7 +243,7 @@ async def _preview(door: Door, request: Request, chosen: LetterFilter, limit: in
     work = door.letters.some(principal_of(request), _topic(request), chosen, limit)
     found, _ = await while_connected(request, work)
     first = [_letter_answer(one) for one in found[:PREVIEW_MAX]]
-    return json_answer(SettledAnswer(False, len(found), 0, [], first, []))
+    return json_answer(SettledAnswer(False, len(found), 0, [], first))
 
 
 def payload_of(body: RedriveBody) -> bytes | None:
@@ -341,8 +339,7 @@ def _settled_answer(report: Report) -> SettledAnswer:
         TargetAnswer(where.topic, where.partition, count)
         for where, count in sorted(report.targets.items())
     ]
-    too_large = list(report.too_large)
-    return SettledAnswer(True, report.settled, report.skipped, targets, [], too_large)
+    return SettledAnswer(True, report.settled, report.skipped, targets, [])
 
 
 FILTERS = (
