@@ -1,6 +1,7 @@
 """The HTTP port with TLS: certificates that change, and handshakes that nobody finishes."""
 
 import contextlib
+import http.client
 import socket
 import ssl
 import urllib.request
@@ -61,6 +62,47 @@ def test_new_certificates_are_used_without_a_restart(site: Site) -> None:
         lambda: ssl.get_server_certificate((site.host, site.port)) != before, "a new certificate"
     )
     assert site.get("/healthz") == b"ok\n"
+
+
+CONSOLE = {"x-penstock-console": "1"}
+AMZ = {"content-type": "application/x-amz-json-1.0"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers", "status"),
+    [
+        ("/topics", None, {}, 200),
+        ("/topics/none", None, {}, 404),
+        ("/subjects", None, {}, 200),
+        ("/subjects/none/versions", b"{", {}, 400),
+        ("/", b"{}", AMZ | {"x-amz-target": "AmazonSQS.ListQueues"}, 200),
+        ("/", b"{}", AMZ | {"x-amz-target": "AmazonSQS.Nothing"}, 400),
+        ("/", b"Action=GetTopicAttributes&TopicArn=x&Version=2010-03-31", {}, 400),
+        ("/console", None, {}, 200),
+        ("/console/api/none", None, CONSOLE, 404),
+        ("/docs", None, {}, 200),
+        ("/topics", None, {"origin": "https://other.example"}, 403),
+        ("/topics/t/messages", b"{}", {"content-length": "999999999"}, 413),
+        ("/topics/%ff", None, {}, 400),
+        ("/topics", None, {"content-length": "-1"}, 400),
+    ],
+)
+def test_every_answer_tells_browsers_what_it_is_not(
+    site: Site, path: str, body: bytes | None, headers: dict[str, str], status: int
+) -> None:
+    port = http.client.HTTPSConnection(site.host, site.port, timeout=20, context=site.trusting)
+    with contextlib.closing(port):
+        port.request("GET" if body is None else "POST", path, body, headers)
+        answer = port.getresponse()
+        rows = [(name.lower(), value) for name, value in answer.getheaders()]
+    told = dict(rows)
+    assert answer.status == status
+    assert len(told) == len(rows), rows
+    assert told["x-content-type-options"] == "nosniff"
+    assert told["x-frame-options"] == "DENY"
+    assert told["referrer-policy"] == "no-referrer"
+    assert "frame-ancestors 'none'" in told["content-security-policy"]
+    assert told["strict-transport-security"] == "max-age=31536000"
 
 
 def test_handshakes_that_nobody_finishes_do_not_keep_others_out(site: Site) -> None:

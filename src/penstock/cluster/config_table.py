@@ -588,6 +588,9 @@ _SECURITY: tuple[Row, ...] = (
      "Names that the HTTP port may be asked for by, beside addresses, localhost and names that "
      "nobody on the internet has. Asked only of a port on loopback without an authorizer, which "
      "other sites' pages could reach by a name of theirs. Penstock's own."),
+    ("http.hsts.seconds", LONG, "31536000", at_least(0),
+     "How long browsers that came to the HTTP port over TLS use nothing but TLS for its name, "
+     "whatever the port (Strict-Transport-Security); 0 has them forget it. Penstock's own."),
     ("http.security.protocol", STRING, "PLAINTEXT", one_of("PLAINTEXT", "SSL"),
      "Whether the HTTP port speaks TLS, with the certificates of ssl.keystore.location. "
      "Penstock's own."),

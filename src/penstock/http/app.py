@@ -125,7 +125,8 @@ def build_app(state: HttpState) -> ASGIApp:
     async def docs(request: Request) -> Response:
         from penstock.http import openapi  # No broker should wait for it to start.
 
-        return Response(openapi.page(state.version), media_type="text/html")
+        headers = {"content-security-policy": openapi.PAGE_POLICY}
+        return Response(openapi.page(state.version), media_type="text/html", headers=headers)
 
     async def openapi_json(request: Request) -> Response:
         from penstock.http import openapi

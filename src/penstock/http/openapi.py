@@ -5,8 +5,10 @@ without scripts from elsewhere: it works where there is no internet.
 """
 
 import re
+from base64 import b64encode
 from collections.abc import Sequence
 from functools import cache
+from hashlib import sha256
 from html import escape
 from http import HTTPStatus
 from typing import Any
@@ -131,6 +133,13 @@ pre { background: #8881; padding: .6rem; overflow: auto }
 .method { display: inline-block; min-width: 4.5rem; font-weight: 600 }
 @media (prefers-color-scheme: dark) { body { background: #111; color: #ddd } a { color: #8bf } }
 """
+
+
+PAGE_POLICY = (
+    "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    f"style-src 'sha256-{b64encode(sha256(STYLE.encode()).digest()).decode()}'"
+)
+"""Content-Security-Policy of the page: nothing but its own style."""
 
 
 @cache

@@ -20,6 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from penstock.http.admission import Admission
+from penstock.http.answer_headers import Defaulting
 
 HEAD_BYTES_MAX = 32 * 1024
 HEADERS_MAX = 100
@@ -143,7 +144,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGIApp) -> None:  # type: ignore[override]
         self._answering = cycle
-        super()._start_asgi_task(cycle, app)  # type: ignore[arg-type]
+        super()._start_asgi_task(cycle, Defaulting(app, cycle))  # type: ignore[arg-type]
 
     def data_received(self, data: bytes) -> None:
         if self._is_reading_head:

@@ -21,6 +21,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from penstock.http.admission import Admission
+from penstock.http.answer_headers import headers_of
 from penstock.http.app import HttpState, build_app
 from penstock.http.auditing import tell_stranger
 from penstock.http.authentication import Authentication
@@ -130,6 +131,7 @@ async def start_http(
     )
     config.load()
     server_state = ServerState()
+    server_state.default_headers = headers_of(_hsts_seconds(state, open_tls))
     drained = asyncio.Event()
     admission = Admission(state.door, proxies)
 
@@ -146,6 +148,12 @@ async def start_http(
         listening = PlainPort(await loop.create_server(connect, host, port))
     scheme = "http" if open_tls is None else "https"
     return HttpServer(host, listening, server_state, drained, state.waits, scheme)
+
+
+def _hsts_seconds(state: HttpState, open_tls: OpenTls | None) -> int | None:
+    if open_tls is None or state.door is None:
+        return None
+    return state.door.ctx.configs.integer("http.hsts.seconds")
 
 
 def _wrapped(state: HttpState, host: str, proxies: list[Network]) -> ASGIApp:
