@@ -79,6 +79,7 @@ class LogReading:
         *,
         records_max: int,
         wait_ms: int = 0,
+        bytes_max: int = UNPACKED_BYTES,
     ) -> list[Message]:
         """Records from `positions` on, by partition; waits until there are some."""
         require_topic(self._ctx, principal, Operation.READ, topic.name)
@@ -88,7 +89,7 @@ class LogReading:
         try:
             while True:
                 watch.clear()
-                found = await self._read_now(principal, topic, positions, records_max)
+                found = await self._read_now(principal, topic, positions, records_max, bytes_max)
                 if found or not await watch.wait(deadline):
                     self._charging.charge(principal, Kind.FETCH, sum(map(size_of, found)))
                     return found
@@ -139,7 +140,12 @@ class LogReading:
         return await self._topics.offsets_at(principal, topic, RESETS[reset])
 
     async def _read_now(
-        self, principal: Principal, topic: Topic, positions: dict[int, int], records_max: int
+        self,
+        principal: Principal,
+        topic: Topic,
+        positions: dict[int, int],
+        records_max: int,
+        bytes_max: int,
     ) -> list[Message]:
         rows = await self._fetch(principal, topic, positions)
         lost = [row for row in rows if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE]
@@ -153,7 +159,7 @@ class LogReading:
         if rows and not good:
             raise Refused(code_of(rows[0].error_code))
         found: list[Message] = []
-        room = UNPACKED_BYTES
+        room = bytes_max
         self._turn += 1
         start = self._turn % len(good) if good else 0
         for row in good[start:] + good[:start]:

@@ -48,6 +48,7 @@ class EventStream(Response):
         try:
             async for chunk in self._chunks:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                del chunk  # The next one may be long in coming.
         finally:
             await self._chunks.aclose()  # type: ignore[attr-defined]  # It is a generator.
 

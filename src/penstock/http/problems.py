@@ -18,7 +18,7 @@ from penstock.doors.charging import Throttled
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = "1"
-UNAUTHORIZED, FORBIDDEN, CLIENT_GONE = 401, 403, 499
+UNAUTHORIZED, FORBIDDEN, CLIENT_GONE, NOT_AVAILABLE = 401, 403, 499, 503
 PRINCIPAL = "penstock.principal"
 """Where a request's scope says who asks, if they have said so (`authentication`)."""
 

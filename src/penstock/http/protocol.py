@@ -5,8 +5,8 @@ header bytes at any pace, loses the body of a request that asks to change protoc
 a traceback, for pipelined requests whose peer has hung up. All of that is seen to here.
 
 Bounds: bytes and number of headers, seconds until a head must be complete, how slowly a body may
-come. Going over one ends that connection only. What is malformed is answered with 400 before
-anybody else looks at it: also a path or a query that is no UTF-8.
+come, how long a peer may read nothing. Going over one ends that connection only. What is malformed
+is answered with 400 before anybody else looks at it: also a path or a query that is no UTF-8.
 """
 
 import asyncio
@@ -30,6 +30,13 @@ BODY_BYTES_PER_S = 32 << 10
 """A body may take so long, and a second more for so much of it."""
 REST_TIMEOUT_S = 2.0
 """For the rest of a body after its request was answered: it is taken, and dropped."""
+STALL_SECONDS = 60.0
+"""So long nothing may be taken of what we send."""
+WRITE_BUFFER_BYTES = 32 << 10
+PIECE_BYTES = 32 << 10
+"""Of an answer, at a time."""
+CONNECTION = "penstock.connection"
+"""Where a request's scope says which connection it came by."""
 HEAD = b"HTTP/"
 """What the head of an answer begins with."""
 OF_UPGRADES = (b"connection", b"upgrade", b"http2-settings")
@@ -109,9 +116,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self._body_began_at = 0.0
         self._body_bytes = 0
         self._answering: RequestResponseCycle | None = None
+        self._stall_deadline: asyncio.TimerHandle | None = None
+        self.paused_at: float | None = None
+        """Since when the peer takes nothing of what we send."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(JoiningTransport(transport, self.loop))  # type: ignore[arg-type]
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES, low=0)
         self._drained.clear()
         self._expect_head()
         address = self.client[0] if self.client else "unknown"
@@ -125,6 +136,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._forget_deadline()
         self._forget_rest()
         self._forget_body()
+        self._forget_stall()
         if self._address is not None:
             self._admission.lost(self._address)
             self._address = None
@@ -132,6 +144,22 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
         if not self.connections:
             self._drained.set()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._forget_stall()
+        self.paused_at = self.loop.time()
+        self._stall_deadline = self.loop.call_later(STALL_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._forget_stall()
+        super().resume_writing()
+
+    def _forget_stall(self) -> None:
+        self.paused_at = None
+        if self._stall_deadline is not None:
+            self._stall_deadline.cancel()
+            self._stall_deadline = None
 
     def _tell_all(self) -> None:
         """Whoever is being answered is gone, and so are the requests behind it: uvicorn tells only
@@ -212,6 +240,7 @@ class BoundedProtocol(HttpToolsProtocol):
             if self.parser.get_method() == b"CONNECT":
                 self._refuse("This is no proxy.")
             return  # It comes again (`_feed`).
+        self.scope[CONNECTION] = self  # type: ignore[literal-required]
         self._is_reading_head = False
         self._head_bytes_unparsed = 0
         self._forget_deadline()

@@ -22,6 +22,7 @@ from uvicorn.server import ServerState
 
 from penstock.http.admission import Admission
 from penstock.http.answer_headers import headers_of
+from penstock.http.answers import Answers
 from penstock.http.app import HttpState, build_app
 from penstock.http.auditing import tell_stranger
 from penstock.http.authentication import Authentication
@@ -170,6 +171,7 @@ def _wrapped(state: HttpState, host: str, proxies: list[Network]) -> ASGIApp:
         )
     if state.annex is not None:
         app = state.annex.wrap(app)
+    app = Answers(app)
     if door is not None:
         app = Peers(Origins(Metering(app, door), door, host, proxies), proxies)
     return app

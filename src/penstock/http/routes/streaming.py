@@ -36,6 +36,8 @@ from penstock.http.routes.polling import LOCK, LOG, LOG_PARAMETERS, MODE, QUEUE,
 PREFETCH_DEFAULT = 100
 PREFETCH_MAX = 1_000
 BATCH_MAX = 100
+CHUNK_BYTES = 1 << 20
+"""Of messages sent at a time, though never less than one."""
 PAUSE_SECONDS = 1.0
 
 
@@ -76,6 +78,7 @@ async def _queue_events(
                     records_max=min(room, BATCH_MAX),
                     wait_ms=IDLE_MS,
                     lock_ms=lock_ms,
+                    bytes_max=CHUNK_BYTES,
                 )
             except Throttled as throttled:
                 await asyncio.sleep(min(throttled.wait_s, IDLE_MS / 1000))
@@ -86,7 +89,9 @@ async def _queue_events(
                 await asyncio.sleep(PAUSE_SECONDS)
                 continue
             prefetch.handed_out(found)
-            yield b"".join(_message_event(received_answer(one)) for one in found) or KEEP_ALIVE
+            events = [_message_event(received_answer(one)) for one in found]
+            del found  # Only what is sent is kept while somebody reads it, or does not.
+            yield _drained(events) or KEEP_ALIVE
     finally:
         left = prefetch.close()
         if left:
@@ -103,7 +108,12 @@ async def _log_events(
         try:
             topic = door.topic_to(principal, Operation.READ, request.path_params["name"])
             found = await door.log.read(
-                principal, topic, positions, records_max=BATCH_MAX, wait_ms=IDLE_MS
+                principal,
+                topic,
+                positions,
+                records_max=BATCH_MAX,
+                wait_ms=IDLE_MS,
+                bytes_max=CHUNK_BYTES,
             )
         except Throttled as throttled:
             await asyncio.sleep(min(throttled.wait_s, IDLE_MS / 1000))
@@ -114,7 +124,15 @@ async def _log_events(
             await asyncio.sleep(PAUSE_SECONDS)
             continue
         events = [_message_event(message_answer(*message[:7])) for message in found]
-        yield b"".join(events) or KEEP_ALIVE
+        del found
+        yield _drained(events) or KEEP_ALIVE
+
+
+def _drained(events: list[bytes]) -> bytes:
+    """All in one, and none of them kept."""
+    chunk = b"".join(events)
+    events.clear()
+    return chunk
 
 
 def _message_event(message: MessageAnswer) -> bytes:
