@@ -34,6 +34,8 @@ WEIGHTS = {
     "min isr": 1,
     "prefer": 1,
     "drain": 1,
+    "cut": 3,
+    "mend": 1,
     "move": 2,
     "cancel": 1,
     "damage": 1,
@@ -48,6 +50,7 @@ class World:
     up: dict[int, BrokerRecord] = field(
         default_factory=lambda: {node: BrokerRecord(node, "h", node) for node in NODES}
     )
+    cuts: dict[int, frozenset[int]] = field(default_factory=dict)
     is_clean: dict[int, bool] = field(default_factory=dict)
     committed: list[int] = field(default_factory=list)
     following: dict[int, int] = field(default_factory=dict)
@@ -105,7 +108,14 @@ class World:
             self.following.pop(node, None)
             self.is_clean[node] = amount == 0
         elif action == "control":
-            self.become(next_state(record, self.up, rules))
+            after = next_state(record, self.up, rules, self.cuts)
+            self.become(after)
+            if after is None:
+                self.check_reach()
+        elif action == "cut":
+            self.cut(node, (node + amount) % len(NODES) + 1)
+        elif action == "mend":
+            self.cuts.clear()
         elif action.startswith("return") and node not in self.up:
             self.come_back(node, action, amount)
         elif action == "min isr":
@@ -121,6 +131,24 @@ class World:
         elif action in ("move", "cancel"):
             self.move(action, node, amount)
 
+    def cut(self, one: int, other: int) -> None:
+        for near, far in ((one, other), (other, one)):
+            self.cuts[near] = self.cuts.get(near, frozenset()) | ({far} - {near})
+
+    def check_reach(self) -> None:
+        """Nobody who might lead could do more than the leader."""
+        record, leader = self.record, self.leader()
+        if leader is None:
+            return
+        level = self.level(leader)
+        for node in record.isr + record.elr:
+            if node in self.up and not self.up[node].is_draining:
+                assert self.level(node) <= level
+
+    def level(self, node: int) -> int:
+        found = elections._standing(node, self.record, self.up, self.rules, self.cuts)
+        return found.level
+
     def write(self, amount: int) -> None:
         """What is most of a partition's life: the ISR copies what is appended."""
         for _ in range(amount):
@@ -131,6 +159,7 @@ class World:
 
     def heal(self) -> None:
         """Whoever is up catches up, and the controller sees it."""
+        self.cuts.clear()
         self.act("control", 0, 0)
         for node in NODES:
             self.act("copy", node, 10_000)

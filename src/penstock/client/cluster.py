@@ -86,6 +86,8 @@ class Cluster:
         self._authenticate = authenticate
         self._connections: dict[int, Connection] = {}
         self._bootstrap: Connection | None = None
+        self._unhelpful: dict[Address, None] = {}
+        """Who was asked for metadata since the last answer."""
         self._connecting: dict[int, asyncio.Task[Connection]] = {}
         self._refreshing: dict[tuple[str, ...] | None, asyncio.Task[None]] = {}
 
@@ -156,14 +158,17 @@ class Cluster:
     async def any_connection(self) -> Connection:
         """An open connection to any broker, opened to a known one or to bootstrap if need be.
 
-        The first choice carries no fetches, so that no question waits behind a long poll.
+        The first choice carries no fetches, so that no question waits behind a long poll. Who
+        had no answer is not asked again before the others: it may be cut off from them, and would
+        go on sending its clients away.
         """
         for known in (self._bootstrap, *self._connections.values()):
-            if known is not None and not known.is_closed:
+            if known is not None and not known.is_closed and known.address not in self._unhelpful:
                 return known
         failure: Unreachable | None = None
         brokers = [broker.address for broker in self.metadata.brokers.values()]
-        for address in dict.fromkeys((*brokers, *self.addresses)):
+        addresses = dict.fromkeys((*brokers, *self.addresses))
+        for address in sorted(addresses, key=self._unhelpful.__contains__):
             try:
                 self._bootstrap = await connect(address, self.config, self._authenticate)
             except Unreachable as error:
@@ -264,10 +269,24 @@ class Cluster:
     async def _refresh(self, topics: Collection[str] | None, auto_create: bool) -> None:
         rows = None if topics is None else [MetadataRequestTopic(name=t) for t in sorted(topics)]
         request = MetadataRequest(topics=rows, allow_auto_topic_creation=auto_create)
-        reply = await self.call(request, MetadataResponse)
+        reply = await self._ask_for_metadata(request)
         self.metadata = self.metadata.merge(
             reply, is_full=topics is None, at=asyncio.get_running_loop().time()
         )
+
+    async def _ask_for_metadata(self, request: MetadataRequest) -> MetadataResponse:
+        while True:
+            connection = await self.any_connection()
+            is_last = connection.address in self._unhelpful
+            try:
+                reply = await connection.call(request, MetadataResponse)
+            except (ConnectionLost, RequestTimeout) as error:
+                self._unhelpful[connection.address] = None
+                if is_last or isinstance(error, RequestTimeout):
+                    raise
+            else:
+                self._unhelpful.clear()
+                return reply
 
     async def topic(self, name: str, *, auto_create: bool = False) -> TopicInfo:
         """A topic as last known, asked for if it is not known or the knowledge is old."""

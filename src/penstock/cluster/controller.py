@@ -14,11 +14,13 @@ Invariants:
   has taken its place, the seat is free, whatever the lease says;
 - a broker is taken away on evidence about its present life only. The controller does so at once;
   the others when it is the controller that died, or when it does nothing about it for a while;
+- what nodes say of whom they reach is acted on a moment after it has changed, when the others have
+  had the time to say it too: half of a picture would move leaders to where they cannot stay;
 - a commit whose result is unknown is decided again from a fresh look. Guards make that safe.
 
 It runs on the embedded store too, where this node is the only one to win the seat.
-Leaves to others: registrations (`membership`), evidence (`links`), ISR changes of a partition
-that has a leader (`isr`).
+Leaves to others: registrations (`membership`), evidence (`links`), who reaches whom (`reach`), ISR
+changes of a partition that has a leader (`isr`).
 """
 
 import asyncio
@@ -35,6 +37,7 @@ from penstock.cluster.follower import Follower
 from penstock.cluster.image import Image
 from penstock.cluster.keys import ControllerRecord
 from penstock.cluster.membership import Membership
+from penstock.cluster.reach import Reports, cuts_of, probe_seconds
 from penstock.cluster.states import TROUBLE, Changed, Outcome, SeatLost, Wish
 
 log = logging.getLogger("penstock.controller")
@@ -44,6 +47,9 @@ GRACE_SECONDS = 0.5
 RETRY_SECONDS = 0.2
 CATCH_UP_SECONDS = 5.0
 """How long the image may take to show what was committed, before it is looked at as it is."""
+
+PICTURE_PROBES = 1.5
+"""Probes that it takes until everybody who is concerned by a cut has said so."""
 
 Count = Callable[[Election], None]
 
@@ -73,6 +79,10 @@ class Controller:
         self._is_troubled = False
         self._is_seated = False
         self._balance_s = float("inf")
+        self._reports: Reports = {}
+        """Who reaches whom, as far as it is acted on."""
+        self._reports_s = float("inf")
+        """When what is new in that is to be acted on."""
         follower.on_change(lambda before, after: self._news.set())
 
     @property
@@ -106,7 +116,8 @@ class Controller:
     async def _pause(self) -> None:
         """Until something changed, or a time has come."""
         loop = asyncio.get_running_loop()
-        wait_s = min(GRACE_SECONDS if self._dead else float("inf"), self._balance_s - loop.time())
+        wait_s = min(self._balance_s, self._reports_s) - loop.time()
+        wait_s = min(GRACE_SECONDS if self._dead else float("inf"), wait_s)
         if self._duties.is_unfinished:
             wait_s = min(wait_s, RETRY_SECONDS)
         try:
@@ -119,6 +130,7 @@ class Controller:
     async def _step(self) -> None:
         """One thing at a time: each ends with an image that shows it, which begins the next."""
         image = self._follower.image
+        self._note_reports(image)
         own = image.brokers.get(self.node_id)
         if self._membership.is_fenced or own is None or own.epoch != self._membership.epoch:
             self._sit(False)
@@ -131,6 +143,15 @@ class Controller:
             await self._act(image)
         elif is_vacant(image):
             await self._campaign(image)
+
+    def _note_reports(self, image: Image) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if image.reach is self._reports:
+            self._reports_s = float("inf")
+        elif self._reports_s == float("inf"):
+            self._reports_s = now_s + PICTURE_PROBES * probe_seconds(self._configs)
+        elif now_s >= self._reports_s:
+            self._reports, self._reports_s = image.reach, float("inf")
 
     # -- the seat -----------------------------------------------------------------------------
 
@@ -208,14 +229,15 @@ class Controller:
     # -- acting -------------------------------------------------------------------------------
 
     async def _act(self, image: Image) -> None:
-        await self._change(image, self._duties.wishes(image))
+        cuts = cuts_of(self._reports, image.brokers)
+        await self._change(image, self._duties.wishes(image, cuts))
         for topic_id in self._duties.finished_deletions(image):
             await removals.finish(self._store, topic_id)
         if asyncio.get_running_loop().time() >= self._balance_s:
             self._set_balance_timer()
             now = self._follower.image
             if self._configs.flag("auto.leader.rebalance.enable") and self._holds_seat(now):
-                await self._change(now, balance(now))
+                await self._change(now, balance(now, cuts))
 
     def _set_balance_timer(self) -> None:
         interval_s = self._configs.integer("leader.imbalance.check.interval.seconds")

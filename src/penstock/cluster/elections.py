@@ -15,12 +15,14 @@ Invariants, of every record made here:
 - `partition_epoch` grows by one, and so does `leader_epoch` if and only if the leader changes.
 
 A broker that is up but draining keeps its place in the ISR and leads only what nobody else can.
+One that is up but cut off from other replicas leads only what nobody does who has more of them.
 Leaves to others: moving replicas (`reassignment`), deciding when to ask (`controller`).
 """
 
 import enum
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -30,6 +32,10 @@ from penstock.cluster.keys import NO_LEADER, BrokerRecord, PartitionRecord
 
 Brokers = Mapping[int, BrokerRecord]
 """The brokers that are up, as the image has them."""
+
+Cuts = Mapping[int, frozenset[int]]
+"""By node: those with which it has no round trip, whichever direction is cut; see `reach`."""
+NO_CUTS: Cuts = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +105,15 @@ def without(
 # -- what the controller asks for -----------------------------------------------------------------
 
 
-def settle(record: PartitionRecord, brokers: Brokers, rules: Rules) -> PartitionRecord | None:
-    """What follows from who is up: the others leave the ISR, and somebody leads if anybody can."""
+def settle(
+    record: PartitionRecord, brokers: Brokers, rules: Rules, cuts: Cuts = NO_CUTS
+) -> PartitionRecord | None:
+    """What follows from who is up and reaches whom: those who are not up leave the ISR, and
+    somebody leads if anybody can, from where enough replicas are reached."""
     isr = tuple(node for node in record.isr if node in brokers)
     draft = _with_isr(record, isr, rules.min_isr)
-    return _next(record, _elect(record, draft, brokers, rules))
+    draft = _elect(record, draft, brokers, rules)
+    return _next(record, _connect(draft, brokers, rules, cuts))
 
 
 def prefer(record: PartitionRecord, brokers: Brokers) -> PartitionRecord | None:
@@ -210,6 +220,59 @@ def _unclean_leader(draft: PartitionRecord, brokers: Brokers, rules: Rules) -> i
     up = [node for node in draft.replicas if _is_willing(node, brokers)]
     # Who led last probably has the most.
     return next((node for node in up if node in last), up[0] if up else None)
+
+
+def _connect(draft: PartitionRecord, brokers: Brokers, rules: Rules, cuts: Cuts) -> PartitionRecord:
+    """Another leader, if the draft's reaches too few replicas and the other one enough.
+
+    Who takes over from where the first is not reached goes on without it at once: what is left of
+    the ISR has everything that was committed, as after a death.
+    """
+    if not cuts.get(draft.leader):
+        return draft
+    candidates = [
+        node
+        for part in (draft.isr, draft.elr)
+        for node in draft.replicas
+        if node in part and _is_willing(node, brokers)
+    ]
+    standings = {node: _standing(node, draft, brokers, rules, cuts) for node in candidates}
+    best = max(candidates, key=lambda node: standings[node], default=draft.leader)
+    present = _standing(draft.leader, draft, brokers, rules, cuts)
+    if best == draft.leader or standings[best].level <= present.level:
+        return draft
+    isr = [node for node in draft.isr if node not in cuts.get(best, ())]
+    draft = replace(draft, leader=best)
+    return _with_isr(draft, _ordered(draft.replicas, {*isr, best}), rules.min_isr)
+
+
+class _Standing(NamedTuple):
+    """What a leader could do where it is; more is better."""
+
+    level: int
+    """3: commit with a majority of the replicas; 2: commit; 1: when others have caught up; 0: no.
+    What is not better in this is not worth a change of leaders."""
+    complete: int
+    reached: int
+
+
+def _standing(
+    node_id: int, draft: PartitionRecord, brokers: Brokers, rules: Rules, cuts: Cuts
+) -> _Standing:
+    away = cuts.get(node_id, ())
+    reached = [
+        node for node in draft.replicas if node == node_id or (node in brokers and node not in away)
+    ]
+    complete = sum(node in draft.isr or node in draft.elr for node in reached)
+    least = effective_min_isr(rules.min_isr, draft)
+    most = max(least, majority(draft))
+    level = (complete >= most) + (complete >= least) + (len(reached) >= least)
+    return _Standing(level, complete, len(reached))
+
+
+def majority(record: PartitionRecord) -> int:
+    """More than half of the replicas; those that a move is still adding do not count."""
+    return (len(record.replicas) - len(record.adding)) // 2 + 1
 
 
 def _is_willing(node: int, brokers: Brokers) -> bool:

@@ -26,6 +26,7 @@ from penstock.cluster.keys import (
     FanoutRecord,
     PartitionRecord,
     QuotaRecord,
+    ReachRecord,
     TopicRecord,
     UserRecord,
 )
@@ -100,6 +101,8 @@ class Image:
     acls: Mapping[Resource, tuple[AclEntry, ...]] = field(default_factory=dict)
     users: Mapping[str, UserRecord] = field(default_factory=dict)
     quotas: Mapping[Entity, Mapping[str, float]] = field(default_factory=dict)
+    reach: Mapping[int, ReachRecord] = field(default_factory=dict)
+    """By broker: whom it says it does not reach; see `reach`."""
 
     @property
     def controller_id(self) -> NodeId:
@@ -157,6 +160,9 @@ class _Draft:
             self._topic(key.removeprefix(keys.TOPICS), value, change.revision)
         elif key.startswith(keys.BROKERS):
             self._broker(int(key.removeprefix(keys.BROKERS)), value, change.revision)
+        elif key.startswith(keys.REACH):
+            node_id = int(key.removeprefix(keys.REACH))
+            self._set("reach", node_id, value and keys.decode(ReachRecord, value))
         elif key.startswith(keys.DELETED):
             topic_id = parse_topic_id(key.removeprefix(keys.DELETED))
             self._set("deleted", topic_id, value and keys.decode(DeletedRecord, value))

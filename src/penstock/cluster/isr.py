@@ -22,7 +22,7 @@ Leaves to others: deaths (`controller`), which take members out without our aski
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -34,8 +34,10 @@ from penstock.cluster.configs import BrokerConfigs
 from penstock.cluster.follower import Follower
 from penstock.cluster.image import Topic
 from penstock.cluster.keys import PartitionRecord
+from penstock.cluster.leading import NOBODY, Away
 from penstock.cluster.partition import Partition
 from penstock.cluster.partitions import Partitions
+from penstock.cluster.reach import silence_seconds
 
 log = logging.getLogger("penstock.isr")
 
@@ -75,7 +77,10 @@ class InSyncReplicas:
         follower: Follower,
         partitions: Partitions,
         configs: BrokerConfigs,
+        away: Callable[[], frozenset[int]] = frozenset,
     ) -> None:
+        """`away` answers the nodes that nothing is heard of; see `reach`."""
+        self._away = away
         self._node_id = node_id
         self._store = store
         self._follower = follower
@@ -109,15 +114,22 @@ class InSyncReplicas:
     def _lag_seconds(self) -> float:
         return self._configs.integer("replica.lag.time.max.ms") / 1000
 
+    def _absent(self) -> Away:
+        nodes = self._away()
+        return Away(nodes, silence_seconds(self._configs)) if nodes else NOBODY
+
     async def _watch_time(self) -> None:
         while True:
             self.tick(asyncio.get_running_loop().time())
-            tick = min(max(self._lag_seconds / TICKS_PER_LAG, TICK_SECONDS_MIN), TICK_SECONDS_MAX)
+            lag_seconds = self._lag_seconds
+            if self._away():
+                lag_seconds = min(lag_seconds, silence_seconds(self._configs))
+            tick = min(max(lag_seconds / TICKS_PER_LAG, TICK_SECONDS_MIN), TICK_SECONDS_MAX)
             await asyncio.sleep(tick)
 
     def tick(self, now_s: float) -> None:
         """Looks at every partition; to be called several times within the lag allowed."""
-        lag_seconds = self._lag_seconds
+        lag_seconds, away = self._lag_seconds, self._absent()
         for partition in tuple(self._partitions.replicas()):
             leading = partition.leading
             if self._should_withdraw(partition):
@@ -132,7 +144,8 @@ class InSyncReplicas:
                 leading.note_time(end_offset, now_s)
                 if leading.has_outsiders:
                     partition.advance()  # It may have waited for one that did not join.
-                if leading.is_isr_due(partition.high_watermark, end_offset, now_s, lag_seconds):
+                high_watermark = partition.high_watermark
+                if leading.is_isr_due(high_watermark, end_offset, now_s, lag_seconds, away):
                     self.want(partition)
 
     # -- wishes -----------------------------------------------------------------------------
@@ -195,6 +208,7 @@ class InSyncReplicas:
             now_s,
             self._lag_seconds,
             self._follower.image.brokers,
+            self._absent(),
         )
         return elections.with_isr(record, wish, leading.min_isr)
 

@@ -5,6 +5,7 @@ Owns: every key's spelling and the JSON of its value.
     /cluster-id                  ClusterRecord     written once
     /controller                  ControllerRecord  lease; who may place and elect
     /brokers/<id>                BrokerRecord      lease; a broker that is up
+    /reach/<id>                  ReachRecord       lease; whom a broker does not reach
     /topics/<name>               TopicRecord       id, configs, partitions as they were born
     /partitions/<topic id>/<n>   PartitionRecord   a partition's state once it differs from birth
     /deleted/<topic id>          DeletedRecord     a topic whose data is still on some disk
@@ -37,6 +38,7 @@ ALL = "/"
 CLUSTER_ID = "/cluster-id"
 CONTROLLER = "/controller"
 BROKERS = "/brokers/"
+REACH = "/reach/"
 TOPICS = "/topics/"
 PARTITIONS = "/partitions/"
 DELETED = "/deleted/"
@@ -95,6 +97,15 @@ class BrokerRecord(_Record, frozen=True):
     def at(self, listener: str) -> tuple[str, int]:
         """Where a client that came through a listener of this name reaches it."""
         return self.endpoints.get(listener) or (self.host, self.port)
+
+
+class ReachRecord(_Record, frozen=True):
+    """Whom a broker does not reach. There is none where it reaches everybody."""
+
+    broker_epoch: int
+    """Of the life that says so."""
+    unreached: dict[int, int] = {}
+    """By node: the epoch of the life that does not answer."""
 
 
 class PartitionRecord(_Record, frozen=True):
@@ -253,6 +264,10 @@ def deleted_key(topic_id: TopicId) -> str:
 
 def broker_key(node_id: int) -> str:
     return f"{BROKERS}{node_id}"
+
+
+def reach_key(node_id: int) -> str:
+    return f"{REACH}{node_id}"
 
 
 def broker_configs_key(node_id: int) -> str:

@@ -15,7 +15,9 @@ Invariants:
 - a replica joins when its durable end has reached the high watermark and the start of this
   leader's epoch, under the registration that the brokers' keys show now. It leaves when it has not
   been at the leader's end for `replica.lag.time.max.ms`, as Kafka measures it: it was there at the
-  time of a fetch if that fetch, or the one after it, starts where the leader's log ended then.
+  time of a fetch if that fetch, or the one after it, starts where the leader's log ended then. One
+  that does not answer at all (`reach`) has less time; twice that if no majority would be left, for
+  then another node may be about to lead.
 
 Leaves to others: proposing (`isr`), what ISR and ELR mean for elections (`elections`).
 """
@@ -23,7 +25,7 @@ Leaves to others: proposing (`isr`), what ISR and ELR mean for elections (`elect
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.cluster.elections import effective_min_isr
+from penstock.cluster.elections import effective_min_isr, majority
 from penstock.cluster.keys import BrokerRecord, PartitionRecord
 
 UNKNOWN = -1
@@ -31,6 +33,17 @@ NEVER = float("-inf")
 JOIN_SECONDS = 0.2
 """The high watermark waits that long for a replica that is about to join: it could otherwise run
 ahead of it for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """The nodes that do not answer, and how long they may lag."""
+
+    nodes: frozenset[int] = frozenset()
+    lag_seconds: float = NEVER
+
+
+NOBODY = Away()
 
 
 @dataclass(slots=True)
@@ -207,14 +220,19 @@ class Leading:
         return copy is not None and copy.end_offset >= max(high_watermark, self.epoch_start)
 
     def is_isr_due(
-        self, high_watermark: int, leader_end: int, now_s: float, lag_seconds: float
+        self,
+        high_watermark: int,
+        leader_end: int,
+        now_s: float,
+        lag_seconds: float,
+        away: Away = NOBODY,
     ) -> bool:
         """Whether the ISR should be looked at: somebody lags, may join, or is eligible no more."""
         isr = self.record.isr
         if self.record.elr and not self.is_under_min:
             return True
         return any(
-            self._lags(node, leader_end, now_s, lag_seconds)
+            self._lags(node, leader_end, now_s, lag_seconds, away)
             if node in isr
             else self.may_join(node, high_watermark)
             for node in self.copies
@@ -224,10 +242,17 @@ class Leading:
     def has_outsiders(self) -> bool:
         return bool(self._outside)
 
-    def _lags(self, node_id: int, leader_end: int, now_s: float, lag_seconds: float) -> bool:
+    def _lags(
+        self, node_id: int, leader_end: int, now_s: float, lag_seconds: float, away: Away
+    ) -> bool:
         copy = self.copies.get(node_id)
         if copy is None or copy.end_offset >= leader_end:
             return False
+        if node_id in away.nodes:
+            record = self.record
+            left = sum(node not in away.nodes for node in record.isr)
+            is_enough = left >= max(majority(record), effective_min_isr(self.min_isr, record))
+            lag_seconds = min(lag_seconds, away.lag_seconds * (1 if is_enough else 2))
         return now_s - copy.caught_up_s > lag_seconds
 
     def wish(
@@ -237,6 +262,7 @@ class Leading:
         now_s: float,
         lag_seconds: float,
         brokers: Mapping[int, BrokerRecord],
+        away: Away = NOBODY,
     ) -> tuple[int, ...]:
         """The ISR as it should be."""
         return tuple(
@@ -244,7 +270,7 @@ class Leading:
             for node in self.record.replicas
             if node == self._node_id
             or (
-                not self._lags(node, leader_end, now_s, lag_seconds)
+                not self._lags(node, leader_end, now_s, lag_seconds, away)
                 if node in self.record.isr
                 else self._joins(node, high_watermark, brokers)
             )

@@ -10,28 +10,46 @@ Owns: the links, one task for each registered life.
 Invariants: only a refusal is evidence. A node that hangs, or a network that loses packets, refuses
 nothing; then the lease decides. A link that is reset may be an overloaded or a stopping node: it
 is made again, and a process that is gone refuses sooner or later. Evidence names a life, so it
-says nothing about the next one at the same address.
-Leaves to others: what to do about it (`controller`), what to say meanwhile (`losses`).
+says nothing about the next one at the same address. A link is only worth what last came over it:
+the other end is asked something small all the time, and a link on which nothing comes back is
+given up, whatever TCP still hopes for.
+Leaves to others: what to do about it (`controller`), what to say meanwhile (`losses`), and what
+answers or their absence tell (`reach`).
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Protocol
 
+from penstock import __version__
 from penstock.base.errors import PeerError, Refused
 from penstock.client.connection import Address, Connection, ConnectionConfig, connect
 from penstock.client.errors import ConnectionLost, RequestTimeout, Unreachable
 from penstock.cluster.image import Image
 from penstock.cluster.keys import BrokerRecord
 from penstock.cluster.losses import Losses
+from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 CONNECT_TIMEOUT_MS = 3_000
 PAUSE_SECONDS_MIN = 0.005
 PAUSE_SECONDS_MAX = 1.0
+PROBES_PER_ANSWER = 4
+"""Times between two questions that an answer may take, until the link is given up."""
 STEADY_SECONDS = 1.0
 """A link that held that long was a good one; the next is made at once."""
 
 Report = Callable[[int, int], None]
+
+
+class Counting(Protocol):
+    """Who makes something of answers; see `reach`."""
+
+    def answered(self, node_id: int, broker_epoch: int) -> None: ...
+
+    def probe_seconds(self) -> float:
+        """How often to ask."""
+        ...
 
 
 class Links:
@@ -42,6 +60,7 @@ class Links:
         node_id: int,
         report: Report,
         losses: Losses,
+        counting: Counting,
         config: ConnectionConfig | None = None,
         authenticate: Callable[[Connection], Awaitable[None]] | None = None,
     ) -> None:
@@ -52,6 +71,7 @@ class Links:
         self._tasks: dict[int, tuple[BrokerRecord, asyncio.Task[None]]] = {}
         self._connected: dict[int, None] = {}
         self._authenticate = authenticate
+        self._counting = counting
         self._config = replace(
             config or ConnectionConfig(),
             client_id=f"penstock-link-{node_id}",
@@ -106,8 +126,8 @@ class Links:
         while True:
             began_s = loop.time()
             try:
-                connection = await connect(address, self._config, self._authenticate)
-                await self._watch(record.node_id, connection)
+                connection = await connect(address, self._hurried(), self._authenticate)
+                await self._watch(record, connection)
             except Unreachable as unreachable:
                 if isinstance(unreachable.__cause__, ConnectionRefusedError):
                     self._losses.lose(record.node_id)
@@ -120,15 +140,37 @@ class Links:
             await asyncio.sleep(pause_seconds)
             pause_seconds = min(pause_seconds * 2, PAUSE_SECONDS_MAX)
 
-    async def _watch(self, node_id: int, connection: Connection) -> None:
+    def _hurried(self) -> ConnectionConfig:
+        """Nothing that is asked over a link is waited for as long as clients would wait."""
+        timeout_ms = int(self._counting.probe_seconds() * PROBES_PER_ANSWER * 1000)
+        return replace(self._config, request_timeout_ms=timeout_ms)
+
+    async def _watch(self, record: BrokerRecord, connection: Connection) -> None:
+        node_id = record.node_id
         self._connected[node_id] = None
         self._losses.regain(node_id)
         try:
-            await connection.wait_closed()
-            self._losses.lose(node_id)
+            await self._probe(record, connection)
+        except (ConnectionLost, RequestTimeout):
+            pass
         finally:
             self._connected.pop(node_id, None)
             connection.close()
+        self._losses.lose(node_id)
+
+    async def _probe(self, record: BrokerRecord, connection: Connection) -> None:
+        """Asks on until the link ends, or an answer fails to come."""
+        request = ApiVersionsRequest(
+            client_software_name="penstock", client_software_version=__version__
+        )
+        while True:
+            self._counting.answered(record.node_id, record.epoch)
+            try:
+                async with asyncio.timeout(self._counting.probe_seconds()):
+                    await connection.wait_closed()
+                return
+            except TimeoutError:
+                await connection.call(request, ApiVersionsResponse)
 
 
 def _life(record: BrokerRecord) -> tuple[int, str, int]:

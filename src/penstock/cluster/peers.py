@@ -8,7 +8,8 @@ the other side (markers wait for their commit, a replica's fetch for data) gets 
 or `dial`s a connection that nobody else uses.
 
 Invariants: a connection belongs to one life of a node. When that life's registration goes or is
-replaced, its connections are closed, and whoever waits on them hears at once.
+replaced, or nothing is heard of it (`reach`), its connections are closed, and whoever waits on them
+hears at once.
 
 Leaves to others: whether and when to try again. Every failure is an OSError (`Unreachable`: nothing
 was sent; `ConnectionLost` and `RequestTimeout`: not known), a PeerError or a Refused.
@@ -135,6 +136,13 @@ class Peers:
         for connection, (node_id, life) in list(self._open.items()):
             record = after.brokers.get(node_id)
             if record is None or life_of(record) != life:
+                connection.close()
+        self._forget_closed()
+
+    def give_up(self, node_id: int) -> None:
+        """That node does not answer: nobody waits for it until TCP finds out."""
+        for connection, (other, _) in list(self._open.items()):
+            if other == node_id:
                 connection.close()
         self._forget_closed()
 

@@ -37,6 +37,7 @@ from penstock.cluster.membership import Membership, NodeIdTaken
 from penstock.cluster.partitions import Partitions
 from penstock.cluster.peers import Peers
 from penstock.cluster.producer_ids import ProducerIds
+from penstock.cluster.reach import Reach
 from penstock.cluster.returns import come_back
 from penstock.cluster.throttle import Throttle
 from penstock.cluster.upkeep import Upkeep
@@ -94,6 +95,7 @@ class Node:
     membership: Membership
     controller: Controller
     links: Links
+    reach: Reach
     isr: InSyncReplicas
     peers: Peers
     fetchers: Fetchers
@@ -189,6 +191,7 @@ class Node:
         self._watch("membership", self.membership.run())
         self._watch("controller", self.controller.run())
         self._watch("links", self.links.run())
+        self._watch("reach", self.reach.run())
         self._watch("isr", self.isr.run())
         self._watch("moves", self.moves.run())
         self._watch("fetchers", self.fetchers.run())
@@ -320,26 +323,25 @@ class Node:
 
     def _replicate(self) -> None:
         """Makes what deals with the other nodes."""
-        node_id = self.config.node_id
+        node_id, configs, count = self.config.node_id, self.configs, self.metrics.count_election
         self.controller = Controller(
-            node_id,
-            self.store,
-            self.follower,
-            self.configs,
-            self.membership,
-            self.metrics.count_election,
+            node_id, self.store, self.follower, configs, self.membership, count
         )
-        self.links = Links(
-            node_id, self.controller.evidence, self.ctx.losses, *self.security.introduction
+        self.reach = Reach(
+            self.store, self.follower, self.membership, configs, self.random, self.peers.give_up
         )
-        self.isr = InSyncReplicas(node_id, self.store, self.follower, self.partitions, self.configs)
+        report, losses = self.controller.evidence, self.ctx.losses
+        self.links = Links(node_id, report, losses, self.reach, *self.security.introduction)
+        self.isr = InSyncReplicas(
+            node_id, self.store, self.follower, self.partitions, configs, self.reach.away
+        )
         self.fetchers = Fetchers(
             node_id,
             lambda: self.membership.epoch,
             self.partitions,
             self.peers,
             self.follower,
-            self.configs,
+            configs,
             self.workers,
             self.clock,
             self.random,

@@ -179,6 +179,28 @@ def test_a_refresh_that_gets_no_answer_fails_and_the_next_one_works(fault: Any) 
     with_model(scenario, request_timeout_ms=1000)
 
 
+def test_brokers_that_send_clients_away_are_not_asked_before_the_others() -> None:
+    async def main(loop: SimLoop) -> None:
+        brokers = [ModelBroker(node_id, f"b{node_id}") for node_id in (1, 2, 3)]
+        addresses = [await broker.start() for broker in brokers]
+        async with Cluster(SimRandom(1), addresses) as cluster:
+            assert brokers[0].count(MetadataRequest) == 1
+            for broker in brokers[:2]:
+                broker.answers[MetadataRequest] = lambda request: CLOSE
+            brokers[2].create("t")
+            await cluster.refresh(("t",))
+            assert "t" in cluster.metadata.topics
+            before = [broker.count(MetadataRequest) for broker in brokers]
+            await cluster.refresh(("t",))
+            after = [broker.count(MetadataRequest) for broker in brokers]
+            assert after == [before[0], before[1], before[2] + 1]
+            brokers[2].answers[MetadataRequest] = lambda request: CLOSE
+            with pytest.raises(ConnectionLost):
+                await cluster.refresh(("t",))
+
+    run(main)
+
+
 def test_the_config_reaches_the_connection() -> None:
     async def main(loop: SimLoop) -> None:
         broker = ModelBroker()

@@ -22,6 +22,19 @@ def settle(record: PartitionRecord, *nodes: int, rules: Rules = RULES) -> Partit
     return record if after is None else after
 
 
+def cut(*pairs: tuple[int, int]) -> dict[int, frozenset[int]]:
+    cuts: dict[int, frozenset[int]] = {}
+    for one, other in (*pairs, *((b, a) for a, b in pairs)):
+        cuts[one] = cuts.get(one, frozenset()) | {other}
+    return cuts
+
+
+def connect(
+    record: PartitionRecord, cuts: dict[int, frozenset[int]], rules: Rules = RULES
+) -> PartitionRecord | None:
+    return elections.settle(record, up(*record.replicas), rules, cuts)
+
+
 def test_nothing_changes_while_all_are_up() -> None:
     assert elections.settle(RECORD, up(1, 2, 3), RULES) is None
 
@@ -74,6 +87,61 @@ def test_a_leader_that_shrinks_below_the_minimum_keeps_the_others_eligible() -> 
     assert after is not None
     assert (after.isr, after.elr) == ((1,), (2, 3))
     assert elections.with_isr(RECORD, (3, 2, 1), 2) is None
+
+
+def test_a_leader_that_reaches_nobody_is_replaced_and_left_behind() -> None:
+    after = connect(RECORD, cut((1, 2), (1, 3)))
+    assert after is not None
+    assert (after.leader, after.isr, after.elr) == (2, (2, 3), ())
+    assert (after.leader_epoch, after.partition_epoch) == (1, 1)
+    assert kind_of(RECORD, after) is Election.CLEAN
+    assert connect(after, cut((1, 2), (1, 3))) is None
+    assert connect(after, {}) is None, "nobody is handed anything because a cut has ended"
+
+
+def test_a_leader_that_reaches_enough_stays() -> None:
+    assert connect(RECORD, cut((1, 2))) is None
+    assert connect(RECORD, cut((2, 3))) is None
+    five = birth((1, 2, 3, 4, 5))
+    assert connect(five, cut((1, 2), (1, 3)), Rules(min_isr=3)) is None
+    assert connect(birth((1, 2)), cut((1, 2))) is None, "nobody else could do more"
+    assert connect(RECORD, cut((1, 2), (1, 3), (2, 3))) is None
+
+
+def test_who_reaches_most_of_those_in_sync_leads() -> None:
+    five = birth((1, 2, 3, 4, 5))
+    cuts = cut((1, 2), (1, 3), (1, 4), (2, 3))
+    after = connect(five, cuts, Rules(min_isr=3))
+    assert after is not None
+    assert (after.leader, after.isr) == (5, (1, 2, 3, 4, 5))
+    after = connect(replace(five, isr=(1, 2, 3)), cut((1, 2), (1, 3), (1, 4)), Rules(min_isr=3))
+    assert after is not None
+    assert (after.leader, after.isr, after.elr) == (2, (2, 3), (1,)), "others catch up with it"
+
+
+def test_a_majority_is_better_than_what_min_insync_replicas_asks_for() -> None:
+    alone = Rules(min_isr=1)
+    after = connect(RECORD, cut((1, 2), (1, 3)), alone)
+    assert after is not None
+    assert (after.leader, after.isr) == (2, (2, 3))
+    four = birth((1, 2, 3, 4))
+    assert connect(four, cut((1, 3), (1, 4), (2, 3), (2, 4)), Rules(min_isr=2)) is None
+
+
+def test_an_eligible_replica_takes_over_from_a_leader_that_reaches_nobody() -> None:
+    record = PartitionRecord(replicas=(1, 2, 3), leader=1, isr=(1,), elr=(2, 3))
+    after = connect(record, cut((1, 2), (1, 3)))
+    assert after is not None
+    assert (after.leader, after.isr, after.elr) == (2, (2,), (1, 3))
+
+
+def test_who_lacks_committed_records_or_leaves_does_not_take_over() -> None:
+    cuts = cut((1, 2), (1, 3))
+    assert connect(replace(RECORD, isr=(1,)), cuts) is None
+    after = elections.settle(RECORD, up(1, 2, 3, draining=(2,)), RULES, cuts)
+    assert after is not None
+    assert after.leader == 3
+    assert elections.settle(RECORD, up(1, 2, 3, draining=(2, 3)), RULES, cuts) is None
 
 
 def test_a_proposal_without_its_leader_is_a_bug() -> None:

@@ -1,7 +1,7 @@
 """`penstock.cluster.leading`: what followers' fetches mean for the high watermark and the ISR."""
 
 from penstock.cluster.keys import BrokerRecord, PartitionRecord
-from penstock.cluster.leading import JOIN_SECONDS, UNKNOWN, Leading
+from penstock.cluster.leading import JOIN_SECONDS, UNKNOWN, Away, Leading
 
 LAG = 10.0
 BROKERS = {node: BrokerRecord(node, "h", 1, epoch=100 + node) for node in (1, 2, 3)}
@@ -127,6 +127,20 @@ def test_a_follower_lags_when_it_has_not_been_at_the_end_for_too_long() -> None:
     assert not leading.is_isr_due(50, 60, 15.0, LAG)
     assert leading.is_isr_due(50, 60, 15.1, LAG)
     assert leading.wish(50, 60, 15.1, LAG, BROKERS) == (1,)
+
+
+def test_who_does_not_answer_has_less_time_and_twice_that_without_a_majority() -> None:
+    leading = reign((1, 2, 3))
+    for node in (2, 3):
+        fetched(leading, node, 50, end=50, now_s=5.0)
+    one, both = (Away(frozenset(nodes), 2.0) for nodes in ((3,), (2, 3)))
+    assert not leading.is_isr_due(50, 60, 7.0, LAG, one)
+    assert leading.is_isr_due(50, 60, 7.1, LAG, one)
+    assert leading.wish(50, 60, 7.1, LAG, BROKERS, one) == (1, 2)
+    assert leading.wish(50, 60, 7.1, LAG, BROKERS, both) == (1, 2, 3)
+    assert leading.wish(50, 60, 9.1, LAG, BROKERS, both) == (1,)
+    assert leading.wish(50, 60, 7.1, 1.0, BROKERS, both) == (1,), "never more than others have"
+    assert not leading.is_isr_due(50, 50, 99.0, LAG, both), "there is nothing they lack"
 
 
 def test_reaching_where_the_log_ended_at_the_last_fetch_is_keeping_up() -> None:

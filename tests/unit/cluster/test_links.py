@@ -1,8 +1,11 @@
 """Evidence of death: a refused connection, and nothing else."""
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+
+import pytest
 
 from penstock.cluster.follower import Follower
 from penstock.cluster.image import EMPTY, Image
@@ -54,8 +57,16 @@ class World:
     def __init__(self, loop: SimLoop) -> None:
         self.loop = loop
         self.reports: list[tuple[int, int, float]] = []
-        self.links = Links(1, self._report, Losses(Follower(SimStore(SimEtcd(loop.seed)))))
+        losses = Losses(Follower(SimStore(SimEtcd(loop.seed))))
+        self.answers: list[tuple[int, int, float]] = []
+        self.links = Links(1, self._report, losses, self)
         self.image = EMPTY
+
+    def answered(self, node_id: int, broker_epoch: int) -> None:
+        self.answers.append((node_id, broker_epoch, self.loop.time()))
+
+    def probe_seconds(self) -> float:
+        return 1.0
 
     def _report(self, node_id: int, epoch: int) -> None:
         self.reports.append((node_id, epoch, self.loop.time()))
@@ -139,6 +150,46 @@ def test_silence_is_no_evidence() -> None:
         await asyncio.sleep(30)
         world.loop.net.crash("node-2", silent=True)
         await asyncio.sleep(30)
+        assert world.reports == []
+
+    in_world(test)
+
+
+def test_who_is_linked_answers_every_second() -> None:
+    async def test(world: World) -> None:
+        await world.serve()
+        world.show(node2=7)
+        await asyncio.sleep(10)
+        assert {(node, epoch) for node, epoch, _ in world.answers} == {(2, 7)}
+        times = [at for _, _, at in world.answers]
+        assert len(times) == 10
+        assert max(b - a for a, b in itertools.pairwise(times)) < 1.01
+
+    in_world(test)
+
+
+@pytest.mark.parametrize("way", [("node-1", "node-2"), ("node-2", "node-1")])
+def test_a_link_on_which_nothing_comes_back_is_given_up_and_made_again(
+    way: tuple[str, str],
+) -> None:
+    async def test(world: World) -> None:
+        await world.serve()
+        world.show(node2=7)
+        await asyncio.sleep(10)
+        world.loop.net.cut(*way, both=False)
+        cut_s = world.loop.time()
+        await asyncio.sleep(5)
+        assert world.links.connected == []
+        assert world.answers[-1][2] < cut_s
+        world.loop.net.crash("node-2", silent=True)  # What was sent before never arrives.
+        await world.serve()
+        await asyncio.sleep(30)
+        assert world.answers[-1][2] < cut_s
+        world.loop.net.heal()
+        healed_s = world.loop.time()
+        await asyncio.sleep(5)
+        assert world.links.connected == [2]
+        assert world.answers[-1][2] > healed_s + 3
         assert world.reports == []
 
     in_world(test)
