@@ -241,7 +241,7 @@ def step_and_restart(stage: Stage) -> None:
 
 
 def strobe(stage: Stage) -> None:
-    """A clock that jumps to and fro."""
+    """A clock that jumps there and back."""
     assert stage.clocks is not None
     node = stage.whole().leader
     for _ in range(4):
