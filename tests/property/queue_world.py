@@ -59,6 +59,8 @@ class World:
     states: dict[int, str] = field(default_factory=dict)
     counts: dict[int, int] = field(default_factory=dict)
     holders: dict[int, tuple[str, int]] = field(default_factory=dict)
+    given_with: dict[int, list[int]] = field(default_factory=dict)
+    """What was given in one go with a record, in this order, itself included."""
     letters: set[int] = field(default_factory=set)
     buried: set[int] = field(default_factory=set)
     ops: list[Op] = field(default_factory=list)
@@ -111,7 +113,12 @@ class World:
 
     def take(self) -> None:
         member = self.rng.choice(MEMBERS)
-        self.note_leases(member, self.machine.acquire(member, self.rng.randint(1, 5), self.now))
+        count, with_followers = self.rng.randint(1, 5), self.rng.random() < 0.5
+        self.note_leases(
+            member,
+            self.machine.acquire(member, count, self.now, with_followers=with_followers),
+            with_followers=with_followers,
+        )
 
     def answer(self) -> None:
         if not self.holders:
@@ -212,8 +219,11 @@ class World:
 
     # -- what must hold ---------------------------------------------------------------------
 
-    def note_leases(self, member: str, outcome: Outcome) -> None:
+    def note_leases(self, member: str, outcome: Outcome, *, with_followers: bool = False) -> None:
         self.ops += outcome.ops
+        given = [at for one in outcome.leases for at in range(one.first, one.last + 1)]
+        for offset in given:
+            self.given_with[offset] = given if with_followers else [offset]
         for lease in outcome.leases:
             for offset in range(lease.first, lease.last + 1):
                 state = self.states[offset]
@@ -234,10 +244,15 @@ class World:
             before = self.infos[other]
             if other == offset or (self.order is Order.KEY and before.key != info.key):
                 continue
-            require(other not in self.holders, "two of a key in flight", other, offset)
+            are_together = other in self.holders and offset in self.given_with[other]
+            require(
+                are_together or other not in self.holders, "two of a key in flight", other, offset
+            )
             if other < offset and not before.due_ms and not info.due_ms:
+                together = self.given_with[offset]
+                is_before = other in together and together.index(other) < together.index(offset)
                 settled = self.states[other] in (ARCHIVED, FINISHED)
-                require(settled, "delivered out of order", other, offset)
+                require(settled or is_before, "delivered out of order", other, offset)
 
     def note(self, outcome: Outcome) -> None:
         self.ops += outcome.ops

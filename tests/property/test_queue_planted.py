@@ -113,6 +113,22 @@ def test_a_key_that_moves_on_before_its_retry_is_found() -> None:
     find(Restless, (Order.KEY,))
 
 
+def test_one_that_comes_back_before_those_it_was_given_with_is_found() -> None:
+    class Pushy(Delivery):
+        def _make_ready_in_turn(self, offset: int, priority: int) -> None:
+            self._make_ready(offset, priority)
+
+    find(Pushy, (Order.KEY,))
+
+
+def test_one_that_is_given_again_while_it_is_held_is_found() -> None:
+    class Blind(Delivery):
+        def _is_waiting(self, offset: int) -> bool:
+            return not self.kept.is_settled(offset)
+
+    find(Blind, (Order.KEY,))
+
+
 def test_a_letter_that_does_not_outlive_a_crash_is_found() -> None:
     class Careless(Delivery):
         def letters(self) -> list[delivery.DeadLetter]:

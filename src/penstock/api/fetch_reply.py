@@ -15,6 +15,7 @@ from penstock.api.rows import leader_elsewhere, storage_failure
 from penstock.api.traffic import Traffic
 from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ids import NO_TOPIC_ID
+from penstock.base.later import Later
 from penstock.base.metrics import Counter
 from penstock.base.ports import Buffer, Slice
 from penstock.cluster.partition import Partition
@@ -120,7 +121,7 @@ class Reply:
                 content = b""
             contents.append(content)
         if missing:
-            return self._answer_cold(founds, contents, missing)
+            return Later(self._answer_cold, founds, contents, missing)
         return self._response(founds, contents)
 
     def _content(self, span: Span) -> Buffer | Slice | None:

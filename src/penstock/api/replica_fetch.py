@@ -24,6 +24,7 @@ from penstock.api.route import Operation
 from penstock.api.rows import led_partition, may_cluster
 from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ids import TopicId
+from penstock.base.later import Later
 from penstock.cluster.partition import Partition
 from penstock.wire.messages.fetch import FetchRequest, FetchResponse
 
@@ -323,7 +324,7 @@ class ReplicaAttempt:
         if isinstance(answer, FetchResponse):
             self._finish()
             return answer
-        return self._finish_later(answer, founds)
+        return Later(self._finish_later, answer, founds)
 
     async def _finish_later(
         self, answer: Awaitable[FetchResponse], founds: list[Found]

@@ -309,6 +309,7 @@ def _print_outcome(
                 "executed": report is not None,
                 "letters": preview.count if report is None else report.settled,
                 "skipped": 0 if report is None else report.skipped,
+                "too_large": [] if report is None else list(report.too_large),
                 "targets": [
                     {"topic": where.topic, "partition": where.partition, "letters": count}
                     for where, count in sorted(targets.items())
@@ -324,6 +325,8 @@ def _print_outcome(
             print(f"  {count:,} to {where}")
         if report.skipped:
             print(f"left {_letters(report.skipped)} whose record was lost: see `dlq list`")
+        for name, why in report.too_large.items():
+            print(f"left {name}: {why}")
         return
     if preview.count:
         _print_preview(preview)

@@ -12,7 +12,12 @@ of the dead letters' partition, and a letter goes back to the partition it came 
 one key keep theirs. Headers that would have a record expired, delayed or taken for a duplicate are
 left out of the copy; two are added that say where it has been.
 
-Bounds: `LETTERS_MAX` letters and about `BYTES_MAX` in a transaction. A note that nobody has acted
+A letter that its target does not take because it is too large, compressed or not, stays where it
+is and is reported; all others go. For a record that was as large as it may be, its headers are too
+much: the two that say where it has been.
+
+Bounds: `LETTERS_MAX` letters and about `BYTES_MAX` in a transaction, `TOO_LARGE_MAX` that are left
+for their size. A note that nobody has acted
 on is forgotten with the group's offsets, after `offsets.retention.minutes`.
 """
 
@@ -24,7 +29,7 @@ from typing import NamedTuple
 
 from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.base.ports import WallClock
-from penstock.client.admin import Admin
+from penstock.client.admin import TOPIC, Admin
 from penstock.client.backoff import Backoff
 from penstock.client.cluster import Cluster
 from penstock.client.committed import Committed, committed_offsets
@@ -46,7 +51,7 @@ from penstock.client.transactional import TransactionalWriter, is_passing
 from penstock.client.txn_steps import FENCED
 from penstock.queues import intake
 from penstock.queues.intervals import IntervalSet
-from penstock.wire.records import Record
+from penstock.wire.records import BATCH_OVERHEAD, Codec, Record, encode
 
 AUDIT = "__dead_letter_audit"
 """The topic that every errand leaves entries in; kept for a year."""
@@ -54,10 +59,14 @@ AUDIT_CONFIGS = {"retention.ms": str(365 * 86_400_000), "cleanup.policy": "delet
 REDRIVEN_FROM = "penstock-redrive-from"
 """A header: topic, partition and offset of the letter that a record was."""
 LETTERS_MAX = 400
+LIMIT = "max.message.bytes"
 APART_MAX = 1 << 24
 """Letters of one transaction are this close to each other, so that all fit in its note."""
 BYTES_MAX = 512 * 1024
 TRIES_MAX = 10
+TOO_LARGE_MAX = 10_000
+RECORD_BYTES = 64
+"""More than a record takes beside its key, its value and its headers."""
 UNHEEDED = frozenset(
     {
         intake.DELAY_MS,
@@ -111,6 +120,8 @@ class Report:
     skipped: int = 0
     """Letters that the log had lost before they were copied: there is nothing to send back."""
     targets: dict[TopicPartition, int] = field(default_factory=dict)
+    too_large: dict[str, str] = field(default_factory=dict)
+    """Letters that are left because their target does not take them, by id, and why."""
 
 
 class Copied(NamedTuple):
@@ -149,6 +160,7 @@ class Redriver:
         self._backoff = Backoff(cluster.random)
         self._pace = Pace(errand.rate_per_s)
         self._ends: dict[TopicPartition, int] = {}
+        self._limits: dict[str, int | None] = {}
         self._noted: dict[TopicPartition, int] = {}
         """Where the group has a position with a note that was acted on."""
         self._in_doubt: tuple[TopicPartition, list[Letter], dict[TopicPartition, int]] | None = None
@@ -212,6 +224,8 @@ class Redriver:
         found = open_letters(self._cluster, errand.topic, errand.chosen, ends=self._ends)
         async with aclosing(found) as letters:
             async for letter in letters:
+                if letter.id in self.report.too_large:
+                    continue
                 if not errand.purges and is_hollow(letter) and errand.revise is None:
                     self.report.skipped += 1
                     continue
@@ -238,10 +252,31 @@ class Redriver:
         return is_near and len(gathered) < min(self._letters_max, self._pace.portion)
 
     async def _settle(self, letters: list[Letter]) -> None:
+        if letters:
+            await self._pace.wait(len(letters))
+            await self._send(letters)
+
+    async def _send(self, letters: list[Letter]) -> None:
+        """What is too large together goes in parts; what is too large alone does not go."""
+        try:
+            await self._write(letters)
+        except Refused as refused:
+            if refused.code is not ErrorCode.MESSAGE_TOO_LARGE:
+                raise
+            too_large = self.report.too_large
+            if len(letters) == 1 and len(too_large) >= TOO_LARGE_MAX:
+                raise
+            if not self._writer.is_usable:
+                await self._begin()
+            if len(letters) == 1:
+                too_large[letters[0].id] = refused.message or refused.code.name
+                return
+            middle = len(letters) // 2
+            await self._send(letters[:middle])
+            await self._send(letters[middle:])
+
+    async def _write(self, letters: list[Letter]) -> None:
         """One transaction, and what follows from it."""
-        if not letters:
-            return
-        await self._pace.wait(len(letters))
         errand = self.errand
         where = TopicPartition(errand.topic, letters[0].partition)
         topic_id = (await self._cluster.topic(errand.topic)).topic_id
@@ -258,15 +293,47 @@ class Redriver:
             sent.append((letter, target, len(batch)))
             batch.append(self._copy_of(letter))
         targets = {target: len(records) for target, records in batches.items()}
+        codecs = {}
+        for target, records in batches.items():
+            codecs[target] = await self._codec_for(target.topic, records)
         batches[TopicPartition(AUDIT, 0)] = [self._entry(where, letters)]
         position = Committed(offsets[-1] + 1, metadata=note)
         self._in_doubt = where, letters, targets
-        placed = await self._writer.write(batches, self._group, {where: position})
+        positions = {where: position}
+        placed = await self._writer.write(batches, self._group, positions, codecs=codecs)
         self._noted[where] = position.offset
         self._in_doubt = None
         self._count(letters, targets)
         self._copied([Copied(letter, at, placed[at] + index) for letter, at, index in sent])
         await finish(self._cluster, DEAD_LETTERS, {where: list(_set_of(letters))})
+
+    async def _codec_for(self, topic: str, records: list[Record]) -> Codec:
+        """How a batch fits its topic; refuses if it does not, before anything is written."""
+        limit = await self._limit_of(topic)
+        if limit is None or sum(map(_bytes_max, records)) <= limit - BATCH_OVERHEAD:
+            return Codec.NONE
+        for codec in (Codec.NONE, Codec.ZSTD):
+            size = len(encode(records, codec=codec))
+            if size <= limit:
+                return codec
+        raise Refused(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"{topic} takes batches of {limit} bytes (max.message.bytes), this has {size}: raise "
+            "it, or name another topic",
+        )
+
+    async def _limit_of(self, topic: str) -> int | None:
+        """The largest batch that a topic takes; None: we may not know."""
+        if topic not in self._limits:
+            limit = None
+            try:
+                for entry in await Admin(self._cluster).describe_configs(TOPIC, topic, [LIMIT]):
+                    limit = int(entry.value or 0) or None
+            except Refused as refused:
+                if is_passing(refused):
+                    raise
+            self._limits[topic] = limit
+        return self._limits[topic]
 
     def _count(self, letters: list[Letter], targets: dict[TopicPartition, int]) -> None:
         self.report.settled += len(letters)
@@ -346,6 +413,12 @@ async def ensure_audit(cluster: Cluster) -> None:
             if taken.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
             await cluster.topic(AUDIT)
+
+
+def _bytes_max(record: Record) -> int:
+    """No less than a record takes in a batch."""
+    size = RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
+    return size + sum(4 * len(name) + len(value or b"") + 10 for name, value in record.headers)
 
 
 def _set_of(letters: list[Letter]) -> IntervalSet:

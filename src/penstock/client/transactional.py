@@ -34,7 +34,7 @@ from penstock.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from penstock.wire.records import Record, encode
+from penstock.wire.records import Codec, Record, encode
 
 TIMEOUT_MS = 60_000
 PRODUCE_TIMEOUT_MS = 15_000
@@ -63,6 +63,11 @@ class TransactionalWriter:
         self._sequences: dict[TopicPartition, int] = {}
         self._is_usable = False
 
+    @property
+    def is_usable(self) -> bool:
+        """Whether `write` may be called without another `begin`."""
+        return self._is_usable
+
     async def begin(self) -> None:
         """Takes the place of whoever wrote under this id before, and ends what was open."""
         self._txn = await begin(
@@ -77,8 +82,11 @@ class TransactionalWriter:
         group: str,
         positions: Mapping[TopicPartition, Committed],
         membership: Membership | None = None,
+        codecs: Mapping[TopicPartition, Codec] | None = None,
     ) -> dict[TopicPartition, int]:
         """One whole transaction; the first offset of each batch. If it raises: `begin` again.
+
+        `codecs` are of batches that are to be compressed.
 
         With a membership the positions are refused once the group has expelled that member.
         """
@@ -86,7 +94,7 @@ class TransactionalWriter:
         self._is_usable = False
         if batches:
             await add_partitions(self._cluster, self._txn, list(batches))
-        offsets = await self._produce(batches)
+        offsets = await self._produce(batches, codecs or {})
         if positions:
             await keep_positions(self._cluster, self._txn, group, positions, membership)
         # Committing twice does what committing once does, as long as nothing is begun in between.
@@ -97,11 +105,14 @@ class TransactionalWriter:
     # -- producing -----------------------------------------------------------------------------
 
     async def _produce(
-        self, batches: Mapping[TopicPartition, Sequence[Record]]
+        self,
+        batches: Mapping[TopicPartition, Sequence[Record]],
+        codecs: Mapping[TopicPartition, Codec],
     ) -> dict[TopicPartition, int]:
         encoded = {
             where: encode(
                 records,
+                codec=codecs.get(where, Codec.NONE),
                 producer_id=self._txn.identity.producer_id,
                 producer_epoch=self._txn.identity.producer_epoch,
                 base_sequence=self._sequences.get(where, 0),

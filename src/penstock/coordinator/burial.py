@@ -6,8 +6,10 @@ is written; that it was written, after. A crash in between has the same batch wr
 the log it goes to recognises it. Only then is a record finished.
 
 The topic of dead letters is made when it is first needed, with as many partitions as the topic
-they come from. Wherever its partition is led, here or on another node, the batch goes there.
-Whatever fails is tried again for as long as the queue is open; the next life of the queue goes on.
+they come from, and takes batches that are `HEADER_BYTES` larger; one that takes less is changed
+when that is in the way. Wherever its partition is led, here or on another node, the batch goes
+there. Whatever fails is tried again for as long as the queue is open; the next life of the queue
+goes on.
 
 Leaves to others: when a record is given up (`queues.delivery`), what the copy looks like
 (`queues.letters`). Bounds: `LETTERS_MAX` records and `BATCH_BYTES` a batch.
@@ -20,8 +22,8 @@ from collections.abc import Callable
 from penstock.base.errors import Corrupt, ErrorCode, PeerError, Refused
 from penstock.base.ids import TopicId
 from penstock.base.ports import Random, Store, UnknownResult
-from penstock.cluster import topics
-from penstock.cluster.configs import BrokerConfigs, resolve_topic
+from penstock.cluster import alterations, topics
+from penstock.cluster.configs import BrokerConfigs, Scope, resolve_topic
 from penstock.cluster.image import Topic
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.topics import NewTopic
@@ -41,6 +43,7 @@ BATCH_BYTES = 1 << 20
 NO_LIMIT = 1 << 62
 PLAIN_BYTES_MAX = 256 * 1024
 """Batches of letters that hold more are compressed."""
+LIMIT = "max.message.bytes"
 HEADER_BYTES = 64 * 1024
 """How much larger than its record a letter may be."""
 SEQUENCE_MAX = 2**31 - 1
@@ -54,6 +57,8 @@ STRANGE = (
     ErrorCode.UNKNOWN_PRODUCER_ID,
 )
 """The log does not know the producer as we do; it has nothing of the batch."""
+MOVING = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE)
+"""A partition is on its way to another leader, or new: nothing to be told of, unless it goes on."""
 GONE = Failure(0, 0, 0, 0, "gone", "the log no longer had the record")
 TROUBLE = (OSError, PeerError, Refused, Corrupt, UnknownResult, TimeoutError)
 
@@ -75,6 +80,7 @@ class Burials:
         self._random = random
         self._producer_ids = producer_ids
         self._posting = Posting(around, LANE)
+        self._creating = asyncio.Lock()
         self._tasks: dict[Queue, asyncio.Task[None]] = {}
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -114,7 +120,9 @@ class Burials:
                 await self._bury_some(queue, topic)
                 pause_seconds = RETRY_SECONDS_MIN
             except TROUBLE as error:
-                log.warning("%s: letters of %s wait: %s", queue.key.group, queue.name, error)
+                is_moving = isinstance(error, Refused) and error.code in MOVING
+                level = logging.INFO if is_moving and pause_seconds < 1 else logging.WARNING
+                log.log(level, "%s: letters of %s wait: %s", queue.key.group, queue.name, error)
                 await asyncio.sleep(pause_seconds)
                 pause_seconds = min(pause_seconds * 2, RETRY_SECONDS_MAX)
 
@@ -123,8 +131,11 @@ class Burials:
         if burial is None or not burial.offsets:
             burial = await self._plan(queue, topic)
         letters = await self._compose(queue, burial)
-        code = await self._write(burial, letters)
-        if code in STRANGE:
+        batch = _encode(burial, letters)
+        code = await self._write(burial, batch)
+        if code is ErrorCode.MESSAGE_TOO_LARGE:
+            await self._widen(queue, burial, len(batch))
+        elif code in STRANGE:
             log.warning(
                 "%s: letters of %s get a new producer: %s", queue.key.group, queue.name, code.name
             )
@@ -144,7 +155,7 @@ class Burials:
         offsets: list[int] = []
         size = 0
         for letter, record in found:
-            size += 0 if record is None else len(record.key or b"") + len(record.value or b"")
+            size += 0 if record is None else _size_of(record)
             if offsets and size > BATCH_BYTES:
                 break
             offsets.append(letter.offset)
@@ -195,7 +206,14 @@ class Burials:
     # -- the topic --------------------------------------------------------------------------
 
     async def _ensure(self, queue: Queue, name: str) -> Topic:
-        """The topic of the letters, created if it does not exist."""
+        """The topic of the letters, created if it does not exist; once for all queues of this node
+        that need it now."""
+        if name not in self._around.follower.image.topics:
+            async with self._creating:
+                return await self._create(queue, name)
+        return self._around.follower.image.topics[name]
+
+    async def _create(self, queue: Queue, name: str) -> Topic:
         follower = self._around.follower
         there = follower.image.topics.get(name)
         if there is not None:
@@ -209,7 +227,7 @@ class Burials:
             len(source.partitions),
             min(len(source.partitions[0].replicas), len(follower.image.brokers)),
             configs={
-                "max.message.bytes": str(config.log.message_bytes_max + HEADER_BYTES),
+                LIMIT: str(config.log.message_bytes_max + HEADER_BYTES),
                 "min.insync.replicas": str(config.min_insync_replicas),
                 # What must not lie on a disk in clear does not do so as a letter either.
                 **({"encryption.enable": "true"} if config.log.encrypted else {}),
@@ -230,30 +248,65 @@ class Burials:
             raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, f"{name} is not known here yet")
         return there
 
+    async def _widen(self, queue: Queue, burial: Burial, size: int) -> None:
+        """Has the topic of the letters take what its source takes, and their headers with it: it
+        may be somebody's own, or its source took less when it was made."""
+        image = self._around.follower.image
+        there = image.topics_by_id.get(TopicId(burial.topic_id))
+        source = image.topics.get(queue.partition.topic)
+        if there is None or source is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        taken = resolve_topic(source.configs, self._configs).log.message_bytes_max
+        limit = max(taken + HEADER_BYTES, size)
+        log.warning(
+            "%s: %s is raised to %d for %s, which takes no letters of %s otherwise",
+            queue.key.group,
+            LIMIT,
+            limit,
+            there.name,
+            source.name,
+        )
+        raised = alterations.Alteration(LIMIT, alterations.Op.SET, str(limit))
+        change = alterations.altering(Scope.TOPIC, [raised])
+        revision = await alterations.alter_topic(self._store, there.name, change)
+        await self._around.follower.reached(revision)
+
     # -- writing ----------------------------------------------------------------------------
 
-    async def _write(self, burial: Burial, letters: list[Record]) -> ErrorCode:
+    async def _write(self, burial: Burial, batch: bytes | bytearray) -> ErrorCode:
         """Writes the batch wherever its partition is led; returns when it is committed."""
-        if not letters:
+        if not batch:
             return ErrorCode.NONE
         image = self._around.follower.image
         topic = image.topics_by_id.get(TopicId(burial.topic_id))
         if topic is None or burial.partition >= len(topic.partitions):
             return ErrorCode.UNKNOWN_PRODUCER_ID  # The topic is gone, and what it had with it.
-        size = sum(len(one.key or b"") + len(one.value or b"") for one in letters)
-        batch = encode(
-            letters,
-            # What was small on its way here must not fill the disk now.
-            codec=Codec.ZSTD if size > PLAIN_BYTES_MAX else Codec.NONE,
-            producer_id=burial.producer_id,
-            producer_epoch=0,
-            base_sequence=burial.sequence,
-        )
+        # A topic that was just made is in the image before its partitions are here.
+        await self._around.partitions.reached(topic.revision)
         try:
             await self._posting.append(topic, burial.partition, memoryview(batch))
         except Refused as refused:
             return refused.code
         return ErrorCode.NONE
+
+
+def _encode(burial: Burial, letters: list[Record]) -> bytes | bytearray:
+    if not letters:
+        return b""
+    size = sum(map(_size_of, letters))
+    return encode(
+        letters,
+        # What was small on its way here must not fill the disk now.
+        codec=Codec.ZSTD if size > PLAIN_BYTES_MAX else Codec.NONE,
+        producer_id=burial.producer_id,
+        producer_epoch=0,
+        base_sequence=burial.sequence,
+    )
+
+
+def _size_of(record: Record) -> int:
+    own = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + own
 
 
 def _is_due(queue: Queue) -> bool:

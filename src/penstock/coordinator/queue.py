@@ -67,6 +67,11 @@ class Taker(Protocol):
         """So many it is given, if they are there, however many others wait."""
         ...
 
+    @property
+    def with_followers(self) -> bool:
+        """Whether it is given several of one key, in their order, where there is an order."""
+        ...
+
     def room(self, queue: "Queue") -> int:
         """How many records it takes now; 0: it waits no longer."""
         ...
@@ -234,6 +239,7 @@ class Queue:
                     now_ms,
                     lock_ms=taker.lock_ms,
                     one_priority=True,
+                    with_followers=taker.with_followers,
                 )
                 if not outcome.leases:
                     break

@@ -143,6 +143,7 @@ def _take_request(keys: Sequence[QueueKey], wanted: Wanted) -> TakeFromQueuesReq
         lock_ms=UNSAID if wanted.lock_ms is None else wanted.lock_ms,
         fills=wanted.fills,
         reset=wanted.reset,
+        with_followers=wanted.with_followers,
     )
 
 
@@ -156,6 +157,7 @@ def asked_by(request: TakeFromQueuesRequest) -> tuple[list[QueueKey], Wanted]:
         lock_ms=None if request.lock_ms == UNSAID else request.lock_ms,
         fills=request.fills,
         reset=request.reset,
+        with_followers=request.with_followers,
         unpacks=True,  # It is for a door of that node.
     )
 

@@ -40,7 +40,8 @@ class Wanted:
 
     member: str
     records_max: int
-    """0: the queues are opened, so that the group has a position in all of them."""
+    """0: the queues are opened, so that the group has a position in all of them; and if there is
+    time to wait, they look at what is in their logs."""
     bytes_max: int
     bytes_min: int = 1
     """It waits for so many, estimated."""
@@ -53,6 +54,8 @@ class Wanted:
     """Where a group begins that has no position yet; None: as its config says."""
     share_min: int = 1
     """So many are given, if they are there, however many others wait."""
+    with_followers: bool = False
+    """Whether several of one key may be among them, where queues keep an order by key."""
     unpacks: bool = False
     """Whether batches come without compression, and `bytes_max` is of what they hold."""
 
@@ -119,6 +122,10 @@ class _Taking:
     def share_min(self) -> int:
         return self._wanted.share_min
 
+    @property
+    def with_followers(self) -> bool:
+        return self._wanted.with_followers
+
     def room(self, queue: Queue) -> int:
         if self._is_over:
             return 0
@@ -165,6 +172,8 @@ class _Taking:
                 await self._wait(deadline)
                 await self._catch_up()
                 self._sweep()
+            elif self._wanted.wait_ms:
+                await self._catch_up()
             self._leave()
             await self._read_all()
             while self._unkept:

@@ -58,6 +58,7 @@ LOCK_MS_MAX = 12 * 3_600_000
 RECEIVE_BYTES_MAX = 16 << 20
 TOO_LARGE = "TooLarge"
 EARLIEST = "earliest"
+CATCH_UP_MS = 1_000
 RESET = "share.auto.offset.reset"
 GROUP_CHARS_MAX = 249
 
@@ -163,12 +164,14 @@ class Door:
         lock_ms: int | None = None,
         bytes_max: int = RECEIVE_BYTES_MAX,
         share_min: int = 1,
+        with_followers: bool = False,
     ) -> list[Received]:
         """Messages of a topic, each leased to the caller; waits until there is one.
 
-        While others wait, it is given no more than its share, or `share_min`. A group that has no
-        position yet begins with the oldest message, unless its config says where. If this
-        is cancelled, nothing counts as delivered.
+        While others wait, it is given no more than its share, or `share_min`. Where the topic keeps
+        an order by key, several of one key come together only if `with_followers`. A group that has
+        no position yet begins with the oldest message, unless its config says where. If this is
+        cancelled, nothing counts as delivered.
         """
         ctx = self.ctx
         _check_receive(records_max, wait_ms, lock_ms)
@@ -185,6 +188,7 @@ class Door:
             fills=True,
             reset=self._reset_of(group),
             share_min=share_min,
+            with_followers=with_followers,
             unpacks=True,
         )
         taken = await self._reach.take(self._keys(there, group), wanted)
@@ -211,6 +215,14 @@ class Door:
         if await self.share_groups.ensure(principal, group, topic.name):
             wanted = Wanted("", 0, 1, reset=self._reset_of(group))
             await self._reach.open(self._keys(topic, group), wanted)
+
+    async def catch_up(self, topic: Topic, group: str) -> None:
+        """Has a group's queues look at what came lately: what is a duplicate is not counted then.
+
+        Waits for them no longer than who receives; whoever calls has seen to the rights.
+        """
+        wanted = Wanted("", 0, 1, wait_ms=CATCH_UP_MS, reset=self._reset_of(group))
+        await self._reach.open(self._keys(topic, group), wanted)
 
     def _reset_of(self, group: str) -> str | None:
         """Where a group begins: with the oldest message, unless its config says where."""

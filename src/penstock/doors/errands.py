@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from penstock.base.errors import ErrorCode, PeerError, Refused
+from penstock.base.later import Later
 from penstock.base.ports import Random, WallClock
 from penstock.client.metadata import TopicPartition
 from penstock.client.redriving import Report
@@ -39,7 +40,7 @@ class Errand:
     skipped: int = 0
     ended_ms: int | None = None
     reason: str | None = None
-    """Why it failed."""
+    """Why it failed, or left something."""
     targets: dict[TopicPartition, int] = field(default_factory=dict)
     """Where letters went; known at the end."""
 
@@ -64,7 +65,7 @@ class Errands:
         def told(count: int) -> None:
             errand.settled += count
 
-        task = asyncio.get_running_loop().create_task(self._do(errand, work(told)))
+        task = asyncio.get_running_loop().create_task(self._do(errand, Later(work, told)))
         self._tasks[name] = task
         task.add_done_callback(lambda done: self._ended(errand, done))
         return errand, task
@@ -78,7 +79,7 @@ class Errands:
         if len(self._errands) >= REMEMBERED_MAX:
             raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many of these at a time")
 
-    async def _do(self, errand: Errand, work: Coroutine[Any, Any, Report]) -> None:
+    async def _do(self, errand: Errand, work: Later[Report]) -> None:
         try:
             report = await work
         except Refused as refused:
@@ -87,7 +88,9 @@ class Errands:
             errand.status, errand.reason = FAILED, str(error)
         else:
             errand.status = COMPLETED
-            errand.settled, errand.skipped = report.settled, report.skipped
+            errand.settled = report.settled
+            errand.skipped = report.skipped + len(report.too_large)
+            errand.reason = _left_of(report)
             errand.targets = report.targets
 
     def _ended(self, errand: Errand, done: "asyncio.Task[None]") -> None:
@@ -118,3 +121,11 @@ class Errands:
             task.cancel()
             await asyncio.wait((task,))
         return errand
+
+
+def _left_of(report: Report) -> str | None:
+    if not report.too_large:
+        return None
+    name, why = next(iter(report.too_large.items()))
+    more = len(report.too_large) - 1
+    return f"letter {name}{f' and {more} more' if more else ''} left: {why}"

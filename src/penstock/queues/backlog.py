@@ -49,6 +49,8 @@ class Backlog:
         self._lines = Lines()
         self._keys: array[int] = array("q")  # By offset from `_keys_start` on.
         self._keys_start = kept.start
+        self._retries: set[int] = set()
+        """Where there is an order: those that wait for the time of their next try."""
         self._priorities: dict[int, int] = {}
         """Of those that are not ready and not 0: leased ones that may come back, mostly."""
 
@@ -186,6 +188,13 @@ class Backlog:
         self._priorities.pop(offset, None)
         self._ready[priority].add(offset, offset)
 
+    def _make_ready_in_turn(self, offset: int, priority: int) -> None:
+        """One that was held before: where others of its key are before it, it waits for them."""
+        if not self.is_ordered or self._lines.is_head(self._key_of(offset), offset):
+            self._make_ready(offset, priority)
+        elif priority:
+            self._priorities[offset] = priority
+
     def _stand_in_line(self, offset: int) -> bool:
         return self.is_ordered and self._lines.join(self._key_of(offset), offset)
 
@@ -195,23 +204,35 @@ class Backlog:
     def _await_retry(self, offset: int, priority: int) -> None:
         if priority:
             self._priorities[offset] = priority
+        if self.is_ordered:
+            self._retries.add(offset)
         self._delays.add(self.kept.failures[offset].not_before_ms, offset, priority)
 
     # -- going ------------------------------------------------------------------------------
 
     def _gone(self, first: int, last: int) -> None:
         """These will not be delivered again: whoever is next of their keys steps up."""
-        if self._priorities or self._stale:
+        if self._priorities or self._stale or self._retries:
             for offset in range(first, last + 1):
                 self._priorities.pop(offset, None)
                 self._stale.discard(offset)
+                self._retries.discard(offset)
         if not self.is_ordered:
             return
         for offset in range(first, min(last + 1, self._keys_start + len(self._keys))):
             following = self._lines.leave(self._key_of(offset), offset)
-            if following is not None and not self.kept.is_settled(following):
+            if following is not None and self._is_waiting(following):
                 self._make_ready(following, self._priorities.get(following, 0))
         self._trim_keys()
+
+    def _is_waiting(self, offset: int) -> bool:
+        """Whether it could be given if it were its turn."""
+        kept = self.kept
+        return not (
+            kept.is_settled(offset)
+            or offset in self._retries
+            or any(kept.leases_within(offset, offset))
+        )
 
     def _trim_keys(self) -> None:
         unused = min(self.kept.start, self.end) - self._keys_start

@@ -10,14 +10,15 @@ its copy under way) or finished. What is ready is kept by priority as runs of of
 unfinished record never holds up another, and a backlog of millions costs nothing.
 
 Rules: a higher priority goes first, then the lower offset. With an order by key a record joins its
-key's line when it is due; only the head of a line is delivered, and it stays the head while it
-waits for its retry. A lease that runs out counts as a failure. After `deliveries_max` deliveries,
-on rejection, and after its expiry a record is archived. Bounds: `policy.locks_max` in flight,
+key's line when it is due; only the head of a line is delivered, alone or with those right behind it
+(`with_followers`), and it stays the head while it waits for its retry. A lease that runs out counts
+as a failure. After `deliveries_max` deliveries, on rejection, and after its expiry a record is
+archived. Bounds: `policy.locks_max` in flight,
 `policy.entries_max` in memory (`is_full`: no arrivals until there is room again).
 """
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -98,8 +99,11 @@ class Delivery(Backlog):
         *,
         lock_ms: int | None = None,
         one_priority: bool = False,
+        with_followers: bool = False,
     ) -> Outcome:
         """Leases up to `records_max` ready records to a member, for `lock_ms` or the policy's.
+
+        `with_followers`: where there is an order, those in line right behind a record come along.
 
         `one_priority`: no records of a lower priority come along; for members that get theirs in
         the order of the log, and would see the important one last.
@@ -108,8 +112,7 @@ class Delivery(Backlog):
         deadline_ms = now_ms + (self.policy.lock_ms if lock_ms is None else lock_ms)
         leases: list[Lease] = []
         for priority in range(PRIORITY_MAX, -1, -1):
-            ready = self._ready[priority]
-            while room > 0 and (run := ready.take(room)) is not None:
+            for run in self._take_ready(priority, room, with_followers and self.is_ordered):
                 room -= run[1] - run[0] + 1
                 if priority:
                     for offset in range(run[0], run[1] + 1):
@@ -123,6 +126,23 @@ class Delivery(Backlog):
             for lease in leases:
                 heapq.heappush(self._deadlines, (deadline_ms, lease.first))
         return outcome
+
+    def _take_ready(
+        self, priority: int, room: int, with_followers: bool
+    ) -> Iterator[tuple[int, int]]:
+        """Runs of what is ready, no more than `room` together; whoever asks leases them at once."""
+        ready = self._ready[priority]
+        while room > 0 and (run := ready.take(1 if with_followers else room)) is not None:
+            room -= run[1] - run[0] + 1
+            yield run
+            if not with_followers:
+                continue
+            for offset in self._lines.followers(self._key_of(run[0]), room):
+                is_fit = self._priorities.get(offset, 0) == priority and self._is_waiting(offset)
+                if not is_fit or offset in self._stale:
+                    break
+                room -= 1
+                yield offset, offset
 
     def _leases_of(self, run: tuple[int, int], member: str, deadline_ms: int) -> list[Lease]:
         """One lease for each stretch of records that were delivered equally often."""
@@ -222,7 +242,7 @@ class Delivery(Backlog):
                 if offset in self._stale:
                     self._expire(outcome, offset, now_ms, lease.delivery_count - 1)
                 else:
-                    self._make_ready(offset, self._priorities.get(offset, 0))
+                    self._make_ready_in_turn(offset, self._priorities.get(offset, 0))
         self._watch_rest(last)
         return outcome
 
@@ -295,9 +315,9 @@ class Delivery(Backlog):
             self._keep(outcome.ops, Released(offset, offset, failure))
             priority = self._priorities.get(offset, 0)
             if pause_ms > 0:
-                self._delays.add(failure.not_before_ms, offset, priority)
+                self._await_retry(offset, priority)
             else:
-                self._make_ready(offset, priority)
+                self._make_ready_in_turn(offset, priority)
 
     def _failure(
         self,
@@ -363,7 +383,8 @@ class Delivery(Backlog):
         if failure is None:
             self._enter(offset, priority)
         elif failure.not_before_ms <= now_ms and not any(kept.leases_within(offset, offset)):
-            self._make_ready(offset, priority)
+            self._retries.discard(offset)
+            self._make_ready_in_turn(offset, priority)
 
     def _is_over(self, outcome: Outcome, offset: int, now_ms: int) -> None:
         """A record's time is over: it goes now, or when whoever holds it lets go."""

@@ -1,5 +1,7 @@
 """Order by key: of each key one record at a time, the others stand in line behind it.
 
+Who wants several of a key at a time is given the head and those right behind it, in one go.
+
 A line is one number while only its head is there, and an array from the second one on: most keys
 never have more. Keys are 64-bit hashes; two keys with one hash wait for each other, which costs
 time and never order.
@@ -34,6 +36,15 @@ class Lines:
         # Nearly always the last one; only what was delayed comes later than its offset says.
         line.append(offset)
         return False
+
+    def is_head(self, key: int, offset: int) -> bool:
+        line = self._lines.get(key)
+        return line is not None and (line if isinstance(line, int) else line[0]) == offset
+
+    def followers(self, key: int, count: int) -> "array[int]":
+        """Those behind the head of a line, `count` at most."""
+        line = self._lines.get(key)
+        return array("q") if line is None or isinstance(line, int) else line[1 : count + 1]
 
     def leave(self, key: int, offset: int) -> int | None:
         """The offset is done with; answers the new head of the line, if that changed."""

@@ -27,6 +27,7 @@ from penstock.api.context import Call, Context
 from penstock.api.dispatch import Dispatcher
 from penstock.api.route import Stage
 from penstock.base.errors import PeerError
+from penstock.base.later import drop
 from penstock.base.ports import Buffer
 from penstock.security.login import Login
 from penstock.security.rights import ANONYMOUS
@@ -118,7 +119,7 @@ class Connection(asyncio.BufferedProtocol):
         # Replies not sent yet, oldest first.
         self._pending: deque[Call] = deque()
         self._waiting_for: Call | None = None
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._tasks: dict[asyncio.Task[None], Awaitable[Any]] = {}
         self._reading_paused = False
         self._draining = False
         self._muting = Muting(self._process)
@@ -161,7 +162,6 @@ class Connection(asyncio.BufferedProtocol):
         # Nothing may keep this and its calls in a circle: that would be left to the collector.
         self._waiting_for = None
         self._muting.close()
-        self._tasks.clear()
         self._pending.clear()
         self._ready.clear()
         self._outbox.clear()
@@ -399,8 +399,8 @@ class Connection(asyncio.BufferedProtocol):
             if call.route.stage is not Stage.PARALLEL:
                 self._waiting_for = call
             task = self._loop.create_task(self._finish(call, result))
-            self._tasks[task] = None
-            task.add_done_callback(lambda done: self._tasks.pop(done, None))
+            self._tasks[task] = result
+            task.add_done_callback(lambda done: drop(self._tasks.pop(done)))
         else:
             call.reply(result)
 

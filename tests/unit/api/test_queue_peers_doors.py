@@ -8,6 +8,7 @@ from penstock.api.queue_peers import settle_leases, take_from_queues
 from penstock.api.route import Operation, ResourceType
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicId
+from penstock.coordinator.queue_lines import asked_by
 from penstock.coordinator.queue_settling import Verdict
 from penstock.wire.messages.queues import (
     LeaseRuling,
@@ -74,6 +75,18 @@ def test_records_are_leased_and_settled_for_a_member_of_another_node() -> None:
         (row,) = (await node.ask(take_from_queues, 0, taking(node, member="n"))).rows
         found = [(one.first, one.delivery_count) for one in row.leases]
         assert found == [(1, 2), (2, 1)]
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_it_is_told_whether_several_of_a_key_may_come() -> None:
+    async def test(node: Node) -> None:
+        await set_up(node, 1)
+        _, alone = asked_by(taking(node))
+        request = taking(node)
+        request.with_followers = True
+        _, together = asked_by(request)
+        assert (alone.with_followers, together.with_followers) == (False, True)
 
     on_node(test, configs=CONFIGS)
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -160,6 +161,38 @@ def test_hollow_letters_are_left_and_counted() -> None:
         report = (await redrive(desk)).report
         assert (report.settled, report.skipped) == (0, 1)
         assert (await look_into(desk.cluster, "t.dlq")).letters == 1
+
+    on_cluster(scene)
+
+
+@pytest.mark.parametrize("may_see", [True, False])
+def test_a_letter_that_is_too_large_is_reported_and_all_others_go(may_see: bool) -> None:
+    """Headers added on the way can make a record too large that was just small enough."""
+
+    async def scene(desk: Desk) -> None:
+        await desk.admin.create_topic("t", 1, 1, {"max.message.bytes": "2000"})
+        await desk.admin.create_topic("t.dlq", 1, 1)
+        await desk.admin.create_topic("u", 1, 1)
+        told = ((headers.TOPIC, b"t"), (headers.PARTITION, b"0"), (headers.OFFSET, b"9"))
+        rng = Random(5)
+        large, small = rng.randbytes(1_900), [rng.randbytes(800) for _ in range(9)]
+        compressible = b"z" * 5_000
+        sent = [*small[:4], large, *small[4:], compressible]
+        await desk.produce("t.dlq", sent, headers=told)
+        errand = Errand("t.dlq", "run", "me")
+        redriver = Redriver(desk.cluster, desk.clock, errand)
+        if not may_see:
+            redriver._limits["t"] = None
+        report = await redriver.run()
+        expected = [*small, compressible] if may_see else small
+        assert [message.value for message in await desk.read("t")] == expected
+        assert report.settled == len(expected)
+        left = ["0:4"] if may_see else ["0:4", "0:10"]
+        assert list(report.too_large) == left
+        assert "max.message.bytes" in report.too_large["0:4"]
+        assert (await look_into(desk.cluster, "t.dlq")).letters == len(left)
+        again = await redrive(desk, to="u")
+        assert again.report.settled == len(left)
 
     on_cluster(scene)
 

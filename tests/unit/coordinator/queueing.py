@@ -29,6 +29,7 @@ class Taking:
         self.member = member
         self.lock_ms = lock_ms
         self.share_min = 1
+        self.with_followers = False
         self.count = count
         self.given: list[Lease] = []
         self.is_kept = False

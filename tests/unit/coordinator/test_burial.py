@@ -2,8 +2,12 @@
 
 import asyncio
 
+import pytest
+
 from penstock.base.errors import ErrorCode, Refused
+from penstock.cluster.image import Topic
 from penstock.cluster.partition import Partition
+from penstock.coordinator.burial import HEADER_BYTES
 from penstock.coordinator.queue import Queue
 from penstock.queues.delivery import Delivery, Outcome
 from penstock.queues.state import Burial
@@ -13,6 +17,8 @@ from tests.unit.coordinator.queueing import (
     Node,
     append,
     change,
+    configure,
+    key_of,
     on_node,
     opened,
     pack,
@@ -69,6 +75,55 @@ def test_a_group_may_name_another_topic_for_its_letters() -> None:
         await asyncio.sleep(1)
         assert [record.value for record in letters(node, "graves")] == [b"v0"]
         assert "t.dlq" not in node.ctx.image.topics
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_queues_that_need_the_same_new_topic_wait_for_it_without_a_word(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test(node: Node) -> None:
+        await node.create("t", 6)
+        await configure(node, "g")
+        queues = []
+        for index in range(6):
+            await node.produce("t", 1, index=index)
+            queues.append(await node.ctx.queues.open(await key_of(node, index=index)))
+        node.workers.delay_s = (0.01, 0.05)
+        await asyncio.gather(*(reject(queue, 1) for queue in queues))
+        await asyncio.sleep(5)
+        found = [node.ctx.partitions.get("t.dlq", index) for index in range(6)]
+        assert [one.log.end_offset for one in found if one is not None] == [1] * 6
+
+    on_node(test, configs=CONFIGS)
+    assert [one.message for one in caplog.records if one.name == "penstock.queues"] == []
+
+
+def test_a_topic_that_takes_less_than_its_source_is_made_to_take_the_letters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The letter's headers come on top of a record that is as large as its topic takes; whoever
+    leads the dead letters elsewhere refuses what is too large."""
+
+    async def test(node: Node) -> None:
+        await node.create("t.dlq", 1, max_message_bytes="1500")
+        queue = await opened(node)
+        await append(node, (("own", b"h" * 1_400),), (("own", b"h" * 1_400),))
+        posting = node.ctx.queues._burials._posting
+        write = posting.append
+
+        async def strict(topic: Topic, index: int, batch: memoryview) -> int:
+            if len(batch) > int(node.ctx.image.topics["t.dlq"].configs["max.message.bytes"]):
+                raise Refused(ErrorCode.MESSAGE_TOO_LARGE)
+            return await write(topic, index, batch)
+
+        monkeypatch.setattr(posting, "append", strict)
+        await reject(queue, 2)
+        await asyncio.sleep(5)
+        assert [header(record, "offset") for record in letters(node)] == [b"0", b"1"]
+        assert queue.machine.kept.start == 2
+        limit = int(node.ctx.image.topics["t.dlq"].configs["max.message.bytes"])
+        assert limit == 1_048_588 + HEADER_BYTES
 
     on_node(test, configs=CONFIGS)
 

@@ -69,6 +69,50 @@ def test_a_lease_may_be_as_long_as_its_taker_wants() -> None:
     assert given(queue.acquire("b", 1, 1_000)) == [(0, 0, 2)]
 
 
+def in_groups(keys: str) -> Delivery:
+    """Records of these keys, one letter each, from offset 0 on."""
+    queue = machine(Order.KEY)
+    queue.arrive([Arrival(at, key=ord(key)) for at, key in enumerate(keys)])
+    return queue
+
+
+def offsets(outcome: Outcome) -> list[int]:
+    return [at for lease in outcome.leases for at in range(lease.first, lease.last + 1)]
+
+
+def test_those_behind_a_record_may_come_along_and_nobody_elses_after_them() -> None:
+    queue = in_groups("abaabc")
+    assert offsets(queue.acquire("m", 3, 0, with_followers=True)) == [0, 2, 3]
+    assert offsets(queue.acquire("m", 9, 0, with_followers=True)) == [1, 4, 5]
+    assert offsets(queue.acquire("m", 9, 0, with_followers=True)) == []
+
+
+def test_of_those_given_together_each_waits_for_the_ones_before_it() -> None:
+    queue = in_groups("aaaa")
+    assert offsets(queue.acquire("m", 3, 0, with_followers=True)) == [0, 1, 2]
+    queue.release("m", 1, 1, 1, delay_ms=0)
+    queue.release("m", 2, 2, 1, delay_ms=50)
+    assert offsets(queue.acquire("n", 9, 1, with_followers=True)) == [], "the first is held"
+    queue.release("m", 0, 0, 1, delay_ms=0)
+    assert offsets(queue.acquire("n", 9, 1, with_followers=True)) == [0, 1], "the third rests"
+    queue.accept("n", 0, 1, 2)
+    assert offsets(queue.acquire("n", 9, 2, with_followers=True)) == []
+    queue.tick(51)
+    assert offsets(queue.acquire("n", 9, 51, with_followers=True)) == [2, 3]
+
+
+def test_a_later_one_that_is_held_does_not_hold_up_those_before_it() -> None:
+    queue = in_groups("aaa")
+    queue.acquire("m", 3, 0, with_followers=True)
+    queue.renew("m", 1, 1, 1, 1_000)
+    queue.tick(LOCK_MS)
+    assert offsets(queue.acquire("n", 9, LOCK_MS, with_followers=True)) == [0]
+    queue.accept("n", 0, 0, LOCK_MS)
+    assert offsets(queue.acquire("n", 9, LOCK_MS, with_followers=True)) == []
+    queue.accept("m", 1, 1, LOCK_MS)
+    assert offsets(queue.acquire("n", 9, LOCK_MS, with_followers=True)) == [2]
+
+
 # -- taking back ------------------------------------------------------------------------------
 
 

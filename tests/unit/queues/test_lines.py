@@ -22,6 +22,21 @@ def test_the_next_steps_up_when_the_head_leaves() -> None:
     assert lines.join(1, 13)
 
 
+def test_a_line_tells_who_is_behind_its_head() -> None:
+    lines = Lines()
+    assert list(lines.followers(1, 9)) == []
+    for offset in (10, 11, 12, 13):
+        lines.join(1, offset)
+    assert list(lines.followers(1, 2)) == [11, 12]
+    assert lines.is_head(1, 10)
+    assert not lines.is_head(1, 11)
+    assert not lines.is_head(2, 10)
+    for offset in (10, 11, 12):
+        lines.leave(1, offset)
+    assert lines.is_head(1, 13)
+    assert list(lines.followers(1, 9)) == []
+
+
 def test_one_that_leaves_from_the_middle_changes_no_head() -> None:
     lines = Lines()
     for offset in (10, 11, 12):

@@ -140,7 +140,8 @@ class TargetAnswer(Struct):
 
 
 class SettledAnswer(Struct):
-    """`skipped` are letters whose record was lost before it was copied."""
+    """`skipped` are letters whose record was lost before it was copied, `too_large` those
+    (by id) that their topic does not take: they stay."""
 
     executed: bool
     letters: int
@@ -148,6 +149,7 @@ class SettledAnswer(Struct):
     targets: list[TargetAnswer]
     first: list[LetterAnswer]
     """In a dry run, some of those that are meant."""
+    too_large: list[str]
 
 
 # -- looking ----------------------------------------------------------------------------------
@@ -243,7 +245,7 @@ async def _preview(door: Door, request: Request, chosen: LetterFilter, limit: in
     work = door.letters.some(principal_of(request), _topic(request), chosen, limit)
     found, _ = await while_connected(request, work)
     first = [_letter_answer(one) for one in found[:PREVIEW_MAX]]
-    return json_answer(SettledAnswer(False, len(found), 0, [], first))
+    return json_answer(SettledAnswer(False, len(found), 0, [], first, []))
 
 
 def payload_of(body: RedriveBody) -> bytes | None:
@@ -339,7 +341,8 @@ def _settled_answer(report: Report) -> SettledAnswer:
         TargetAnswer(where.topic, where.partition, count)
         for where, count in sorted(report.targets.items())
     ]
-    return SettledAnswer(True, report.settled, report.skipped, targets, [])
+    too_large = list(report.too_large)
+    return SettledAnswer(True, report.settled, report.skipped, targets, [], too_large)
 
 
 FILTERS = (

@@ -21,6 +21,9 @@ class Depth:
 
 
 async def depth_of(call: Call, queue: Queue) -> Depth:
+    if queue.is_fifo:
+        # Duplicates are found by looking at them.
+        await call.door.catch_up(queue.topic, queue.group)
     standing = await call.door.queues.one(call.principal, queue.name, queue.group)
     in_flight = standing.leased + standing.given_up
     unfinished = sum(_unfinished(report) for report in standing.partitions)

@@ -80,6 +80,7 @@ async def _receive(
         wait_ms=wait_ms,
         lock_ms=lock_ms,
         share_min=MESSAGES_MAX,
+        with_followers=queue.is_fifo,
     )
 
 

@@ -121,6 +121,7 @@ class TakeFromQueuesRequest:
     lock_ms: int = int64(default=-1)
     fills: bool = boolean(default=False)
     reset: str | None = string(nullable=True, default=None)
+    with_followers: bool = boolean(default=False, tag=0)
 
 
 @struct()

@@ -136,25 +136,70 @@ def test_attributes_come_only_if_they_are_asked_for() -> None:
 # -- FIFO -------------------------------------------------------------------------------------
 
 
-def test_a_group_keeps_its_order_and_holds_up_only_itself() -> None:
+async def fifo(sdk: Sdk, *sent: str, **attributes: str) -> str:
+    """A queue with these messages, each of the group that its first letter names."""
+    url = await sdk.create("jobs.fifo", ContentBasedDeduplication="true", **attributes)
+    for body in sent:
+        await sdk.send(url, body, MessageGroupId=body[0])
+    return url
+
+
+def test_several_of_a_group_come_in_one_answer_and_hold_up_only_their_group() -> None:
     async def test(sdk: Sdk) -> None:
-        url = await sdk.create(
-            "jobs.fifo", ContentBasedDeduplication="true", VisibilityTimeout="30"
-        )
-        await sdk.send(url, "a1", "a2", "a3", MessageGroupId="a")
-        await sdk.send(url, "b1", "b2", MessageGroupId="b")
-        seen: list[str] = []
-        first, other = await sdk.receive(url)
-        assert [first["Body"], other["Body"]] == ["a1", "b1"]
-        await sdk.delete(url, other)
-        (other,) = await sdk.receive(url)
-        assert other["Body"] == "b2"
-        assert await sdk.bodies(url) == []
+        url = await fifo(sdk, "a1", "b1", "a2", "a3", "b2", VisibilityTimeout="30")
+        first, second = await sdk.receive(url, 2)
+        assert [first["Body"], second["Body"]] == ["a1", "a2"]
+        got = await sdk.receive(url)
+        assert [message["Body"] for message in got] == ["b1", "b2"]
+        await sdk.delete(url, first, *got)
+        assert await sdk.bodies(url) == [], "the second is still held"
         await asyncio.sleep(31)
-        while got := await sdk.receive(url, 1):
-            seen += [message["Body"] for message in got]
-            await sdk.delete(url, *got)
-        assert [body for body in seen if body[0] == "a"] == ["a1", "a2", "a3"]
+        assert await sdk.bodies(url) == ["a2", "a3"]
+
+    with_sdk(test)
+
+
+@pytest.mark.parametrize(("extended", "wanted"), [(0, []), (1, ["foo"]), (2, ["foo", "goo"])])
+def test_one_that_is_held_longer_holds_up_those_after_it(extended: int, wanted: list[str]) -> None:
+    async def test(sdk: Sdk) -> None:
+        url = await sdk.create("jobs.fifo", ContentBasedDeduplication="true", VisibilityTimeout="1")
+        await sdk.send(url, "foo", "goo", "zoo", MessageGroupId="g")
+        got = await sdk.receive(url)
+        assert [message["Body"] for message in got] == ["foo", "goo", "zoo"]
+        await sdk(
+            "ChangeMessageVisibility",
+            QueueUrl=url,
+            ReceiptHandle=got[extended]["ReceiptHandle"],
+            VisibilityTimeout=4,
+        )
+        await asyncio.sleep(2.5)
+        assert await sdk.bodies(url) == wanted
+
+    with_sdk(test)
+
+
+def test_a_timeout_of_nothing_keeps_the_order_of_a_group() -> None:
+    async def test(sdk: Sdk) -> None:
+        url = await fifo(sdk, "a1", "a2", "a3")
+        for _ in range(3):
+            assert await sdk.bodies(url, VisibilityTimeout=0) == ["a1", "a2", "a3"]
+
+    with_sdk(test)
+
+
+def test_duplicates_are_not_counted() -> None:
+    async def test(sdk: Sdk) -> None:
+        url = await fifo(sdk, "a1", "a1", "a2", "b1", "b1")
+        name = "ApproximateNumberOfMessages"
+        assert (await sdk.attributes(url, name))[name] == "3", "nobody has received yet"
+        await sdk.send(url, "a2", MessageGroupId="a")
+        assert (await sdk.attributes(url, name))[name] == "3"
+        got = await sdk.receive(url, 2)
+        shown = await sdk.attributes(url, name, f"{name}NotVisible")
+        assert shown == {name: "1", f"{name}NotVisible": "2"}
+        await sdk.delete(url, *got)
+        await sdk.send(url, "b1", MessageGroupId="b")
+        assert (await sdk.attributes(url, name))[name] == "1"
 
     with_sdk(test)
 
