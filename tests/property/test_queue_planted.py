@@ -104,10 +104,11 @@ def test_a_key_that_moves_on_before_its_retry_is_found() -> None:
             lease: Lease,
             now_ms: int,
             delay_ms: int | None,
+            is_patient: bool,
             error_class: str,
             error_message: str,
         ) -> None:
-            super()._fail(outcome, lease, now_ms, delay_ms, error_class, error_message)
+            super()._fail(outcome, lease, now_ms, delay_ms, is_patient, error_class, error_message)
             self._gone(lease.first, lease.last)
 
     find(Restless, (Order.KEY,))

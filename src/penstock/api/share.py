@@ -10,7 +10,7 @@ connection is gone before the reply.
 `max_records` is kept exactly, whichever acquire mode (v2) is asked for; ranges are exact as well,
 so `batch_size`, a hint for brokers that track whole batches, has nothing to say here. Records of
 one answer are of one priority: clients read them in the order of the log. A request that only
-renews (v2) acquires nothing.
+renews (v2) acquires nothing, nor does one that has room for no bytes.
 """
 
 import asyncio
@@ -141,6 +141,8 @@ async def _acquire(
     ctx: Context, call: Call, request: ShareFetchRequest, session: ShareSession, rows: "_Rows"
 ) -> None:
     """Takes records from the partitions of the session, in turns."""
+    if request.max_bytes <= 0:
+        return  # There is no room for any.
     keys = []
     for place in session.partitions:
         try:

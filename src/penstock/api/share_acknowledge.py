@@ -73,6 +73,9 @@ class Batch(Protocol):
     @property
     def is_unseen(self) -> bool: ...
 
+    @property
+    def is_patient(self) -> bool: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Note:
@@ -86,6 +89,8 @@ class Note:
     """How long a renewed lease lasts; None: as the group's policy has it."""
     is_unseen: bool = False
     """Nobody looked at what is released: the delivery does not count."""
+    is_patient: bool = False
+    """What is released waits, unless the group's policy says that nothing does."""
 
 
 NOTHING = Note()
@@ -169,6 +174,7 @@ def _judge_one(machine: Delivery, member: str, verdict: Verdict, now_ms: int) ->
             last,
             now_ms,
             delay_ms=note.delay_ms,
+            is_patient=note.is_patient,
             error_class=note.error_class or "",
             error_message=note.error_message,
         )
@@ -213,7 +219,8 @@ def verdicts_of(batches: Iterable[Batch], can_renew: bool) -> Iterator[Verdict]:
 
 def _note_of(batch: Batch) -> Note:
     texts = (batch.error_class, batch.error_message)
-    if batch.delay_ms == batch.lock_ms == -1 and texts == (None, None) and not batch.is_unseen:
+    is_silent = not batch.is_unseen and not batch.is_patient
+    if batch.delay_ms == batch.lock_ms == -1 and texts == (None, None) and is_silent:
         return NOTHING
     if not -1 <= batch.delay_ms <= DELAY_MS_MAX:
         raise Refused(ErrorCode.INVALID_REQUEST, f"a delay of {batch.delay_ms} ms")
@@ -225,6 +232,7 @@ def _note_of(batch: Batch) -> Note:
         batch.error_message or "",
         None if batch.lock_ms < 0 else batch.lock_ms,
         batch.is_unseen,
+        batch.is_patient,
     )
 
 

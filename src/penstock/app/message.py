@@ -234,7 +234,7 @@ def _release_note(delay: Duration | None, error: BaseException | str | None) -> 
     delay_ms = -1 if delay is None else ms_of(delay)
     if delay_ms > DELAY_MS_MAX:
         raise ValueError(f"a delay of {delay}: a year is the most")
-    return Note(delay_ms, *_error_texts(error))
+    return Note(delay_ms, *_error_texts(error), is_patient=delay is None)
 
 
 def _error_texts(error: BaseException | str | None) -> tuple[str | None, str | None]:

@@ -41,6 +41,8 @@ class Note(NamedTuple):
     error_message: str | None = None
     lock_ms: int = -1
     is_unseen: bool = False
+    is_patient: bool = False
+    """What is released waits for the group's backoff, also where none is configured."""
 
 
 NOTHING: Final[Note] = Note()
@@ -159,5 +161,6 @@ def _batch(run: Sequence[Ack], declared: type[B]) -> B:
         error_message=note.error_message,
         lock_ms=note.lock_ms,
         is_unseen=note.is_unseen,
+        is_patient=note.is_patient,
     )
     return batch

@@ -436,10 +436,12 @@ GROUP_CONFIGS: tuple[Config, ...] = tuple(
           "Whether members may extend their hold on a record."), None),
         (("share.retry.backoff.max.ms", INT, "60000", at_least(0),
           "Longest wait before a record that was released, or whose lock ran out, is delivered "
-          "again. Penstock's own."), None),
-        (("share.retry.backoff.ms", INT, "1000", at_least(0),
+          "again. Penstock's own."), "group.share.retry.backoff.max.ms"),
+        (("share.retry.backoff.ms", INT, "-1", at_least(-1),
           "Wait before the second delivery; doubles with each, plus up to as much again at random. "
-          "0: at once, as Kafka. Penstock's own."), None),
+          "0: at once. -1: at once what Kafka's clients release and what their locks run out on, "
+          "as in Kafka, and 1000 for what HTTP, penstock.Client and workers hand back without a "
+          "delay of their own. Penstock's own."), "group.share.retry.backoff.ms"),
         (("share.session.timeout.ms", INT, "45000", at_least(1),
           "Silence after which a share group drops a member."),
          "group.share.session.timeout.ms"),
@@ -741,6 +743,10 @@ _READ_ONLY: tuple[Row, ...] = (
      "Default of the group config share.partition.max.record.locks; Kafka's is 2000."),
     ("group.share.record.lock.duration.ms", INT, "30000", between(1000, 3600000),
      "Default of the group config share.record.lock.duration.ms."),
+    ("group.share.retry.backoff.max.ms", INT, "60000", at_least(0),
+     "Default of the group config share.retry.backoff.max.ms. Penstock's own."),
+    ("group.share.retry.backoff.ms", INT, "-1", at_least(-1),
+     "Default of the group config share.retry.backoff.ms. Penstock's own."),
     ("group.share.session.timeout.ms", INT, "45000", at_least(1),
      "Default of the group config share.session.timeout.ms."),
     ("group.streams.heartbeat.interval.ms", INT, "5000", at_least(1),

@@ -23,6 +23,8 @@ GROUPS_KEPT = '"DeduplicationScope":"messageGroup"'
 """How `sqs.attributes` says it of queues from when that had no effect: a JSON object without
 spaces, in whose texts quotes are escaped."""
 READ_COMMITTED = "read_committed"
+BACKOFF_MS = 1_000
+"""The backoff where none is configured, for those who do not ask for another try at once."""
 DELIVERIES_MAX = 32_767
 """Kafka's protocol counts no further."""
 
@@ -89,11 +91,13 @@ def settings_of(image: Image, broker: BrokerConfigs, group: str, topic: Topic) -
     assert isinstance(own_limit, int)
     if letters_to in ("", topic.name) or letters_to in INTERNAL_TOPICS:
         letters_to = topic.name + DEAD_LETTER_SUFFIX
+    backoff_ms = read.integer("share.retry.backoff.ms")
     policy = QueuePolicy(
         order=Order(read.of_topic("queue.order")),
         lock_ms=read.integer("share.record.lock.duration.ms"),
         deliveries_max=own_limit or _limit(read, is_dead_letter_topic),
-        backoff_base_ms=read.integer("share.retry.backoff.ms"),
+        backoff_base_ms=BACKOFF_MS if backoff_ms < 0 else backoff_ms,
+        backs_off_always=backoff_ms >= 0,
         backoff_cap_ms=read.integer("share.retry.backoff.max.ms"),
         locks_max=read.integer("share.partition.max.record.locks"),
         # What comes back from the dead letters has nowhere else to go.

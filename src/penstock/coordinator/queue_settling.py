@@ -159,6 +159,7 @@ def _rule(machine: Delivery, ruling: Ruling, now_ms: int, outcome: Outcome) -> N
                 last,
                 now_ms,
                 delay_ms=ruling.delay_ms,
+                is_patient=True,
                 error_class=ruling.error_class,
                 error_message=ruling.error_message,
             )

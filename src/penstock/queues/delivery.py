@@ -186,14 +186,16 @@ class Delivery(Backlog):
         now_ms: int,
         *,
         delay_ms: int | None = None,
+        is_patient: bool = False,
         error_class: str = "",
         error_message: str = "",
     ) -> Outcome:
-        """Gives records back for another try, after `delay_ms` or the policy's backoff."""
+        """Gives records back for another try, after `delay_ms` or as the policy has it for a member
+        that is `is_patient` or not."""
         held = self._require_held(member, first, last, now_ms)
         outcome = Outcome()
         for lease in held:
-            self._fail(outcome, lease, now_ms, delay_ms, error_class, error_message)
+            self._fail(outcome, lease, now_ms, delay_ms, is_patient, error_class, error_message)
         self._watch_rest(last)
         return outcome
 
@@ -250,7 +252,7 @@ class Delivery(Backlog):
         """The member is gone: what it held is free at once, and counts as delivered."""
         outcome = Outcome()
         for lease in [held for held in self.kept.leases.values() if held.member == member]:
-            self._fail(outcome, lease, now_ms, 0, "", "")
+            self._fail(outcome, lease, now_ms, 0, False, "", "")
         return outcome
 
     def check_held(self, member: str, runs: Iterable[tuple[int, int]], now_ms: int) -> None:
@@ -296,16 +298,19 @@ class Delivery(Backlog):
         lease: Lease,
         now_ms: int,
         delay_ms: int | None,
+        is_patient: bool,
         error_class: str,
         error_message: str,
     ) -> None:
         """A delivery that came to nothing: another try, or none."""
         count = lease.delivery_count
         for offset in range(lease.first, lease.last + 1):
-            pause_ms = self.policy.backoff_ms(offset, count) if delay_ms is None else delay_ms
-            failure = self._failure(
-                offset, count, now_ms, now_ms + pause_ms, error_class, error_message
-            )
+            if delay_ms is None:
+                policy = self.policy
+                due_ms = policy.retry_at_ms(offset, count, now_ms, is_patient=is_patient)
+            else:
+                due_ms = now_ms + delay_ms
+            failure = self._failure(offset, count, now_ms, due_ms, error_class, error_message)
             if offset in self._stale:
                 self._expire(outcome, offset, now_ms, count)
                 continue
@@ -314,7 +319,7 @@ class Delivery(Backlog):
                 continue
             self._keep(outcome.ops, Released(offset, offset, failure))
             priority = self._priorities.get(offset, 0)
-            if pause_ms > 0:
+            if due_ms > now_ms:
                 self._await_retry(offset, priority)
             else:
                 self._make_ready_in_turn(offset, priority)
@@ -373,7 +378,7 @@ class Delivery(Backlog):
         return outcome
 
     def _run_out(self, outcome: Outcome, lease: Lease, now_ms: int) -> None:
-        self._fail(outcome, lease, now_ms, None, LEASE_RAN_OUT, "")
+        self._fail(outcome, lease, now_ms, None, False, LEASE_RAN_OUT, "")
 
     def _wake(self, offset: int, priority: int, now_ms: int) -> None:
         kept = self.kept

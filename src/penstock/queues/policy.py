@@ -7,6 +7,8 @@ import enum
 from dataclasses import dataclass
 
 PRIORITY_MAX = 9
+TOGETHER_MS = 100
+"""Retries wait up to so much longer, to be due together."""
 
 
 class Order(enum.Enum):
@@ -25,6 +27,8 @@ class QueuePolicy:
     deliveries_max: int = 5
     """After so many deliveries a record goes to the dead letters."""
     backoff_base_ms: int = 1_000
+    backs_off_always: bool = True
+    """Whether all failures wait; else only those whose member asks for it."""
     backoff_cap_ms: int = 60_000
     locks_max: int = 200_000
     """Records in flight at a time."""
@@ -34,6 +38,18 @@ class QueuePolicy:
     """Whether a record that is given up is copied; else it is only finished."""
     bury_expired: bool = True
     """The same for records that expired."""
+
+    def retry_at_ms(self, offset: int, count: int, now_ms: int, *, is_patient: bool) -> int:
+        """When a record may be delivered again that failed now, for the `count`-th time.
+
+        Those that come back at about the same time come back together: each moment that something
+        is due is work for everybody who waits.
+        """
+        if not (is_patient or self.backs_off_always):
+            return now_ms
+        pause_ms = self.backoff_ms(offset, count)
+        step_ms = max(1, min(TOGETHER_MS, pause_ms // 8))
+        return -(-(now_ms + pause_ms) // step_ms) * step_ms
 
     def backoff_ms(self, offset: int, delivery_count: int) -> int:
         """How long a record waits after its `delivery_count`-th failure.

@@ -102,13 +102,17 @@ class Member:
         epoch: int | None = None,
         kinds: list[int] | None = None,
         version: int = 2,
+        is_patient: bool = False,
         **more: Any,
     ) -> Any:
         """A ShareAcknowledge for one partition."""
         topic_id = self.node.ctx.image.topics["t"].id
         rows = [
             ShareAcknowledgementBatch(
-                first_offset=first, last_offset=last, acknowledge_types=kinds or [kind]
+                first_offset=first,
+                last_offset=last,
+                acknowledge_types=kinds or [kind],
+                is_patient=is_patient,
             )
             for first, last, kind in runs
         ]

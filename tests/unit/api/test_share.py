@@ -8,6 +8,7 @@ import pytest
 from penstock.api.route import Operation, ResourceType
 from penstock.api.share_acknowledge import end_session
 from penstock.base.errors import ErrorCode
+from penstock.cluster import keys
 from penstock.coordinator.queue_taking import take
 from penstock.queues.keeping import QueueKey
 from tests.unit.api.harness import Node, on_node
@@ -264,6 +265,60 @@ def test_a_fetch_that_is_overtaken_by_the_end_of_its_session_keeps_nothing(
         assert acquired(await Member(node, "b").fetch(0)) == left
 
     on_node(test, configs=CONFIGS)
+
+
+def test_who_has_no_room_for_bytes_gets_nothing_at_once() -> None:
+    async def test(node: Node) -> None:
+        await set_up(node, 3)
+        before = asyncio.get_running_loop().time()
+        assert acquired(await Member(node).fetch(0, max_bytes=0, max_wait_ms=60_000)) == []
+        assert asyncio.get_running_loop().time() - before < 1
+        assert acquired(await Member(node, "b").fetch(0)) == [(0, 2, 1)]
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_what_is_released_comes_again_at_once_where_nothing_is_configured() -> None:
+    async def test(node: Node) -> None:
+        await node.create("t", 1)
+        await node.produce("t", 100)
+        values = {"share.auto.offset.reset": "earliest"}
+        await node.put(keys.group_configs_key("g"), keys.ConfigsRecord(values=values))
+        member = Member(node)
+        await member.fetch(0)
+        await member.answer([(0, 99, RELEASE)])
+        assert acquired(await member.fetch()) == [(0, 99, 2)]
+        await member.answer([(0, 9, RELEASE)], is_patient=True)
+        await member.answer([(10, 99, ACCEPT)])
+        assert acquired(await member.fetch()) == []
+        await asyncio.sleep(3)
+        assert acquired(await member.fetch()) == [(0, 9, 3)]
+
+    on_node(test, configs=CONFIGS)
+
+
+@pytest.mark.parametrize("where", ["group", "broker"])
+def test_retries_of_a_group_that_waits_come_together(where: str) -> None:
+    configs = {**CONFIGS, "group.share.retry.backoff.ms": "1000"} if where == "broker" else CONFIGS
+
+    async def test(node: Node) -> None:
+        await node.create("t", 1)
+        await node.produce("t", 100)
+        values = {"share.auto.offset.reset": "earliest"}
+        values |= {"share.retry.backoff.ms": "1000"} if where == "group" else {}
+        await node.put(keys.group_configs_key("g"), keys.ConfigsRecord(values=values))
+        member = Member(node)
+        await member.fetch(0)
+        await member.answer([(0, 99, RELEASE)])
+        fetches = 0
+        offsets: set[int] = set()
+        while len(offsets) < 100:
+            fetches += 1
+            for first, last, _ in acquired(await member.fetch(max_wait_ms=10_000)):
+                offsets |= set(range(first, last + 1))
+        assert fetches <= 12
+
+    on_node(test, configs=configs)
 
 
 def test_a_lost_connection_lets_go_of_everything() -> None:

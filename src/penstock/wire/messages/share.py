@@ -6,8 +6,8 @@ chooses how records are acquired (KIP-1206).
 
 Penstock's own clients say more about a range that they acknowledge, in tagged fields from 10000 on
 (`OWN_TAGS`). Kafka skips what it does not know, and nothing is sent where there is nothing to say:
-a pause before the next try, why a record failed, how long it is held from now on, and that it
-was never looked at, so that this delivery does not count.
+a pause before the next try, why a record failed, how long it is held from now on, that it was
+never looked at, so that this delivery does not count, and that it need not come again at once.
 
 What holds what:
 
@@ -163,6 +163,7 @@ class ShareFetchAcknowledgementBatch:
     error_message: str | None = string(nullable=True, default=None, tag=10002)
     lock_ms: int = int32(default=-1, tag=10003)
     is_unseen: bool = boolean(default=False, tag=10004)
+    is_patient: bool = boolean(default=False, tag=10005)
 
 
 @struct()
@@ -282,6 +283,7 @@ class ShareAcknowledgementBatch:
     error_message: str | None = string(nullable=True, default=None, tag=10002)
     lock_ms: int = int32(default=-1, tag=10003)
     is_unseen: bool = boolean(default=False, tag=10004)
+    is_patient: bool = boolean(default=False, tag=10005)
 
 
 @struct()
