@@ -25,6 +25,7 @@ from penstock.api.rows import led_partition, may_cluster
 from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ids import TopicId
 from penstock.base.later import Later
+from penstock.cluster.elections import may_go_back
 from penstock.cluster.partition import Partition
 from penstock.wire.messages.fetch import FetchRequest, FetchResponse
 
@@ -160,6 +161,7 @@ class ReplicaAttempt:
                 else ErrorCode.UNKNOWN_LEADER_EPOCH
             )
         partition.log.require_online()
+        self._check_whole(partition, cursor)
         cursor.attach(partition)
         cursor.diverging = _diverging(partition, cursor)
         if cursor.diverging is not None:
@@ -171,6 +173,23 @@ class ReplicaAttempt:
         partition.replica_fetched(
             node_id, broker_epoch, cursor.offset, self._call.started, start_offset=start_offset
         )
+
+    def _check_whole(self, partition: Partition, cursor: Cursor) -> None:
+        """A follower that holds committed records beyond our end shows that we have lost them:
+        then we lead no longer. After an unclean election that was to be expected."""
+        known, end_offset = cursor.high_watermark_sent, partition.log.end_offset
+        if not end_offset < known <= cursor.offset:
+            return
+        if may_go_back(partition.record, cursor.last_fetched_epoch):
+            return
+        node_id = self._session.node_id
+        self._ctx.partitions.lose(
+            partition,
+            known,
+            f"the log ends at {end_offset}, but node {node_id} has what was committed up to "
+            f"{known}: records were lost here",
+        )
+        partition.log.require_online()
 
     # -- looking ----------------------------------------------------------------------------
 

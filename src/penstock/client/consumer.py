@@ -230,8 +230,10 @@ class Consumer:
                 continue
             self._failing_since, self._failures = None, 0
             for part in parts:
-                # Dropped: what was asked for before a seek or a new assignment.
-                if self._positions.get(part.where) == part.offset:
+                # Dropped: what was asked for before a seek or a new assignment, and what the
+                # leaders before and after an election were both asked for.
+                is_first = all(one.where != part.where for one in self._ready)
+                if is_first and self._positions.get(part.where) == part.offset:
                     self._ready.append(part)
 
     async def _failed(self, error: Exception) -> None:

@@ -9,7 +9,7 @@ somebody's data.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.base.ids import TopicId, show_topic_id
@@ -17,7 +17,9 @@ from penstock.base.ports import Disk, WallClock
 from penstock.cluster.configs import TopicConfig
 from penstock.cluster.image import Image, Topic
 from penstock.log import key_file
+from penstock.log.flusher import SYNC_ALL_FILES
 from penstock.log.log import CleanState, Log
+from penstock.log.recovery import NEVER_OPENED
 from penstock.security.keyring import Keyring
 
 log = logging.getLogger("penstock.partitions")
@@ -40,6 +42,8 @@ class Opening:
     config: TopicConfig
     leads: bool = False
     """Whether this node is to lead it."""
+    known_end: int = NEVER_OPENED
+    """Up to where it is known to have been committed and on this disk (`watermarks`)."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -79,30 +83,56 @@ class Directories:
         parents: dict[str, None] = {}
         for opening in share:
             try:
-                opened.append(self._open(opening, clean.get(opening.name)))
+                found = self._open(opening, clean.get(opening.name))
             except OSError as error:
                 opened.append(error)
             else:
-                parents[f"{self._root}/{opening.directory}"] = None
+                opened.append(found)
+                if not found.is_lost:
+                    parents[f"{self._root}/{opening.directory}"] = None
         try:
-            for parent in parents:
-                self._disk.sync_dir(parent)
-            self._disk.sync_dir(self._root)
+            self._make_durable(opened, parents)
         except OSError as error:
             return [error] * len(share)
         return opened
 
+    def _make_durable(self, opened: Sequence[Log | OSError], parents: Iterable[str]) -> None:
+        """The files of new logs, and the names of all: what is missing later was taken away."""
+        new = [one for one in opened if isinstance(one, Log) and one.dir_dirty]
+        if len(new) > SYNC_ALL_FILES:
+            self._disk.sync_all(self._root)
+        else:
+            for one in new:
+                self._disk.sync_dir(one.path)
+            for parent in parents:
+                self._disk.sync_dir(parent)
+            self._disk.sync_dir(self._root)
+        for one in new:
+            one.dir_dirty = False
+
     def _open(self, opening: Opening, clean: CleanState | None) -> Log:
         path = f"{self._root}/{opening.name}"
         now_ms = self._clock.now_ms()
-        opened = Log.open(self._disk, path, opening.config.log, now_ms, clean, self._keyring)
+        known_end = opening.known_end
+        if clean is not None:
+            known_end = max(known_end, clean.end_offset)  # All of it was on disk.
+        opened = Log.open(
+            self._disk,
+            path,
+            opening.config.log,
+            now_ms,
+            clean,
+            self._keyring,
+            known_end,
+        )
         state = opening.topic.partitions[opening.index]
         if opened.offline is not None:
             log.error(
                 "%s-%d is offline: %s. Its files are kept as they are; other partitions "
-                "serve on. Restore the directory from a copy, or delete the topic.",
+                "serve on. %s",
                 *opening.key,
                 opened.offline,
+                _advice(opening),
             )
         elif opening.leads and state.leader_epoch > opened.epochs.latest:
             # The first append would do it, too, but on the event loop.
@@ -164,3 +194,10 @@ class Directories:
         for name in self._disk.listdir(self._root):
             if name not in known and not name.startswith("."):
                 log.warning("%s/%s belongs to no topic and is left alone", self._root, name)
+
+
+def _advice(opening: Opening) -> str:
+    """What to do about a log that is offline."""
+    if len(opening.topic.partitions[opening.index].replicas) > 1:
+        return "It is copied anew from another replica once one leads."
+    return "Stop the node and restore the directory from a copy, or delete the topic."

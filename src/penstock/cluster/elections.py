@@ -102,6 +102,17 @@ def without(
     return _next(record, replace(draft, last_known_elr=_but(draft.last_known_elr, node_id)))
 
 
+def must_leave(record: PartitionRecord, node_id: int) -> bool:
+    """Whether a replica that has lost records is one that others count on.
+
+    The only replica there is stays: its directory may be restored, or its loss accepted. So does
+    one that an unclean election chose: it was asked for what is left.
+    """
+    if len(record.replicas) == 1 or record.unclean_epoch == record.leader_epoch:
+        return False
+    return node_id in record.isr + record.elr + record.last_known_elr
+
+
 # -- what the controller asks for -----------------------------------------------------------------
 
 
@@ -122,6 +133,14 @@ def prefer(record: PartitionRecord, brokers: Brokers) -> PartitionRecord | None:
     if first == record.leader or first not in record.isr or not _is_willing(first, brokers):
         return None
     return _next(record, replace(record, leader=first))
+
+
+def may_go_back(record: PartitionRecord, last_epoch: int) -> bool:
+    """Whether a log whose last batch is of `last_epoch` may be cut below what was committed: only
+    to follow an unclean election that it knows nothing of yet."""
+    if record.unclean_epoch < 0:
+        return record.is_recovering  # Elected by an older version.
+    return last_epoch < record.unclean_epoch
 
 
 def kind_of(before: PartitionRecord, after: PartitionRecord) -> Election:
@@ -192,7 +211,11 @@ def _elect(
     unclean = _unclean_leader(draft, brokers, rules)
     if unclean is not None:
         draft = _with_isr(replace(draft, leader=unclean), (unclean,), rules.min_isr)
-        return replace(draft, last_known_elr=(), is_recovering=len(draft.replicas) > 1)
+        draft = replace(draft, last_known_elr=())
+        if len(draft.replicas) == 1:
+            return replace(draft, is_recovering=False)
+        epoch = record.leader_epoch + (unclean != record.leader)
+        return replace(draft, is_recovering=True, unclean_epoch=epoch)
     if record.leader in draft.replicas:
         draft = replace(draft, last_known_elr=(record.leader,))
     return replace(draft, leader=NO_LEADER)

@@ -28,6 +28,10 @@ from penstock.wire.messages.offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
 )
 
 EARLIEST = -2
@@ -62,7 +66,9 @@ class Fetchers:
         self._follower = follower
         self._configs = configs
         self._throttle = FollowerThrottle(Throttle("follower", node_id, configs, follower))
-        self._around = Replication(workers, clock, random, self._spawn, self._ask_start)
+        self._around = Replication(
+            workers, clock, random, self._spawn, self._ask_start, self._ask_end
+        )
         self._fetchers: dict[int, tuple[Fetcher, asyncio.Task[None]]] = {}
         """By leader."""
         self._followings: dict[Key, Following] = {}
@@ -105,11 +111,9 @@ class Fetchers:
                 del self._followings[key]
                 retired[key] = following
         for key, partition in wanted.items():
-            known = self._followings.get(key)
-            if known is None:
+            if key not in self._followings:
                 self._take_on(partition, retired.get(key))
-            elif known.condition is Condition.BROKEN:
-                known.reconsider()
+            self._followings[key].reconsider()  # Its log may have been lost before it came here.
         self._end_unneeded()
         self._encourage()
 
@@ -200,6 +204,24 @@ class Fetchers:
                 if topic.name == partition.topic and row.partition_index == partition.index:
                     check(row.error_code, about=f"the start of {partition.topic}")
                     return row.offset
+        raise PeerError(f"node {following.leader} does not answer for {partition.topic}")
+
+    async def _ask_end(self, following: Following) -> int:
+        """Where the leader's log ends, committed or not."""
+        partition, epoch = following.partition, following.leader_epoch
+        cell = OffsetForLeaderPartition(
+            partition=partition.index, current_leader_epoch=epoch, leader_epoch=epoch
+        )
+        request = OffsetForLeaderEpochRequest(
+            replica_id=self._node_id,
+            topics=[OffsetForLeaderTopic(topic=partition.topic, partitions=[cell])],
+        )
+        response = await self._peers.ask(following.leader, request, OffsetForLeaderEpochResponse)
+        for topic in response.topics:
+            for row in topic.partitions:
+                if topic.topic == partition.topic and row.partition == partition.index:
+                    check(row.error_code, about=f"the end of {partition.topic}")
+                    return row.end_offset
         raise PeerError(f"node {following.leader} does not answer for {partition.topic}")
 
 

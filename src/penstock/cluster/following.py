@@ -26,7 +26,7 @@ from penstock.base.ids import TopicId
 from penstock.base.ports import Random, WallClock, Workers
 from penstock.client.backoff import Backoff
 from penstock.client.errors import code_of
-from penstock.cluster.mending import Copied, Mending
+from penstock.cluster.mending import Copied, Mending, Withheld
 from penstock.cluster.partition import Partition
 from penstock.cluster.peers import TROUBLE
 from penstock.wire.messages.fetch import FetchPartition, FetchPartitionData
@@ -77,6 +77,8 @@ class Replication:
     """Runs work in the background; a bug in it stops the node."""
     leader_start: Callable[["Following"], Awaitable[int]]
     """Asks the leader where its log begins. Fails as `peers` does."""
+    leader_end: Callable[["Following"], Awaitable[int]]
+    """Asks the leader where its log ends, likewise."""
     copied: Copied = field(default_factory=Copied)
 
 
@@ -88,6 +90,7 @@ class Following:
         "_attempt",
         "_backoff",
         "_complained",
+        "_has_withheld",
         "_is_asking",
         "_mending",
         "_task",
@@ -120,6 +123,7 @@ class Following:
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_asking = False
+        self._has_withheld = False
         self._mending = Mending(
             partition,
             self.leader,
@@ -169,7 +173,7 @@ class Following:
         if self.condition is not Condition.BROKEN or self.is_over:
             return
         if node_id not in record.isr and node_id not in record.elr and self._timer is None:
-            self._begin(self._mending.restore())
+            self._begin(self._mending.restore(lambda: self._around.leader_end(self)))
 
     def question(self, bytes_max: int) -> FetchPartition:
         held = self.partition.log
@@ -319,6 +323,15 @@ class Following:
     async def _carry_out(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
+        except Withheld as withheld:
+            if not self._has_withheld:
+                self._has_withheld = True
+                log.error("%s-%d is not followed: %s", *self._name, withheld)
+            if not self.is_over:
+                self._become(Condition.BROKEN if self._is_offline else Condition.PAUSED)
+                loop = asyncio.get_running_loop()
+                self._timer = loop.call_later(RESTORE_SECONDS, self._resume)
+            return
         except Refused as refused:
             log.warning("%s-%d is followed later: %s", *self._name, refused)
         except TROUBLE:
@@ -328,7 +341,7 @@ class Following:
                 self._await_sync()
             return
         if not self.is_over:
-            if self.partition.log.offline is not None:
+            if self._is_offline:
                 self._become(Condition.BROKEN)
                 loop = asyncio.get_running_loop()
                 self._timer = loop.call_later(RESTORE_SECONDS, self._resume)
@@ -360,6 +373,10 @@ class Following:
             self._attempt = 0
             self.partition.is_starved = False
             self._learn(row)
+
+    @property
+    def _is_offline(self) -> bool:
+        return self.partition.log.offline is not None
 
     @property
     def _name(self) -> tuple[str, int]:

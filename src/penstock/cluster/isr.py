@@ -13,9 +13,9 @@ Invariants:
   moved on by us if nobody else does it: whatever was guarded by the old one is void then.
 
 More wishes end up here. A replica whose log is offline leaves the ISR, and leadership with it,
-if another is left; one that cannot write for now, because its disk is full, if enough are left. And
-a node that may not go on in its own past epoch asks for a new one
-(`partitions`).
+if another is left, and if it has lost records in any case (`elections.must_leave`); one that cannot
+write for now, because its disk is full, if enough are left. And a node that may not go on in its
+own past epoch asks for a new one (`partitions`).
 
 Leaves to others: deaths (`controller`), which take members out without our asking.
 """
@@ -153,10 +153,13 @@ class InSyncReplicas:
     def _should_withdraw(self, partition: Partition) -> bool:
         """Whether its copy takes no records, for now or for good, and others can do without."""
         record, brokers = partition.record, self._follower.image.brokers
+        if partition.log.is_lost:
+            return elections.must_leave(record, self._node_id)
         is_fit = partition.log.offline is None and not partition.is_starved
         if is_fit or self._node_id not in record.isr:
             return False
-        others = sum(node in brokers for node in record.isr if node != self._node_id)
+        eligible = record.isr + record.elr if partition.log.offline is not None else record.isr
+        others = sum(node in brokers for node in eligible if node != self._node_id)
         if partition.log.offline is not None:
             return others > 0
         # It has everything, and can be read: it goes only if writes can then go on.

@@ -123,6 +123,9 @@ class PartitionRecord(_Record, frozen=True):
     removing: tuple[int, ...] = ()
     is_recovering: bool = False
     """Elected uncleanly and not yet whole again."""
+    unclean_epoch: int = -1
+    """The leader epoch that the last unclean election began: logs of older epochs may hold records
+    that were committed and are lost since."""
 
 
 class TopicRecord(_Record, frozen=True):

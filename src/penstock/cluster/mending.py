@@ -8,17 +8,21 @@ Invariants:
   logs have (KIP-595), again and again until they agree;
 - everything here runs on workers, under `Partition.hold`, with `is_cutting` set, and only while the
   partition still follows: nobody else appends to or reads from the log meanwhile;
-- a step that fails half way takes the log offline: what its files hold is no longer known.
+- a step that fails half way takes the log offline: what its files hold is no longer known;
+- no log is cut, started over or copied anew below what is known to be committed (`known_end`, high
+  watermark), unless an unclean election allows it (`elections.may_go_back`): a leader that lacks
+  such records has lost them, and this copy may be the last (ADR 0031).
 
 Leaves to others: when to do what, and what comes after a failure (`following`).
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ports import WallClock, Workers
+from penstock.cluster.elections import may_go_back
 from penstock.cluster.partition import Partition
 from penstock.cluster.restoring import rebuild
 from penstock.log.log import Log
@@ -37,6 +41,12 @@ class Copied:
     cuts: int = 0
     restarts: int = 0
     restored: int = 0
+    cuts_refused: int = 0
+    """A leader asked for less than what was committed."""
+
+
+class Withheld(Refused):
+    """The leader lacks committed records that this log holds: it is not followed there."""
 
 
 class Mending:
@@ -94,12 +104,29 @@ class Mending:
             epoch,
             leader_end,
         )
+        self._check_kept(target)
         self._copied.cuts += 1
         await self._cut_to(target)
 
+    def _check_kept(self, end_offset: int) -> None:
+        """Raises Withheld if the log would lose committed records by ending there."""
+        partition = self._partition
+        known = max(partition.known_end, partition.high_watermark)
+        if end_offset >= known:
+            return
+        last_epoch = partition.log.epochs.latest if partition.log.offline is None else -1
+        if not may_go_back(partition.record, last_epoch):
+            self._copied.cuts_refused += 1
+            raise Withheld(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"node {self._leader} leads and has nothing from offset {end_offset} on, but "
+                f"everything below {known} was committed and is here. Nothing is removed; let "
+                "another replica lead, or ask for an unclean election",
+            )
+
     async def _cut_to(self, offset: int) -> None:
         held, now_ms = self._partition.log, self._clock.now_ms()
-        await self._change(lambda: held.truncate_to(offset, now_ms))
+        await self._change(lambda: held.truncate_to(offset, now_ms), lowest=offset)
 
     async def start_over(self, offset: int) -> None:
         """The leader begins there, and this log is of no use to go on from."""
@@ -111,8 +138,9 @@ class Mending:
             self._leader,
             held.end_offset,
         )
+        self._check_kept(offset)
         self._copied.restarts += 1
-        await self._change(lambda: held.start_over(offset))
+        await self._change(lambda: held.start_over(offset), lowest=offset)
 
     async def copy(self, view: memoryview) -> bool:
         """Copies batches before which something must be written down: a new epoch, a gap.
@@ -125,7 +153,7 @@ class Mending:
             if not BATCH_OVERHEAD <= header.size_bytes <= len(view):
                 break
             self._check(header, view[: header.size_bytes])
-            await self._change(*self._preparations(held, header))
+            await self._change(*self._preparations(held, header), lowest=header.base_offset)
             if self._is_over():
                 return False
             taken = held.append_replica(view, self._clock.now_ms(), waits=False)
@@ -154,9 +182,12 @@ class Mending:
             steps.insert(0, lambda: held.start_over(header.base_offset))
         return steps
 
-    async def restore(self) -> None:
-        """Puts an empty log in the place of one that cannot be used any more."""
+    async def restore(self, leader_end: Callable[[], Awaitable[int]]) -> None:
+        """Puts an empty log in the place of one that cannot be used any more, if the leader has
+        what this one is known to have held."""
         partition, held = self._partition, self._partition.log
+        if partition.known_end > 0:
+            self._check_kept(await leader_end())
         log.warning("%s-%d is copied anew, because it is offline: %s", *self._name, held.offline)
         async with partition.hold():
             if self._is_over():
@@ -171,6 +202,7 @@ class Mending:
                     self._clock.now_ms(),
                     held.vault.keyring,
                 )
+                await partition.lower_known(0)
                 partition.adopt(fresh)
                 self._copied.restored += 1
             except (OSError, Corrupt) as error:
@@ -179,14 +211,16 @@ class Mending:
                 partition.is_cutting = False
                 partition.was_cut()
 
-    async def _change(self, *steps: Callable[[], None]) -> None:
-        """Runs steps that change the log and its files; a step that fails is the log's end."""
+    async def _change(self, *steps: Callable[[], None], lowest: int) -> None:
+        """Runs steps that change the log and its files; a step that fails is the log's end.
+        `lowest` is where the log may end meanwhile."""
         partition = self._partition
         async with partition.hold():
             if self._is_over():
                 return
             partition.is_cutting = True
             try:
+                await partition.lower_known(lowest)
                 for step in steps:
                     await self._workers.run(step)
             except (OSError, Corrupt) as error:

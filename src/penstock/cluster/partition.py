@@ -18,7 +18,7 @@ Leaves to others: the ISR's changes (`isr`), copying (`following`), opening (`pa
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -62,6 +62,10 @@ def nobody(partition: "Partition") -> None:
     pass
 
 
+async def nothing() -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class Home:
     """What the replicas of a node have in common."""
@@ -73,6 +77,8 @@ class Home:
     """Told of a partition whose ISR should be looked at; see `isr`."""
     role_due: Callable[["Partition"], None] = nobody
     """Told when a log that was being cut is ready for the role its record gives it."""
+    save_known: Callable[[], Awaitable[None]] = nothing
+    """Writes down what this node's replicas are known to hold (`watermarks`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +125,11 @@ class Partition:
         "is_compacting",
         "is_cutting",
         "is_starved",
+        "known_max",
         "leader_epoch",
         "leading",
         "log",
+        "lost_end",
         "record",
         "rules",
         "topic",
@@ -159,6 +167,10 @@ class Partition:
         self.is_starved = False
         """Whether the last append failed although the log is sound: the disk is full, say."""
         self.high_watermark: int = max(log.start_offset, min(high_watermark, log.end_offset))
+        self.lost_end = high_watermark if log.offline is not None else 0
+        """Up to where a log that is offline is known to have held what was committed."""
+        self.known_max: int | None = None
+        """Where the log is about to be cut, although more of it was committed."""
         self._home = home
         self._flusher = home.flusher
         self._acks: deque[tuple[int, Acknowledged, object]] = deque()
@@ -183,6 +195,12 @@ class Partition:
         tell what was committed before (KIP-207)."""
         leading = self.leading
         return leading is not None and self.high_watermark >= leading.epoch_start
+
+    @property
+    def known_end(self) -> int:
+        """Below it everything was committed and on this node's disk; see `watermarks`."""
+        known = max(self.lost_end, min(self.high_watermark, self.log.synced_offset))
+        return known if self.known_max is None else min(known, self.known_max)
 
     @property
     def last_stable_offset(self) -> int:
@@ -335,11 +353,20 @@ class Partition:
     def adopt(self, log: Log) -> None:
         """Goes on with another log in the place of one that is damaged; `was_cut` follows."""
         self.log.on_durable = None
+        self.lost_end = 0
         self.log = log
         log.on_durable = self.advance
 
+    async def lower_known(self, offset: int) -> None:
+        """The log is about to end at `offset`: whoever starts after a crash in the middle must not
+        take that for a loss. Raises what the disk does."""
+        if offset < self.known_end:
+            self.known_max = offset
+            await self._home.save_known()
+
     def was_cut(self) -> None:
         """The log was cut, or started over, and is whole again."""
+        self.known_max = None
         start, end = self.log.start_offset, self.log.end_offset
         self.high_watermark = max(start, min(self.high_watermark, end))
         self._release_durables(everyone=True)

@@ -16,6 +16,7 @@ other partitions serve on.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NodeId, TopicId
@@ -34,7 +35,7 @@ from penstock.cluster.partition import (
     nobody,
 )
 from penstock.cluster.pressure import Pressure
-from penstock.cluster.watermarks import Watermarks
+from penstock.cluster.watermarks import Holdings, name_of
 from penstock.log.flusher import Flusher
 from penstock.log.log import CleanState, Log
 from penstock.security.keyring import Keyring
@@ -88,11 +89,13 @@ class Partitions:
     ) -> None:
         self._node_id = node_id
         self._workers = workers
-        self._home = Home(node_id, flusher, validity, self._isr_due, self._role_due)
+        self._home = Home(
+            node_id, flusher, validity, self._isr_due, self._role_due, self._save_known
+        )
         self._configs = configs
         self._directories = Directories(disk, clock, root, keyring)
         self._clearing = Clearing(node_id, store, workers, self._directories)
-        self._watermarks = Watermarks(disk, root.rpartition("/")[0] or ".")
+        self._holdings = Holdings(disk, root.rpartition("/")[0] or ".", workers)
         self._partitions: dict[Key, Partition] = {}
         self._led: dict[Key, Partition] = {}
         self._min_isr: dict[str, int] = {}
@@ -100,11 +103,7 @@ class Partitions:
         self._topics: dict[str, Topic] = {}
         self._generation = configs.generation
         self._clean: dict[str, CleanState] = {}
-        self._known: dict[str, int] = {}
-        """High watermarks from an earlier life, by directory."""
-        self._written: dict[str, int] | None = {}
-        """The high watermarks in the checkpoint; None: they could not be written."""
-        """High watermarks as they are on disk."""
+        self._is_unsaved = False
         self._abstained: dict[tuple[TopicId, int], int] = {}
         """Leader epochs, our own, in which we do not go on."""
         self._image: Image | None = None
@@ -150,13 +149,28 @@ class Partitions:
 
     # -- following the image ----------------------------------------------------------------
 
-    async def start(self, image: Image, clean: Mapping[str, CleanState] | None) -> None:
-        """Opens what is on disk; after a crash (`clean` is None) that includes recovery."""
+    async def start(
+        self,
+        image: Image,
+        clean: Mapping[str, CleanState] | None,
+        *,
+        is_all_gone: bool = False,
+    ) -> None:
+        """Opens what is on disk; after a crash (`clean` is None) that includes recovery.
+        `is_all_gone`: there were logs here once, and their folder is missing."""
         self._image = image
         self._clean = dict(clean or {})
         self._abstain(image)
         await self._workers.run(self._directories.make_root)
-        self._known = await self._workers.run(self._watermarks.read)
+        await self._holdings.load(self._clean, is_all_gone=is_all_gone)
+        self._holdings.retain(
+            {
+                f"{directory_of(topic.name, topic.id)}/{index}": None
+                for topic in image.topics.values()
+                for index, record in enumerate(topic.partitions)
+                if self._node_id in record.replicas
+            }
+        )
         await self._clearing.look(image)
         await self._reconcile(image)
         self._clean.clear()
@@ -227,7 +241,10 @@ class Partitions:
                 partition.configure(config.log, rules_of(config))
                 self._assume(partition, record)
             elif self._node_id in record.replicas:
-                missing.append(Opening(topic, index, config, self._leads(topic.id, index, record)))
+                leads = self._leads(topic.id, index, record)
+                opening = Opening(topic, index, config, leads)
+                known_end = self._holdings.known_end(opening.name)
+                missing.append(replace(opening, known_end=known_end))
         self._topics[topic.name] = topic
         return missing
 
@@ -331,13 +348,18 @@ class Partitions:
                     for share in shares
                 )
             )
-        except Refused as refused:
-            log.warning("partitions are opened later: %s", refused)
-            self._unopened.update((one.key, str(refused)) for one in missing)
+            opened = [logs[at % OPENERS][at // OPENERS] for at in range(len(missing))]
+            pairs = list(zip(missing, opened, strict=True))
+            # Before the first is served: what was served and is missing later is lost, not new.
+            if self._holdings.enter(one.name for one, found in pairs if isinstance(found, Log)):
+                await self._save_known()
+        except (OSError, Refused) as error:
+            log.warning("partitions are opened later: %s", error)
+            self._unopened.update((one.key, str(error)) for one in missing)
             self._is_unfinished = True
             return
-        for number, opening in enumerate(missing):
-            self._take(opening, logs[number % OPENERS][number // OPENERS])
+        for opening, found in pairs:
+            self._take(opening, found)
 
     def _take(self, opening: Opening, opened: Log | OSError) -> None:
         """Serves what was opened, unless its topic has gone meanwhile."""
@@ -366,7 +388,7 @@ class Partitions:
             record,
             rules_of(opening.config),
             self._home,
-            high_watermark=self._known.get(opening.name, 0),
+            high_watermark=max(opening.known_end, 0),
         )
         self._assume(partition, record)
 
@@ -384,6 +406,7 @@ class Partitions:
             self._unopened.pop((topic.name, index), None)
             self._led.pop((topic.name, index), None)
             partition = self._partitions.pop((topic.name, index), None)
+            self._holdings.forget(f"{directory_of(topic.name, topic.id)}/{index}")
             if partition is not None:
                 partition.close("the topic was deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
@@ -392,9 +415,20 @@ class Partitions:
         self._led.pop(key, None)
         del self._partitions[key]
         partition.close("the replica was moved away", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._holdings.forget(name_of(partition))
         self._clearing.leave(partition.topic_id, partition.index)
 
     # -- failing ----------------------------------------------------------------------------
+
+    def lose(self, partition: Partition, known_end: int, reason: str) -> None:
+        """The log lacks records that were committed: it is not served, and nobody is to count on
+        it. The files are kept."""
+        log.error("%s-%d goes offline: %s", partition.topic, partition.index, reason)
+        partition.log.fail(reason)
+        partition.log.is_lost = True
+        partition.lost_end = max(partition.lost_end, known_end)
+        partition.fail(ErrorCode.KAFKA_STORAGE_ERROR)
+        self.isr_due(partition)
 
     def read_failed(self, partition: Partition, error: Exception) -> None:
         """Bytes on disk are not what was written, or cannot be read: that partition stops."""
@@ -405,42 +439,28 @@ class Partitions:
 
     # -- high watermarks --------------------------------------------------------------------
 
-    def _watermarks_now(self) -> dict[str, int]:
-        return {
-            f"{directory_of(one.topic, one.topic_id)}/{one.index}": one.high_watermark
-            for one in self._partitions.values()
-            if len(one.record.replicas) > 1
-        }
+    async def _save_known(self) -> None:
+        await self._holdings.save(self._partitions.values())
 
     async def save_watermarks(self) -> None:
         """Writes the high watermarks down, if one has moved."""
-        values = self._watermarks_now()
-        if values == self._written:
-            return
         try:
-            await self._workers.run(self._watermarks.write, values)
+            await self._save_known()
         except (OSError, Refused) as error:
-            if self._written is not None:
+            if not self._is_unsaved:
                 log.warning("the high watermarks are written later: %s", error)
-            self._written = None
+            self._is_unsaved = True
             return
-        self._written = values
+        self._is_unsaved = False
 
     # -- closing ----------------------------------------------------------------------------
 
     def close(self) -> dict[str, CleanState]:
         """Blocking, on a worker, when nobody appends any more: syncs and closes every log."""
         states: dict[str, CleanState] = {}
-        values = self._watermarks_now()
-        if values != self._written:
-            try:
-                self._watermarks.write(values)
-            except OSError as error:
-                log.warning("the high watermarks were not written: %s", error)
         for partition in self._partitions.values():
             if partition.log.offline is not None:
                 continue
-            name = f"{directory_of(partition.topic, partition.topic_id)}/{partition.index}"
             try:
                 state = partition.log.close()
             except OSError as error:
@@ -449,7 +469,11 @@ class Partitions:
                 partition.log.fail(f"it could not be closed: {error}")
                 continue
             if state is not None:
-                states[name] = state
+                states[name_of(partition)] = state
+        try:
+            self._holdings.save_now(self._partitions.values())
+        except OSError as error:
+            log.warning("the high watermarks were not written: %s", error)
         return states
 
     def items(self) -> Iterator[tuple[Key, Partition]]:

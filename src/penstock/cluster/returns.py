@@ -13,12 +13,14 @@ Leaves to others: taking the past life's registration away first, and registerin
 import asyncio
 import functools
 import logging
+from collections.abc import Callable, Collection
 
 from penstock.base.errors import Refused
 from penstock.base.ports import Store
 from penstock.cluster import elections, keys, states
 from penstock.cluster.configs import BrokerConfigs
 from penstock.cluster.image import Image, load
+from penstock.cluster.keys import PartitionRecord
 
 log = logging.getLogger("penstock.returns")
 
@@ -32,11 +34,56 @@ async def come_back(
 
     `is_empty` says that the data directory is new. Keeps trying while the store does not answer.
     """
+
+    def wish(image: Image) -> list[states.Wish]:
+        return _wishes(image, configs, node_id, is_empty)
+
+    changed = await _insist(store, wish)
+    if changed:
+        log.info("returned uncleanly: left the in-sync replicas of %d partitions", changed)
+    return changed
+
+
+async def give_up(
+    store: Store, configs: BrokerConfigs, node_id: int, lost: Collection[tuple[str, int]]
+) -> int:
+    """Returns when no record counts on these replicas, which have lost records; how many did."""
+
+    def wish(image: Image) -> list[states.Wish]:
+        wishes = []
+        for name, index in lost:
+            topic = image.topics.get(name)
+            if topic is not None and index < len(topic.partitions):
+                decide = functools.partial(
+                    _without_lost,
+                    node_id=node_id,
+                    brokers=image.brokers,
+                    rules=elections.rules_of(topic, configs),
+                )
+                wishes.append(states.Wish(topic, index, decide))
+        return wishes
+
+    changed = await _insist(store, wish)
+    if changed:
+        log.warning("%d replicas here are lost: they lead nothing until copied anew", changed)
+    return changed
+
+
+def _without_lost(
+    record: PartitionRecord, node_id: int, brokers: elections.Brokers, rules: elections.Rules
+) -> PartitionRecord | None:
+    if not elections.must_leave(record, node_id):
+        return None
+    return elections.without(record, node_id, brokers, rules)
+
+
+async def _insist(store: Store, wish: Callable[[Image], list[states.Wish]]) -> int:
+    """Makes what is wished for come true, however long the store takes; how much changed."""
     changed = 0
     while True:
         try:
             image = load(*await store.range(keys.ALL))
-            wishes = _wishes(image, configs, node_id, is_empty)
+            wishes = wish(image)
             outcomes = await states.change(store, wishes)
         except states.TROUBLE as error:
             log.warning("the metadata store does not answer: %r", error)
@@ -44,8 +91,6 @@ async def come_back(
             continue
         changed += sum(isinstance(outcome, states.Changed) for outcome in outcomes)
         if not any(isinstance(outcome, Refused) for outcome in outcomes):
-            if changed:
-                log.info("returned uncleanly: left the in-sync replicas of %d partitions", changed)
             return changed
         await asyncio.sleep(RETRY_SECONDS)
 

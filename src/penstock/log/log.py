@@ -78,6 +78,7 @@ class Log:
         "flushing",
         "gaps_end",
         "held",
+        "is_lost",
         "marked",
         "new_snapshots",
         "offline",
@@ -113,6 +114,8 @@ class Log:
         self.vault = parts.vault
         self.offline = parts.offline
         """Why this log is not used any more."""
+        self.is_lost = parts.is_lost
+        """Offline because it lacks records that were durable here, or committed."""
         self.on_durable: Callable[[], None] | None = None
         """Set by the owner: called on the loop each time `durable_offset` has advanced, and when
         a flush has failed and the log went offline."""
@@ -146,9 +149,11 @@ class Log:
         now_ms: int,
         clean: CleanState | None = None,
         keyring: Keyring | None = None,
+        known_end: int = recovery.NEVER_OPENED,
     ) -> "Log":
-        """Blocks: call it through Workers. Without a clean state the tail is scanned."""
-        parts = recovery.open_directory(disk, path, config, now_ms, clean, keyring)
+        """Blocks: call it through Workers. Without a clean state the tail is scanned. `known_end`
+        is the end that the log is known to have had, committed and on this disk."""
+        parts = recovery.open_directory(disk, path, config, now_ms, clean, keyring, known_end)
         return Log(disk, path, config, parts)
 
     # Appending.

@@ -6,6 +6,9 @@ and sizes, and believed when they agree. Otherwise (RELIABILITY 3.4):
 - The checkpoint says up to where everything was durable: the recovery point. From there on every
   batch is checked: length, magic, CRC, and its place (`places`). The first bad one is a torn tail:
   the file is cut there, and later segments go. A tail of zeros is as bad as any other.
+- Below `known_end`, the end that the node knows was committed and on this disk, a bad batch is not
+  a torn tail but damage: nothing is cut, and the log opens offline (ADR 0031). So does a log that
+  is known to have existed and has no segments: it is lost, not new.
 - What is left of the tail is written once more, in place and with the same bytes, and synced
   before it counts as durable. A sync alone would not do: when an earlier process had one fail, the
   page cache shows bytes as clean that never reached the disk. A crash in the middle is harmless,
@@ -22,6 +25,7 @@ the batch headers after it; without one, from the headers of the whole log. Lead
 their file, or likewise.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -30,6 +34,7 @@ from penstock.base.errors import Corrupt
 from penstock.base.ports import Disk, File
 from penstock.log import epochs as epoch_file
 from penstock.log import key_file, leftovers, store
+from penstock.log.absent import AbsentFile
 from penstock.log.caches import Summary
 from penstock.log.config import LogConfig
 from penstock.log.epochs import Epochs
@@ -42,7 +47,12 @@ from penstock.log.segments import Segments
 from penstock.log.vault import NO_KEY, PLAIN, Vault
 from penstock.security.keyring import Keyring
 
+log = logging.getLogger("penstock.log")
+
 REWRITE_BYTES = 1024 * 1024
+NEVER_OPENED = -1
+"""The known end of a log of which the node does not know that it ever existed."""
+SEGMENTS = (store.LOG, store.LOG + store.SWAP)
 
 
 class SegmentState(NamedTuple):
@@ -78,6 +88,8 @@ class Recovered:
     dir_dirty: bool = False
     is_clean: bool = False
     offline: str | None = None
+    is_lost: bool = False
+    """Offline because it lacks records that were durable here, or committed."""
     vault: Vault = PLAIN
 
 
@@ -88,10 +100,13 @@ def open_directory(
     now_ms: int,
     clean: CleanState | None,
     keyring: Keyring | None = None,
+    known_end: int = NEVER_OPENED,
 ) -> Recovered:
-    """Blocks. Damage below the recovery point makes a log that is offline, not an exception; so
-    does a key that is missing."""
+    """Blocks. Damage below the recovery point or the known end makes a log that is offline, not an
+    exception; so does a key that is missing, and a log that is gone."""
     names = disk.listdir(path)
+    if known_end >= 0 and not any(name.endswith(SEGMENTS) for name in names):
+        return _lost(disk, path, config, known_end)
     if not names:
         disk.mkdir(path)
         disk.sync_dir(store.parent(path))
@@ -108,14 +123,15 @@ def open_directory(
     try:
         if clean is not None:
             _drop_retired(disk, segments, clean.start_offset)
-            if _agrees(clean, segments):
+            if _agrees(clean, segments) and clean.end_offset >= known_end:
                 found = _believe(disk, path, config, clean, segments, snapshots, gaps_end)
                 found.producers.expire(now_ms)
                 found.vault = vault
                 return found
-        found = _recover(disk, path, config, segments, snapshots, gaps_end, vault)
+        found = _recover(disk, path, config, segments, snapshots, gaps_end, vault, known_end)
     except Corrupt as damage:
         found = _quarantined(disk, path, config, segments, str(damage))
+        found.is_lost = True
     found.producers.expire(now_ms)
     found.vault = vault
     return found
@@ -223,6 +239,7 @@ def _recover(
     snapshots: list[int],
     gaps_end: int,
     vault: Vault,
+    known_end: int,
 ) -> Recovered:
     if not segments:
         return _fresh(disk, path, config, vault)
@@ -230,7 +247,7 @@ def _recover(
     _drop_retired(disk, segments, point.start_offset)
     epochs = epoch_file.read(disk, path)
     _set_places(segments, epochs, gaps_end, EVERYWHERE)
-    end_offset = _repair_tail(disk, path, segments, point)
+    end_offset = _repair_tail(disk, path, segments, point, known_end)
     held = Segments(segments)
     for offset in [offset for offset in snapshots if offset > end_offset]:
         store.remove(disk, store.join(path, store.file_name(offset, store.SNAPSHOT)))
@@ -279,17 +296,60 @@ def _recovery_point(disk: Disk, path: str, segments: Sequence[Segment]) -> store
     return checkpoint
 
 
-def _repair_tail(disk: Disk, path: str, segments: list[Segment], point: store.Checkpoint) -> int:
+def _repair_tail(
+    disk: Disk, path: str, segments: list[Segment], point: store.Checkpoint, known_end: int
+) -> int:
     """Scans from the recovery point and cuts at the first bad batch; where the log ends now.
 
     Changes `segments`. Everything scanned is durable when this returns, and so are the names.
+    Raises Corrupt, with nothing changed on disk, if the log would end below `known_end`.
     """
-    at = _segment_of(segments, point)
-    position, offset = _position_of(segments[at], point)
+    first = _segment_of(segments, point)
+    scanned, offset = _scan_tail(segments, first, point)
+    if offset < known_end:
+        raise Corrupt(
+            f"{path}: the log is whole up to offset {offset} only, but everything below "
+            f"{known_end} was on this disk and committed"
+        )
+    at = first + len(scanned)
+    position, good = scanned[-1]
+    cut_bytes = sum(segment.size for segment in segments[at - 1 :]) - good
+    if cut_bytes:
+        log.warning(
+            "torn tail: %s.log is cut at offset %d, from byte %d on: %d bytes hold no whole batch "
+            "in its place; none of them is known to be committed",
+            segments[at - 1].path,
+            offset,
+            good,
+            cut_bytes,
+        )
+    for number, (position, good) in enumerate(scanned, first):
+        segment = segments[number]
+        _rewrite(segment.file, position, good)
+        if good < segment.size:
+            segments[number] = segment.truncate(good, offset)
+        else:
+            segment.file.truncate(good)  # Again, too: an earlier cut may be as little durable.
+            segment.file.sync()
+    for segment in reversed(segments[at:]):
+        segment.remove_caches()
+        segment.file.close()
+        store.remove(disk, segment.path + store.LOG)
+    del segments[at:]
+    disk.sync_dir(path)
+    return offset
+
+
+def _scan_tail(
+    segments: Sequence[Segment], first: int, point: store.Checkpoint
+) -> tuple[list[tuple[int, int]], int]:
+    """From where to where each segment from `first` on is whole, and the offset at the end."""
+    position, offset = _position_of(segments[first], point)
     epoch = -1
-    torn = False
-    while not torn:
-        segment = segments[at]
+    scanned: list[tuple[int, int]] = []
+    for segment in segments[first:]:
+        if scanned and segment.base_offset != offset:
+            break
         assert segment.places is not None
         # Where the tail ends is to be found out; the checked part ends here.
         places = segment.places.up_to(EVERYWHERE)
@@ -299,24 +359,11 @@ def _repair_tail(disk: Disk, path: str, segments: list[Segment], point: store.Ch
             good += header.size_bytes
             offset, epoch = header.next_offset, header.leader_epoch
         segment.unverified_end = position
-        torn = good < segment.size
-        _rewrite(segment.file, position, good)
-        if torn:
-            segments[at] = segment.truncate(good, offset)
-        else:
-            segment.file.truncate(good)  # Again, too: an earlier cut may be as little durable.
-            segment.file.sync()
-        at += 1
+        scanned.append((position, good))
         position = 0
-        if at == len(segments) or segments[at].base_offset != offset:
+        if good < segment.size:
             break
-    for segment in reversed(segments[at:]):
-        segment.remove_caches()
-        segment.file.close()
-        store.remove(disk, segment.path + store.LOG)
-    del segments[at:]
-    disk.sync_dir(path)
-    return offset
+    return scanned, offset
 
 
 def _rewrite(file: File, position: int, end: int) -> None:
@@ -374,6 +421,19 @@ def _recover_epochs(
     if changed:
         store.write_durably(disk, store.join(path, store.LEADER_EPOCHS), epochs.encode())
     return epochs
+
+
+def _lost(disk: Disk, path: str, config: LogConfig, known_end: int) -> Recovered:
+    """A log that existed and is gone. Nothing is created in its place."""
+    place = AbsentFile(store.join(path, store.file_name(0, store.LOG)))
+    segment = Segment(disk, path, 0, place, config.index_interval_bytes)
+    reason = (
+        f"{path} is missing or holds no segments, but this node had this replica, committed up "
+        f"to offset {known_end} at least"
+    )
+    found = _quarantined(disk, path, config, [segment], reason)
+    found.is_lost = True
+    return found
 
 
 def _quarantined(

@@ -38,7 +38,6 @@ from penstock.cluster.partitions import Partitions
 from penstock.cluster.peers import Peers
 from penstock.cluster.producer_ids import ProducerIds
 from penstock.cluster.reach import Reach
-from penstock.cluster.returns import come_back
 from penstock.cluster.throttle import Throttle
 from penstock.cluster.upkeep import Upkeep
 from penstock.coordinator.ack_retention import AckRetention
@@ -66,6 +65,7 @@ from penstock.node.config import NodeConfig
 from penstock.node.front import CannotListen, Front
 from penstock.node.leaving import hand_over
 from penstock.node.listeners import cannot_listen, plain_listener, show_address
+from penstock.node.opening import open_logs
 from penstock.node.ports import Ports, real_ports
 from penstock.node.securing import Security, secure
 from penstock.node.telemetry import observe
@@ -87,6 +87,7 @@ class Node:
     config: NodeConfig
     disk: Disk
     # What exists once it has started.
+    follower: Follower
     ctx: Context
     door: Door
     moves: Moves
@@ -151,7 +152,7 @@ class Node:
         config, configs = self.config, self.configs
         self._to_stop.callback(self.ports.lock(config.data_dir).release)
         meta, is_new = await self._join()
-        await self._open_logs(meta, is_new)
+        await open_logs(self, meta, is_new)
         self._to_stop.push_async_callback(self._close_logs)
         try:
             self.security = await secure(config, configs, self.store, self.follower, self.ports)
@@ -198,37 +199,6 @@ class Node:
         self.fetchers.follow()
         self._is_ready = True
         return show_address(self.front.endpoints[0].host, port), self.http.url
-
-    async def _open_logs(self, meta: identity.Meta, is_new: bool) -> None:
-        """Opens what is on disk, once nobody counts on what a crash may have taken from it."""
-        config, data_dir = self.config, self.config.data_dir
-        self.follower = Follower(self.store)
-        self.membership.reached = self.follower.reached
-        image = await self.follower.start()
-        self._follow_configs(image)
-        clean = identity.take_clean_states(self.disk, data_dir)
-        if clean is None:
-            await self.membership.vacate(meta.directory_id)
-            is_empty = is_new or not self.disk.exists(f"{data_dir}/logs")
-            await come_back(self.store, self.configs, config.node_id, is_empty=is_empty)
-            image = await self.follower.start()
-            if not is_empty:
-                # It may take long, and until then there is nothing else to be seen.
-                log.warning("not stopped cleanly: logs are checked before this node serves")
-        self.flusher = Flusher(self.disk, self.sync_workers, self._disk_failed, self.metrics.syncs)
-        self.partitions = Partitions(
-            NodeId(config.node_id),
-            self.disk,
-            self.workers,
-            self.clock,
-            self.store,
-            self.flusher,
-            self.configs,
-            f"{data_dir}/logs",
-            validity=self.membership,
-            keyring=self.unlocked.keyring,
-        )
-        await self.partitions.start(image, clean)
 
     def _context(self) -> Context:
         """The node, as far as requests may touch it."""

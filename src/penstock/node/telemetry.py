@@ -149,11 +149,13 @@ NODE_READINGS = (
     Reading(
         "penstock_replica_mends_total",
         "counter",
-        "Times that a replica's log was cut, started over, or replaced because it was damaged.",
+        "Times that a replica's log was cut, started over, or replaced because it was damaged; "
+        "refused: a leader lacked committed records that the replica holds.",
         lambda node: [
             (("cut",), node.fetchers.copied.cuts),
             (("start over",), node.fetchers.copied.restarts),
             (("restore",), node.fetchers.copied.restored),
+            (("refused",), node.fetchers.copied.cuts_refused),
         ],
         labels=("how",),
     ),

@@ -12,6 +12,8 @@ and the ways to hurt it:
 - `inject(Fault(...))` makes an operation fail with an errno. A failed sync loses the dirty pages
   and reports success the next time, as Linux does. A failed append leaves half of it to a crash.
 - `flip_bit` and `damage` are decay: wrong bytes, and sectors that cannot be read.
+- `take_away`, `shorten` and `put_back` are what people and repairs do to a disk between two
+  processes: something is gone, or all of it is as it was at an earlier time.
 - `journaled=False` lets names survive in any order, which POSIX allows; the file systems people
   use keep the order (ext4, XFS, Btrfs journal them), and so does the default.
 
@@ -35,6 +37,7 @@ from penstock.sim.platter import (
     Node,
     apply_durable,
     apply_live,
+    live_copy,
     needed_for,
     surviving_tree,
 )
@@ -345,6 +348,36 @@ class SimDisk:
         """The sector at `position` can no longer be read."""
         start = position - position % SECTOR_BYTES
         self._file(path).bad.append((start, start + SECTOR_BYTES))
+
+    def copy(self) -> DirectoryNode:
+        """Everything as it is seen now, for `put_back`: what a backup of a quiet disk holds."""
+        return live_copy(self._root)
+
+    def put_back(self, tree: DirectoryNode) -> None:
+        """Everything is as it was when the copy was made. No process may be running."""
+        self._root = live_copy(tree)
+        self.used_bytes = _size(self._root)
+        self._links, self._unsynced = [], {}
+        self.boots += 1
+
+    def take_away(self, path: str) -> None:
+        """A file or a directory is gone, for good. No process may be running."""
+        directory, name = self._parent(path)
+        for entries in (directory.live, directory.durable):
+            entries.pop(name, None)
+        self._links = [
+            link
+            for link in self._links
+            if not any(entry.directory is directory and entry.name == name for entry in link)
+        ]
+        self.used_bytes = _size(self._root)
+
+    def shorten(self, path: str, size: int) -> None:
+        """The end of a file is gone, as a repair of the file system may leave it."""
+        node = self._file(path)
+        node.pending.clear()
+        del node.live[size:]
+        node.durable = bytearray(node.live)
 
     def files(self) -> list[str]:
         """The paths of all files, sorted."""

@@ -163,6 +163,16 @@ def surviving_tree(
     return _copy(root, entries, rng)
 
 
+def live_copy(directory: DirectoryNode) -> DirectoryNode:
+    """A new tree with everything as it is seen now, all of it durable."""
+    copy = DirectoryNode()
+    for name, node in sorted(directory.live.items()):
+        child = live_copy(node) if isinstance(node, DirectoryNode) else FileNode(node.live)
+        child.parent, child.name = copy, name
+        copy.live[name] = copy.durable[name] = child
+    return copy
+
+
 def _copy(
     directory: DirectoryNode, entries: dict[int, dict[str, Node]], rng: random.Random
 ) -> DirectoryNode:

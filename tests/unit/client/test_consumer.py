@@ -222,3 +222,21 @@ def test_a_partition_may_be_given_back_while_the_next_fetch_begins() -> None:
             assert consumer.positions == {ZERO: 6}
 
     with_model(scenario)
+
+
+def test_what_two_leaders_were_asked_for_comes_once() -> None:
+    """An election lies between the two questions, and both were answered in the same moment."""
+
+    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
+        (log,) = broker.create("t")
+        fill(log, 6)
+        await cluster.topic("t")
+        async with Consumer(cluster, ConsumerConfig()) as consumer:
+            consumer.assign({ZERO: 0})
+            for node_id in (7, 8):
+                asked = consumer._fetch_from(broker.node_id, {ZERO: 0})
+                consumer._fetches[node_id] = loop.create_task(asked)
+            await asyncio.wait(consumer._fetches.values())
+            assert [int(m.value or b"") for m in await consumer.poll(1_000)] == list(range(6))
+
+    with_model(scenario)

@@ -42,6 +42,10 @@ from penstock.wire.messages.offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
+    OffsetForLeaderEpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
 )
 from penstock.wire.records import Record, encode, read_header
 from tests.unit.client.model import ModelBroker
@@ -93,6 +97,7 @@ class ModelLeader(ModelBroker):
         self.appended = asyncio.Event()
         self.answers[FetchRequest] = self.serve
         self.answers[ListOffsetsRequest] = self.earliest
+        self.answers[OffsetForLeaderEpochRequest] = self.end
 
     def lead(self, name: str, index: int = 0, epoch: int = 1, **config: Any) -> Led:
         path = f"leader/{name}-{index}"
@@ -108,6 +113,19 @@ class ModelLeader(ModelBroker):
     def stir(self) -> None:
         self.appended.set()
         self.appended = asyncio.Event()
+
+    def end(self, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+        (topic,) = request.topics
+        (asked,) = topic.partitions
+        led = self.led[topic_id(topic.topic), asked.partition]
+        row = OffsetForLeaderEpochEndOffset(
+            error_code=0,
+            partition=asked.partition,
+            leader_epoch=led.log.epochs.latest,
+            end_offset=led.log.end_offset,
+        )
+        cell = OffsetForLeaderTopicResult(topic=topic.topic, partitions=[row])
+        return OffsetForLeaderEpochResponse(topics=[cell])
 
     def earliest(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
         (topic,) = request.topics

@@ -82,21 +82,6 @@ def test_a_log_is_cut_where_the_epochs_part(ours: str, theirs: str) -> None:
     replicate(scenario)
 
 
-def test_a_cut_is_below_the_high_watermark_if_the_epochs_say_so() -> None:
-    async def scenario(node: Node, leader: ModelLeader) -> None:
-        led = leader.lead("t", epoch=9)
-        led.append(b"a", epoch=1)
-        copy = node.open("t", 1, epoch=9)
-        for value in (b"a", b"b", b"c"):
-            write(copy.log, 1, value)
-        copy.learn_high_watermark(2)
-        node.follow()
-        await agree(copy, led)
-        assert copy.high_watermark == 1
-
-    replicate(scenario)
-
-
 def test_an_epoch_in_which_nothing_was_written_is_forgotten() -> None:
     async def scenario(node: Node, leader: ModelLeader) -> None:
         led = leader.lead("t", epoch=9)

@@ -226,16 +226,6 @@ def test_a_clean_stop_writes_the_high_watermarks_down() -> None:
     on_bench(check)
 
 
-def test_partitions_without_other_replicas_need_no_file() -> None:
-    async def check(bench: Bench) -> None:
-        await bench.create("t", 3)
-        await bench.write("t", 2)
-        await bench.partitions.save_watermarks()
-        assert not bench.disk.exists("data/high-watermarks")
-
-    on_bench(check)
-
-
 def test_fencing_reaches_every_led_partition() -> None:
     async def check(bench: Bench) -> None:
         await bench.create("t")

@@ -82,3 +82,19 @@ def test_it_goes_on_until_the_store_has_taken_everything(seed: int) -> None:
         assert all(1 not in record.isr for record in await states(store, "shared"))
 
     run(main, seed)
+
+
+def test_a_lost_replica_is_given_up_where_there_is_another() -> None:
+    async def main(loop: SimLoop) -> None:
+        store = SimStore(SimEtcd(loop.seed))
+        await create(store, "own", birth((1,)))
+        await create(store, "shared", birth((1, 2, 3)), birth((2, 1, 3)))
+        lost = [("own", 0), ("shared", 0), ("gone", 0), ("shared", 9)]
+        assert await returns.give_up(store, BrokerConfigs(), 1, lost) == 1
+        first, second = await states(store, "shared")
+        assert (first.leader, first.isr, first.last_known_elr) == (-1, (2, 3), ())
+        assert second == birth((2, 1, 3)), "it is whole"
+        assert await states(store, "own") == [birth((1,))], "nobody else has it"
+        assert await returns.give_up(store, BrokerConfigs(), 1, lost) == 0
+
+    run(main)

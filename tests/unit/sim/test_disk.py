@@ -279,3 +279,24 @@ def test_the_end_of_a_process_keeps_what_is_not_synced() -> None:
     disk.crash_after(1)
     disk.spare()
     disk.open("f").append([b"y"])
+
+
+def test_what_is_taken_away_is_gone_for_good_and_what_was_copied_can_be_put_back() -> None:
+    disk = SimDisk(0)
+    disk.mkdir("a/b")
+    for path in ("a/b/one", "a/two"):
+        disk.open(path, create=True).append([b"12345"])
+    copy = disk.copy()
+    disk.open("a/two").append([b"678"])
+    disk.shorten("a/two", 2)
+    disk.take_away("a/b")
+    for seed in range(5):
+        disk.crash(random.Random(seed))
+        assert not disk.exists("a/b")
+    for _ in range(2):
+        disk.put_back(copy)
+        disk.crash(random.Random(1))
+        assert disk.files() == ["/a/b/one", "/a/two"]
+        assert disk.open("a/two").read(0, 9) == b"12345"
+        assert disk.used_bytes == 10
+        disk.open("a/two").append([b"x"])

@@ -1,0 +1,246 @@
+"""Replicas that lose their files between two lives: nobody follows them, and nothing is lost.
+
+Each scene: records are acknowledged by all in-sync replicas, every node is stopped or killed, and
+something happens to one data directory. Whatever starts first, every record is there in the end.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from penstock.base.errors import ErrorCode
+from penstock.client.admin import Admin
+from penstock.cluster.keys import NO_LEADER
+from penstock.sim.host import SimHost
+from penstock.sim.store import SimStore
+from tests.sim.test_cluster_leaders import Scene, play
+
+RECORDS = 30
+SAVED_S = 6.0
+"""After that the high watermarks are on disk."""
+
+
+async def write(scene: Scene, count: int = RECORDS) -> None:
+    leader = scene.leader().config.node_id
+    for number in range(count):
+        assert await scene.send(leader, b"%d" % number) is ErrorCode.NONE
+
+
+async def end_all(scene: Scene, *, clean: bool) -> int:
+    """Ends every node at once; answers who led."""
+    leader = scene.leader().config.node_id
+    hosts = list(scene.nodes.hosts.values())
+    for host in hosts:  # A connection to the store ends with its process.
+        host._open_store = lambda: SimStore(scene.nodes.etcd)
+    if clean:
+        for host in hosts:
+            assert host.node is not None
+            host.node.hurry()  # Nobody hands over: whoever led is still named.
+        await asyncio.gather(*(host.stop() for host in hosts))
+    else:
+        for host in hosts:
+            host.kill()
+    return leader
+
+
+def directory(host: SimHost) -> str:
+    """Where the scene's partition is on that machine."""
+    path = next(p for p in host.disk.files() if "/logs/t." in p and p.endswith(".log"))
+    return path.strip("/").rpartition("/")[0]
+
+
+def take_partition(host: SimHost) -> None:
+    host.disk.take_away(directory(host))
+
+
+def take_topic(host: SimHost) -> None:
+    host.disk.take_away(directory(host).rpartition("/")[0])
+
+
+def take_logs(host: SimHost) -> None:
+    host.disk.take_away("data/logs")
+
+
+def take_segments(host: SimHost) -> None:
+    ours = directory(host)
+    for path in host.disk.files():
+        if ours in path:
+            host.disk.unlink(path)
+
+
+def flip_bit(host: SimHost) -> None:
+    path = f"{directory(host)}/{0:020d}.log"
+    host.disk.flip_bit(path, host.disk.size(path) * 8 // 2)
+
+
+def shorten(host: SimHost) -> None:
+    path = f"{directory(host)}/{0:020d}.log"
+    host.disk.shorten(path, host.disk.size(path) // 2)
+
+
+DAMAGES = (take_partition, take_topic, take_logs, take_segments, flip_bit, shorten)
+
+
+async def start_in_turn(scene: Scene, *order: int, pause_s: float = 10.0) -> None:
+    for node_id in order:
+        await scene.nodes.hosts[node_id].start()
+        await asyncio.sleep(pause_s)
+
+
+async def check_whole(scene: Scene, count: int = RECORDS) -> None:
+    """All replicas are in sync and have every record; so has whoever leads."""
+
+    def is_whole() -> bool:
+        found = scene.replicas()
+        return len(found) == 3 and all(
+            len(one.record.isr) == 3 and one.log.offline is None and one.high_watermark == count
+            for one in found
+        )
+
+    await scene.until(is_whole)
+    leader = scene.leader()
+    held = leader.partitions.replica("t", 0)
+    assert held is not None
+    try:
+        found = await scene.read(leader.config.node_id, held.leader_epoch)
+    except AssertionError:
+        # Only a read shows it what its disk did to bytes that were durable; then others lead.
+        ours = leader.config.node_id
+        await scene.until(lambda: held.record.leader not in (ours, NO_LEADER) and is_whole())
+        await check_whole(scene, count)
+        return
+    assert found == list(range(count))
+    assert {one.log.end_offset for one in scene.replicas()} == {count}
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_leader_that_lost_its_log_leads_nobody_whatever_starts_first(
+    damage: Callable[[SimHost], None], clean: bool
+) -> None:
+    async def story(scene: Scene) -> None:
+        await write(scene)
+        await asyncio.sleep(SAVED_S)
+        leader = await end_all(scene, clean=clean)
+        await asyncio.sleep(10)  # Every lease has ended.
+        damage(scene.nodes.hosts[leader])
+        others = [node for node in scene.nodes.hosts if node != leader]
+        await start_in_turn(scene, leader, *others)
+        await check_whole(scene)
+
+    play(story)
+
+
+@pytest.mark.parametrize("damage", [take_partition, take_logs])
+def test_a_lost_log_stays_lost_over_restarts_and_its_node_starts_last(
+    damage: Callable[[SimHost], None],
+) -> None:
+    async def story(scene: Scene) -> None:
+        await write(scene)
+        await asyncio.sleep(SAVED_S)
+        leader = await end_all(scene, clean=True)
+        damage(scene.nodes.hosts[leader])
+        host = scene.nodes.hosts[leader]
+        for _ in range(2):
+            await host.start()
+            await asyncio.sleep(8)
+            assert scene.replicas()[0].log.is_lost
+            host.kill()
+            await asyncio.sleep(1)
+        others = [node for node in scene.nodes.hosts if node != leader]
+        await start_in_turn(scene, *others, leader)
+        await check_whole(scene)
+
+    play(story)
+
+
+def test_the_only_replica_in_sync_never_leads_from_a_lost_log() -> None:
+    async def story(scene: Scene) -> None:
+        leader = scene.leader().config.node_id
+        others = [node for node in scene.nodes.hosts if node != leader]
+        for node in others:
+            scene.nodes.hosts[node].kill()
+        await scene.until(lambda: scene.replicas()[0].record.isr == (leader,))
+        scene.nodes.hosts[leader].kill()
+        take_partition(scene.nodes.hosts[leader])
+        await start_in_turn(scene, leader)
+        (replica,) = scene.replicas()
+        assert (replica.record.leader, replica.record.isr) == (NO_LEADER, ())
+        assert replica.log.is_lost
+        # Those that were eligible have everything.
+        await start_in_turn(scene, others[0])
+        await scene.until(lambda: scene.replicas()[0].record.leader == others[0])
+        await start_in_turn(scene, others[1])
+        await check_whole(scene, 0)
+
+    play(story)
+
+
+def test_when_every_replica_is_lost_nobody_leads_before_an_unclean_election() -> None:
+    async def story(scene: Scene) -> None:
+        await write(scene)
+        await asyncio.sleep(SAVED_S)
+        await end_all(scene, clean=True)
+        for host in scene.nodes.hosts.values():
+            take_partition(host)
+        await start_in_turn(scene, 1, 2, 3)
+        for replica in scene.replicas():
+            assert replica.record.leader == NO_LEADER
+            assert replica.log.is_lost
+
+    play(story)
+
+
+def test_a_leader_that_is_shown_what_it_lost_leads_no_longer() -> None:
+    """Nothing on its own disk tells it: the copy it was given is whole, only old."""
+
+    async def story(scene: Scene) -> None:
+        await write(scene, 10)
+        leader = scene.leader().config.node_id
+        held = scene.node(leader).partitions.replica("t", 0)
+        assert held is not None
+        await write(scene, 20)
+        await asyncio.sleep(SAVED_S)
+        await scene.node(leader).workers.run(held.log.truncate_to, 10, 0)
+        others = [node for node in scene.nodes.hosts if node != leader]
+        for node in others:
+            scene.nodes.hosts[node].kill()
+        await asyncio.sleep(1)
+        await start_in_turn(scene, *others, pause_s=3)
+        await check_whole(scene)
+        assert _restored(scene) == 1
+
+    play(story)
+
+
+def _restored(scene: Scene) -> int:
+    return sum(node.fetchers.copied.restored for node in scene.nodes.nodes())
+
+
+def test_a_topic_that_was_just_made_is_not_taken_for_lost() -> None:
+    async def story(scene: Scene) -> None:
+        async def make() -> None:
+            await Admin(scene.client).create_topic("u", 3, 3)
+
+        making = asyncio.ensure_future(make())
+        await asyncio.sleep(0.05)
+        for host in scene.nodes.hosts.values():
+            host.cut_power()
+        await asyncio.gather(making, return_exceptions=True)
+        await start_in_turn(scene, 1, 2, 3, pause_s=0.1)
+        await scene.until(lambda: len(scene.replicas()) == 3)
+        for node in scene.nodes.nodes():
+            for _, one in node.partitions.items():
+                assert not one.log.is_lost
+
+    for seed in range(8):
+        play(story, seed)

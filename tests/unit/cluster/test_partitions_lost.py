@@ -1,0 +1,149 @@
+"""What a node knows of its replicas over its lives: what is missing later is lost, not new."""
+
+import asyncio
+
+import pytest
+
+from penstock.cluster.directories import directory_of
+from penstock.cluster.keys import PartitionRecord
+from penstock.cluster.partitions import RETRY_SECONDS
+from penstock.cluster.watermarks import FILE, FORMAT_KEY, Watermarks
+from penstock.sim.disk import Fault, SimDisk
+from tests.unit.cluster.test_partitions import Bench, on_bench
+from tests.unit.cluster.test_partitions_roles import OURS, become
+
+
+def name_of(bench: Bench, topic: str = "t", index: int = 0) -> str:
+    return f"{directory_of(topic, bench.follower.image.topics[topic].id)}/{index}"
+
+
+def disk_of(bench: Bench) -> SimDisk:
+    assert isinstance(bench.disk, SimDisk)
+    return bench.disk
+
+
+def test_a_replica_is_written_down_before_it_is_served() -> None:
+    async def check(bench: Bench) -> None:
+        served: list[bool] = []
+
+        def look() -> None:
+            known = Watermarks(bench.disk, "data").read()
+            served.extend(
+                name_of(bench, one.topic, one.index) in known for one in bench.partitions.replicas()
+            )
+
+        disk_of(bench).on_operation = look
+        await bench.create("t", 3)
+        await bench.create("u", 1)
+        disk_of(bench).on_operation = None
+        assert len(bench.partitions) == 4
+        assert all(served)
+        known = Watermarks(bench.disk, "data").read()
+        assert sorted(known) == sorted(
+            [FORMAT_KEY, *(name_of(bench, "t", index) for index in range(3)), name_of(bench, "u")]
+        )
+
+    on_bench(check)
+
+
+def test_a_replica_that_cannot_be_written_down_is_not_served() -> None:
+    async def check(bench: Bench) -> None:
+        disk_of(bench).inject(Fault("rename", path=FILE))
+        await bench.create("t")
+        assert bench.partitions.replica("t", 0) is None
+        await asyncio.sleep(RETRY_SECONDS + 1)
+        assert not bench.get("t").log.is_lost
+        assert name_of(bench) in Watermarks(bench.disk, "data").read()
+
+    on_bench(check)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("what", ["logs", "topic", "partition"])
+def test_the_only_replica_is_lost_with_its_directory_and_others_serve_on(
+    what: str, clean: bool
+) -> None:
+    async def check(bench: Bench) -> None:
+        await bench.create("t")
+        await bench.create("u")
+        await bench.write("t", 3)
+        await bench.write("u", 2)
+        await bench.partitions.save_watermarks()
+        name = name_of(bench)
+        path = {"logs": "", "topic": name.partition("/")[0], "partition": name}[what]
+        states = await bench.stop()
+        disk_of(bench).take_away(f"data/logs/{path}".rstrip("/"))
+        for _ in range(2):
+            later = Bench(bench.loop, bench.disk, bench.root)
+            later.store = bench.store
+            await later.start(states if clean else None)
+            lost = later.get("t")
+            assert lost.log.is_lost
+            assert lost.known_end == 3
+            other = later.get("u")
+            assert other.log.is_lost == (what == "logs")
+            assert what == "logs" or other.log.end_offset == 2
+            assert not bench.disk.exists(f"data/logs/{name}")
+            states = await later.stop()
+
+    on_bench(check)
+
+
+def test_an_older_versions_directory_without_entries_opens_as_it_is() -> None:
+    async def check(bench: Bench) -> None:
+        await bench.create("t")
+        await bench.write("t", 3)
+        states = await bench.stop()
+        disk_of(bench).take_away(f"data/{FILE}")
+        later = Bench(bench.loop, bench.disk, bench.root)
+        later.store = bench.store
+        await later.start(states)
+        assert later.get("t").log.end_offset == 3
+        assert later.get("t").log.offline is None
+        await later.stop()
+
+    on_bench(check)
+
+
+def test_a_clean_stop_tells_what_was_there_without_any_entry() -> None:
+    async def check(bench: Bench) -> None:
+        await bench.create("t")
+        await bench.write("t", 3)
+        name = name_of(bench)
+        states = await bench.stop()
+        disk_of(bench).take_away(f"data/{FILE}")
+        disk_of(bench).take_away(f"data/logs/{name}")
+        later = Bench(bench.loop, bench.disk, bench.root)
+        later.store = bench.store
+        await later.start(states)
+        assert later.get("t").log.is_lost
+        await later.stop()
+
+    on_bench(check)
+
+
+def test_a_replica_that_moved_away_and_back_is_not_lost() -> None:
+    async def check(bench: Bench) -> None:
+        await bench.create("t", 2)
+        await bench.write("t", 3)
+        await bench.partitions.save_watermarks()
+        await become(bench, PartitionRecord((2, 3), 2, (2, 3), 2, 2))
+        await bench.partitions.save_watermarks()
+        assert name_of(bench) not in Watermarks(bench.disk, "data").read()
+        await become(bench, PartitionRecord((1, 2, 3), 2, (2, 3), 2, 3))
+        replica = bench.partitions.replica("t", 0)
+        assert replica is not None
+        assert (replica.log.is_lost, replica.log.end_offset) == (False, 0)
+
+    on_bench(check)
+
+
+def test_what_is_not_synced_is_not_known() -> None:
+    async def check(bench: Bench) -> None:
+        await bench.create("t")
+        await become(bench, OURS)
+        partition = bench.get("t")
+        partition.high_watermark = 5
+        assert partition.known_end == min(5, partition.log.synced_offset) == 0
+
+    on_bench(check)

@@ -1,0 +1,123 @@
+"""`penstock.log.recovery`: what was committed and on this disk is never cut, nor taken for new."""
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from penstock.log.log import Log
+from penstock.sim.disk import SimDisk
+from tests.unit.log.building import (
+    NOW_MS,
+    PATH,
+    SMALL,
+    Mode,
+    fill,
+    make_disk,
+    offsets,
+    open_log,
+    read_all,
+)
+
+pytestmark = pytest.mark.usefixtures("in_both_modes")
+
+
+def reopen(disk: SimDisk, known_end: int) -> Log:
+    config = SMALL
+    if Mode.keyring is not None:
+        config = replace(SMALL, encrypted=True)
+    return Log.open(disk, PATH, config, NOW_MS, None, Mode.keyring, known_end)
+
+
+def contents(disk: SimDisk) -> dict[str, bytes]:
+    return {path: disk.open(path).read(0, 1 << 20) for path in disk.files()}
+
+
+def written(count: int = 30) -> SimDisk:
+    disk = make_disk()
+    log = open_log(disk)
+    fill(log, count)
+    log.sync()  # And no checkpoint.
+    return disk
+
+
+def last_segment(disk: SimDisk) -> str:
+    return max(path for path in disk.files() if path.endswith(".log"))
+
+
+@pytest.mark.parametrize("known_end", [0, 30])
+def test_a_known_log_without_its_directory_is_lost_and_stays_lost(known_end: int) -> None:
+    disk = written()
+    disk.take_away(PATH)
+    for _ in range(2):
+        log = reopen(disk, known_end)
+        assert log.is_lost
+        assert log.offline is not None
+        assert str(known_end) in log.offline
+        assert not disk.exists(PATH), "nothing is made in its place"
+        assert log.close() is None
+
+
+def test_a_known_log_without_its_segments_is_lost() -> None:
+    disk = written()
+    for path in disk.files():
+        if path.endswith((".log", "checkpoint")):
+            disk.unlink(path)
+    assert reopen(disk, 30).is_lost
+    assert not any(path.endswith(".log") for path in disk.files())
+
+
+def test_an_unknown_log_without_its_directory_is_new() -> None:
+    log = reopen(make_disk(), -1)
+    assert (log.offline, log.is_lost, log.end_offset) == (None, False, 0)
+
+
+@pytest.mark.parametrize("byte", [70, 200, 400])
+def test_a_flipped_bit_below_the_known_end_cuts_nothing(byte: int) -> None:
+    disk = written()
+    disk.flip_bit(last_segment(disk), byte * 8)
+    before = contents(disk)
+    for _ in range(2):
+        log = reopen(disk, 30)
+        assert log.is_lost
+        assert log.offline is not None
+        assert "30" in log.offline
+        assert contents(disk) == before, "the files are kept as they are"
+
+
+def test_a_segment_that_is_short_below_the_known_end_cuts_nothing() -> None:
+    disk = written()
+    disk.shorten(last_segment(disk), 150)
+    before = contents(disk)
+    assert reopen(disk, 30).is_lost
+    assert contents(disk) == before
+
+
+def test_a_missing_last_segment_is_a_loss_if_its_records_were_committed() -> None:
+    disk = written()
+    disk.unlink(last_segment(disk))
+    assert reopen(disk, 30).is_lost
+    assert not open_log(disk).is_lost
+
+
+def test_a_torn_tail_above_the_known_end_is_cut_and_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = written()
+    path = last_segment(disk)
+    size = disk.size(path)
+    disk.shorten(path, size - 5)
+    with caplog.at_level(logging.WARNING, "penstock.log"):
+        log = reopen(disk, 29)
+    assert (log.offline, log.end_offset) == (None, 29)
+    assert offsets(read_all(log)) == list(range(29))
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "cut at offset 29" in said
+    assert path.lstrip("/") in said
+
+
+def test_a_whole_log_says_nothing_of_a_torn_tail(caplog: pytest.LogCaptureFixture) -> None:
+    disk = written()
+    with caplog.at_level(logging.WARNING, "penstock.log"):
+        assert reopen(disk, 30).end_offset == 30
+    assert not caplog.records
