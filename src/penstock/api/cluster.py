@@ -1,5 +1,5 @@
 """DescribeCluster (api 60), versions 0-2; DescribeLogDirs (35), 1-5; AlterReplicaLogDirs (34), 1-2;
-UnregisterBroker (64), 0; DescribeQuorum (55), 0-2; UpdateFeatures (57), 0-2.
+UnregisterBroker (64), 0; UpdateFeatures (57), 0-2.
 
 DescribeCluster: v1 endpoint type; v2 fenced brokers (a fenced broker has no lease, so there are
 none to list). DescribeLogDirs: v3 an error of its own, v4 bytes of the volume (the total is what
@@ -12,6 +12,7 @@ set.
 from penstock.api.context import Call, Context
 from penstock.api.route import Operation
 from penstock.api.rows import cluster_operations, endpoints, may_cluster
+from penstock.api.versions import FEATURES
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import UnknownResult
 from penstock.cluster import removals
@@ -21,8 +22,6 @@ from penstock.wire.messages.cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
-    DescribeQuorumRequest,
-    DescribeQuorumResponse,
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
     UpdatableFeatureResult,
@@ -203,18 +202,6 @@ def _has_replicas(image: Image, node_id: int) -> bool:
     )
 
 
-def describe_quorum(
-    ctx: Context, call: Call, request: DescribeQuorumRequest
-) -> DescribeQuorumResponse:
-    if not may_cluster(ctx, call, Operation.DESCRIBE):
-        return DescribeQuorumResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, topics=())
-    return DescribeQuorumResponse(
-        error_code=ErrorCode.UNSUPPORTED_VERSION,
-        error_message="metadata lives in the store: there is no KRaft quorum",
-        topics=(),
-    )
-
-
 def update_features(
     ctx: Context, call: Call, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse:
@@ -222,13 +209,21 @@ def update_features(
         return UpdateFeaturesResponse(
             error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=None
         )
-    code = ErrorCode.FEATURE_UPDATE_FAILED
+    for update in request.feature_updates:
+        level = FEATURES.get(update.feature, 0)
+        if update.max_version_level != level:
+            # As in Kafka, one that cannot be updated says so for all of them.
+            return UpdateFeaturesResponse(
+                error_code=ErrorCode.INVALID_UPDATE_VERSION,
+                error_message=f"Invalid update version {update.max_version_level} for feature "
+                f"{update.feature}: it is {level} here; {FEATURES_FOLLOW}.",
+            )
     return UpdateFeaturesResponse(
-        error_code=code,
-        error_message=FEATURES_FOLLOW,
+        error_code=ErrorCode.NONE,
+        error_message=None,
         results=[
             UpdatableFeatureResult(
-                feature=update.feature, error_code=code, error_message=FEATURES_FOLLOW
+                feature=update.feature, error_code=ErrorCode.NONE, error_message=None
             )
             for update in request.feature_updates
         ],

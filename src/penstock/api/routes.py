@@ -112,7 +112,6 @@ ROUTES: tuple[Route, ...] = (
     _row(49, quotas.alter_client_quotas, CLUSTER, Operation.ALTER_CONFIGS),
     _row(50, users.describe_user_scram_credentials, CLUSTER, Operation.DESCRIBE),
     _row(51, users.alter_user_scram_credentials, CLUSTER, Operation.ALTER),
-    _row(55, cluster.describe_quorum, CLUSTER, Operation.DESCRIBE),
     _row(57, cluster.update_features, CLUSTER, Operation.ALTER),
     _row(60, cluster.describe_cluster, CLUSTER, Operation.DESCRIBE),
     _row(61, producers.describe_producers, TOPIC, Operation.READ),

@@ -92,6 +92,8 @@ async def _describe_group(
     try:
         if not may_group(ctx, call, Operation.DESCRIBE, group_id):
             raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if not group_id:
+            raise Refused(ErrorCode.INVALID_GROUP_ID)
         view = await look_at(ctx, call, LookAtShareGroup(group_id))
         if asked.topics is None:
             wanted: list[tuple[str, Sequence[int]]] = [

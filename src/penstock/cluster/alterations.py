@@ -7,6 +7,7 @@ Leaves to others: names and types (`config_table`), who may ask (`api`).
 """
 
 import enum
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -25,6 +26,8 @@ from penstock.cluster.configs import (
     validate,
 )
 from penstock.cluster.keys import ConfigsRecord, TopicRecord
+
+log = logging.getLogger("penstock.configs")
 
 Edit = Callable[[Mapping[str, str]], dict[str, str]]
 """Makes a resource's new values from its present ones, or raises Refused."""
@@ -134,7 +137,11 @@ def _checked(scope: Scope, values: dict[str, str], touched: set[str]) -> dict[st
     except InvalidConfig as wrong:
         code = ErrorCode.INVALID_REQUEST if scope is Scope.BROKER else ErrorCode.INVALID_CONFIG
         raise Refused(code, str(wrong)) from wrong
-    fixed = [row.name for row in rows if row.mode is Mode.READ_ONLY]
+    # What changes nothing here may be set to anything, with a warning, as topic configs may.
+    idle = [row.name for row in rows if row.is_inert and row.name in values]
+    if idle:
+        log.warning("without effect here: %s", ", ".join(idle))
+    fixed = [row.name for row in rows if row.mode is Mode.READ_ONLY and not row.is_inert]
     if fixed:
         raise Refused(
             ErrorCode.INVALID_REQUEST,

@@ -699,7 +699,7 @@ _READ_ONLY: tuple[Row, ...] = (
      "Smallest value of consumer.session.timeout.ms."),
     ("group.consumer.session.timeout.ms", INT, "45000", at_least(1),
      "Default of the group config consumer.session.timeout.ms."),
-    ("group.coordinator.rebalance.protocols", LIST, "classic,consumer,streams",
+    ("group.coordinator.rebalance.protocols", LIST, "classic,consumer",
      items_of("consumer", "classic", "share", "streams"), "Group protocols switched on."),
     ("group.initial.rebalance.delay.ms", INT, "3000", None,
      "How long a new group waits for more members before its first assignment."),

@@ -9,7 +9,6 @@ from penstock.api.cluster import (
     alter_replica_log_dirs,
     describe_cluster,
     describe_log_dirs,
-    describe_quorum,
     unregister_broker,
     update_features,
 )
@@ -22,7 +21,6 @@ from penstock.cluster.keys import DeletedRecord, PartitionRecord
 from penstock.cluster.topics import NewTopic, create_topic, plan_topic
 from penstock.wire.messages.cluster import (
     DescribeClusterRequest,
-    DescribeQuorumRequest,
     FeatureUpdateKey,
     UnregisterBrokerRequest,
     UpdateFeaturesRequest,
@@ -216,27 +214,25 @@ def test_nobody_waits_for_a_broker_that_will_not_return() -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_there_is_no_quorum(version: int) -> None:
+def test_features_stay_as_they_are(version: int) -> None:
     async def test(node: Node) -> None:
-        answer = await node.ask(describe_quorum, version, DescribeQuorumRequest(topics=[]))
-        assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-        deny_cluster(node, Operation.DESCRIBE)
-        answer = await node.ask(describe_quorum, version, DescribeQuorumRequest(topics=[]))
-        assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        def asked_for(**levels: int) -> UpdateFeaturesRequest:
+            return UpdateFeaturesRequest(
+                feature_updates=[
+                    FeatureUpdateKey(feature=name.replace("_", "."), max_version_level=level)
+                    for name, level in levels.items()
+                ]
+            )
 
-    on_node(test)
-
-
-@pytest.mark.parametrize("version", range(3))
-def test_features_cannot_be_set(version: int) -> None:
-    async def test(node: Node) -> None:
-        asked = UpdateFeaturesRequest(
-            feature_updates=[FeatureUpdateKey(feature="group.version", max_version_level=1)]
-        )
-        answer = await node.ask(update_features, version, asked)
-        assert answer.error_code == ErrorCode.FEATURE_UPDATE_FAILED
-        if version <= 1:
-            assert answer.results[0].error_code == ErrorCode.FEATURE_UPDATE_FAILED
+        invalid, asked = ErrorCode.INVALID_UPDATE_VERSION, asked_for(group_version=1)
+        for some, code in (
+            (asked, ErrorCode.NONE),
+            (asked_for(group_version=0), invalid),
+            (asked_for(group_version=2), invalid),
+            (asked_for(share_version=1, metadata_version=27), invalid),
+            (asked_for(unknown=0), ErrorCode.NONE),
+        ):
+            assert (await node.ask(update_features, version, some)).error_code == code
         deny_cluster(node, Operation.ALTER)
         answer = await node.ask(update_features, version, asked)
         assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED

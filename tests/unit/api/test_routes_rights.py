@@ -256,7 +256,6 @@ NEEDED: dict[str, tuple[Needs, ...]] = {
     "AlterClientQuotas": (cluster(SET_CONFIGS),),
     "DescribeUserScramCredentials": (cluster(DESCRIBE),),
     "AlterUserScramCredentials": (cluster(ALTER),),
-    "DescribeQuorum": (cluster(DESCRIBE),),
     "UpdateFeatures": (cluster(ALTER),),
     "DescribeCluster": (),
     "DescribeProducers": (topic(READ),),

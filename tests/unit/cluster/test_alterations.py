@@ -104,6 +104,20 @@ def test_what_may_not_be_set_is_refused(
     assert refused_by(lambda: replacing(scope, {name: value})({})).code is code
 
 
+def test_what_has_no_effect_may_be_set_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    edit = altering(Scope.BROKER, [set_("alter.log.dirs.replication.quota.window.num", "9")])
+    assert edit({}) == {"alter.log.dirs.replication.quota.window.num": "9"}
+    assert "without effect here: alter.log.dirs.replication.quota.window.num" in caplog.messages
+    assert (
+        refused_by(
+            lambda: altering(
+                Scope.BROKER, [set_("alter.log.dirs.replication.quota.window.num", "x")]
+            )({})
+        ).code
+        is ErrorCode.INVALID_REQUEST
+    )
+
+
 def test_what_is_read_only_cannot_be_deleted_either() -> None:
     edit = altering(Scope.BROKER, [Alteration("num.partitions", Op.DELETE, None)])
     refused = refused_by(lambda: edit({}))

@@ -1,34 +1,27 @@
 """The cluster as a whole.
 
-DescribeCluster (60), DescribeQuorum (55), UpdateFeatures (57), UnregisterBroker (64).
+DescribeCluster (60), UpdateFeatures (57), UnregisterBroker (64).
 DescribeCluster v1 says which kind of endpoint answers (KIP-919), v2 shows fenced brokers
 (KIP-1073).
 
 What holds what:
 
 - DescribeClusterResponse > DescribeClusterBroker
-- DescribeQuorumRequest > DescribeQuorumRequestTopicData > DescribeQuorumRequestPartitionData
-- DescribeQuorumResponse > (DescribeQuorumResponseTopicData > DescribeQuorumResponsePartitionData
-  > DescribeQuorumReplicaState, DescribeQuorumNode > DescribeQuorumListener)
 - UpdateFeaturesRequest > FeatureUpdateKey
 - UpdateFeaturesResponse > UpdatableFeatureResult
 """
 
 from collections.abc import Sequence
 
-from penstock.base.ids import NO_TOPIC_ID
 from penstock.wire.schema import (
     array,
     boolean,
     int8,
     int16,
     int32,
-    int64,
     message,
     string,
     struct,
-    uint16,
-    uuid,
 )
 
 
@@ -64,92 +57,6 @@ class DescribeClusterResponse:
     controller_id: int = int32(default=-1)
     brokers: Sequence[DescribeClusterBroker] = array(DescribeClusterBroker)
     cluster_authorized_operations: int = int32(default=-2147483648)
-
-
-@struct()
-class DescribeQuorumRequestPartitionData:
-    """A partition of the metadata log."""
-
-    partition_index: int = int32()
-
-
-@struct()
-class DescribeQuorumRequestTopicData:
-    """The metadata topic."""
-
-    topic_name: str = string()
-    partitions: Sequence[DescribeQuorumRequestPartitionData] = array(
-        DescribeQuorumRequestPartitionData
-    )
-
-
-@message(key=55, versions=(0, 2), flexible=0)
-class DescribeQuorumRequest:
-    """Asks for the state of the metadata quorum."""
-
-    topics: Sequence[DescribeQuorumRequestTopicData] = array(DescribeQuorumRequestTopicData)
-
-
-@struct()
-class DescribeQuorumReplicaState:
-    """How far a voter or observer has got."""
-
-    replica_id: int = int32()
-    replica_directory_id: bytes = uuid(since=2, default=NO_TOPIC_ID)
-    log_end_offset: int = int64()
-    last_fetch_timestamp: int = int64(since=1, default=-1)
-    last_caught_up_timestamp: int = int64(since=1, default=-1)
-
-
-@struct()
-class DescribeQuorumResponsePartitionData:
-    """Leader, voters and observers of the metadata log."""
-
-    partition_index: int = int32()
-    error_code: int = int16()
-    error_message: str | None = string(since=2, nullable=True, default=None)
-    leader_id: int = int32()
-    leader_epoch: int = int32()
-    high_watermark: int = int64()
-    current_voters: Sequence[DescribeQuorumReplicaState] = array(DescribeQuorumReplicaState)
-    observers: Sequence[DescribeQuorumReplicaState] = array(DescribeQuorumReplicaState)
-
-
-@struct()
-class DescribeQuorumResponseTopicData:
-    """The metadata topic's part of the answer."""
-
-    topic_name: str = string()
-    partitions: Sequence[DescribeQuorumResponsePartitionData] = array(
-        DescribeQuorumResponsePartitionData
-    )
-
-
-@struct()
-class DescribeQuorumListener:
-    """Where to reach a voter on one listener."""
-
-    name: str = string()
-    host: str = string()
-    port: int = uint16()
-
-
-@struct()
-class DescribeQuorumNode:
-    """A voter and its listeners."""
-
-    node_id: int = int32()
-    listeners: Sequence[DescribeQuorumListener] = array(DescribeQuorumListener)
-
-
-@message(key=55, versions=(0, 2), flexible=0)
-class DescribeQuorumResponse:
-    """The state of the metadata quorum."""
-
-    error_code: int = int16()
-    error_message: str | None = string(since=2, nullable=True, default=None)
-    topics: Sequence[DescribeQuorumResponseTopicData] = array(DescribeQuorumResponseTopicData)
-    nodes: Sequence[DescribeQuorumNode] = array(DescribeQuorumNode, since=2, default=())
 
 
 @struct()
