@@ -18,6 +18,8 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourcePatternType,
     ResourceType,
+    ScramMechanism,
+    UserScramCredentialDeletion,
 )
 
 from tests.clients.secured import FAILED, MECHANISMS, PASSWORD, TOPIC, USER, Secured, secured
@@ -192,6 +194,20 @@ def test_a_user_without_the_right_sees_no_topics_and_may_not_change_lists(broker
     refused, _ = produce(settings)
     assert refused is not None
     assert refused.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_a_user_without_the_right_hears_so_when_asking_for_credentials(broker: Secured) -> None:
+    """librdkafka ends its process if the answer as a whole is an error."""
+    broker.add_user("frank")
+    settings = {**sasl(broker, "SCRAM-SHA-256"), "sasl.username": "frank", "log_level": 0}
+    admin = AdminClient(settings)
+    with pytest.raises(KafkaException, match="may not see"):
+        admin.describe_user_scram_credentials().result(20)
+    with pytest.raises(KafkaException, match="may not see"):
+        admin.describe_user_scram_credentials([USER])[USER].result(20)
+    row = UserScramCredentialDeletion(USER, ScramMechanism.SCRAM_SHA_256)
+    with pytest.raises(KafkaException, match="may not change"):
+        admin.alter_user_scram_credentials([row])[USER].result(20)
 
 
 def test_a_denial_holds_from_the_next_request_on(broker: Secured) -> None:

@@ -24,17 +24,30 @@ from penstock.wire.messages.security import (
 )
 
 DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+NOBODY = ""
+"""Whose row says that all were asked for in vain: no user can be called that."""
+MAY_NOT_SEE = "you may not see who has credentials: that takes DESCRIBE of the cluster"
+MAY_NOT_CHANGE = "you may not change credentials: that takes ALTER of the cluster"
 SALT_BYTES_MAX = 256
 
 
 def describe_user_scram_credentials(
     ctx: Context, call: Call, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
-    if not may_cluster(ctx, call, Operation.DESCRIBE):
-        return DescribeUserScramCredentialsResponse(
-            error_code=DENIED, error_message=None, results=()
-        )
     asked = [user.name for user in request.users or ()]
+    if not may_cluster(ctx, call, Operation.DESCRIBE):
+        # librdkafka frees the text of an error of the whole answer, which it never allocated, and
+        # ends its process, with or without one (as of 2.16). So each row is refused, by its user.
+        return DescribeUserScramCredentialsResponse(
+            error_code=ErrorCode.NONE,
+            error_message=None,
+            results=[
+                DescribeUserScramCredentialsResult(
+                    user=name, error_code=DENIED, error_message=MAY_NOT_SEE, credential_infos=()
+                )
+                for name in dict.fromkeys(asked or [NOBODY])
+            ],
+        )
     twice = duplicates(asked)
     have = sorted(name for name, user in ctx.image.users.items() if user.scram)
     names = list(dict.fromkeys(asked)) if asked else have
@@ -77,7 +90,7 @@ async def alter_user_scram_credentials(
         code, message = ErrorCode.NONE, None
         try:
             if not may_cluster(ctx, call, Operation.ALTER):
-                raise Refused(DENIED)
+                raise Refused(DENIED, MAY_NOT_CHANGE)
             if at >= ROWS_MAX:
                 raise Refused(ErrorCode.INVALID_REQUEST, f"more than {ROWS_MAX} users at once")
             if name in twice:

@@ -118,3 +118,23 @@ def test_users_need_the_right() -> None:
         assert await alter(node, upsertion()) == [("bob", denied)]
 
     on_node(test)
+
+
+def test_to_see_users_needs_the_right_and_each_row_says_so() -> None:
+    """An error of the whole answer ends librdkafka's process, whatever the text."""
+
+    async def test(node: Node) -> None:
+        await alter(node, upsertion())
+        node.rights.deny(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+        for names, rows in ((["bob", "eve", "bob"], ["bob", "eve"]), ([], [""])):
+            asked = [UserName(name=name) for name in names] or None
+            request = DescribeUserScramCredentialsRequest(users=asked)
+            answer = await node.ask(describe_user_scram_credentials, 0, request)
+            assert answer.error_code == ErrorCode.NONE
+            assert [row.user for row in answer.results] == rows
+            for row in answer.results:
+                assert row.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                assert "DESCRIBE" in row.error_message
+                assert not row.credential_infos
+
+    on_node(test)
