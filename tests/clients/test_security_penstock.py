@@ -2,8 +2,10 @@
 
 import asyncio
 import struct
+import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from penstock.client.connection import Address, ConnectionConfig, connect
 from penstock.client.security import parse_security
 from penstock.runtime.random import SystemRandom
 from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
+from tests.brokers import COMMAND
 from tests.clients.secured import PASSWORD, TOPIC, USER, Secured, secured
 from tests.guarded import ADMIN, Guarded
 
@@ -55,6 +58,17 @@ def test_a_wrong_password_is_refused(broker: Secured) -> None:
 def test_an_unknown_setting_is_refused() -> None:
     with pytest.raises(ValueError, match=r"sasl\.username"):
         SyncClient(security={"sasl.user": "bob"})
+
+
+def test_a_user_without_the_right_is_shown_no_users(broker: Secured, tmp_path: Path) -> None:
+    path = tmp_path / "bob.properties"
+    path.write_text("".join(f"{name}={value}\n" for name, value in settings(broker).items()))
+    command = [COMMAND, "--command-config", str(path), "user", "list"]
+    command += ["-b", broker.at("SASL_SSL")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert "DESCRIBE of the cluster" in done.stderr
+    assert not done.stdout
 
 
 # -- sessions ---------------------------------------------------------------------------------

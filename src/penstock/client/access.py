@@ -71,6 +71,8 @@ class Access:
             DescribeUserScramCredentialsRequest(users=None), DescribeUserScramCredentialsResponse
         )
         check(answer.error_code, answer.error_message)
+        for row in answer.results:
+            check(row.error_code, row.error_message)
         return [
             User(
                 row.user,

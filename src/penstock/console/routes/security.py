@@ -141,6 +141,8 @@ async def _users(console: Console, principal: Principal) -> list[UserRow]:
         DescribeUserScramCredentialsResponse,
     )
     raise_for(answer.error_code, answer.error_message)
+    for row in answer.results:
+        raise_for(row.error_code, row.error_message)
     return [
         UserRow(row.user, sorted(scram.NUMBERS[one.mechanism] for one in row.credential_infos))
         for row in answer.results

@@ -1,6 +1,9 @@
 """Users, lists and quotas through the console."""
 
-from tests.unit.console.looking import Looker, on_console
+from typing import Any, cast
+
+from penstock.api.rows import CLUSTER_NAME
+from tests.unit.console.looking import Looker, Rights, on_console
 
 
 def test_users_lists_and_quotas_are_shown_and_changed() -> None:
@@ -25,5 +28,14 @@ def test_users_lists_and_quotas_are_shown_and_changed() -> None:
         assert gone.status == 204
         seen = await web.own("/security")
         assert (seen["users"], seen["quotas"]) == ([], [])
+
+    on_console(test)
+
+
+def test_what_one_may_not_see_is_not_shown() -> None:
+    async def test(web: Looker) -> None:
+        web.node.ctx.authorizer = cast("Any", Rights(CLUSTER_NAME))
+        seen = await web.own("/security")
+        assert (seen["users"], seen["acls"], seen["quotas"]) == (None, None, None)
 
     on_console(test)
