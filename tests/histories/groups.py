@@ -30,7 +30,7 @@ from penstock.wire.messages.consumer_groups import (
 )
 from penstock.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from tests.chaos import raw
-from tests.histories.workload import Workload
+from tests.histories.workload import SURE, Workload
 
 TOPIC = "positions"
 MEMBERS_OF, NOBODYS = "with-members", "without-members"
@@ -271,7 +271,7 @@ class _Member:
                 self._asker.forget(MEMBERS_OF)
             return
         self._epoch = answer.member_epoch
-        until = began_ns + SESSION_MS * 1_000_000
+        until = began_ns + int(SESSION_MS * SURE * 1_000_000)
         for line in self._owned.values():
             line["until"] = until
         if answer.assignment is None:

@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.histories.logs import ends_of, read_all
-from tests.histories.workload import FINISH_S, QUIET, Workload
+from tests.histories.workload import FINISH_S, QUIET, SURE, Workload
 
 TOPIC, GROUP = "jobs", "workers"
 PARTITIONS = 2
@@ -100,7 +100,7 @@ class Queue(Workload):
                 value=message["payload"],
                 lease=message["lease"],
                 count=message["delivery_count"],
-                until=began_ns + LOCK_MS * 1_000_000,
+                until=began_ns + int(LOCK_MS * SURE * 1_000_000),
                 limit=LIMIT,
             )
         messages: list[dict[str, Any]] = found["messages"]

@@ -12,12 +12,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
+from penstock.coordinator.time import SLEW
 from tests.chaos.writers import create_topic
 from tests.clusters import Nodes
 from tests.histories.journal import Journal
 
 PATIENCE_S = 45.0
 FINISH_S = 60.0
+SURE = 1 / (1 + SLEW)
+"""How much of a lease or session its owner can be sure of: where a clock was stepped, a node's time
+runs a little faster until it is where the clock is."""
 QUIET: dict[str, Any] = {
     "reconnect.backoff.max.ms": 200,
     "reconnect.backoff.ms": 20,
