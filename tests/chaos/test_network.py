@@ -1,5 +1,8 @@
 """Partitions of a real network: a leader that others cannot reach is replaced, and nothing is lost.
 
+Leases do not decide where nodes reach etcd, and followers may lag for longer than a test lasts:
+what goes on there does so because nodes ask each other whether they are there.
+
 Every node, and etcd, is in a network namespace of its own (`network`); clients are outside and
 reach all of them, unless a test says otherwise. Making namespaces needs root; without it the tests
 say so and skip.
@@ -51,7 +54,7 @@ def nodes(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     etcd = EtcdProcess(data_dir / "etcd", host=host, prefix=network.prefix(ETCD))
     nodes = Nodes(
         data_dir / "cluster",
-        sets=QUICK,
+        sets={**QUICK, "replica.lag.time.max.ms": 600_000},
         etcd=etcd,
         own={n: {"host": network.addresses[str(n)], "insecure": True} for n in (1, 2, 3)},
         prefixes={n: network.prefix(str(n)) for n in (1, 2, 3)},
@@ -90,9 +93,29 @@ def from_etcd_alone(network: Network, leader: str, others: list[str]) -> None:
     network.isolate(leader, [ETCD])
 
 
-CUTS: tuple[Cut, ...] = (both_ways,)
+def from_followers_alone(network: Network, leader: str, others: list[str]) -> None:
+    network.isolate(leader, others)
+
+
+def not_heard_by_followers(network: Network, leader: str, others: list[str]) -> None:
+    for target in others:
+        network.cut(leader, target)
+
+
+def hears_no_followers(network: Network, leader: str, others: list[str]) -> None:
+    for source in others:
+        network.cut(source, leader)
+
+
+def hears_not_one_follower(network: Network, leader: str, others: list[str]) -> None:
+    """The leader stays, and does without that one."""
+    network.cut(others[0], leader)
+
+
+CUTS: tuple[Cut, ...] = (both_ways, from_followers_alone, hears_not_one_follower)
 if IS_LONG:
     CUTS = (*CUTS, hears_nothing, not_heard, from_clients_too, from_etcd_alone)
+    CUTS = (*CUTS, not_heard_by_followers, hears_no_followers)
 
 
 TABLE: list[Gaps] = []

@@ -124,7 +124,7 @@ def settle(
     isr = tuple(node for node in record.isr if node in brokers)
     draft = _with_isr(record, isr, rules.min_isr)
     draft = _elect(record, draft, brokers, rules)
-    return _next(record, _connect(draft, brokers, rules, cuts))
+    return _next(record, _connect(record, draft, brokers, rules, cuts))
 
 
 def prefer(record: PartitionRecord, brokers: Brokers) -> PartitionRecord | None:
@@ -245,13 +245,17 @@ def _unclean_leader(draft: PartitionRecord, brokers: Brokers, rules: Rules) -> i
     return next((node for node in up if node in last), up[0] if up else None)
 
 
-def _connect(draft: PartitionRecord, brokers: Brokers, rules: Rules, cuts: Cuts) -> PartitionRecord:
-    """Another leader, if the draft's reaches too few replicas and the other one enough.
+def _connect(
+    record: PartitionRecord, draft: PartitionRecord, brokers: Brokers, rules: Rules, cuts: Cuts
+) -> PartitionRecord:
+    """Another leader, if the present one reaches too few replicas and the other one enough; if
+    there is to be another one in any case, the one that reaches most.
 
-    Who takes over from where the first is not reached goes on without it at once: what is left of
-    the ISR has everything that was committed, as after a death.
+    A new leader goes on at once without those that it does not reach: what is left of the ISR has
+    everything that was committed, as after a death.
     """
-    if not cuts.get(draft.leader):
+    is_new = draft.leader not in (record.leader, NO_LEADER)
+    if not cuts or not (is_new or cuts.get(draft.leader)):
         return draft
     candidates = [
         node
@@ -260,9 +264,11 @@ def _connect(draft: PartitionRecord, brokers: Brokers, rules: Rules, cuts: Cuts)
         if node in part and _is_willing(node, brokers)
     ]
     standings = {node: _standing(node, draft, brokers, rules, cuts) for node in candidates}
-    best = max(candidates, key=lambda node: standings[node], default=draft.leader)
+    if not candidates:
+        return draft
+    best = max(candidates, key=lambda node: standings[node])
     present = _standing(draft.leader, draft, brokers, rules, cuts)
-    if best == draft.leader or standings[best].level <= present.level:
+    if not is_new and standings[best].level <= present.level:
         return draft
     isr = [node for node in draft.isr if node not in cuts.get(best, ())]
     draft = replace(draft, leader=best)

@@ -252,7 +252,9 @@ class Leading:
             record = self.record
             left = sum(node not in away.nodes for node in record.isr)
             is_enough = left >= max(majority(record), effective_min_isr(self.min_isr, record))
-            lag_seconds = min(lag_seconds, away.lag_seconds * (1 if is_enough else 2))
+            # Who has not fetched from us at all has been silent for that long already.
+            times = 2 if not is_enough else int(copy.end_offset != UNKNOWN)
+            lag_seconds = min(lag_seconds, away.lag_seconds * times)
         return now_s - copy.caught_up_s > lag_seconds
 
     def wish(

@@ -128,6 +128,14 @@ def test_a_majority_is_better_than_what_min_insync_replicas_asks_for() -> None:
     assert connect(four, cut((1, 3), (1, 4), (2, 3), (2, 4)), Rules(min_isr=2)) is None
 
 
+def test_who_follows_a_dead_leader_reaches_most_and_leaves_the_others_behind() -> None:
+    five = birth((1, 2, 3, 4, 5))
+    after = elections.settle(five, up(2, 3, 4, 5), Rules(min_isr=3), cut((2, 3), (3, 4), (2, 5)))
+    assert after is not None
+    assert (after.leader, after.isr) == (4, (2, 4, 5))
+    assert kind_of(five, after) is Election.CLEAN
+
+
 def test_an_eligible_replica_takes_over_from_a_leader_that_reaches_nobody() -> None:
     record = PartitionRecord(replicas=(1, 2, 3), leader=1, isr=(1,), elr=(2, 3))
     after = connect(record, cut((1, 2), (1, 3)))

@@ -143,6 +143,15 @@ def test_who_does_not_answer_has_less_time_and_twice_that_without_a_majority() -
     assert not leading.is_isr_due(50, 50, 99.0, LAG, both), "there is nothing they lack"
 
 
+def test_who_does_not_answer_and_has_not_fetched_in_this_reign_is_not_waited_for() -> None:
+    leading = reign((1, 2, 3))
+    fetched(leading, 2, 50, end=50, now_s=0.1)
+    assert leading.wish(50, 60, 0.1, LAG, BROKERS, Away(frozenset({3}), 2.0)) == (1, 2)
+    assert leading.wish(50, 60, 0.1, LAG, BROKERS) == (1, 2, 3)
+    lonely = reign((1, 2, 3))
+    assert lonely.wish(50, 60, 0.1, LAG, BROKERS, Away(frozenset({2, 3}), 2.0)) == (1, 2, 3)
+
+
 def test_reaching_where_the_log_ended_at_the_last_fetch_is_keeping_up() -> None:
     leading = reign((1, 2))
     fetched(leading, 2, 0, end=50, now_s=0.0)

@@ -1,0 +1,107 @@
+"""Bugs in what is made of cut networks, one at a time: see `test_cut_planted_bugs`.
+
+`BUGS` says for each the checker that names it, and the cut in which it shows. Most leave a
+partition without writes although somebody could lead it: that is what the rules are there for.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
+
+import pytest
+from msgspec.structs import replace
+
+from penstock.client.connection import Connection
+from penstock.cluster import controller, elections, reach
+from penstock.cluster.keys import NO_LEADER, PartitionRecord
+from penstock.cluster.leading import NOBODY, Leading
+from penstock.cluster.links import Links
+from penstock.sim.cuts import Cut
+
+Patch = pytest.MonkeyPatch
+
+
+class CutBug(NamedTuple):
+    plant: Callable[[Patch], None]
+    checker: str
+    cut: Cut
+
+
+def nobody_acts_on_reports(patch: Patch) -> None:
+    """As it was: who has a lease and leads goes on leading."""
+    patch.setattr(controller, "cuts_of", lambda reports, brokers: {})
+
+
+def a_link_that_is_there_counts_as_an_answer(patch: Patch) -> None:
+    """As it was: a connection was evidence until it ended."""
+
+    async def planted(self: Links, record: Any, connection: Connection) -> None:
+        while not connection.is_closed:
+            self._counting.answered(record.node_id, record.epoch)
+            await asyncio.sleep(0.5)
+
+    patch.setattr(Links, "_probe", planted)
+
+
+def the_first_in_order_takes_over(patch: Patch) -> None:
+    """Whether or not it reaches the others."""
+
+    def planted(
+        node_id: int, draft: PartitionRecord, brokers: Any, rules: Any, cuts: Any
+    ) -> elections._Standing:
+        is_leader = node_id == draft.leader
+        return elections._Standing(0 if is_leader and cuts.get(node_id) else 1, 0, 0)
+
+    patch.setattr(elections, "_standing", planted)
+
+
+def a_silent_follower_may_lag_as_long_as_a_slow_one(patch: Patch) -> None:
+    real: Any = Leading._lags
+
+    def planted(self: Leading, *arguments: Any) -> bool:
+        return bool(real(self, *arguments[:-1], NOBODY))
+
+    patch.setattr(Leading, "_lags", planted)
+
+
+def a_new_leader_puts_all_it_reaches_in_sync(patch: Patch) -> None:
+    """Also those that have left the ISR, and may lack what was committed since."""
+    real = elections._connect
+
+    def planted(record: PartitionRecord, draft: PartitionRecord, *rest: Any) -> PartitionRecord:
+        after = real(record, draft, *rest)
+        if after.leader in (draft.leader, NO_LEADER):
+            return after
+        away: Collection[int] = rest[-1].get(after.leader, ())
+        isr = tuple(node for node in after.replicas if node not in away)
+        return replace(after, isr=isr, elr=())
+
+    patch.setattr(elections, "_connect", planted)
+
+
+def one_answer_is_enough_for_ever(patch: Patch) -> None:
+    """Who has answered once is never silent."""
+    tick = reach._Known.tick
+
+    def planted(self: Any) -> None:
+        self.has_answered = True
+        tick(self)
+
+    patch.setattr(reach._Known, "tick", planted)
+
+
+LEADER_ALONE = Cut(3, frozenset({(1, 2), (1, 3)}))
+LEADER_DEAF = Cut(3, frozenset({(2, 1), (3, 1)}))
+ONE_PAIR = Cut(3, frozenset({(2, 1)}))
+TWO_ALONE = Cut(5, frozenset({(a, b) for a in (1, 2) for b in (3, 4, 5)}))
+IN_TWO_STEPS = Cut(5, frozenset({(1, 2), (1, 3)}), frozenset({4}))
+"""Two followers leave the ISR, and when another one's lease ends, they are needed again."""
+
+BUGS = [
+    CutBug(nobody_acts_on_reports, "unavailable", LEADER_ALONE),
+    CutBug(a_link_that_is_there_counts_as_an_answer, "unavailable", LEADER_DEAF),
+    CutBug(one_answer_is_enough_for_ever, "unavailable", LEADER_DEAF),
+    CutBug(the_first_in_order_takes_over, "unavailable", TWO_ALONE),
+    CutBug(a_silent_follower_may_lag_as_long_as_a_slow_one, "unavailable", ONE_PAIR),
+    CutBug(a_new_leader_puts_all_it_reaches_in_sync, "undurable", IN_TWO_STEPS),
+]

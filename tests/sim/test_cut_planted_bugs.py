@@ -1,0 +1,50 @@
+"""The test of cut networks can fail: each bug in its rules that is put in on purpose is found."""
+
+import gc
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.sim.cuts import run_cut
+from penstock.sim.tally import Violation
+from tests.sim.cut_bugs import BUGS, CutBug
+
+SEEDS_MAX = 20
+TABLE = Path(__file__).parents[2] / "docs/internals/simulation.md"
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.plant.__name__)
+def test_a_planted_bug_is_found(bug: CutBug, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug.plant(monkeypatch)
+    found = next((name for seed in range(SEEDS_MAX) if (name := _find(bug, seed))), None)
+    gc.collect()  # Here, so that nobody else is blamed for what it left.
+    assert found == bug.checker
+
+
+def _find(bug: CutBug, seed: int) -> str | None:
+    try:
+        run_cut(bug.cut, seed)
+    except Violation as found:
+        return str(found).partition(":")[0]
+    return None
+
+
+def test_where_there_is_no_bug_nothing_is_found() -> None:
+    for cut in dict.fromkeys(bug.cut for bug in BUGS):
+        run_cut(cut)
+
+
+def test_the_table_in_the_docs_is_this_list() -> None:
+    text = TABLE.read_text()
+    rows = [f"| {bug.plant.__name__.replace('_', ' ')} | {bug.checker} |" for bug in BUGS]
+    assert [row for row in rows if row not in text] == []
