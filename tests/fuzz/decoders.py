@@ -25,7 +25,8 @@ from penstock.http.exchange import parse_json
 from penstock.http.peers import Peers, read_networks
 from penstock.http.registry.bodies import ModeBody, SchemaBody, read_body, read_config
 from penstock.http.sns.actions import SNS_ACTIONS
-from penstock.http.sns.filters import read_policy, wants_body
+from penstock.http.sns.filters import wants_body
+from penstock.http.sns.policies import check_policy, read_policy
 from penstock.http.sqs.actions import SQS_ACTIONS
 from penstock.http.sqs.entry import keys_of
 from penstock.http.sqs.faults import Fault
@@ -221,6 +222,7 @@ def aws_form(data: bytes) -> None:
 
 def filter_policy(data: bytes) -> None:
     policy, _, text = data.decode("utf-8", "replace").partition("\n")
+    check_policy(policy, is_of_body=True)
     wants_body(read_policy(policy), text)
 
 

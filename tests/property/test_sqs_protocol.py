@@ -9,7 +9,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.http.sns.filters import read_policy, wants, wants_body
+from penstock.http.sns.filters import wants, wants_body
+from penstock.http.sns.policies import check_policy, read_policy
 from penstock.http.sqs.attributes import attributes_of, headers_of, is_text
 from penstock.http.sqs.digests import AttributeValue, digest_attributes
 from penstock.http.sqs.faults import Fault
@@ -86,7 +87,7 @@ def test_any_filter_policy_is_understood_or_refused(
     policy: object, body: object, attributes: dict[str, AttributeValue]
 ) -> None:
     text = msgspec.json.encode(policy).decode()
-    refused = refusal(lambda: read_policy(text))
+    refused = refusal(lambda: check_policy(text, is_of_body=True))
     if refused is not None:
         assert refused.name == "InvalidParameter"
         return

@@ -1,67 +1,46 @@
-"""Filter policies: which messages a subscription wants, by their attributes or their body.
-
-    {"store": ["north", {"prefix": "s"}], "price": [{"numeric": [">=", 10, "<", 20]}]}
+"""Which messages a filter policy lets through: by their attributes or by their body.
 
 Every name of a policy must be satisfied, each by one of its conditions; `$or` holds several
-policies of which one must be. Over the body (`FilterPolicyScope` MessageBody) a policy may be
-nested like the body. A policy that is not understood is refused when it is set, never skipped.
-Bounds: conditions, depth, length of the text.
+policies of which one must be. Over the body (`FilterPolicyScope` MessageBody) a policy is nested
+like the body; where the body has a list, one of its items must satisfy all that the policy says
+there. A name with dots is the same as nested ones. Policies are checked when they are set
+(`policies`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from ipaddress import ip_address
 from typing import Any
 
 import msgspec
 
+from penstock.http.sns.policies import COMPARISONS, Policy, is_alternatives, network
 from penstock.http.sqs.digests import AttributeValue
-from penstock.http.sqs.faults import Fault
 
-TEXT_CHARS_MAX = 256 * 1024
-CONDITIONS_MAX = 150
-DEPTH_MAX = 5
-OR = "$or"
-COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
-    "=": lambda value, bound: value == bound,
-    "<": lambda value, bound: value < bound,
-    "<=": lambda value, bound: value <= bound,
-    ">": lambda value, bound: value > bound,
-    ">=": lambda value, bound: value >= bound,
-}
-
-Policy = Mapping[str, Any]
-
-
-def read_policy(text: str) -> Policy:
-    """Raises Fault for what is no filter policy."""
-    if len(text) > TEXT_CHARS_MAX:
-        raise _bad("it is too long")
-    try:
-        policy = msgspec.json.decode(text or "{}", type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise _bad(f"it is no JSON object: {error}") from error
-    if _check(policy, 1) > CONDITIONS_MAX:
-        raise _bad(f"it has more than {CONDITIONS_MAX} conditions")
-    return policy
+DIGITS_KEPT = 5
+"""Of numbers, behind the point."""
 
 
 def wants(policy: Policy, attributes: Mapping[str, AttributeValue]) -> bool:
-    """Whether a message with these attributes is let through."""
-    return _matches(policy, {name: _values(value) for name, value in attributes.items()})
+    """Whether a message with these attributes is let through; binary ones are not looked at."""
+    values = {
+        name: _values(value)
+        for name, value in attributes.items()
+        if value.string_value is not None and not value.data_type.startswith("Binary")
+    }
+    return _matches(policy, values)
 
 
 def wants_body(policy: Policy, body: str) -> bool:
     """The same by the body, which must be a JSON object."""
     try:
         values = msgspec.json.decode(body, type=dict[str, Any])
+        return _matches(policy, values)
     except (msgspec.DecodeError, RecursionError):
         return False
-    return _matches(policy, values)
 
 
 def _values(attribute: AttributeValue) -> Any:
-    text = attribute.string_value
-    if text is None:
-        return ""
+    text = attribute.string_value or ""
     try:
         if attribute.data_type.startswith("Number"):
             return float(text)
@@ -72,117 +51,149 @@ def _values(attribute: AttributeValue) -> Any:
     return text
 
 
-# -- checking a policy ------------------------------------------------------------------------
+# -- names ------------------------------------------------------------------------------------
 
 
-def _bad(why: str) -> Fault:
-    return Fault("InvalidParameter", f"Invalid parameter: FilterPolicy: {why}")
+def _matches(policy: Policy, node: object) -> bool:
+    if isinstance(node, list) and node:
+        return any(_matches(policy, item) for item in node)
+    values = node if isinstance(node, Mapping) else {}
+    return all(_holds(name, rule, values) for name, rule in policy.items())
 
 
-def _check(policy: Policy, depth: int) -> int:
-    """How many conditions there are."""
-    if depth > DEPTH_MAX:
-        raise _bad(f"it is nested more than {DEPTH_MAX} deep")
-    count = 0
-    for name, rule in policy.items():
-        if name == OR:
-            if not (isinstance(rule, list) and len(rule) > 1):
-                raise _bad("$or holds a list of at least two policies")
-            count += sum(_check(_table(part), depth + 1) for part in rule)
-        elif isinstance(rule, dict):
-            count += _check(rule, depth + 1)
-        elif isinstance(rule, list) and rule:
-            for condition in rule:
-                _check_condition(condition)
-            count += len(rule)
-        else:
-            raise _bad(f"{name} must have a list of conditions")
-    return count
+def _holds(name: str, rule: Any, values: Mapping[str, Any]) -> bool:
+    if is_alternatives(name, rule):
+        return any(_matches(part, values) for part in rule)
+    found = list(_under(values, name))
+    if isinstance(rule, Mapping):
+        # What is not there may be just what is wanted, further down.
+        return any(_matches(rule, inner) for inner in found or [{}])
+    return _satisfies(rule, [leaf for value in found for leaf in _leaves(value)])
 
 
-def _table(part: object) -> Policy:
-    if not isinstance(part, dict):
-        raise _bad("a policy is a JSON object")
-    return part
+def _under(values: Mapping[str, Any], name: str) -> Iterator[Any]:
+    """What is there under a name, whether the dots in it are of one name or of several."""
+    if name in values:
+        yield values[name]
+    at = name.find(".")
+    while at >= 0:
+        inner = values.get(name[:at])
+        for item in inner if isinstance(inner, list) else [inner]:
+            if isinstance(item, Mapping):
+                yield from _under(item, name[at + 1 :])
+        at = name.find(".", at + 1)
+    if name not in values:
+        start = name + "."
+        rest = {key[len(start) :]: value for key, value in values.items() if key.startswith(start)}
+        if rest:
+            yield rest
 
 
-def _check_condition(condition: object) -> None:
-    if condition is None or isinstance(condition, str | bool | int | float):
-        return
-    if not isinstance(condition, dict) or len(condition) != 1:
-        raise _bad(f"{condition!r:.80} is no condition")
-    kind, value = next(iter(condition.items()))
-    match kind:
-        case "prefix" | "suffix" | "equals-ignore-case":
-            is_right = isinstance(value, str)
-        case "exists":
-            is_right = isinstance(value, bool)
-        case "anything-but":
-            if isinstance(value, dict):
-                _check_condition(value)
-            is_right = isinstance(value, str | int | float | list | dict)
-        case "numeric":
-            is_right = _is_range(value)
-        case _:
-            raise _bad(f"{kind} is not known; see the documentation for those that are")
-    if not is_right:
-        raise _bad(f"the value of {kind} is of the wrong kind")
+def _leaves(value: object) -> Iterator[object]:
+    """The values at a name; what has names of its own is none, nor is an empty list."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _leaves(item)
+    elif not isinstance(value, Mapping):
+        yield value
 
 
-def _is_range(value: object) -> bool:
-    if not isinstance(value, list) or len(value) not in (2, 4):
-        return False
-    return all(
-        (value[at] in COMPARISONS) and isinstance(value[at + 1], int | float)
-        for at in range(0, len(value), 2)
-    )
+# -- conditions -------------------------------------------------------------------------------
 
 
-# -- matching ---------------------------------------------------------------------------------
-
-
-def _matches(policy: Policy, values: Mapping[str, Any]) -> bool:
-    for name, rule in policy.items():
-        if name == OR:
-            if not any(_matches(part, values) for part in rule):
-                return False
-        elif isinstance(rule, dict):
-            inner = values.get(name)
-            if not isinstance(inner, Mapping) or not _matches(rule, inner):
-                return False
-        elif not _satisfies(rule, name in values, values.get(name)):
-            return False
-    return True
-
-
-def _satisfies(conditions: Sequence[Any], is_there: bool, value: Any) -> bool:
-    candidates = value if isinstance(value, list) else [value]
+def _satisfies(conditions: Sequence[Any], leaves: Sequence[object]) -> bool:
     for condition in conditions:
-        if isinstance(condition, dict) and "exists" in condition:
-            if condition["exists"] == is_there:
+        if isinstance(condition, Mapping) and "exists" in condition:
+            if condition["exists"] == bool(leaves):
                 return True
-        elif is_there and any(_meets(condition, one) for one in candidates):
+        elif any(_meets(condition, leaf) for leaf in leaves):
             return True
     return False
 
 
-def _meets(condition: Any, value: Any) -> bool:
-    if not isinstance(condition, dict):
+def _meets(condition: Any, value: object) -> bool:
+    if not isinstance(condition, Mapping):
         # True is 1 to Python, and not to JSON.
         is_same_kind = isinstance(condition, bool) == isinstance(value, bool)
-        return bool(is_same_kind and condition == value)
+        return is_same_kind and _rounded(condition) == _rounded(value)
     kind, wanted = next(iter(condition.items()))
+    if kind == "anything-but":
+        return not any(_meets(one, value) for one in _unwanted(wanted))
+    if kind == "numeric":
+        return _is_in_range(wanted, value)
+    return isinstance(value, str) and _meets_text(kind, wanted, value)
+
+
+def _unwanted(said: Any) -> Iterator[Any]:
+    if not isinstance(said, Mapping):
+        yield from said if isinstance(said, list) else [said]
+        return
+    for kind, inner in said.items():
+        for one in inner if isinstance(inner, list) else [inner]:
+            yield {kind: one}
+
+
+def _meets_text(kind: str, wanted: str, value: str) -> bool:
     match kind:
         case "prefix":
-            return isinstance(value, str) and value.startswith(wanted)
+            return value.startswith(wanted)
         case "suffix":
-            return isinstance(value, str) and value.endswith(wanted)
+            return value.endswith(wanted)
         case "equals-ignore-case":
-            return isinstance(value, str) and value.lower() == wanted.lower()
-        case "anything-but":
-            unwanted = wanted if isinstance(wanted, list) else [wanted]
-            return not any(_meets(one, value) for one in unwanted)
+            return value.lower() == wanted.lower()
+        case "wildcard":
+            return is_like(wanted, value)
+        case "cidr":
+            return _is_within(wanted, value)
+    return False
+
+
+def is_like(pattern: str, value: str) -> bool:
+    """Whether a text is like a pattern, in which a star stands for any text; in one pass."""
+    first, *others = _pieces(pattern)
+    if not others:
+        return value == first
+    *middle, last = others
+    if not value.startswith(first):
+        return False
+    at = len(first)
+    for piece in middle:
+        found = value.find(piece, at)
+        if found < 0:
+            return False
+        at = found + len(piece)
+    return len(value) - at >= len(last) and value.endswith(last)
+
+
+def _pieces(pattern: str) -> list[str]:
+    """What stands between the stars; a backslash takes the meaning from what follows it."""
+    pieces, piece, is_escaped = [], "", False
+    for character in pattern:
+        if not is_escaped and character in "\\*":
+            is_escaped = character == "\\"
+            if character == "*":
+                pieces.append(piece)
+                piece = ""
+            continue
+        piece, is_escaped = piece + character, False
+    return [*pieces, piece]
+
+
+def _is_within(wanted: str, value: str) -> bool:
+    within = network(wanted)
+    try:
+        return within is not None and ip_address(value) in within
+    except ValueError:
+        return False
+
+
+def _is_in_range(wanted: Sequence[Any], value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     bounds = zip(wanted[::2], wanted[1::2], strict=True)
-    return all(COMPARISONS[sign](value, bound) for sign, bound in bounds)
+    return all(COMPARISONS[sign](_rounded(value), _rounded(bound)) for sign, bound in bounds)
+
+
+def _rounded(value: Any) -> Any:
+    """A number as far as it counts."""
+    return round(value, DIGITS_KEPT) if isinstance(value, float) else value

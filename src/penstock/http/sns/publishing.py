@@ -20,8 +20,9 @@ from penstock.api.route import Operation
 from penstock.base.errors import Refused
 from penstock.cluster.keys import FanoutRecord, SubscriptionRecord
 from penstock.http.sns import names, requests
-from penstock.http.sns.filters import read_policy, wants, wants_body
-from penstock.http.sns.subscriptions import FILTER, RAW, SCOPE
+from penstock.http.sns.filters import wants, wants_body
+from penstock.http.sns.policies import read_policy
+from penstock.http.sns.subscriptions import FILTER, OF_BODY, RAW, SCOPE
 from penstock.http.sns.topics import CONTENT_DEDUP, find
 from penstock.http.sqs.attributes import check_text, headers_of, size_of
 from penstock.http.sqs.batches import batch_answer, check_entries
@@ -112,7 +113,7 @@ class _Fan:
     def _message(
         self, subscription: SubscriptionRecord, queue: Queue, notice: requests.Notice, id_: str
     ) -> Message:
-        is_raw = subscription.attributes.get(RAW) == "true"
+        is_raw = subscription.attributes.get(RAW, "").lower() == "true"
         dedup_id = notice.message_deduplication_id
         if dedup_id is None and self._record.attributes.get(CONTENT_DEDUP) == "true":
             dedup_id = sha256(notice.message.encode()).hexdigest()
@@ -208,6 +209,6 @@ def _is_wanted(subscription: SubscriptionRecord, notice: requests.Notice) -> boo
     if not text:
         return True
     policy = read_policy(text)
-    if subscription.attributes.get(SCOPE) == "MessageBody":
+    if subscription.attributes.get(SCOPE) == OF_BODY:
         return wants_body(policy, _text(notice))
     return wants(policy, notice.message_attributes)

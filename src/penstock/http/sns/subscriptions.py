@@ -14,7 +14,7 @@ from penstock.api.route import Operation
 from penstock.cluster.keys import FanoutRecord, SubscriptionRecord
 from penstock.doors.rights import require_topic
 from penstock.http.sns import names, requests
-from penstock.http.sns.filters import read_policy
+from penstock.http.sns.policies import check_policy
 from penstock.http.sns.topics import PAGE, alter, find
 from penstock.http.sqs.call import Answer, Call
 from penstock.http.sqs.faults import Fault
@@ -23,7 +23,7 @@ from penstock.http.sqs.paging import page
 
 SUBSCRIPTIONS_MAX = 200
 RAW, FILTER, SCOPE = "RawMessageDelivery", "FilterPolicy", "FilterPolicyScope"
-CHOICES = {RAW: ("true", "false"), SCOPE: ("MessageAttributes", "MessageBody")}
+SCOPES = OF_BODY, OF_ATTRIBUTES = "MessageBody", "MessageAttributes"
 
 
 async def subscribe(call: Call, request: requests.Subscribe) -> Answer:
@@ -40,8 +40,11 @@ async def subscribe(call: Call, request: requests.Subscribe) -> Answer:
             "Invalid parameter: Invalid parameter: Endpoint Reason: FIFO SQS Queues can not be "
             "subscribed to standard SNS topics",
         )
-    for attribute, value in request.attributes.items():
-        _check_subscription_attribute(attribute, value)
+    try:
+        _check(request.attributes)
+    except Fault as fault:
+        why = fault.message.removeprefix("Invalid parameter: ")
+        raise Fault(fault.name, f"Invalid parameter: Attributes Reason: {why}") from None
     wanted = SubscriptionRecord(
         id=str(UUID(bytes=call.node.random.random_bytes(16), version=4)),
         queue=queue,
@@ -95,7 +98,7 @@ async def get_subscription_attributes(
         "PendingConfirmation": "false",
         RAW: "false",
     }
-    return {"Attributes": shown | subscription.attributes}
+    return {"Attributes": shown | _shown(subscription.attributes)}
 
 
 async def set_subscription_attributes(
@@ -103,16 +106,21 @@ async def set_subscription_attributes(
 ) -> Answer:
     name, subscription = _subscription(call, request.subscription_arn)
     attribute, value = request.attribute_name, request.attribute_value
-    _check_subscription_attribute(attribute, value)
+    _check_name(attribute)
+
+    def changed(old: SubscriptionRecord) -> SubscriptionRecord:
+        attributes = {**old.attributes, attribute: value}
+        if attribute == FILTER and not value:
+            del attributes[FILTER]
+        # The scope decides which policies there may be.
+        _check(attributes if attribute in (FILTER, SCOPE) else {attribute: value})
+        return replace(old, attributes=attributes)
 
     def edit(record: FanoutRecord) -> FanoutRecord:
         return replace(
             record,
             subscriptions=tuple(
-                replace(old, attributes={**old.attributes, attribute: value})
-                if old.id == subscription.id
-                else old
-                for old in record.subscriptions
+                changed(old) if old.id == subscription.id else old for old in record.subscriptions
             ),
         )
 
@@ -167,8 +175,32 @@ def _subscription(call: Call, arn: str) -> tuple[str, SubscriptionRecord]:
     raise Fault("NotFound", "Subscription does not exist")
 
 
-def _check_subscription_attribute(name: str, value: str) -> None:
-    if name == FILTER:
-        read_policy(value)
-    elif name not in CHOICES or value not in CHOICES[name]:
-        raise Fault("InvalidParameter", f"Invalid parameter: Attributes Reason: {name}")
+def _shown(attributes: Mapping[str, str]) -> dict[str, str]:
+    """A scope without a policy is not shown, as in SNS; a policy without a scope has one."""
+    shown = {name: value for name, value in attributes.items() if value and name != SCOPE}
+    if FILTER in shown:
+        shown[SCOPE] = attributes.get(SCOPE, OF_ATTRIBUTES)
+    return shown
+
+
+def _check(attributes: Mapping[str, str]) -> None:
+    for name, value in attributes.items():
+        _check_name(name)
+        if name == SCOPE and value not in SCOPES:
+            raise Fault(
+                "InvalidParameter",
+                f"Invalid parameter: {SCOPE}: Invalid value [{value[:100]}]. Please use either "
+                "MessageBody or MessageAttributes",
+            )
+        if name == RAW and value.lower() not in ("true", "false"):
+            raise Fault(
+                "InvalidParameter",
+                f"Invalid parameter: {RAW}: Invalid value [{value[:100]}]. Must be true or false.",
+            )
+    if attributes.get(FILTER):
+        check_policy(attributes[FILTER], is_of_body=attributes.get(SCOPE) == OF_BODY)
+
+
+def _check_name(name: str) -> None:
+    if name not in (RAW, FILTER, SCOPE):
+        raise Fault("InvalidParameter", f"Invalid parameter: AttributeName: {name[:100]}")

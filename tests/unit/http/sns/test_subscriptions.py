@@ -65,6 +65,58 @@ def test_attributes_of_a_subscription_can_be_changed() -> None:
     with_sdk(test)
 
 
+async def change(sdk: Sdk, arn: str, name: str, value: str) -> None:
+    await sdk.sns(
+        "SetSubscriptionAttributes", SubscriptionArn=arn, AttributeName=name, AttributeValue=value
+    )
+
+
+async def shown(sdk: Sdk, arn: str) -> dict[str | None, str | None]:
+    answer = await sdk.sns("GetSubscriptionAttributes", SubscriptionArn=arn)
+    entries = answer.findall("GetSubscriptionAttributesResult/Attributes/entry")
+    return {entry.findtext("key"): entry.findtext("value") for entry in entries}
+
+
+def test_a_scope_is_shown_with_a_policy_and_decides_what_it_may_be() -> None:
+    async def test(sdk: Sdk) -> None:
+        await sdk.sns("CreateTopic", Name="news")
+        endpoint = await sdk.arn(await sdk.create("q"))
+        arn = await subscribe(sdk, endpoint)
+        nested = '{"object": {"key": [{"prefix": "auto-"}]}}'
+        unnested = "Filter policy scope MessageAttributes does not support nested filter policy"
+        failed = await failure(change(sdk, arn, "FilterPolicy", nested))
+        assert failed.message == f"Invalid parameter: {unnested}"
+        other = await sdk.arn(await sdk.create("r"))
+        failed = await failure(subscribe(sdk, other, FilterPolicy=nested))
+        assert failed.message == f"Invalid parameter: Attributes Reason: {unnested}"
+        await change(sdk, arn, "FilterPolicyScope", "MessageBody")
+        assert "FilterPolicyScope" not in await shown(sdk, arn)
+        await change(sdk, arn, "FilterPolicy", nested)
+        table = await shown(sdk, arn)
+        assert (table["FilterPolicy"], table["FilterPolicyScope"]) == (nested, "MessageBody")
+        failed = await failure(change(sdk, arn, "FilterPolicyScope", "MessageAttributes"))
+        assert failed.message == f"Invalid parameter: {unnested}"
+        failed = await failure(change(sdk, arn, "FilterPolicyScope", "RandomValue"))
+        assert failed.message == (
+            "Invalid parameter: FilterPolicyScope: Invalid value [RandomValue]. Please use either "
+            "MessageBody or MessageAttributes"
+        )
+        await change(sdk, arn, "FilterPolicy", "")
+        assert not {"FilterPolicy", "FilterPolicyScope"} & set(await shown(sdk, arn))
+
+    with_sdk(test)
+
+
+def test_a_policy_without_a_scope_is_of_attributes() -> None:
+    async def test(sdk: Sdk) -> None:
+        await sdk.sns("CreateTopic", Name="news")
+        endpoint = await sdk.arn(await sdk.create("q"))
+        arn = await subscribe(sdk, endpoint, FilterPolicy='{"a": ["b"]}')
+        assert (await shown(sdk, arn))["FilterPolicyScope"] == "MessageAttributes"
+
+    with_sdk(test)
+
+
 def test_subscriptions_that_make_no_sense_are_refused() -> None:
     async def test(sdk: Sdk) -> None:
         await sdk.sns("CreateTopic", Name="news")
