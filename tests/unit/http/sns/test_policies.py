@@ -1,4 +1,4 @@
-"""Filter policies that are refused when they are set, in the words that Amazon was recorded with."""
+"""Filter policies that are refused when they are set, in the words recorded with Amazon."""
 
 import json
 from typing import Any
