@@ -5,7 +5,8 @@ Deciding is cheap and happens on the loop; unlinking and reading files happen on
 at a time: housekeeping must not compete with what clients wait for. What takes long is not done
 here: compaction has a loop of its own (`compacting`).
 
-Leaders decide by age and size what goes, and followers begin where their leader does: they remove
+Leaders decide by age and size what goes, from the second round on that they lead: by then queues
+have said what they wait for (`kept_from`); and followers begin where their leader does: they remove
 what lies below that, and nothing else. A log whose segments somebody else is changing is left
 alone until the next round: one that is brought in line with its leader's, and one that is being
 compacted, which has its turn right after that.
@@ -21,6 +22,7 @@ others have their turn in the same round. Housekeeping is no reason to stop a no
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from penstock.base.errors import Corrupt, Refused
 from penstock.base.ports import Disk, WallClock, Workers
@@ -61,6 +63,9 @@ class Upkeep:
         self._data_dir = data_dir
         self._removals: list[Removal] = []
         self.segments_removed = 0
+        self.kept_from: Callable[[Partition, int], int | None] = lambda partition, now_ms: None
+        """What retention by age and size must leave of a partition, for somebody waits for it."""
+        self._led: dict[Partition, int] = {}
         self.last_ms = 0
         """When retention last came to the end of a round; 0: never in this life."""
 
@@ -132,14 +137,18 @@ class Upkeep:
 
     async def _retain_all(self) -> None:
         now_ms = self._clock.now_ms()
+        led: dict[Partition, int] = {}
         for partition in tuple(self._partitions.replicas()):
             try:
                 await self.load_summaries(partition)
             except (OSError, Corrupt, Refused) as error:
                 self.failed("retention", partition, error)
                 continue
-            self.retain(partition, now_ms)
+            is_settled = self._led.get(partition) == partition.leader_epoch
+            led[partition] = partition.leader_epoch
+            self.retain(partition, now_ms, is_settled=is_settled)
             await asyncio.sleep(0)
+        self._led = led
         self.last_ms = self._clock.now_ms()
 
     async def _purge(self) -> None:
@@ -173,8 +182,9 @@ class Upkeep:
             if not any(segment.retired for segment in unknown):
                 raise
 
-    def retain(self, partition: Partition, now_ms: int) -> None:
-        """Takes expired segments of one partition out of use; their files go later."""
+    def retain(self, partition: Partition, now_ms: int, *, is_settled: bool = True) -> None:
+        """Takes expired segments of one partition out of use; their files go later. By age and size
+        only what `is_settled`: else its queues may not have said yet what they wait for."""
         if partition.log.offline is not None or partition.log.held:
             return
         if partition.is_cutting or partition.is_compacting:
@@ -182,7 +192,10 @@ class Upkeep:
         before = partition.log.start_offset
         try:
             removals = partition.log.retain(
-                now_ms, partition.high_watermark, by_policy=partition.is_leader
+                now_ms,
+                partition.high_watermark,
+                by_policy=partition.is_leader and is_settled,
+                kept_from=self.kept_from(partition, now_ms),
             )
         except (OSError, Corrupt, Refused) as error:
             self.failed("retention", partition, error)

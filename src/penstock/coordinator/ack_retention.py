@@ -52,6 +52,7 @@ class AckRetention:
         self._positions = positions
         self._configs = configs
         self._upkeep = upkeep
+        upkeep.kept_from = queues.kept_from
         self._clock = clock
         self.records_deleted = 0
 

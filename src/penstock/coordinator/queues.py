@@ -83,6 +83,7 @@ class QueueCoordinator:
         self.keeping = QueueKeeping(around, configs, topics)
         self.counts = QueueCounts()
         self._open: dict[QueueKey, _Open] = {}
+        self._by_place: dict[tuple[bytes, int], dict[Queue, None]] = {}
         self._opening: dict[QueueKey, asyncio.Task[Queue]] = {}
         self._leases: dict[str, LeaseSettings] = {}
 
@@ -218,6 +219,7 @@ class QueueCoordinator:
             read_from=read_from,
         )
         self._open[key] = _Open(queue, settings, asyncio.get_running_loop().time())
+        self._by_place.setdefault((partition.topic_id, partition.index), {})[queue] = None
         queue.start()
         return queue
 
@@ -255,12 +257,26 @@ class QueueCoordinator:
             return partition.last_stable_offset
         return partition.high_watermark
 
+    def kept_from(self, partition: Partition, now_ms: int) -> int | None:
+        """From where on retention must leave a partition's records to its queues."""
+        retention_ms = partition.log.config.retention_ms
+        found = [
+            queue.machine.kept_from(now_ms, retention_ms)
+            for queue in self._by_place.get((partition.topic_id, partition.index), ())
+            if queue.partition is partition
+        ]
+        return min((offset for offset in found if offset is not None), default=None)
+
     # -- closing ----------------------------------------------------------------------------
 
     def _closed(self, queue: Queue) -> None:
         opened = self._open.get(queue.key)
         if opened is not None and opened.queue is queue:
             del self._open[queue.key]
+            place = queue.key.topic_id, queue.key.partition
+            self._by_place[place].pop(queue, None)
+            if not self._by_place[place]:
+                del self._by_place[place]
         self._burials.forget(queue)
 
     async def _sweep(self) -> None:
@@ -269,7 +285,9 @@ class QueueCoordinator:
             await asyncio.sleep(SWEEP_SECONDS)
             for opened in list(self._open.values()):
                 kept = opened.queue.machine.kept
-                is_needed = opened.queue.waiting or kept.leased or kept.archived
+                # Retention asks open queues what they wait for.
+                delayed = opened.queue.machine.delayed_count
+                is_needed = opened.queue.waiting or kept.leased or kept.archived or delayed
                 if is_needed:
                     opened.used = loop.time()
                 elif loop.time() - opened.used >= IDLE_SECONDS:

@@ -167,6 +167,7 @@ class Publishing:
             message = messages[at]
             try:
                 fresh = chance[2 * ID_BYTES * at : 2 * ID_BYTES * (at + 1)]
+                self._check_delay(topic, message, now_ms)
                 record = record_of(message, now_ms, fresh)
                 index = self._partition_of(topic, message, common)
                 leader = self._leader(topic, index)
@@ -182,6 +183,19 @@ class Publishing:
             lot.records.append(record)
             lot.size += size
         return by_leader
+
+    def _check_delay(self, topic: Topic, message: Outgoing, now_ms: int) -> None:
+        """Whether the log keeps a message for as long as it is to wait."""
+        if message.delay_ms is None and message.deliver_at_ms is None:
+            return
+        wait_ms = max(message.delay_ms or 0, (message.deliver_at_ms or 0) - now_ms)
+        log = resolve_topic(topic.configs, self._ctx.configs).log
+        if log.cleanup_delete and 0 <= log.retention_ms < wait_ms:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"a delay of {wait_ms} ms is longer than {topic.name} keeps anything "
+                f"(retention.ms is {log.retention_ms}): raise retention.ms, or send it later",
+            )
 
     def _bytes_max(self, topic: Topic) -> int:
         partition = self._ctx.partitions.get(topic.name, 0)

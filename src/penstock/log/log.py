@@ -481,13 +481,13 @@ class Log:
         self.require_online()
         retention.delete_before(self, offset)
 
-    def retain(self, now_ms: int, bound: int, *, by_policy: bool = True) -> list[Removal]:
+    def retain(
+        self, now_ms: int, bound: int, *, by_policy: bool = True, kept_from: int | None = None
+    ) -> list[Removal]:
         """Retires the segments that retention says, none above `bound`; for `retention.purge`.
-
-        Not `by_policy`: only what lies below the start offset.
-        """
+        Not `by_policy`, or from `kept_from` on: only what lies below the start offset."""
         self.require_online()
-        return retention.retain(self, now_ms, bound, by_policy)
+        return retention.retain(self, now_ms, bound, by_policy, kept_from)
 
     def close(self) -> CleanState | None:
         """Syncs everything and writes the caches. Blocks. None when offline: not clean."""

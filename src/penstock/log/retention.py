@@ -59,12 +59,17 @@ def delete_before(log: "Log", offset: int) -> None:
         log.checkpoint_due = log.changed = True
 
 
-def retain(log: "Log", now_ms: int, bound: int, by_policy: bool = True) -> list[Removal]:
-    """Retires what is to go; the removals are for `purge`."""
+def retain(
+    log: "Log", now_ms: int, bound: int, by_policy: bool = True, kept_from: int | None = None
+) -> list[Removal]:
+    """Retires what is to go; the removals are for `purge`. By age and size nothing goes that
+    reaches above `kept_from`."""
     active = log.segments.active
     by_policy = by_policy and log.config.cleanup_delete
+    policy_bound = log.end_offset if kept_from is None else kept_from
     is_over = log.start_offset >= log.end_offset or (
         by_policy
+        and policy_bound >= log.end_offset
         and _is_expired(log, active, now_ms)
         and all(_is_expired(log, segment, now_ms) for segment in log.segments.sealed)
     )
@@ -78,7 +83,11 @@ def retain(log: "Log", now_ms: int, bound: int, by_policy: bool = True) -> list[
         if end_offset > bound or not log.is_settled(segment):
             break
         too_large = log.config.retention_bytes >= 0 and excess >= segment.size
-        is_expired = by_policy and (too_large or _is_expired(log, segment, now_ms))
+        is_expired = (
+            by_policy
+            and end_offset <= policy_bound
+            and (too_large or _is_expired(log, segment, now_ms))
+        )
         if not is_expired and end_offset > log.start_offset:
             break
         doomed.append(segment)

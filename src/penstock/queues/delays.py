@@ -59,6 +59,20 @@ class Delays:
         times = [time for time in (self._buckets.next_ms(), self._spans.next_ms()) if time >= 0]
         return min(times, default=None)
 
+    def first_offset(self) -> int | None:
+        """The lowest offset there is; looks at all of them."""
+        places = [one & _PLACE_MASK for one in self._near]
+        lowest = [min(places, default=-1), self._buckets.first_place(), self._spans.first_place()]
+        return min((place >> TAG_BITS for place in lowest if place >= 0), default=None)
+
+    def forget_below(self, offset: int) -> None:
+        """The log no longer has them."""
+        first = offset << TAG_BITS
+        self._near = [one for one in self._near if one & _PLACE_MASK >= first]
+        heapq.heapify(self._near)
+        kept = self._buckets.forget_below(first) + self._spans.forget_below(first)
+        self._count = len(self._near) + kept
+
     def due(self, now_ms: int) -> list[tuple[int, int]]:
         """Takes out what is due at `now_ms`: offsets and tags, earliest first."""
         while (span := self._spans.pop(now_ms)) is not None:
@@ -120,6 +134,21 @@ class _Buckets:
     def next_ms(self) -> int:
         """When the first bucket begins; below 0: there is none."""
         return self._order[0] * self._width_ms if self._order else -1
+
+    def first_place(self) -> int:
+        """Below 0: there is none."""
+        return min((min(bucket[1::2]) for bucket in self._table.values() if bucket), default=-1)
+
+    def forget_below(self, first: int) -> int:
+        """How many are left."""
+        left = 0
+        for number, bucket in self._table.items():
+            if bucket and min(bucket[1::2]) < first:
+                pairs = zip(bucket[::2], bucket[1::2], strict=True)
+                flat = [part for pair in pairs if pair[1] >= first for part in pair]
+                bucket = self._table[number] = array("q", flat)
+            left += len(bucket) // 2
+        return left
 
     def pop(self, now_ms: int) -> "array[int] | None":
         """The first bucket, if it has begun."""

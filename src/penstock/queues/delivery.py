@@ -25,6 +25,7 @@ from typing import NamedTuple
 from penstock.base.errors import ErrorCode, Refused
 from penstock.queues import state
 from penstock.queues.backlog import Arrival, Backlog
+from penstock.queues.holding import Holding
 from penstock.queues.policy import PRIORITY_MAX, QueuePolicy
 from penstock.queues.state import (
     ERROR_TEXT_MAX,
@@ -72,6 +73,7 @@ class Delivery(Backlog):
 
     def __init__(self, policy: QueuePolicy, kept: Kept) -> None:
         super().__init__(policy, kept)
+        self._holding = Holding()
         self._deadlines: list[tuple[int, int]] = []  # A heap: deadline, first offset of the lease.
         for lease in kept.leases.values():
             heapq.heappush(self._deadlines, (lease.deadline_ms, lease.first))
@@ -88,6 +90,13 @@ class Delivery(Backlog):
     def letters(self) -> list[DeadLetter]:
         """Those whose copy is still under way: after a replay, they are copied (again)."""
         return [DeadLetter(*item) for item in sorted(self.kept.archived.items())]
+
+    def kept_from(self, now_ms: int, retention_ms: int) -> int | None:
+        """What retention by age and size must leave: records from there on wait for their time, or
+        came due no longer ago than it keeps anything."""
+        offsets = [self._delays.first_offset(), self._holding.first(now_ms, retention_ms)]
+        lowest = min((offset for offset in offsets if offset is not None), default=None)
+        return None if lowest is None else max(lowest, self.kept.start)
 
     # -- giving -----------------------------------------------------------------------------
 
@@ -386,6 +395,7 @@ class Delivery(Backlog):
             return
         failure = kept.failures.get(offset)
         if failure is None:
+            self._holding.came_due(offset, now_ms)
             self._enter(offset, priority)
         elif failure.not_before_ms <= now_ms and not any(kept.leases_within(offset, offset)):
             self._retries.discard(offset)
@@ -445,6 +455,8 @@ class Delivery(Backlog):
             for ready in self._ready:
                 ready.remove(first, start - 1)
             self._keep(ops, Moved(start))
+            self._delays.forget_below(start)
+            self._expiries.forget_below(start)
             if self.end < start:
                 self.end = start
             elif self.is_ordered:

@@ -76,6 +76,22 @@ def test_a_leader_that_is_not_there_yet_is_asked_again(code: ErrorCode) -> None:
     on_node(test, configs=CONFIGS)
 
 
+@pytest.mark.parametrize("ahead", ["delay_ms", "deliver_at_ms"])
+def test_a_message_that_would_wait_longer_than_it_is_kept_is_refused(ahead: str) -> None:
+    async def test(node: Node) -> None:
+        await node.create("t", 1, retention_ms="60000")
+        door, now_ms = Door(node.ctx), node.ctx.clock.now_ms()
+        base_ms = now_ms if ahead == "deliver_at_ms" else 0
+        waits: list[dict[str, Any]] = [{ahead: base_ms + ms} for ms in (59_000, 90_000)]
+        good, bad = await door.publish(WHO, "t", [Outgoing(b"v", **wait) for wait in waits])
+        assert isinstance(good, Placed)
+        assert isinstance(bad, Refused)
+        assert "90000 ms" in str(bad.message)
+        assert "retention.ms is 60000" in str(bad.message)
+
+    on_node(test, configs=CONFIGS)
+
+
 def test_a_leader_that_never_comes_is_not_asked_for_ever() -> None:
     async def test(node: Node) -> None:
         placed, produced = await publish(

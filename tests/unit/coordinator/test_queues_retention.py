@@ -1,0 +1,85 @@
+"""What waits for its time is not deleted before it, however short the topic's retention is."""
+
+import asyncio
+
+import pytest
+
+from penstock.cluster.upkeep import Upkeep
+from penstock.coordinator.ack_retention import AckRetention
+from penstock.queues import intake
+from tests.unit.coordinator.queueing import (
+    CONFIGS,
+    Node,
+    append,
+    change,
+    configure,
+    key_of,
+    on_node,
+    take,
+)
+
+MINUTE_S = 60
+DELAYED = ((intake.DELAY_MS, b"7200000"),)
+
+
+@pytest.mark.parametrize("limit", ["retention_ms", "retention_bytes"])
+@pytest.mark.parametrize("is_used", [True, False])
+def test_a_delay_longer_than_retention_is_waited_for(limit: str, is_used: bool) -> None:
+    short = {limit: "600000"} if limit == "retention_ms" else {limit: "1", "retention_ms": "900000"}
+
+    async def test(node: Node) -> None:
+        ctx = node.ctx
+        upkeep = Upkeep(ctx.partitions, ctx.configs, ctx.disk, ctx.workers, ctx.clock, "data")
+        AckRetention(ctx.queues, ctx.positions, ctx.configs, upkeep, ctx.clock)
+        await node.create("t", 1, **short)
+        partition = ctx.partitions.get("t", 0)
+        assert partition is not None
+        await configure(node, "g")
+        if is_used:
+            await ctx.queues.open(await key_of(node))
+        for headers in ((), DELAYED, ()):
+            for _ in range(20):
+                await append(node, headers)
+            partition.log.roll()
+
+        async def retain() -> None:
+            for _ in range(3):
+                await upkeep._retain_all()
+                await asyncio.sleep(1)
+
+        await asyncio.sleep(60 * MINUTE_S)
+        await retain()
+        if not is_used:
+            assert partition.log.start_offset == 60
+            return
+        assert 0 < partition.log.start_offset <= 20, "nobody waits for the first ones"
+        await asyncio.sleep(65 * MINUTE_S)
+        await retain()
+        assert partition.log.start_offset <= 20, "they are due, and have their time from now on"
+        taking = await take(await ctx.queues.open(await key_of(node)), "a", 100)
+        assert set(range(20, 40)) <= set(taking.offsets)
+        queue = await ctx.queues.open(await key_of(node))
+        first, last = min(taking.offsets), max(taking.offsets)
+        assert await change(queue, lambda m, now: m.accept("a", first, last, now)) is None
+        await asyncio.sleep(30 * MINUTE_S)
+        await retain()
+        assert partition.log.start_offset == 60
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_what_was_deleted_does_not_count_as_delayed() -> None:
+    async def test(node: Node) -> None:
+        await node.create("t", 1)
+        await configure(node, "g")
+        queue = await node.ctx.queues.open(await key_of(node))
+        for _ in range(10):
+            await append(node, DELAYED)
+        await asyncio.sleep(1)
+        assert queue.machine.delayed_count == 10
+        await queue.partition.delete_before(6)
+        await append(node, ())
+        await asyncio.sleep(1)
+        assert queue.machine.delayed_count == 4
+
+    on_node(test, configs=CONFIGS)
