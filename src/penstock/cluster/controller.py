@@ -146,7 +146,7 @@ class Controller:
 
     def _note_reports(self, image: Image) -> None:
         now_s = asyncio.get_running_loop().time()
-        if image.reach is self._reports:
+        if image.reach == self._reports:
             self._reports_s = float("inf")
         elif self._reports_s == float("inf"):
             self._reports_s = now_s + PICTURE_PROBES * probe_seconds(self._configs)

@@ -12,6 +12,7 @@ from penstock.cluster.keys import (
     DeletedRecord,
     FanoutRecord,
     PartitionRecord,
+    ReachRecord,
     TopicRecord,
 )
 
@@ -143,6 +144,17 @@ def test_everything_can_be_taken_away_again() -> None:
         ]
     )
     assert image == Image(2, "", {}, {}, None, 0, {}, {}, {}, {}, {}, {})
+
+
+def test_reports_of_reach_are_by_broker_and_what_newer_nodes_add_is_passed_over() -> None:
+    image = EMPTY.apply(
+        [
+            put(1, "/reach/2", b'{"broker_epoch":5,"unreached":{"1":4},"since":17}'),
+            put(1, "/of-a-newer-node/1", b"anything"),
+        ]
+    )
+    assert image.reach == {2: ReachRecord(5, {1: 4})}
+    assert image.apply([put(2, "/reach/2", None)]).reach == {}
 
 
 def test_the_controller_is_the_elected_broker_or_the_first_that_is_up() -> None:
