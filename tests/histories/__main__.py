@@ -51,6 +51,7 @@ def main() -> int:
     parser.add_argument("--faults", default="", help=", ".join(KINDS))
     parser.add_argument("--workloads", default="", help=", ".join(WORKLOADS))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", action="store_true", help="what went well, too")
     options = parser.parse_args()
     try:
         faults = names_of(options.faults, list(KINDS))
@@ -62,21 +63,22 @@ def main() -> int:
     end = time.monotonic() + options.minutes * 60
     for seed in itertools.count(options.seed):
         for fault, workload in itertools.product(faults, workloads):
-            cells.append(_one(fault, workload, options.seconds, seed, len(cells) + 1))
+            cells.append(_one(fault, workload, options, seed, len(cells) + 1))
         if time.monotonic() >= end:
             break
     print(table(cells))
     return int(any(cell.verdict != OK for cell in cells))
 
 
-def _one(fault: str, workload: str, seconds: float, seed: int, number: int) -> Cell:
+def _one(fault: str, workload: str, options: argparse.Namespace, seed: int, number: int) -> Cell:
     print(f"{number}. {fault} x {workload}, seed {seed}", flush=True)
     directory = KEPT / f"{fault}-{workload}-{seed}"
+    seconds: float = options.seconds
     cell = run(fault, workload, seconds, seed, directory, lambda text: print(text, flush=True))
     print(
         f"  {cell.verdict}: {dict(cell.outcomes)}, {dict(cell.reasons.most_common(4))}", flush=True
     )
-    if cell.verdict == OK:
+    if cell.verdict == OK and not options.keep:
         shutil.rmtree(directory)
     else:
         print(f"{cell.text}\n  kept: {directory.relative_to(ROOT)}", flush=True)

@@ -120,7 +120,7 @@ class Reads:
         for message in self._consumer.consume(200, 0.1):
             error = message.error()
             if error is not None:
-                errors.append(error.name())
+                errors.append(f"{error.name()}: {error.str()}")
             else:
                 found[message.partition() or 0].append(message)
         for partition, messages in found.items():
