@@ -222,6 +222,67 @@ def test_a_leader_that_is_shown_what_it_lost_leads_no_longer() -> None:
     play(story)
 
 
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+@pytest.mark.parametrize("is_leader", [True, False], ids=["leader", "follower"])
+def test_a_directory_from_an_older_copy_is_not_trusted(is_leader: bool, clean: bool) -> None:
+    async def story(scene: Scene) -> None:
+        await write(scene, 10)
+        leader = await end_all(scene, clean=clean)
+        await asyncio.sleep(10)
+        host = scene.nodes.hosts[leader if is_leader else leader % 3 + 1]
+        copy = host.disk.copy()
+        others = [node for node in scene.nodes.hosts if node != leader]
+        await start_in_turn(scene, leader, *others, pause_s=2)
+        await scene.until(lambda: len(scene.replicas()) == 3)
+        await scene.until(lambda: scene.replicas()[0].record.leader == leader)
+        await write(scene, 20)
+        await end_all(scene, clean=False)  # No file of high watermarks tells of these.
+        await asyncio.sleep(10)
+        host.disk.put_back(copy)
+        rest = [node for node in scene.nodes.hosts if node != host.node_id]
+        await start_in_turn(scene, host.node_id, *rest)
+        await check_whole(scene)
+
+    play(story)
+
+
+def test_an_older_copy_of_the_logs_alone_is_not_trusted_either() -> None:
+    async def story(scene: Scene) -> None:
+        await write(scene, 10)
+        leader = await end_all(scene, clean=True)
+        host = scene.nodes.hosts[leader]
+        ours = directory(host)
+        copy = {p: host.disk.open(p).read(0, 1 << 20) for p in host.disk.files() if ours in p}
+        await start_in_turn(scene, 1, 2, 3, pause_s=2)
+        await scene.until(lambda: len(scene.replicas()) == 3)
+        await write(scene, 20)
+        await end_all(scene, clean=True)
+        host.disk.take_away(ours)
+        host.disk.mkdir(ours)
+        for path, content in copy.items():
+            host.disk.open(path, create=True).append([content])
+        others = [node for node in scene.nodes.hosts if node != leader]
+        await start_in_turn(scene, leader, *others)
+        await check_whole(scene)
+
+    play(story)
+
+
+def test_without_the_file_of_high_watermarks_a_missing_log_is_lost_all_the_same() -> None:
+    async def story(scene: Scene) -> None:
+        await write(scene)
+        leader = await end_all(scene, clean=False)
+        await asyncio.sleep(10)
+        host = scene.nodes.hosts[leader]
+        take_partition(host)
+        host.disk.take_away("data/high-watermarks")
+        others = [node for node in scene.nodes.hosts if node != leader]
+        await start_in_turn(scene, leader, *others)
+        await check_whole(scene)
+
+    play(story)
+
+
 def _restored(scene: Scene) -> int:
     return sum(node.fetchers.copied.restored for node in scene.nodes.nodes())
 

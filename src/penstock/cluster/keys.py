@@ -6,6 +6,7 @@ Owns: every key's spelling and the JSON of its value.
     /controller                  ControllerRecord  lease; who may place and elect
     /brokers/<id>                BrokerRecord      lease; a broker that is up
     /reach/<id>                  ReachRecord       lease; whom a broker does not reach
+    /lives/<id>                  LifeRecord        how often a node has lived; never removed
     /topics/<name>               TopicRecord       id, configs, partitions as they were born
     /partitions/<topic id>/<n>   PartitionRecord   a partition's state once it differs from birth
     /deleted/<topic id>          DeletedRecord     a topic whose data is still on some disk
@@ -39,6 +40,7 @@ CLUSTER_ID = "/cluster-id"
 CONTROLLER = "/controller"
 BROKERS = "/brokers/"
 REACH = "/reach/"
+LIVES = "/lives/"
 TOPICS = "/topics/"
 PARTITIONS = "/partitions/"
 DELETED = "/deleted/"
@@ -106,6 +108,14 @@ class ReachRecord(_Record, frozen=True):
     """Of the life that says so."""
     unreached: dict[int, int] = {}
     """By node: the epoch of the life that does not answer."""
+
+
+class LifeRecord(_Record, frozen=True):
+    """The last life of a node that registered. Its data directory holds the same number, so one
+    that was put back from an older copy is found out."""
+
+    number: int
+    directory_id: str = ""
 
 
 class PartitionRecord(_Record, frozen=True):
@@ -271,6 +281,10 @@ def broker_key(node_id: int) -> str:
 
 def reach_key(node_id: int) -> str:
     return f"{REACH}{node_id}"
+
+
+def life_key(node_id: int) -> str:
+    return f"{LIVES}{node_id}"
 
 
 def broker_configs_key(node_id: int) -> str:

@@ -32,7 +32,7 @@ from penstock.base.ports import Delete, Expect, Put, Store, UnknownResult
 from penstock.cluster import keys
 from penstock.cluster.configs import BrokerConfigs
 from penstock.cluster.image import Image
-from penstock.cluster.keys import BrokerRecord
+from penstock.cluster.keys import BrokerRecord, LifeRecord
 
 log = logging.getLogger("penstock.membership")
 
@@ -75,6 +75,8 @@ class Membership:
         self.lease = 0
         """What lives as long as this node does may be put under it."""
         self.valid_until = NEVER
+        self.life: LifeRecord | None = None
+        """This life, as the data directory has it: registered together with the node."""
         self._store = store
         self._configs = configs
         self._is_leased = is_leased
@@ -192,7 +194,7 @@ class Membership:
             # attempt replaces it under a higher epoch, or fails its guard and reads again.
             revision = await self._store.commit(
                 [Expect(key, entry.revision if entry else 0)],
-                [Put(key, keys.encode(record), lease)],
+                [Put(key, keys.encode(record), lease), *self._life_put()],
             )
             if revision is None:
                 return False
@@ -204,6 +206,12 @@ class Membership:
         self._extend(began_s, session_ms)
         log.info("registered as node %d, epoch %d", self.node_id, epoch)
         return True
+
+    def _life_put(self) -> list[Put]:
+        """Without a lease: the next life must find it, however late it begins."""
+        if self.life is None:
+            return []
+        return [Put(keys.life_key(self.node_id), keys.encode(self.life))]
 
     # -- staying ----------------------------------------------------------------------------
 

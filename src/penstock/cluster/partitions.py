@@ -155,14 +155,15 @@ class Partitions:
         clean: Mapping[str, CleanState] | None,
         *,
         is_all_gone: bool = False,
+        has_lived: bool = False,
     ) -> None:
-        """Opens what is on disk; after a crash (`clean` is None) that includes recovery.
-        `is_all_gone`: there were logs here once, and their folder is missing."""
+        """Opens what is on disk; after a crash (`clean` is None) that includes recovery. See
+        `watermarks` for the others."""
         self._image = image
         self._clean = dict(clean or {})
         self._abstain(image)
         await self._workers.run(self._directories.make_root)
-        await self._holdings.load(self._clean, is_all_gone=is_all_gone)
+        await self._holdings.load(self._clean, is_all_gone=is_all_gone, has_lived=has_lived)
         self._holdings.retain(
             {
                 f"{directory_of(topic.name, topic.id)}/{index}": None

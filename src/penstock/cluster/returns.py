@@ -28,15 +28,22 @@ RETRY_SECONDS = 0.2
 
 
 async def come_back(
-    store: Store, configs: BrokerConfigs, node_id: int, *, is_empty: bool = False
+    store: Store,
+    configs: BrokerConfigs,
+    node_id: int,
+    *,
+    is_empty: bool = False,
+    is_old: bool = False,
 ) -> int:
     """Returns when no record counts on what this node may have lost; answers how many did.
 
-    `is_empty` says that the data directory is new. Keeps trying while the store does not answer.
+    `is_empty` says that the data directory is new, `is_old` that it was put back from an older
+    copy: then it may lack anything, but what it holds is all there is of partitions that nobody
+    else has. Keeps trying while the store does not answer.
     """
 
     def wish(image: Image) -> list[states.Wish]:
-        return _wishes(image, configs, node_id, is_empty)
+        return _wishes(image, configs, node_id, is_empty, is_old)
 
     changed = await _insist(store, wish)
     if changed:
@@ -69,6 +76,18 @@ async def give_up(
     return changed
 
 
+def _come_back(
+    record: PartitionRecord,
+    node_id: int,
+    brokers: elections.Brokers,
+    rules: elections.Rules,
+    is_empty: bool,
+    is_old: bool,
+) -> PartitionRecord | None:
+    is_empty = is_empty or (is_old and len(record.replicas) > 1)
+    return elections.come_back(record, node_id, brokers, rules, is_empty=is_empty)
+
+
 def _without_lost(
     record: PartitionRecord, node_id: int, brokers: elections.Brokers, rules: elections.Rules
 ) -> PartitionRecord | None:
@@ -96,17 +115,17 @@ async def _insist(store: Store, wish: Callable[[Image], list[states.Wish]]) -> i
 
 
 def _wishes(
-    image: Image, configs: BrokerConfigs, node_id: int, is_empty: bool
+    image: Image, configs: BrokerConfigs, node_id: int, is_empty: bool, is_old: bool
 ) -> list[states.Wish]:
     wishes = []
     for topic in image.topics.values():
-        rules = elections.rules_of(topic, configs)
         decide = functools.partial(
-            elections.come_back,
+            _come_back,
             node_id=node_id,
             brokers=image.brokers,
-            rules=rules,
+            rules=elections.rules_of(topic, configs),
             is_empty=is_empty,
+            is_old=is_old,
         )
         wishes += [
             states.Wish(topic, index, decide)

@@ -13,7 +13,8 @@ Invariants:
 
 The file is a JSON object of offsets by the partition's directory. `FORMAT_KEY` in it says that it
 names every replica; older versions, which read it as well, left out those of partitions with one
-replica. A missing or damaged file says nothing: what is on disk is then taken as it is.
+replica. Where the file is missing or damaged, logs that are on disk are taken as they are, and
+those that are not are lost if this version has run here before.
 """
 
 import asyncio
@@ -68,15 +69,18 @@ class Holdings:
         self._is_all_gone = False
         self._lock = asyncio.Lock()
 
-    async def load(self, clean: Mapping[str, CleanState], *, is_all_gone: bool) -> None:
+    async def load(
+        self, clean: Mapping[str, CleanState], *, is_all_gone: bool, has_lived: bool
+    ) -> None:
         """What the last life knew; `clean` is what its clean stop left. `is_all_gone`: the folder
-        of all logs is missing although the data directory is not new."""
+        of all logs is missing although the data directory is not new. `has_lived`: there was a
+        file, so that without it no replica may be taken for a new one."""
         self._written = await self._workers.run(self._watermarks.read)
         self._ends = dict(self._written)
         self._ends.pop(FORMAT_KEY, None)
         for name in clean:
             self._ends.setdefault(name, 0)  # How far it was committed, only the file tells.
-        self._is_all_gone = is_all_gone
+        self._is_all_gone = is_all_gone or (has_lived and not self._written)
 
     def retain(self, names: Collection[str]) -> None:
         """Only these replicas are this node's."""

@@ -4,7 +4,7 @@
 that one which was wiped is known to be another. It is written once, by `claim`. `clean-shutdown`
 is written as the last thing of a clean stop and holds what is needed to open every log without
 looking into it; it is removed before anything is changed again. A directory without it was left by
-a crash.
+a crash. `life` counts the processes that have served this directory; see `lives`.
 """
 
 import msgspec
@@ -17,6 +17,7 @@ from penstock.log.store import TEMPORARY, read_checked, remove, write_durably
 
 META = "meta.json"
 CLEAN = "clean-shutdown"
+LIFE = "life"
 FORMAT = 1
 NOT_OURS = ("lock", "lost+found", META + TEMPORARY)
 """What a directory may hold and still be new: our lock, what a file system puts at its own top,
@@ -88,8 +89,12 @@ def _damaged(path: str) -> InvalidConfig:
     return InvalidConfig(f"{path} is damaged; restore it or choose another --data directory")
 
 
-def take_clean_states(disk: Disk, data_dir: str) -> dict[str, CleanState] | None:
-    """What the last clean stop left, removed so that it can never be believed twice."""
+def take_clean_states(disk: Disk, data_dir: str, life: int = 0) -> dict[str, CleanState] | None:
+    """What the last clean stop left, removed so that it can never be believed twice.
+
+    None also for one that another life left than the last of this directory, `life`: then only a
+    part of the directory was put back from a copy. Older versions left no number.
+    """
     path = f"{data_dir}/{CLEAN}"
     body = read_checked(disk, path)
     if body is None:
@@ -97,10 +102,29 @@ def take_clean_states(disk: Disk, data_dir: str) -> dict[str, CleanState] | None
     remove(disk, path)
     disk.sync_dir(data_dir)
     try:
-        return msgspec.json.decode(body, type=dict[str, CleanState])
+        states = msgspec.json.decode(body, type=dict[str, CleanState])
     except msgspec.MsgspecError:
         return None
+    stopped = states.pop(LIFE, None)
+    return states if stopped is None or stopped.end_offset == life else None
 
 
-def leave_clean_states(disk: Disk, data_dir: str, states: dict[str, CleanState]) -> None:
-    write_durably(disk, f"{data_dir}/{CLEAN}", msgspec.json.encode(states))
+def leave_clean_states(
+    disk: Disk, data_dir: str, states: dict[str, CleanState], life: int = 0
+) -> None:
+    # As one more log, so that older versions can read it; no log's name is without a slash.
+    everything = {**states, LIFE: CleanState(life, life, (), 0)}
+    write_durably(disk, f"{data_dir}/{CLEAN}", msgspec.json.encode(everything))
+
+
+def read_life(disk: Disk, data_dir: str) -> int:
+    """The number of the last life that served this directory; 0: none is known."""
+    body = read_checked(disk, f"{data_dir}/{LIFE}")
+    try:
+        return msgspec.json.decode(body, type=int) if body is not None else 0
+    except msgspec.MsgspecError:
+        return 0
+
+
+def write_life(disk: Disk, data_dir: str, number: int) -> None:
+    write_durably(disk, f"{data_dir}/{LIFE}", msgspec.json.encode(number))

@@ -461,7 +461,14 @@ class Node:
         if self.failed.done():
             return  # Nothing on disk is promised: the next start looks for itself.
         states = await self.workers.run(self.partitions.close)
-        await self.workers.run(identity.leave_clean_states, self.disk, self.config.data_dir, states)
+        life = self.membership.life
+        await self.workers.run(
+            identity.leave_clean_states,
+            self.disk,
+            self.config.data_dir,
+            states,
+            life.number if life is not None else 0,
+        )
 
     async def _cancel_tasks(self) -> None:
         for task in self._tasks:

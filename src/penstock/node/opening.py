@@ -4,7 +4,8 @@ Three things can have been lost, and each is found before the node registers, wh
 it back among those in sync:
 
 - what a crash may have taken: there is no clean-shutdown marker (`returns.come_back`);
-- the whole data directory: it is new;
+- the whole data directory: it is new, or was put back from an older copy (`lives`). Then neither
+  its clean stop nor its files say what this node once acknowledged (ADR 0032);
 - single logs, or the folder of all of them: what this node is known to have held is missing, or
   ends too early (`log.recovery`, `cluster.watermarks`). Those replicas are lost: they leave ISR and
   ELR, and are copied anew (`returns.give_up`). One without other replicas stays offline.
@@ -18,7 +19,7 @@ from penstock.cluster.follower import Follower
 from penstock.cluster.partitions import Partitions
 from penstock.cluster.returns import come_back, give_up
 from penstock.log.flusher import Flusher
-from penstock.node import identity
+from penstock.node import identity, lives
 
 if TYPE_CHECKING:
     from penstock.node.node import Node
@@ -34,10 +35,16 @@ async def open_logs(node: "Node", meta: identity.Meta, is_new: bool) -> None:
     image = await node.follower.start()
     node._follow_configs(image)
     is_all_gone = not is_new and not node.disk.exists(f"{data_dir}/logs")
-    clean = identity.take_clean_states(node.disk, data_dir)
+    last = await lives.last(node.store, config.node_id)
+    here = identity.read_life(node.disk, data_dir)
+    is_old = not is_new and lives.is_older(here, meta.directory_id, last)
+    clean = identity.take_clean_states(node.disk, data_dir, here)
+    if is_old:
+        lives.report(data_dir, here, last)
+        clean = None
     if clean is None:
         await node.membership.vacate(meta.directory_id)
-        await come_back(node.store, node.configs, config.node_id, is_empty=is_new)
+        await come_back(node.store, node.configs, config.node_id, is_empty=is_new, is_old=is_old)
         image = await node.follower.start()
         if not is_new and not is_all_gone:
             # It may take long, and until then there is nothing else to be seen.
@@ -55,8 +62,12 @@ async def open_logs(node: "Node", meta: identity.Meta, is_new: bool) -> None:
         validity=node.membership,
         keyring=node.unlocked.keyring,
     )
-    await node.partitions.start(image, clean, is_all_gone=is_all_gone)
+    await node.partitions.start(image, clean, is_all_gone=is_all_gone, has_lived=here > 0)
     lost = [key for key, one in node.partitions.items() if one.log.is_lost]
     if lost:
         await node.membership.vacate(meta.directory_id)
         await give_up(node.store, node.configs, config.node_id, lost)
+    # Not before: a crash up to here must find again what was found.
+    life = lives.next_life(here, meta.directory_id, last)
+    identity.write_life(node.disk, data_dir, life.number)
+    node.membership.life = life
