@@ -33,11 +33,14 @@ class Cli:
             env=self._environment,
         )
 
-    def run(self, *arguments: str, given: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+    def run(
+        self, *arguments: str, given: bytes = b"", stdout: int = subprocess.PIPE
+    ) -> "subprocess.CompletedProcess[bytes]":
         return subprocess.run(
             [COMMAND, *arguments],
             input=given,
-            capture_output=True,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
             env=self._environment,
             timeout=TIMEOUT_S,
         )
@@ -119,6 +122,24 @@ def test_keys_headers_and_templates(cli: Cli, topic: str) -> None:
     ]
     assert [row["key"] for row in rows] == ["a", "b", None, "gone"]
     assert rows[3]["value"] is None
+
+
+@pytest.mark.parametrize("arguments", [[], ["--format", "wide"], ["--format", "json"]])
+def test_records_do_not_control_the_terminal(cli: Cli, topic: str, arguments: list[str]) -> None:
+    cli.ok("topic", "create", topic)
+    cli.ok("produce", topic, given=b"a\x1b]0;title\x07b\n")
+    own, terminal = os.openpty()
+    try:
+        done = cli.run("consume", topic, "-e", *arguments, stdout=terminal)
+        shown = os.read(own, 4096)
+    finally:
+        os.close(own)
+        os.close(terminal)
+    assert done.returncode == 0
+    assert b"title" in shown
+    assert b"\x1b" not in shown
+    assert b"\x07" not in shown
+    assert cli.ok("consume", topic, "-e") == "a\x1b]0;title\x07b\n", "a pipe gets what was sent"
 
 
 def test_the_offset_grammar_reads_what_it_says(cli: Cli, topic: str) -> None:

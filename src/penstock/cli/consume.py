@@ -130,15 +130,16 @@ def consume(
 
 
 def _renderer(format: Format, template: str, meta_only: bool) -> Callable[[Message], bytes]:
+    is_seen = sys.stdout.isatty()
     match format:
         case Format.json:
-            return partial(as_json, has_value=not meta_only)
+            return partial(as_json, has_value=not meta_only, is_seen=is_seen)
         case Format.yaml:
             return partial(as_yaml, has_value=not meta_only)
         case Format.wide:
-            return compile_template(META if meta_only else WIDE)
+            return compile_template(META if meta_only else WIDE, is_seen=is_seen)
         case _:
-            return compile_template(template)
+            return compile_template(template, is_seen=is_seen)
 
 
 async def read(
@@ -177,7 +178,7 @@ async def read(
 def _progress(plan: Plan, spans: dict[TopicPartition, Span]) -> AbstractContextManager[Progress]:
     """Shown where records go to a file or another program, and the range has an end."""
     total = sum((span.end or span.start) - span.start for span in spans.values())
-    is_seen = sys.stdout.isatty() or plan.limit is not None
+    is_seen = False or plan.limit is not None
     if is_seen or any(span.end is None for span in spans.values()):
         return nullcontext(Progress.silent())
     return Progress(f"reading {', '.join(plan.topics)}", total, "offsets")

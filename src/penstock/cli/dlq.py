@@ -24,6 +24,7 @@ from penstock.cli.letter_words import (
 from penstock.cli.output import (
     Format,
     format_option,
+    harmless,
     print_data,
     print_listing,
     printable,
@@ -182,7 +183,8 @@ def show(topic: str, letter: str, payload_only: bool, brokers: str, format: Form
         raise UserError(f"letter {letter} is not there, or was settled; see `penstock dlq list`")
     found = letters[0]
     if payload_only:
-        sys.stdout.buffer.write(found.payload or b"")
+        payload = found.payload or b""
+        sys.stdout.buffer.write(harmless(payload) if sys.stdout.isatty() else payload)
     elif format.is_data:
         print_data(document_of(found), format)
     else:

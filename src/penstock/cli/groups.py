@@ -27,6 +27,7 @@ from penstock.cli.output import (
     print_data,
     print_rows,
     print_table,
+    printable,
     show_duration,
     show_time,
 )
@@ -270,10 +271,10 @@ def _lag_document(info: GroupInfo, lag: Lag, now_ms: int) -> dict[str, object]:
 def _print_description(info: GroupInfo, lags: list[Lag], now_ms: int, format: Format) -> None:
     records, age_ms = _totals(lags, now_ms)
     age = f", {show_duration(age_ms)} behind" if age_ms else ""
-    print(f"group        {info.name}")
+    print(f"group        {printable(info.name)}")
     print(f"state        {info.state}")
     print(f"type         {info.kind}")
-    print(f"assignor     {info.assignor or '-'}")
+    print(f"assignor     {printable(info.assignor or '-')}")
     print(f"coordinator  {info.coordinator_id}")
     print(f"members      {len(info.members)}")
     print(f"lag          {records:,} records{age}")

@@ -15,7 +15,7 @@ from penstock import __version__
 from penstock.cli.commands import COMMANDS, SECTIONS, load
 from penstock.cli.completing import profile_names
 from penstock.cli.errors import PipeClosed, UserError, explain
-from penstock.cli.output import whole
+from penstock.cli.output import printable, whole
 
 # A paragraph that is not to be rewrapped, and begins with a command.
 EXAMPLES = re.compile(r"\n\n\x08\n((?:penstock|echo|printf) .*(?:\n.+)*)")
@@ -152,7 +152,8 @@ def _complain(message: str) -> None:
     prefix = "penstock: "
     if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
         prefix = f"\x1b[1;31m{prefix}\x1b[0m"
-    print(f"{prefix}{message}", file=sys.stderr)
+    # What a broker or a file says is in it.
+    print(prefix + printable(message, "\n"), file=sys.stderr)
 
 
 def main() -> None:

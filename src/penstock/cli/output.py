@@ -4,6 +4,9 @@
 is a table; `wide` has its further columns, and is not cut to the terminal. Tables are plain when
 standard output is not a terminal: no frames, no colours, no cutting to a width, so that `grep` and
 `awk` see whole rows.
+
+What strangers wrote is shown on a terminal with its control characters escaped, and goes into pipes
+and files byte for byte.
 """
 
 from __future__ import annotations
@@ -81,7 +84,7 @@ def print_data(value: Any, format: Format) -> None:
 
         print(dumped(value), end="")
     else:
-        print(json.dumps(value, indent=2, ensure_ascii=False))
+        print(shown_json(value, indent=2, is_seen=sys.stdout.isatty()))
 
 
 def print_listing(
@@ -156,6 +159,24 @@ def printable(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join([c if c.isprintable() or c in keep else _escaped(c) for c in text])
+
+
+def harmless(data: bytes) -> bytes:
+    """For a terminal: what is no text, or would tell it to do something, as its escape."""
+    return printable(data.decode(errors="backslashreplace"), "\n\t").encode()
+
+
+def shown_json(value: Any, *, indent: int | None = None, is_seen: bool) -> str:
+    """JSON either way. `is_seen`: on a terminal, so that no character is left that acts on it."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    if not is_seen or text.isprintable():
+        return text
+    return "".join([c if c.isprintable() or c == "\n" else _json_escaped(c) for c in text])
+
+
+def _json_escaped(char: str) -> str:
+    # DEL is the one control character that JSON has no need to escape, and json does not.
+    return "\\u007f" if char == "\x7f" else json.dumps(char)[1:-1]
 
 
 def _escaped(char: str) -> str:

@@ -6,7 +6,8 @@
     %%  a percent sign
 
 Escapes: \\n \\t \\r \\0 \\\\ \\xFF. Keys, values and headers take a form in braces: %v{hex},
-%v{base64}, %v{json}; without one they are written as they are, byte for byte. Null is empty.
+%v{base64}, %v{json}; without one they are written as they are, byte for byte, save on
+a terminal. Null is empty.
 """
 
 import base64
@@ -17,6 +18,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from penstock.cli.errors import UserError
+from penstock.cli.output import harmless, shown_json
 
 if TYPE_CHECKING:
     from penstock.client.fetching import Message
@@ -31,8 +33,11 @@ META = "%t[%p] %o  %d  %V bytes  %k  %h\\n"
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 
 
-def compile_template(text: str) -> Callable[["Message"], bytes]:
-    """A function that renders a message. Raises UserError on what is no template."""
+def compile_template(text: str, *, is_seen: bool = False) -> Callable[["Message"], bytes]:
+    """A function that renders a message. Raises UserError on what is no template.
+
+    `is_seen`: on a terminal, which what is in a message must not control; the template may.
+    """
     parts: list[Part] = []
     literal = bytearray()
     position = 0
@@ -49,7 +54,7 @@ def compile_template(text: str) -> Callable[["Message"], bytes]:
                 parts.append(_constant(bytes(literal)))
                 literal.clear()
             part, position = _read_field(text, position)
-            parts.append(part)
+            parts.append(_harmless_part(part) if is_seen else part)
         else:
             literal += char.encode()
             position += 1
@@ -106,6 +111,10 @@ def _bytes_part(get: Callable[["Message"], bytes | None], form: Callable[[bytes]
     return part
 
 
+def _harmless_part(part: Part) -> Part:
+    return lambda message: harmless(part(message))
+
+
 def _headers(message: "Message") -> bytes:
     """`name=value,name=value`, as kcat prints them."""
     return b",".join(name.encode() + b"=" + (value or b"") for name, value in message.headers)
@@ -150,9 +159,9 @@ _PLAIN: dict[str, Part] = {
 }
 
 
-def as_json(message: "Message", has_value: bool = True) -> bytes:
+def as_json(message: "Message", has_value: bool = True, *, is_seen: bool = False) -> bytes:
     """One message as one line of JSON. What is not UTF-8 is in base64, and says so."""
-    return json.dumps(_document(message, has_value), ensure_ascii=False).encode() + b"\n"
+    return shown_json(_document(message, has_value), is_seen=is_seen).encode() + b"\n"
 
 
 def as_yaml(message: "Message", has_value: bool = True) -> bytes:

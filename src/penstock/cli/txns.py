@@ -15,6 +15,7 @@ from penstock.cli.output import (
     print_listing,
     print_rows,
     print_table,
+    printable,
     show_duration,
     show_time,
 )
@@ -321,7 +322,7 @@ def _open_document(row: OpenTxn) -> dict[str, object]:
 
 
 def _print_description(info: TxnInfo, opened: list[OpenTxn], now_ms: int) -> None:
-    print(f"id           {info.transactional_id}")
+    print(f"id           {printable(info.transactional_id)}")
     print(f"state        {info.state}")
     print(f"producer     {info.producer_id}, epoch {info.producer_epoch}")
     print(f"coordinator  {info.coordinator_id}")

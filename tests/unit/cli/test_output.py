@@ -1,11 +1,21 @@
 """Tables that `awk` can read, numbers that people can."""
 
 import io
+import json
 from typing import Any, cast
 
 import pytest
 
-from penstock.cli.output import print_table, printable, show_bytes, show_count, whole
+from penstock.cli.output import (
+    Format,
+    harmless,
+    print_data,
+    print_table,
+    printable,
+    show_bytes,
+    show_count,
+    whole,
+)
 
 
 def test_a_table_in_a_pipe_is_plain_and_aligned(capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,6 +67,33 @@ def test_what_comes_from_outside_breaks_no_row(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == (
         "KEY         HEADERS\ntwo\\nlines  \\x1b[2J,\\t\nGröße\u3000✓\n"
     )
+
+
+HOSTILE = "a\x1b]0;title\x07\x9b2J\x7f\u202eé\n\tz"
+
+
+def test_a_terminal_is_not_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = harmless(HOSTILE.encode() + b"\x9b\xff").decode()
+    assert shown == "a\\x1b]0;title\\x07\\x9b2J\\x7f\\u202eé\n\tz\\x9b\\xff"
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+@pytest.mark.parametrize("format", [Format.json, Format.yaml])
+def test_documents_mean_the_same_on_a_terminal(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    is_seen: bool,
+    format: Format,
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_seen)
+    print_data({"a": [HOSTILE]}, format)
+    said = capsys.readouterr().out
+    if format is Format.json:
+        assert json.loads(said) == {"a": [HOSTILE]}
+        assert ("\x9b" in said) is not is_seen, "into a pipe it goes as it is"
+    if is_seen:
+        assert said.replace("\n", "").isprintable()
+    assert "é" in said
 
 
 def test_lines_can_be_kept_where_there_is_room_for_them() -> None:

@@ -40,6 +40,20 @@ def test_each_field_is_replaced(template: str, expected: bytes) -> None:
     assert compile_template(template)(MESSAGE) == expected
 
 
+def test_a_terminal_obeys_the_template_and_not_the_message() -> None:
+    hostile = MESSAGE._replace(key=b"\x1b[2J", value=b"\r\x9b\n", headers=(("h\x07", b"\x1b"),))
+    template = "\\x1b[31m%k|%v|%v{json}|%h|%o"
+    shown = compile_template(template, is_seen=True)(hostile)
+    assert shown == b"\x1b[31m\\x1b[2J|\\r\\x9b\n|" + rb'"\r\ufffd\n"|h\x07=\x1b|42'
+    piped = compile_template(template)(hostile)
+    assert piped == b"\x1b[31m\x1b[2J|\r\x9b\n|" + rb'"\r\ufffd\n"' + b"|h\x07=\x1b|42"
+    hostile = MESSAGE._replace(key="\x9b\x7f".encode(), value=b"v", headers=())
+    assert b"\xc2\x9b" in as_json(hostile)
+    seen = as_json(hostile, is_seen=True)
+    assert seen.strip().decode().isprintable()
+    assert json.loads(seen) == json.loads(as_json(hostile))
+
+
 def test_null_is_empty_and_its_length_is_minus_one() -> None:
     assert compile_template("[%k|%v{hex}|%K|%V|%h|%d]")(EMPTY) == b"[||-1|-1||]"
 
