@@ -63,6 +63,7 @@ class Coordinators:
     async def _ask_once(
         self, principal: Principal, group: str, request: object, answer: type[Answer]
     ) -> Answer:
+        self._handlers.check(request)
         host = self._ctx.groups.host
         index = host.index_of(group)
         leader = self._ctx.image.topics[host.topic].partitions[index].leader

@@ -24,7 +24,7 @@ from penstock.coordinator.queue_taking import Taken, Wanted
 from penstock.doors.charging import Charging
 from penstock.doors.coordinators import Coordinators
 from penstock.doors.errands import Errands
-from penstock.doors.groups import Groups
+from penstock.doors.groups import Groups, check_group_name
 from penstock.doors.handlers import Handlers
 from penstock.doors.leaders import Leaders
 from penstock.doors.letters import Letters
@@ -60,7 +60,6 @@ TOO_LARGE = "TooLarge"
 EARLIEST = "earliest"
 CATCH_UP_MS = 1_000
 RESET = "share.auto.offset.reset"
-GROUP_CHARS_MAX = 249
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,10 +231,7 @@ class Door:
     def queue_topic(self, principal: Principal, topic: str, group: str) -> Topic:
         """The topic of a queue that the caller may receive from."""
         ctx = self.ctx
-        if not 1 <= len(group) <= GROUP_CHARS_MAX:
-            raise Refused(
-                ErrorCode.INVALID_GROUP_ID, f"a group's name has 1 to {GROUP_CHARS_MAX} characters"
-            )
+        check_group_name(group)
         require_group(ctx, principal, Operation.READ, group)
         return self.topic_to(principal, Operation.READ, topic)
 

@@ -18,6 +18,7 @@ from penstock.doors.handlers import Handlers
 from penstock.doors.principal import Principal
 from penstock.doors.rights import may, require_group, require_topic
 from penstock.doors.share_groups import ShareGroups
+from penstock.wire.bounds import INT64_MAX
 from penstock.wire.messages.committed import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -44,6 +45,15 @@ from penstock.wire.messages.share import ShareGroupDescribeRequest, ShareGroupDe
 
 NO_MEMBER = -1
 DEAD = "Dead"
+GROUP_CHARS_MAX = 249
+"""Of a group that is made here, as of a topic. Kafka's clients may have longer names."""
+
+
+def check_group_name(group: str) -> None:
+    if not 1 <= len(group) <= GROUP_CHARS_MAX:
+        raise Refused(
+            ErrorCode.INVALID_GROUP_ID, f"a group's name has 1 to {GROUP_CHARS_MAX} characters"
+        )
 
 
 class ListedGroup(NamedTuple):
@@ -202,6 +212,7 @@ class Groups:
     ) -> list[Refused | None]:
         """Keeps positions of a consumer group; None for each that is kept."""
         ctx = self._ctx
+        check_group_name(group)
         require_group(ctx, principal, Operation.READ, group)
         answers: list[Refused | None] = [None] * len(commits)
         topics: dict[str, OffsetCommitRequestTopic] = {}
@@ -263,8 +274,8 @@ class Groups:
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"there is no {commit.topic}-{commit.partition}",
             )
-        if commit.offset < 0:
-            raise Refused(ErrorCode.INVALID_REQUEST, f"offset is {commit.offset}; it is 0 or more")
+        if not 0 <= commit.offset <= INT64_MAX:
+            raise Refused(ErrorCode.INVALID_REQUEST, "an offset is from 0 to 2^63-1")
         return topic
 
 

@@ -17,6 +17,9 @@ from penstock.api.routes import ROUTES
 from penstock.base.ports import Buffer
 from penstock.doors.principal import Principal
 from penstock.security.login import Login
+from penstock.wire.bounds import check_speakable
+from penstock.wire.messages.fetch import FetchRequest
+from penstock.wire.messages.produce import ProduceRequest
 from penstock.wire.messages.topics import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
@@ -24,6 +27,8 @@ from penstock.wire.messages.topics import (
 )
 
 Answer = TypeVar("Answer")
+UNCHECKED = (ProduceRequest, FetchRequest)
+"""They name topics that there are, and bring or ask for so much that it is not written twice."""
 CLIENT_ID = "penstock-door"
 MUTATIONS = (CreateTopicsRequest, CreatePartitionsRequest, DeleteTopicsRequest)
 """What is charged by the partition; bytes are charged where they come in and go out."""
@@ -62,7 +67,7 @@ class Handlers:
 
     async def ask(self, principal: Principal, request: object, answer: type[Answer]) -> Answer:
         """What the handler answers; if this is cancelled, it is as if a client hung up."""
-        prepared = self._prepared.get(type(request)) or self._prepare(type(request))
+        prepared = self.check(request)
         prepared.metrics.requests.value += 1
         loop = asyncio.get_running_loop()
         replied: asyncio.Future[Any] = loop.create_future()
@@ -91,6 +96,13 @@ class Handlers:
                 call.abandon()
         assert isinstance(response, answer)
         return response
+
+    def check(self, request: object) -> Prepared:
+        """Refuses what no client could have sent, whoever it is for: it would be in no answer."""
+        prepared = self._prepared.get(type(request)) or self._prepare(type(request))
+        if not isinstance(request, UNCHECKED):
+            check_speakable(request, prepared.version)
+        return prepared
 
     async def _parked(self, call: Call, replied: "asyncio.Future[Any]") -> Any:
         """The reply that comes when it comes, or what the handler says when its time is up."""

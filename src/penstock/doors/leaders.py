@@ -65,6 +65,7 @@ class Leaders:
     ) -> Answer | None:
         if node_id == self._ctx.node_id:
             return await self._handlers.ask(principal, request, answer)
+        self._handlers.check(request)
         try:
             connection = await self._ctx.queues.around.peers.connection(node_id, LANE)
             return await connection.call(request, answer, version=version, timeout_ms=TIMEOUT_MS)

@@ -23,6 +23,7 @@ from penstock.groups.records import (
     read_producer,
     read_producer_key,
 )
+from penstock.wire.bounds import INT64_MAX
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -54,10 +55,13 @@ class Offsets:
                 if not places:
                     del self.committed[group]
             return
+        offset = read_offset(value)
+        if offset.offset > INT64_MAX:
+            return  # Once taken over HTTP; no answer could tell of it.
         places = self.committed.get(group)
         if places is None:
             places = self.committed[group] = {}
-        places[place] = offset = read_offset(value)
+        places[place] = offset
         if offset.sequence > self.sequence:
             self.sequence = offset.sequence
 

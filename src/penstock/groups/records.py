@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from penstock.base.ids import TopicId
+from penstock.wire.bounds import STRING_BYTES_MAX
 
 
 class Kind(IntEnum):
@@ -228,6 +229,13 @@ def kind_of(key: bytes) -> int:
     if len(key) < 3 or key[0] & 0xF0 != 0x90 or key[2] != VERSION:
         return -1
     return key[1]
+
+
+def has_unspeakable_name(key: bytes) -> bool:
+    """Whether a name in the key is longer than Kafka's protocol can carry: they were once taken
+    over HTTP."""
+    names = (part for part in msgspec.msgpack.decode(key) if isinstance(part, str))
+    return any(len(name.encode()) > STRING_BYTES_MAX for name in names)
 
 
 def offset_key(group: str, topic: str, partition: int) -> bytes:

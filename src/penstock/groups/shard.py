@@ -26,7 +26,7 @@ from penstock.groups.fencing import Group
 from penstock.groups.loading import apply_to
 from penstock.groups.offsets import Offsets, Place
 from penstock.groups.outcome import Outcome
-from penstock.groups.records import OFFSET, Kind, OffsetValue, kind_of
+from penstock.groups.records import OFFSET, Kind, OffsetValue, has_unspeakable_name, kind_of
 from penstock.groups.regex import (
     CompilePattern,
     MaySee,
@@ -37,6 +37,7 @@ from penstock.groups.regex import (
 from penstock.groups.share import administering
 from penstock.groups.share.group import ShareGroup
 from penstock.groups.share.heartbeat import without_topics
+from penstock.wire.bounds import STRING_BYTES_MAX
 
 READING = reading.HANDLERS | administering.HANDLERS
 
@@ -137,6 +138,8 @@ class GroupShard:
     def apply(self, key: bytes, value: bytes | None) -> None:
         """Makes one record part of the state; kinds that are not known are left alone."""
         kind = kind_of(key)
+        if len(key) > STRING_BYTES_MAX and has_unspeakable_name(key):
+            return  # No client could name it, and no answer that lists it could be read.
         if kind == OFFSET:
             self.offsets.apply_offset(key, value)
         elif kind == Kind.PENDING_OFFSET:

@@ -7,6 +7,7 @@ import pytest
 from penstock.base.errors import ErrorCode
 from penstock.base.machine import Token
 from penstock.groups.config import GroupConfig
+from penstock.groups.records import OffsetValue, encode, offset_key
 from penstock.wire.messages.committed import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -440,3 +441,17 @@ def test_records_of_unknown_kind_or_version_are_left_alone(key: bytes) -> None:
     driver = Driver()
     driver.shard.apply(key, b"anything")
     assert driver.shard.groups == {}
+
+
+def test_what_no_client_could_name_or_read_is_left_out_on_load() -> None:
+    """Versions before took over HTTP what Kafka's protocol has no room for."""
+    shard = Driver().shard
+    good, bad = OffsetValue(5, -1, "", 0, 1), OffsetValue(2**63, -1, "", 0, 2)
+    shard.apply(offset_key("g", "t", 0), encode(good))
+    shard.apply(offset_key("g", "t", 0), encode(bad))
+    shard.apply(offset_key("h", "t", 0), encode(bad))
+    shard.apply(offset_key("x" * 40_000, "t", 0), encode(good))
+    shard.apply(offset_key("x" * 32_767, "t", 0), encode(good))
+    shard.apply(offset_key("x" * 40_000, "t", 0), None)
+    assert shard.offsets.of("g") == {("t", 0): good}
+    assert sorted(shard.offsets.group_ids()) == ["g", "x" * 32_767]

@@ -1,0 +1,216 @@
+"""Whatever the gateways take can be told to every Kafka client, in every version of every answer.
+
+Routes and actions are asked with values that their types allow and nobody expects; none of that is
+our bug (500), and afterwards groups and positions are listed and described as clients would.
+"""
+
+import json
+import types
+import typing
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.api.routes import ROUTES
+from penstock.doors.principal import Principal
+from penstock.http.endpoint import Endpoint
+from penstock.http.routes import streaming
+from penstock.http.sqs.actions import SQS_ACTIONS
+from penstock.http.table import ENDPOINTS
+from penstock.wire.codec import reader, writer
+from penstock.wire.messages.committed import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+)
+from penstock.wire.messages.consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from penstock.wire.messages.groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
+from penstock.wire.messages.share import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+from tests.unit.http.asking import Web, on_web
+from tests.unit.http.served import on_served
+from tests.unit.http.sqs.calling import Failed, Sdk, with_sdk
+
+TEXTS = st.sampled_from(
+    ["", "t", "g", "q", "a" * 249, "a" * 250, "é" * 20_000, "x" * 32_767, "x" * 40_000, "\0", "\n",
+     "..", "a/b", "%ff", "￿", "😀" * 10_000, "-1", "0:0", "true", str(2**64), "*", "__audit"]
+)  # fmt: skip
+INTS = st.sampled_from(
+    [-(2**63) - 1, -1, 0, 1, 2, 10, 2**31 - 1, 2**31, 2**53, 2**63 - 1, 2**63, 2**64, 10**30]
+)  # fmt: skip
+JSON: st.SearchStrategy[Any] = st.one_of(st.none(), TEXTS, INTS, st.just({"a": [1]}), st.just([]))
+UNTRIED = (streaming.stream,)
+"""They do not end by themselves."""
+SLOW = ("wait_ms", "WaitTimeSeconds")
+
+
+def values_of(kind: Any) -> st.SearchStrategy[Any]:
+    """What JSON may bring where this type is expected."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if kind is str:
+        return TEXTS
+    if kind in (int, float):
+        return INTS
+    if kind is bool:
+        return st.booleans()
+    if origin is list:
+        return st.lists(values_of(inner[0]), max_size=3)
+    if origin is dict:
+        return st.dictionaries(TEXTS, values_of(inner[1]), max_size=2)
+    if origin in (typing.Union, types.UnionType):
+        return st.one_of([values_of(one) for one in inner])
+    if origin is None and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return struct_values(kind)
+    return JSON
+
+
+def struct_values(kind: Any) -> st.SearchStrategy[dict[str, Any]]:
+    hints = typing.get_type_hints(kind)
+    fields = msgspec.structs.fields(kind)
+    rows = {one.encode_name: values_of(hints[one.name]) for one in fields}
+    needed = {one.encode_name: rows[one.encode_name] for one in fields if one.required}
+    rest = {name: row for name, row in rows.items() if name not in needed and name not in SLOW}
+    return st.fixed_dictionaries(needed, optional=rest)
+
+
+def asked(row: Endpoint) -> st.SearchStrategy[tuple[str, str, Any]]:
+    """Method, path with query, body."""
+    parts = [part for part in row.path.split("/") if part]
+    names = [TEXTS if part.startswith("{") else st.just(part) for part in parts]
+    known = {one.name: TEXTS | INTS for one in row.parameters if one.name not in SLOW}
+    query = st.fixed_dictionaries({}, optional=known)
+    body = st.none() if row.body is None else values_of(row.body)
+    return st.builds(
+        lambda where, what, given: (
+            row.method,
+            "/" + "/".join(quote(one, safe="") for one in where) + "?" + urlencode(what),
+            given,
+        ),
+        st.tuples(*names),
+        query,
+        body,
+    )
+
+
+REQUESTS = st.one_of([asked(row) for row in ENDPOINTS if row.handler not in UNTRIED])
+COMMITS = st.builds(
+    lambda group, topic, partition, offset, metadata: {
+        "group": group,
+        "topic": topic,
+        "partition": partition,
+        "offset": offset,
+        "metadata": metadata,
+    },
+    TEXTS,
+    st.just("t"),
+    st.just(0) | INTS,
+    INTS,
+    TEXTS,
+)
+
+CALLS = st.one_of(
+    [
+        st.tuples(st.just(name), struct_values(action.request))
+        for name, action in SQS_ACTIONS.items()
+    ]
+)
+
+
+def encoded_in_every_version(answer: Any) -> None:
+    """As every client would get it; the reader is the one that bounds texts."""
+    (row,) = [row for row in ROUTES if row.response is type(answer)]
+    first, last = row.versions
+    for version in range(first, last + 1):
+        parts: list[Any] = []
+        writer(type(answer), version)(answer, parts)
+        frame = memoryview(b"".join(parts))
+        reader(type(answer), version)(frame, 0, len(frame))
+
+
+async def require_listings(web: Web) -> None:
+    """Everything that lists what is kept still says it to everybody."""
+    ask, nobody = web.door.handlers.ask, Principal()
+    listed = await ask(nobody, ListGroupsRequest(), ListGroupsResponse)
+    encoded_in_every_version(listed)
+    encoded_in_every_version(await ask(nobody, MetadataRequest(topics=None), MetadataResponse))
+    names = [row.group_id for row in listed.groups]
+    for request, kind in (
+        (DescribeGroupsRequest(groups=names), DescribeGroupsResponse),
+        (
+            ConsumerGroupDescribeRequest(group_ids=names, include_authorized_operations=False),
+            ConsumerGroupDescribeResponse,
+        ),
+        (
+            ShareGroupDescribeRequest(group_ids=names, include_authorized_operations=False),
+            ShareGroupDescribeResponse,
+        ),
+    ):
+        encoded_in_every_version(await ask(nobody, request, kind))
+    rows = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in names]
+    answer = await ask(nobody, OffsetFetchRequest(groups=rows), OffsetFetchResponse)
+    parts: list[Any] = []
+    writer(OffsetFetchResponse, 9)(answer, parts)
+    frame = memoryview(b"".join(parts))
+    reader(OffsetFetchResponse, 9)(frame, 0, len(frame))
+
+
+def run(on: Callable[..., None], test: Callable[[Web], Awaitable[None]]) -> None:
+    async def main(web: Web) -> None:
+        await web.publish(1)
+        await test(web)
+        await require_listings(web)
+
+    on(main)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(REQUESTS, min_size=20, max_size=40))
+def test_no_request_is_a_bug_or_spoils_a_listing(requests: list[tuple[str, str, Any]]) -> None:
+    async def test(web: Web) -> None:
+        for method, path, body in requests:
+            answer = await web.ask(
+                method, path, None if body is None else json.dumps(body).encode()
+            )
+            assert answer.status != 500, (method, path[:200], body, answer.body)
+
+    run(on_served, test)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(COMMITS, min_size=10, max_size=20))
+def test_no_commit_spoils_a_listing(commits: list[dict[str, Any]]) -> None:
+    async def test(web: Web) -> None:
+        for body in commits:
+            assert (await web.post("/offsets/commit", body)).status < 500
+
+    run(on_web, test)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(CALLS, min_size=10, max_size=30))
+def test_no_action_is_a_bug(calls: list[tuple[str, dict[str, Any]]]) -> None:
+    async def test(sdk: Sdk) -> None:
+        await sdk("CreateQueue", QueueName="q")
+        for name, values in calls:
+            if name == "ReceiveMessage":
+                values["WaitTimeSeconds"] = 0
+            status = 200
+            try:
+                await sdk(name, **values)
+            except Failed as failed:
+                status = failed.status
+            assert status != 500, (name, values)
+
+    with_sdk(test)
