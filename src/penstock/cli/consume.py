@@ -178,7 +178,7 @@ async def read(
 def _progress(plan: Plan, spans: dict[TopicPartition, Span]) -> AbstractContextManager[Progress]:
     """Shown where records go to a file or another program, and the range has an end."""
     total = sum((span.end or span.start) - span.start for span in spans.values())
-    is_seen = False or plan.limit is not None
+    is_seen = sys.stdout.isatty() or plan.limit is not None
     if is_seen or any(span.end is None for span in spans.values()):
         return nullcontext(Progress.silent())
     return Progress(f"reading {', '.join(plan.topics)}", total, "offsets")
