@@ -151,6 +151,7 @@ class Queue:
             workers,
             committed_only=committed_only,
             read_from=read_from,
+            now_ms=time.now_ms,
             keep=lambda ops: self._take_in(Outcome(ops), None),
             shown=self._serve,
             failed=self._cannot_read,

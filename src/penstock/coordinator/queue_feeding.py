@@ -18,7 +18,7 @@ from penstock.cluster.partition import Partition
 from penstock.log.caches import AbortedTxn
 from penstock.log.span import Span
 from penstock.queues.delivery import Arrival, Delivery
-from penstock.queues.intake import Intake
+from penstock.queues.intake import ANY_TIME, Intake, Written
 from penstock.queues.state import Op
 from penstock.wire.records import (
     ALL,
@@ -55,6 +55,7 @@ class Feed:
         *,
         committed_only: bool,
         read_from: int | None,
+        now_ms: Callable[[], int],
         keep: Callable[[list[Op]], None],
         shown: Callable[[], None],
         failed: Callable[[Exception], None],
@@ -69,6 +70,10 @@ class Feed:
         self._workers = workers
         self._committed_only = committed_only
         self._position = machine.end if read_from is None else min(read_from, machine.end)
+        self._now_ms = now_ms
+        self._is_even = False
+        self._since_ms = ANY_TIME.since_ms
+        """What is to be shown was not written before: until then there was no more."""
         self._keep = keep
         self._shown = shown
         self._failed = failed
@@ -90,6 +95,8 @@ class Feed:
 
     def soon(self) -> None:
         """There may be more to show, or room for it."""
+        if self._is_even and self._position < self.limit:
+            self._is_even, self._since_ms = False, self._now_ms()
         if not self._is_due and not self._is_over:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._feed)
@@ -133,7 +140,10 @@ class Feed:
         if machine.kept.start < files.start_offset:
             self._keep(machine.move_start(files.start_offset))
         self._position = max(self._position, files.start_offset)
-        if self._position >= self.limit or machine.is_full:
+        if self._position >= self.limit:
+            self._is_even = True
+            return None
+        if machine.is_full:
             return None
         return files.locate(self._position, self._chunk_bytes, self.limit)
 
@@ -210,7 +220,8 @@ class Feed:
             self._pass_over(header.base_offset - 1)
             machine.arrive_run(machine.end, last)
             return
-        due_ms = intake.due_times(columns)
+        written = Written(self._since_ms, self._now_ms())
+        due_ms = intake.due_times(columns, written)
         if due_ms is not None:
             self._chunk_bytes = CHUNK_BYTES_TIMED
             self._pass_over(header.base_offset - 1)
@@ -219,7 +230,7 @@ class Feed:
         self._chunk_bytes = CHUNK_BYTES_MIN
         run: list[Arrival] = []
         end = machine.end
-        for arrival in intake.arrivals(columns):
+        for arrival in intake.arrivals(columns, written):
             offset = arrival if isinstance(arrival, int) else arrival.offset
             if offset < end:
                 continue

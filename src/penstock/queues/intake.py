@@ -1,25 +1,27 @@
 """What records say about their own delivery, by plain headers that any Kafka client can set.
 
-    penstock-delay-ms     not before so many milliseconds after the record's timestamp
+    penstock-delay-ms     not before so many milliseconds after the record was sent
     penstock-deliver-at   not before this time, in milliseconds since the epoch
     penstock-priority     0 (the default) to 9, which goes first
     penstock-expires-at   not after this time
-    penstock-ttl-ms       not after so many milliseconds after the record's timestamp
+    penstock-ttl-ms       not after so many milliseconds after the record was sent
     penstock-dedup-id     the same id again within the window is not delivered; where the topic
                           says so (`dedups_by_key`), only if the key is the same, too
 
-Values are decimal digits in ASCII. A value that is none is ignored, and counted: a record is
-never lost for a header. Most batches have no headers at all; they arrive as one run. Of others
-most say nothing but when: they arrive as a column of times. In dead letters they are not heeded
-again.
+It was sent when its timestamp says, unless the leader knows better: clocks of publishers are their
+own (`Written`, ADR 35). Values are decimal digits in ASCII. A value that is none is ignored, and
+counted: a record is never lost for a header. Most batches have no headers at all; they arrive as
+one run. Of others most say nothing but when: they arrive as a column of times. In dead letters they
+are not heeded again.
 """
 
 from array import array
 from collections.abc import Iterator
 from hashlib import blake2b
+from typing import NamedTuple
 
 from penstock.queues.backlog import Arrival
-from penstock.queues.dedup import DedupWindow
+from penstock.queues.dedup import SKEW_MS, DedupWindow
 from penstock.queues.letters import TOPIC
 from penstock.queues.policy import PRIORITY_MAX, Order
 from penstock.wire.columns import DIGITS_MAX, Columns
@@ -46,6 +48,22 @@ def key_hash(key: bytes | None, offset: int) -> int:
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "big", signed=True)
 
 
+class Written(NamedTuple):
+    """Between when and when a batch was written, by the clock of whoever leads its partition."""
+
+    since_ms: int
+    until_ms: int
+
+    def count_from(self, sent_ms: int) -> int:
+        """What a record's relative times count from: its timestamp, as far as that can be."""
+        if sent_ms < self.since_ms - SKEW_MS:
+            sent_ms = self.since_ms
+        return min(sent_ms, self.until_ms)
+
+
+ANY_TIME = Written(-(1 << 63), (1 << 63) - 1)
+
+
 class Intake:
     """Turns batches into arrivals."""
 
@@ -64,7 +82,7 @@ class Intake:
         """True if the whole batch may arrive as one run: dense, and nothing to heed."""
         return self._is_dense(columns) and not any(columns.header_counts)
 
-    def due_times(self, columns: Columns) -> "array[int] | None":
+    def due_times(self, columns: Columns, written: Written = ANY_TIME) -> "array[int] | None":
         """When each record is due, below 1: at once; None if their headers say more than that."""
         numbers = columns.header_numbers(_PREFIX, _TIMES) if self._is_dense(columns) else None
         if numbers is None:
@@ -77,7 +95,10 @@ class Intake:
         times = zip(deliver_at, delays, columns.timestamps, strict=True)
         return array(
             "q",
-            (at if delay < 0 else max(at, _after(sent_ms, delay)) for at, delay, sent_ms in times),
+            (
+                at if delay < 0 else max(at, _after(written.count_from(sent_ms), delay))
+                for at, delay, sent_ms in times
+            ),
         )
 
     def _is_dense(self, columns: Columns) -> bool:
@@ -85,13 +106,13 @@ class Intake:
         header = columns.header
         return self._order is Order.NONE and header.count == header.last_offset_delta + 1
 
-    def arrivals(self, columns: Columns) -> Iterator[Arrival | int]:
+    def arrivals(self, columns: Columns, written: Written = ANY_TIME) -> Iterator[Arrival | int]:
         """One for each record, in order; a bare offset is a duplicate, for nobody."""
         by_key = self._order is Order.KEY
         for at, offset in enumerate(columns.offsets):
             key = key_hash(columns.key(at), offset) if by_key else 0
             if columns.header_counts[at]:
-                yield self._heed(columns, at, offset, key)
+                yield self._heed(columns, at, offset, key, written)
             else:
                 yield Arrival(offset, key=key)
 
@@ -101,8 +122,11 @@ class Intake:
             if columns.header_counts[at]:
                 self._heed(columns, at, 0, 0)
 
-    def _heed(self, columns: Columns, at: int, offset: int, key: int) -> Arrival | int:
+    def _heed(
+        self, columns: Columns, at: int, offset: int, key: int, written: Written = ANY_TIME
+    ) -> Arrival | int:
         sent_ms = columns.timestamps[at]
+        begin_ms = written.count_from(sent_ms)
         priority = due_ms = expires_ms = 0
         for name, value in columns.headers(at):
             if not name.startswith(PREFIX):
@@ -122,11 +146,11 @@ class Intake:
             if name == PRIORITY:
                 priority = number
             elif name == DELAY_MS:
-                due_ms = max(due_ms, _after(sent_ms, number))
+                due_ms = max(due_ms, _after(begin_ms, number))
             elif name == DELIVER_AT:
                 due_ms = max(due_ms, number)
             elif name in (EXPIRES_AT, TTL_MS):
-                until_ms = _after(sent_ms, number) if name == TTL_MS else number
+                until_ms = _after(begin_ms, number) if name == TTL_MS else number
                 expires_ms = _earlier(expires_ms, until_ms)
         return Arrival(offset, priority, due_ms, expires_ms, key)
 

@@ -7,6 +7,7 @@ import pytest
 from penstock.cluster.upkeep import Upkeep
 from penstock.coordinator.ack_retention import AckRetention
 from penstock.queues import intake
+from penstock.wire.records import Record, encode, read_header
 from tests.unit.coordinator.queueing import (
     CONFIGS,
     Node,
@@ -19,6 +20,7 @@ from tests.unit.coordinator.queueing import (
 )
 
 MINUTE_S = 60
+SHORT = ((intake.DELAY_MS, b"10000"),)
 DELAYED = ((intake.DELAY_MS, b"7200000"),)
 
 
@@ -64,6 +66,46 @@ def test_a_delay_longer_than_retention_is_waited_for(limit: str, is_used: bool) 
         await asyncio.sleep(30 * MINUTE_S)
         await retain()
         assert partition.log.start_offset == 60
+
+    on_node(test, configs=CONFIGS)
+
+
+@pytest.mark.parametrize("skew_s", [-300, 300])
+@pytest.mark.parametrize("also", [(), ((intake.PRIORITY, b"3"),)])
+def test_a_delay_counts_from_when_the_leader_got_it_where_the_publishers_clock_is_wrong(
+    skew_s: int, also: tuple[tuple[str, bytes], ...]
+) -> None:
+    async def test(node: Node) -> None:
+        await node.create("t", 1)
+        await configure(node, "g")
+        queue = await node.ctx.queues.open(await key_of(node))
+        await append(node, ())
+        await asyncio.sleep(60)
+        sent_ms = node.ctx.clock.now_ms() + skew_s * 1000
+        record = Record(0, sent_ms, None, b"v", ((intake.DELAY_MS, b"10000"), *also))
+        batch = memoryview(encode([record]))
+        queue.partition.append(batch, read_header(batch), node.ctx.clock.now_ms())
+        await asyncio.sleep(9)
+        assert (await take(queue)).offsets == [0]
+        await asyncio.sleep(2)
+        assert (await take(queue, "b")).offsets == [1]
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_a_timestamp_to_come_counts_as_now_also_where_the_record_is_found_later() -> None:
+    async def test(node: Node) -> None:
+        await node.create("t", 1)
+        await configure(node, "g")
+        partition = node.ctx.partitions.get("t", 0)
+        assert partition is not None
+        record = Record(0, node.ctx.clock.now_ms() + 300_000, None, b"v", SHORT)
+        batch = memoryview(encode([record]))
+        partition.append(batch, read_header(batch), node.ctx.clock.now_ms())
+        await asyncio.sleep(5)
+        queue = await node.ctx.queues.open(await key_of(node))
+        await asyncio.sleep(12)
+        assert (await take(queue)).offsets == [0]
 
     on_node(test, configs=CONFIGS)
 
