@@ -79,3 +79,37 @@ def test_the_laws_hold_after_any_calls(asked: list[calls.AnyCall]) -> None:
             assert referrers
             assert driver.state.get(*place, deleted=True) is not None, "a reference hangs"
         assert contents(driver.replayed()) == contents(driver.state)
+
+
+IMPORTS = st.one_of(
+    st.builds(
+        calls.Register,
+        SUBJECTS,
+        SCHEMAS,
+        st.just("AVRO"),
+        id=st.integers(1, 6),
+        version=st.integers(1, 2),
+    ),
+    st.builds(calls.DeleteVersion, SUBJECTS, st.sampled_from([1, 2]), FLAGS),
+)
+
+
+@settings(max_examples=100)
+@given(st.lists(IMPORTS, max_size=12))
+def test_what_imports_leave_behind_gives_no_id_again_after_a_restart(
+    asked: list[calls.AnyCall],
+) -> None:
+    driver = Driver()
+    driver.ask(calls.PutMode("IMPORT"))
+    highest = 0
+    for call in asked:
+        try:
+            answer = driver.ask(call)
+        except Rejected:
+            continue
+        if isinstance(call, calls.Register):
+            highest = max(highest, answer["id"])
+        assert contents(driver.replayed()) == contents(driver.state)
+    driver.shard.state = driver.replayed()
+    driver.ask(calls.PutMode("READWRITE"))
+    assert driver.register("new", '"bytes"') == highest + 1

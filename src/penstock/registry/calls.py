@@ -152,6 +152,10 @@ class PutConfig(Call, frozen=True):
     normalize: bool | None = None
     alias: str | None = None
     group: str | None = None
+    default_metadata: dict[str, Any] | None = None
+    override_metadata: dict[str, Any] | None = None
+    default_rules: dict[str, Any] | None = None
+    override_rules: dict[str, Any] | None = None
 
 
 class DeleteConfig(Call, frozen=True):

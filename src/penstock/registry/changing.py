@@ -17,6 +17,7 @@ from penstock.registry.finding import (
     require_subject,
     show_config,
 )
+from penstock.registry.jsontext import write_sorted_json
 from penstock.registry.levels import DEFAULT_LEVEL, DEFAULT_MODE, Level, Mode
 from penstock.registry.naming import check_subject
 from penstock.registry.records import (
@@ -148,19 +149,23 @@ def put_config(state: RegistryState, call: calls.PutConfig) -> Outcome:
         check_subject(call.alias)
     if call.group is not None and len(call.group) > limits.SUBJECT_CHARS_MAX:
         raise Rejected(Number.NOT_PERMITTED, "the name of the compatibility group is too long")
-    before = state.configs.get(subject) or KeptConfig()
-    after = KeptConfig(
-        call.level.upper() if call.level is not None else before.compatibilityLevel,
-        call.normalize if call.normalize is not None else before.normalize,
-        call.alias if call.alias is not None else before.alias,
-        call.group if call.group is not None else before.compatibilityGroup,
-    )
     said = KeptConfig(
-        after.compatibilityLevel if call.level is not None else None,
+        call.level.upper() if call.level is not None else None,
         call.normalize,
         call.alias,
         call.group,
+        call.default_metadata,
+        call.override_metadata,
+        call.default_rules,
+        call.override_rules,
     )
+    if len(write_sorted_json(msgspec.to_builtins(said))) > 2 * limits.EXTRAS_BYTES_MAX:
+        raise Rejected(
+            Number.SCHEMA_TOO_LARGE,
+            f"a config may have {2 * limits.EXTRAS_BYTES_MAX} bytes at most",
+        )
+    new = {name: value for name, value in msgspec.structs.asdict(said).items() if value is not None}
+    after = msgspec.structs.replace(state.configs.get(subject) or KeptConfig(), **new)
     return [config_record(subject, after)], show_config(said, "compatibility")
 
 

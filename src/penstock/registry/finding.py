@@ -90,6 +90,10 @@ def show_config(config: KeptConfig, level: str = "compatibilityLevel") -> dict[s
         "normalize": config.normalize,
         "alias": config.alias,
         "compatibilityGroup": config.compatibilityGroup,
+        "defaultMetadata": config.defaultMetadata,
+        "overrideMetadata": config.overrideMetadata,
+        "defaultRuleSet": config.defaultRuleSet,
+        "overrideRuleSet": config.overrideRuleSet,
     }
     return {name: value for name, value in said.items() if value is not None}
 
@@ -108,8 +112,8 @@ def list_subjects(state: RegistryState, call: calls.ListSubjects) -> list[str]:
         for subject in sorted(state.subjects):
             if not subject.startswith(call.prefix):
                 continue
-            rows = state.versions(subject, deleted=call.deleted or call.deleted_only)
-            if any(kept.deleted or not call.deleted_only for kept in rows):
+            is_deleted = all(kept.deleted for kept in state.versions(subject, deleted=True))
+            if is_deleted if call.deleted_only else call.deleted or not is_deleted:
                 yield subject
 
     return _page(wanted(), call)
@@ -120,6 +124,8 @@ def list_versions(state: RegistryState, call: calls.ListVersions) -> list[int]:
     subject = state.named(call.subject)
     require_subject(state, subject, deleted=shows_deleted)
     rows = state.versions(subject, deleted=shows_deleted)
+    if not any(row.deleted or not call.deleted_only for row in rows):
+        raise no_subject(subject)
     return _page((row.version for row in rows if row.deleted or not call.deleted_only), call)
 
 
@@ -169,7 +175,13 @@ def find_by_id(state: RegistryState, schema_id: int) -> KeptSchema:
 
 
 def get_by_id(state: RegistryState, call: calls.GetById) -> dict[str, Any]:
-    shown = show_text(find_by_id(state, call.id))
+    kept = find_by_id(state, call.id)
+    shown = show_text(kept)
+    if call.subject:
+        places = state.by_id[call.id]
+        mine = [one for one in places.values() if one.subject == state.named(call.subject or "")]
+        if mine:
+            shown |= {"subject": mine[-1].subject, "version": mine[-1].version}
     if call.with_highest_id:
         shown["maxId"] = state.highest_id
     return shown

@@ -28,6 +28,8 @@ class Plan(NamedTuple):
     """Versions to compare with, the last one first."""
     known: frozenset[str]
     """Guids for which no comparison is needed: they are versions of the subject."""
+    other_extras: tuple[Any, Any] | None = None
+    """What it would be registered with, if that is something else than it came with."""
 
 
 class Verdict(NamedTuple):
@@ -38,6 +40,8 @@ class Verdict(NamedTuple):
     record_name: str | None
     messages: tuple[str, ...] = ()
     """Why it does not go with the versions before it; nothing: it does."""
+    other_guid: str | None = None
+    """With the plan's other extras."""
 
 
 def judge(plan: Plan) -> Verdict:
@@ -46,11 +50,15 @@ def judge(plan: Plan) -> Verdict:
     text, canonical = parsed.text, parsed.canonical
     if plan.normalizes:
         text = canonical = parsed.normalized()
-    guid = _guid(plan.source.type, canonical, plan.source.references, plan.extras)
+    kind, references = plan.source.type, plan.source.references
+    guid = _guid(kind, canonical, references, plan.extras)
+    other_guid = None
+    if plan.other_extras is not None:
+        other_guid = _guid(kind, canonical, references, plan.other_extras)
     messages: tuple[str, ...] = ()
     if guid not in plan.known:
         messages = tuple(_incompatible(parsed, plan))
-    return Verdict(text, guid, parsed.record_name, messages)
+    return Verdict(text, guid, parsed.record_name, messages, other_guid)
 
 
 def format_text(source: Source, form: str) -> str:

@@ -1,5 +1,7 @@
 """Subjects and versions as clients write them."""
 
+import unicodedata
+
 from penstock.registry.calls import LATEST
 from penstock.registry.errors import Number, Rejected
 from penstock.registry.limits import SUBJECT_CHARS_MAX
@@ -13,10 +15,10 @@ DIGITS_MAX = 10
 def check_subject(written: str) -> str:
     """A subject that may be registered; contexts other than the default one are not kept."""
     subject = plain_subject(written)
-    is_printable = all(character.isprintable() for character in subject)
+    has_control = any(unicodedata.category(character) == "Cc" for character in subject)
     has_context = subject.startswith((":.", ":*:"))
     is_long = len(subject) > SUBJECT_CHARS_MAX
-    if not subject or not is_printable or has_context or is_long or subject in RESERVED:
+    if not subject or has_control or has_context or is_long or subject in RESERVED:
         raise Rejected(
             Number.INVALID_SUBJECT, f"The specified subject '{subject[:200]}' is not a valid."
         )

@@ -69,6 +69,10 @@ class KeptConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     normalize: bool | None = None
     alias: str | None = None
     compatibilityGroup: str | None = None
+    defaultMetadata: dict[str, Any] | None = None
+    overrideMetadata: dict[str, Any] | None = None
+    defaultRuleSet: dict[str, Any] | None = None
+    overrideRuleSet: dict[str, Any] | None = None
 
 
 class KeptMode(msgspec.Struct, frozen=True):

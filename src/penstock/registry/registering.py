@@ -12,6 +12,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.machine import Record
 from penstock.registry import calls, limits
 from penstock.registry.changing import Outcome, require_writable
+from penstock.registry.describing import described
 from penstock.registry.errors import Number, Rejected, invalid
 from penstock.registry.finding import (
     metadata_properties,
@@ -29,6 +30,7 @@ from penstock.registry.records import (
     KeptReference,
     KeptSchema,
     forgotten_schema,
+    id_record,
     schema_record,
 )
 from penstock.registry.state import RegistryState
@@ -52,23 +54,40 @@ def plan_for(state: RegistryState, call: calls.Proposal) -> Plan:
     subject = state.named(call.subject)
     previous: list[KeptSchema] = []
     level = state.level_of(subject)
+    own = (call.metadata, call.rules)
+    full = _described(state, call, subject)
+    extras = own
     if isinstance(call, calls.Register):
         if _check_mode(state, call, subject) is not Mode.IMPORT:
-            previous = _previous(state, subject, level, call.metadata)
+            extras = full
+            previous = _previous(state, subject, level, full[0])
     elif isinstance(call, calls.CheckProposal):
-        previous = _checked_against(state, call, subject, level)
-    source = source_of(state, call.type, call.schema, _references(state, call.references))
+        previous = _checked_against(state, call, subject, level, full[0])
+    normalizes = call.normalize or state.normalizes(subject)
+    references = _references(state, call.references)
+    if normalizes:
+        references = tuple(sorted(references))
+    source = source_of(state, call.type, call.schema, references)
     return Plan(
         state.revision,
         source,
-        (call.metadata, call.rules),
-        call.normalize or state.normalizes(subject),
+        extras,
+        normalizes,
         level,
         tuple((kept.version, kept_source(state, kept)) for kept in previous),
         frozenset(kept.guid for kept in state.versions(subject))
         if isinstance(call, calls.Register)
         else frozenset(),
+        full if full != extras else None,
     )
+
+
+def _described(
+    state: RegistryState, call: calls.Proposal, subject: str
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    last = state.get(subject, calls.LATEST)
+    before = (last.metadata, last.ruleSet) if last is not None else (None, None)
+    return described((call.metadata, call.rules), before, state.config_of(subject))
 
 
 def _check_proposal(call: calls.Proposal) -> None:
@@ -120,7 +139,7 @@ def _of_same_group(
 ) -> list[KeptSchema]:
     """With a compatibility group, only versions whose metadata has the same value there count."""
     rows = state.versions(subject)
-    config = state.configs.get(subject) or state.configs.get(None)
+    config = state.config_of(subject)
     group = config.compatibilityGroup if config is not None else None
     if not group:
         return rows
@@ -129,10 +148,14 @@ def _of_same_group(
 
 
 def _checked_against(
-    state: RegistryState, call: calls.CheckProposal, subject: str, level: Level
+    state: RegistryState,
+    call: calls.CheckProposal,
+    subject: str,
+    level: Level,
+    metadata: dict[str, Any] | None,
 ) -> list[KeptSchema]:
     if call.version is None:
-        return _previous(state, subject, level, call.metadata)
+        return _previous(state, subject, level, metadata)
     kept = state.get(subject, call.version)
     if kept is None:
         if call.version == calls.LATEST:
@@ -231,12 +254,12 @@ def register(state: RegistryState, call: calls.Register, plan: Plan, verdict: Ve
         verdict.guid,
         call.type,
         tuple(KeptReference(*one) for one in plan.source.references),
-        call.metadata,
-        call.rules,
+        *plan.extras,
         recordName=verdict.record_name,
     )
     _check_room(state, kept)
-    return [*_superseded(state, kept), schema_record(kept)], _registered(kept)
+    records = [*_replaced(state, kept), *_superseded(state, kept), schema_record(kept)]
+    return records, _registered(kept)
 
 
 def _registered(kept: KeptSchema) -> dict[str, Any]:
@@ -255,7 +278,8 @@ def _id_for(state: RegistryState, call: calls.Register, verdict: Verdict) -> int
     others = state.by_id.get(call.id, {})
     if any(kept.guid != verdict.guid for kept in others.values()):
         raise Rejected(
-            Number.NOT_PERMITTED, f"Overwrite new schema with id {call.id} is not permitted."
+            Number.NOT_PERMITTED,
+            f"Overwrite new schema with id {call.id} in context . is not permitted.",
         )
     return call.id
 
@@ -269,6 +293,14 @@ def _version_for(state: RegistryState, call: calls.Register, subject: str) -> in
     if call.id is None and call.version != following:
         raise invalid("Version is not one more than previous version")
     return call.version
+
+
+def _replaced(state: RegistryState, kept: KeptSchema) -> list[Record]:
+    """An import may put another schema in a version's place: the id that goes stays given."""
+    before = state.get(*kept.place, deleted=True)
+    if before is None or before.id == kept.id or before.id < state.highest_id:
+        return []
+    return [id_record(state.highest_id)]
 
 
 def _superseded(state: RegistryState, kept: KeptSchema) -> list[Record]:
@@ -292,9 +324,10 @@ def _check_room(state: RegistryState, kept: KeptSchema) -> None:
 
 def look_up(state: RegistryState, call: calls.LookUp, verdict: Verdict) -> dict[str, Any]:
     subject = state.named(call.subject)
-    for kept in reversed(state.versions(subject, deleted=call.deleted)):
-        if kept.guid == verdict.guid:
-            return show_version(kept)
+    for guid in (verdict.guid, verdict.other_guid):
+        for kept in reversed(state.versions(subject, deleted=call.deleted)):
+            if kept.guid == guid:
+                return show_version(kept)
     require_subject(state, subject, deleted=call.deleted)
     raise no_schema()
 

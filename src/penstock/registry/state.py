@@ -118,6 +118,10 @@ class RegistryState:
             if found is not None:
                 yield found
 
+    def config_of(self, subject: str) -> KeptConfig | None:
+        """What is set for a subject, or else for all."""
+        return self.configs.get(subject) or self.configs.get(None)
+
     def level_of(self, subject: str) -> Level:
         for known in (self.configs.get(subject), self.configs.get(None)):
             if known is not None and known.compatibilityLevel is not None:

@@ -38,6 +38,41 @@ def test_an_id_is_not_given_again_even_after_its_schema_is_gone_and_forgotten() 
     assert driver.register("b", OTHER) == 3
 
 
+def test_an_id_whose_version_an_import_replaced_is_not_given_again_after_a_restart() -> None:
+    driver = Driver()
+    driver.ask(calls.PutMode("IMPORT"))
+    driver.ask(calls.Register("a", ONE, "AVRO", id=7, version=1))
+    driver.ask(calls.Register("a", TWO, "AVRO", id=3, version=1))
+    assert driver.ask(calls.GetVersion("a", 1))["id"] == 3
+    driver.shard.state = driver.replayed()
+    driver.ask(calls.PutMode("READWRITE"))
+    assert driver.register("b", OTHER) == 8
+
+
+def test_an_import_may_have_what_is_there_and_no_other_schema_of_its_id() -> None:
+    driver = Driver()
+    driver.register("a")
+    driver.ask(calls.PutMode("IMPORT", force=True))
+    again = calls.Register("a", ONE, "AVRO", id=1, version=1)
+    assert driver.ask(again)["version"] == 1
+    assert driver.ask(calls.Register("b", ONE, "AVRO", id=1, version=4))["version"] == 4
+    assert refused(driver, calls.Register("c", TWO, "AVRO", id=1)) is Number.NOT_PERMITTED
+
+
+def test_normalized_references_have_one_order() -> None:
+    driver = Driver()
+    driver.register("one", '{"type":"record","name":"A","fields":[]}')
+    driver.register("two", '{"type":"record","name":"B","fields":[]}')
+    text = '{"type":"record","name":"C","fields":[{"name":"a","type":"A"},{"name":"b","type":"B"}]}'
+    there = [calls.NamedReference("A", "one", 1), calls.NamedReference("B", "two", 1)]
+    for subject, normalize, ids in (("c", True, 1), ("d", False, 2)):
+        found = {
+            driver.ask(calls.Register(subject, text, "AVRO", tuple(order), normalize))["id"]
+            for order in (there, there[::-1])
+        }
+        assert len(found) == ids
+
+
 def test_a_deleted_version_keeps_its_number_until_it_is_gone_for_good() -> None:
     driver = Driver()
     driver.register("a")

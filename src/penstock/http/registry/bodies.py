@@ -1,7 +1,6 @@
 """What requests to the registry carry: JSON bodies, read as these types and no others.
 
-Fields that Confluent's API has and this registry does not act on (rules that change data on its
-way, defaults and overrides of metadata) are refused rather than ignored: see `UNKEPT`.
+Rules that change data on its way are kept and shown; clients carry them out.
 """
 
 from typing import Any, TypeVar
@@ -10,7 +9,6 @@ import msgspec
 from starlette.exceptions import HTTPException
 
 from penstock.http.exchange import utf8
-from penstock.registry.errors import Number, Rejected
 
 T = TypeVar("T")
 UNPROCESSABLE = 422
@@ -33,6 +31,12 @@ class MetadataBody(msgspec.Struct, omit_defaults=True):
     sensitive: list[str] | None = None
 
 
+def plain(metadata: MetadataBody | None) -> dict[str, Any] | None:
+    """Nothing said is the same as no metadata."""
+    values: dict[str, Any] = msgspec.to_builtins(metadata) if metadata is not None else {}
+    return values or None
+
+
 class SchemaBody(msgspec.Struct, rename="camel"):
     """A schema to be registered, looked up or checked."""
 
@@ -47,10 +51,7 @@ class SchemaBody(msgspec.Struct, rename="camel"):
     @property
     def about(self) -> dict[str, Any] | None:
         """The metadata as plain values."""
-        if self.metadata is None:
-            return None
-        plain: dict[str, Any] = msgspec.to_builtins(self.metadata)
-        return plain or None
+        return plain(self.metadata)
 
 
 class ConfigBody(msgspec.Struct, rename="camel"):
@@ -61,19 +62,16 @@ class ConfigBody(msgspec.Struct, rename="camel"):
     normalize: bool | None = None
     alias: str | None = None
     compatibility_group: str | None = None
-    default_metadata: Any = None
-    override_metadata: Any = None
-    default_rule_set: Any = None
-    override_rule_set: Any = None
+    default_metadata: MetadataBody | None = None
+    override_metadata: MetadataBody | None = None
+    default_rule_set: dict[str, Any] | None = None
+    override_rule_set: dict[str, Any] | None = None
 
 
 class ModeBody(msgspec.Struct):
     """A mode to be set."""
 
     mode: str = ""
-
-
-UNKEPT = ("default_metadata", "override_metadata", "default_rule_set", "override_rule_set")
 
 
 def read_body(body: bytes, kind: type[T]) -> T:
@@ -86,8 +84,4 @@ def read_body(body: bytes, kind: type[T]) -> T:
 
 
 def read_config(body: bytes) -> ConfigBody:
-    config = read_body(body, ConfigBody)
-    for name in UNKEPT:
-        if getattr(config, name) is not None:
-            raise Rejected(Number.NOT_PERMITTED, f"{name} cannot be set in this registry")
-    return config
+    return read_body(body, ConfigBody)

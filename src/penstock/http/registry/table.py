@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.http.registry.asked import Asked
-from penstock.http.registry.bodies import ModeBody, SchemaBody, read_body, read_config
+from penstock.http.registry.bodies import ModeBody, SchemaBody, plain, read_body, read_config
 from penstock.registry import calls
 from penstock.registry.parsed import AVRO
 
@@ -137,7 +137,15 @@ def _put_config(asked: Asked) -> calls.PutConfig:
     body = read_config(asked.body)
     level = body.compatibility if body.compatibility is not None else body.compatibility_level
     return calls.PutConfig(
-        _subject_of(asked), level, body.normalize, body.alias, body.compatibility_group
+        _subject_of(asked),
+        level,
+        body.normalize,
+        body.alias,
+        body.compatibility_group,
+        plain(body.default_metadata),
+        plain(body.override_metadata),
+        body.default_rule_set,
+        body.override_rule_set,
     )
 
 

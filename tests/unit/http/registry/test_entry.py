@@ -122,7 +122,6 @@ BAD_BODIES: list[tuple[str, str, Any, int]] = [
     ("POST", "/subjects/x", {"schema": ONE}, 40401),
     ("POST", "/compatibility/subjects/s/versions/9", {"schema": ONE}, 40402),
     ("PUT", "/config", {"compatibility": "SIDEWAYS"}, 42203),
-    ("PUT", "/config/s", {"defaultMetadata": {"properties": {}}}, 42205),
     ("PUT", "/mode", {"mode": "SLEEPING"}, 42204),
     ("PUT", "/mode/s", {"mode": "READONLY_OVERRIDE"}, 42204),
     ("PUT", "/mode/s", {"mode": "IMPORT"}, 42205),
@@ -263,10 +262,108 @@ def test_metadata_is_kept_and_found() -> None:
     async def test(web: Web) -> None:
         metadata = {"properties": {"owner": "billing"}}
         await register(web, "s", ONE, metadata=metadata)
-        await register(web, "s", TWO)
+        await register(web, "s", TWO, metadata={"properties": {"owner": "sales"}})
         found = await web.get("/subjects/s/metadata?key=owner&value=billing")
         assert found.json["version"] == 1
         assert found.json["metadata"] == metadata
+
+    on_web(test)
+
+
+RULES = {"domainRules": [{"name": "r", "kind": "CONDITION", "mode": "WRITE", "type": "CEL"}]}
+
+
+def test_the_same_schema_with_and_without_metadata_is_one() -> None:
+    async def test(web: Web) -> None:
+        metadata = {"properties": {"owner": "billing"}}
+        first = (await register(web, "s", ONE, metadata=metadata, ruleSet=RULES)).json
+        assert (await register(web, "s", ONE)).json == first
+        assert (await web.post("/subjects/s", {"schema": ONE})).json["version"] == 1
+        # What comes after without has those of the one before.
+        assert (await register(web, "s", TWO)).json["version"] == 2
+        second = (await web.get("/subjects/s/versions/2")).json
+        assert (second["metadata"], second["ruleSet"]) == (metadata, RULES)
+        other = await register(web, "s", TWO, metadata={"properties": {"owner": "sales"}})
+        assert other.json["version"] == 3
+        # Another subject has nothing to take them from: there it is another schema.
+        plain = (await register(web, "t", ONE)).json
+        assert plain["id"] != first["id"]
+
+    on_web(test)
+
+
+def test_defaults_and_overrides_are_part_of_what_is_registered() -> None:
+    async def test(web: Web) -> None:
+        config = {
+            "defaultMetadata": {"properties": {"a": "default", "b": "default"}},
+            "overrideMetadata": {"properties": {"c": "override"}},
+            "defaultRuleSet": RULES,
+        }
+        assert (await web.ask("PUT", "/config", config)).json == config
+        shown = (await web.get("/config")).json
+        assert shown == {**config, "compatibilityLevel": "BACKWARD"}
+        own = {"properties": {"b": "own", "c": "own"}}
+        await register(web, "s", ONE, metadata=own)
+        kept = (await web.get("/subjects/s/versions/1")).json
+        assert kept["metadata"] == {"properties": {"a": "default", "b": "own", "c": "override"}}
+        assert kept["ruleSet"] == RULES
+        assert (await register(web, "s", ONE, metadata=own)).json["version"] == 1
+        assert (await web.post("/subjects/s", {"schema": ONE, "metadata": own})).status == 200
+        large = {"defaultMetadata": {"properties": {"a": "x" * 200_000}}}
+        assert refusal(await web.ask("PUT", "/config", large)) == (422, 42209)
+
+    on_web(test)
+
+
+def test_a_schema_by_its_id_tells_its_place_in_a_subject() -> None:
+    async def test(web: Web) -> None:
+        await register(web, "s", ONE)
+        await register(web, "t", ONE)
+        shown = (await web.get("/schemas/ids/1?subject=t")).json
+        assert (shown["subject"], shown["version"]) == ("t", 1)
+        assert "subject" not in (await web.get("/schemas/ids/1")).json
+        assert "subject" not in (await web.get("/schemas/ids/1?subject=x")).json
+
+    on_web(test)
+
+
+def test_only_what_is_deleted_altogether_is_listed_as_deleted() -> None:
+    async def test(web: Web) -> None:
+        for subject in ("s", "t"):
+            await register(web, subject, ONE)
+            await register(web, subject, TWO)
+        await web.ask("DELETE", "/subjects/s")
+        await web.ask("DELETE", "/subjects/t/versions/1")
+        assert (await web.get("/subjects?deletedOnly=true")).json == ["s"]
+        assert (await web.get("/subjects?deleted=true")).json == ["s", "t"]
+        assert (await web.get("/subjects")).json == ["t"]
+        assert (await web.get("/subjects/t/versions?deletedOnly=true")).json == [1]
+        await register(web, "u", ONE)
+        assert refusal(await web.get("/subjects/u/versions?deletedOnly=true")) == (404, 40401)
+
+    on_web(test)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_right"),
+    [
+        ("a\0b", False),
+        ("a\tb", False),
+        ("a\x7fb", False),
+        ("a\x85b", False),
+        ("a b", True),
+        ("a\xa0b", True),
+        ("a\u2028b", True),
+    ],
+)
+def test_a_subject_has_no_control_characters(name: str, is_right: bool) -> None:
+    async def test(web: Web) -> None:
+        answer = await register(web, name, ONE)
+        if is_right:
+            assert answer.status == 200
+            assert (await web.get(f"/subjects/{name}/versions")).json == [1]
+        else:
+            assert refusal(answer) == (422, 42208)
 
     on_web(test)
 
