@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.cli import cluster_moves
+from penstock.cli.losses import accept_loss
 from penstock.cli.output import Format, format_option, print_data, print_table
 from penstock.cli.session import Session, brokers_option, run
 
@@ -24,6 +25,9 @@ def cluster() -> None:
 
 for command in cluster_moves.COMMANDS:
     cluster.add_command(command)
+
+
+cluster.add_command(accept_loss)
 
 
 @cluster.command("describe")

@@ -16,7 +16,7 @@ from penstock.base.ids import TopicId, show_topic_id
 from penstock.base.ports import Disk, WallClock
 from penstock.cluster.configs import TopicConfig
 from penstock.cluster.image import Image, Topic
-from penstock.log import key_file
+from penstock.log import key_file, store
 from penstock.log.flusher import SYNC_ALL_FILES
 from penstock.log.log import CleanState, Log
 from penstock.log.recovery import NEVER_OPENED
@@ -44,6 +44,8 @@ class Opening:
     """Whether this node is to lead it."""
     known_end: int = NEVER_OPENED
     """Up to where it is known to have been committed and on this disk (`watermarks`)."""
+    begins_at: int = 0
+    """Where a new log begins: no offset is given twice to those who read what was lost."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -125,6 +127,8 @@ class Directories:
             self._keyring,
             known_end,
         )
+        if opened.dir_dirty and opening.begins_at:
+            opened.start_over(opening.begins_at)
         state = opening.topic.partitions[opening.index]
         if opened.offline is not None:
             log.error(
@@ -132,7 +136,7 @@ class Directories:
                 "serve on. %s",
                 *opening.key,
                 opened.offline,
-                _advice(opening),
+                _advice(opening, opened.is_lost, store.parent(self._root)),
             )
         elif opening.leads and state.leader_epoch > opened.epochs.latest:
             # The first append would do it, too, but on the event loop.
@@ -196,8 +200,14 @@ class Directories:
                 log.warning("%s/%s belongs to no topic and is left alone", self._root, name)
 
 
-def _advice(opening: Opening) -> str:
+def _advice(opening: Opening, is_lost: bool, data_dir: str) -> str:
     """What to do about a log that is offline."""
     if len(opening.topic.partitions[opening.index].replicas) > 1:
         return "It is copied anew from another replica once one leads."
-    return "Stop the node and restore the directory from a copy, or delete the topic."
+    if not is_lost:
+        return "Stop the node and restore the directory from a copy, or delete the topic."
+    name, index = opening.key
+    return (
+        "Stop the node and restore the directory from a copy; or delete the topic; or go on "
+        f"without what is lost: penstock cluster accept-loss {name} {index} --data {data_dir}"
+    )

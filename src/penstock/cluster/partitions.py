@@ -21,8 +21,9 @@ from dataclasses import replace
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NodeId, TopicId
 from penstock.base.ports import Disk, Store, WallClock, Workers
+from penstock.cluster import acceptance
 from penstock.cluster.clearing import Clearing
-from penstock.cluster.configs import BrokerConfigs, TopicConfig, resolve_topic
+from penstock.cluster.configs import BrokerConfigs, resolve_topic
 from penstock.cluster.directories import Directories, Opening, directory_of
 from penstock.cluster.image import INTERNAL_TOPICS, Image, Topic
 from penstock.cluster.keys import PartitionRecord
@@ -30,16 +31,15 @@ from penstock.cluster.partition import (
     ALWAYS,
     Home,
     Partition,
-    ProduceRules,
     Validity,
     nobody,
 )
 from penstock.cluster.pressure import Pressure
+from penstock.cluster.produce_rules import rules_of
 from penstock.cluster.watermarks import Holdings, name_of
 from penstock.log.flusher import Flusher
 from penstock.log.log import CleanState, Log
 from penstock.security.keyring import Keyring
-from penstock.wire.compression import Codec
 
 log = logging.getLogger("penstock.partitions")
 
@@ -47,27 +47,6 @@ OPENERS = 4
 """Logs opened at once: they wait for the disk, and it syncs several as fast as one."""
 RETRY_SECONDS = 5.0
 Key = tuple[str, int]
-
-
-def rules_of(config: TopicConfig) -> ProduceRules:
-    codec = None
-    if config.compression_type != "producer":
-        codec = (
-            Codec.NONE
-            if config.compression_type == "uncompressed"
-            else Codec[config.compression_type.upper()]
-        )
-    return ProduceRules(
-        message_bytes_max=config.log.message_bytes_max,
-        append_time=config.append_time,
-        timestamp_before_max_ms=config.timestamp_before_max_ms,
-        timestamp_after_max_ms=config.timestamp_after_max_ms,
-        keys_required=config.log.cleanup_compact,
-        codec=codec,
-        level=config.compression_level,
-        key_schema=config.key_schema,
-        value_schema=config.value_schema,
-    )
 
 
 class Partitions:
@@ -95,7 +74,9 @@ class Partitions:
         self._configs = configs
         self._directories = Directories(disk, clock, root, keyring)
         self._clearing = Clearing(node_id, store, workers, self._directories)
-        self._holdings = Holdings(disk, root.rpartition("/")[0] or ".", workers)
+        self._disk = disk
+        self._data_dir = root.rpartition("/")[0] or "."
+        self._holdings = Holdings(disk, self._data_dir, workers)
         self._partitions: dict[Key, Partition] = {}
         self._led: dict[Key, Partition] = {}
         self._min_isr: dict[str, int] = {}
@@ -104,6 +85,8 @@ class Partitions:
         self._generation = configs.generation
         self._clean: dict[str, CleanState] = {}
         self._is_unsaved = False
+        self._accepted: dict[Key, int] = {}
+        """Replicas that go on without what was lost, and from where on if nothing is left."""
         self._abstained: dict[tuple[TopicId, int], int] = {}
         """Leader epochs, our own, in which we do not go on."""
         self._image: Image | None = None
@@ -219,6 +202,7 @@ class Partitions:
         stale = self._generation != self._configs.generation
         self._generation = self._configs.generation
         self._drop_gone(image)
+        accepted = await self._accept_losses()
         self._is_unfinished |= not await self._clearing.clear_moved(image)
         retried = {name for name, _ in self._unopened}
         missing: list[Opening] = []
@@ -228,6 +212,9 @@ class Partitions:
             missing += self._apply(topic)
         if missing:
             await self._open(missing)
+        if accepted and not self._is_unfinished:
+            await self._workers.run(acceptance.done, self._disk, self._data_dir, accepted)
+        self._is_unfinished |= any(one.log.is_lost for one in self._partitions.values())
         self._done(image.revision)
         self._is_unfinished |= not await self._clearing.clear_deleted(image)
 
@@ -245,7 +232,8 @@ class Partitions:
                 leads = self._leads(topic.id, index, record)
                 opening = Opening(topic, index, config, leads)
                 known_end = self._holdings.known_end(opening.name)
-                missing.append(replace(opening, known_end=known_end))
+                begins_at = self._accepted.get((topic.name, index), 0)
+                missing.append(replace(opening, known_end=known_end, begins_at=begins_at))
         self._topics[topic.name] = topic
         return missing
 
@@ -340,6 +328,28 @@ class Partitions:
 
     # -- opening and removing ---------------------------------------------------------------
 
+    async def _accept_losses(self) -> list[str]:
+        """Closes the lost replicas whose loss was accepted, to be opened as they are; their
+        names."""
+        lost = {name_of(one): one for one in self._partitions.values() if one.log.is_lost}
+        if not lost:
+            return []
+        asked = await self._workers.run(acceptance.asked, self._disk, self._data_dir)
+        for name in asked:
+            one = lost.get(name)
+            if one is None or not acceptance.is_possible(one.record, self._node_id):
+                log.warning("the loss of %s is not to be accepted here and now", name)
+                continue
+            key = (one.topic, one.index)
+            log.warning("%s-%d goes on without what was lost: it was accepted", *key)
+            self._led.pop(key, None)
+            del self._partitions[key]
+            self._accepted[key] = one.lost_end
+            self._unopened[key] = "its loss was accepted"
+            self._holdings.forget(name)
+            one.close("its loss was accepted", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return asked
+
     async def _open(self, missing: list[Opening]) -> None:
         shares = [missing[start::OPENERS] for start in range(min(OPENERS, len(missing)))]
         try:
@@ -378,6 +388,7 @@ class Partitions:
             self._is_unfinished = True
             return
         self._unopened.pop(key, None)
+        self._accepted.pop(key, None)
         record = topic.partitions[opening.index]
         if self._node_id not in record.replicas:
             return

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from penstock.cluster import acceptance
 from penstock.cluster.directories import directory_of
 from penstock.cluster.keys import PartitionRecord
 from penstock.cluster.partitions import RETRY_SECONDS
@@ -145,5 +146,61 @@ def test_what_is_not_synced_is_not_known() -> None:
         partition = bench.get("t")
         partition.high_watermark = 5
         assert partition.known_end == min(5, partition.log.synced_offset) == 0
+
+    on_bench(check)
+
+
+@pytest.mark.parametrize("what", ["gone", "damaged"])
+def test_a_lost_replica_goes_on_when_its_loss_is_accepted(what: str) -> None:
+    async def check(bench: Bench) -> None:
+        await bench.create("t")
+        await bench.write("t", 5)
+        await bench.partitions.save_watermarks()
+        name = name_of(bench)
+        await bench.stop()
+        path = f"data/logs/{name}"
+        if what == "gone":
+            disk_of(bench).take_away(path)
+        else:
+            segment = f"{path}/{0:020d}.log"
+            disk_of(bench).take_away(f"{path}/checkpoint")
+            disk_of(bench).flip_bit(segment, bench.disk.size(segment) * 8 // 2)
+        later = Bench(bench.loop, bench.disk, bench.root)
+        later.store = bench.store
+        await later.start(None)
+        assert later.get("t").log.is_lost
+        await asyncio.sleep(3 * RETRY_SECONDS)
+        assert later.get("t").log.is_lost, "nobody has accepted it"
+        acceptance.ask(bench.disk, "data", name)
+        await asyncio.sleep(2 * RETRY_SECONDS)
+        held = later.get("t")
+        start, end = (5, 5) if what == "gone" else (0, 2)
+        assert (held.log.offline, held.log.start_offset, held.log.end_offset) == (None, start, end)
+        await later.write("t", 1)
+        assert later.get("t").log.end_offset == end + 1
+        assert acceptance.asked(bench.disk, "data") == []
+        states = await later.stop()
+        again = Bench(bench.loop, bench.disk, bench.root)
+        again.store = bench.store
+        await again.start(states)
+        assert (again.get("t").log.offline, again.get("t").log.end_offset) == (None, end + 1)
+        await again.stop()
+
+    on_bench(check)
+
+
+def test_a_loss_is_not_accepted_for_a_replica_that_is_whole_or_counted_on() -> None:
+    async def check(bench: Bench) -> None:
+        await bench.create("t", 2)
+        await become(bench, OURS)
+        acceptance.ask(bench.disk, "data", name_of(bench))
+        acceptance.ask(bench.disk, "data", name_of(bench, "t", 1))
+        held = bench.get("t")
+        bench.partitions.lose(held, 9, "it was shown")
+        await bench.create("u")
+        await asyncio.sleep(2 * RETRY_SECONDS)
+        assert bench.get("t") is held
+        assert held.log.is_lost
+        assert bench.get("t", 1).log.offline is None
 
     on_bench(check)
