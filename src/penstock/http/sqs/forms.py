@@ -87,6 +87,8 @@ def _fields(node: Mapping[str, object], plurals: Mapping[str, str]) -> dict[str,
     for name, value in node.items():
         plural = plurals.get(name, name)
         items = _shape(value, plurals)
+        if items == "" and name in plurals.values():
+            items = []  # That is how SDKs write an empty list.
         if name in plurals and not isinstance(items, list):
             # Some clients leave the number of an only item out; without a value, there is none.
             items = [] if items == "" else [items]

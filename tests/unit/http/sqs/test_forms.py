@@ -89,3 +89,9 @@ def test_a_form_that_makes_no_sense_is_refused(body: bytes) -> None:
     with pytest.raises(Fault) as refused:
         read_form(body)
     assert refused.value.name == "MalformedQueryString"
+
+
+@pytest.mark.parametrize("name", ["MessageAttributeName", "MessageAttributeNames"])
+def test_an_empty_list_has_a_name_and_no_value(name: str) -> None:
+    assert read_form(f"{name}=".encode()) == {"MessageAttributeNames": []}
+    assert read_form(b"Entries=&Attributes=") == {"Entries": [], "Attributes": {}}
