@@ -9,6 +9,7 @@ import click
 from penstock.cli import cluster_moves
 from penstock.cli.losses import accept_loss
 from penstock.cli.output import Format, format_option, print_data, print_table
+from penstock.cli.recover import recover_metadata
 from penstock.cli.session import Session, brokers_option, run
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def cluster() -> None:
 
 for command in cluster_moves.COMMANDS:
     cluster.add_command(command)
+cluster.add_command(recover_metadata)
 
 
 cluster.add_command(accept_loss)

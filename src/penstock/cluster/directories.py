@@ -197,7 +197,12 @@ class Directories:
         known = {directory_of(topic.name, topic.id) for topic in image.topics.values()}
         for name in self._disk.listdir(self._root):
             if name not in known and not name.startswith("."):
-                log.warning("%s/%s belongs to no topic and is left alone", self._root, name)
+                log.warning(
+                    "%s/%s belongs to no topic and is left alone. If the metadata was restored "
+                    "from a backup, see docs/how-to/restore-metadata.md",
+                    self._root,
+                    name,
+                )
 
 
 def _advice(opening: Opening, is_lost: bool, data_dir: str) -> str:

@@ -25,8 +25,10 @@ from penstock.cluster.keys import (
     DeletedRecord,
     FanoutRecord,
     PartitionRecord,
+    ProducerIdsRecord,
     QuotaRecord,
     ReachRecord,
+    RecoveredRecord,
     TopicRecord,
     UserRecord,
 )
@@ -103,6 +105,10 @@ class Image:
     quotas: Mapping[Entity, Mapping[str, float]] = field(default_factory=dict)
     reach: Mapping[int, ReachRecord] = field(default_factory=dict)
     """By broker: whom it says it does not reach; see `reach`."""
+    next_producer_id: int = 0
+    recovered: RecoveredRecord | None = None
+    recovering: Mapping[int, bool] = field(default_factory=dict)
+    """Nodes that have had their say in a recovery that is not complete."""
 
     @property
     def controller_id(self) -> NodeId:
@@ -189,6 +195,15 @@ class _Draft:
         elif key == keys.CONTROLLER:
             self.fields["controller"] = keys.decode(ControllerRecord, value) if value else None
             self.fields["controller_revision"] = change.revision if value else 0
+        elif key == keys.PRODUCER_IDS:
+            self.fields["next_producer_id"] = (
+                keys.decode(ProducerIdsRecord, value).next if value else 0
+            )
+        elif key.startswith(keys.RECOVERY):
+            node_id = int(key.removeprefix(keys.RECOVERY).partition("/")[0])
+            self._set("recovering", node_id, value and True)
+        elif key == keys.RECOVERED:
+            self.fields["recovered"] = keys.decode(RecoveredRecord, value) if value else None
         elif key == keys.CLUSTER_ID and value:
             self.fields["cluster_id"] = keys.decode(ClusterRecord, value).cluster_id
 

@@ -18,6 +18,8 @@ Owns: every key's spelling and the JSON of its value.
     /quotas/<type>/<name>[/...]  QuotaRecord       how fast an entity may go on
     /cluster-secret              SecretRecord      by which nodes know each other; written once
     /producer-ids                ProducerIdsRecord the next free producer id
+    /recovered                   RecoveredRecord   which history the store goes on with
+    /recovery/<node>/<n>         bytes             what a node had to say to a recovery under way
     /moves/<id>                  MoveRecord        a task that moves messages to another queue
     /sns/<name>                  FanoutRecord      an SNS topic and the queues that subscribe to it
 
@@ -53,6 +55,8 @@ QUOTAS = "/quotas/"
 CLUSTER_SECRET = "/cluster-secret"  # noqa: S105 - where it is, not what it is
 PRODUCER_IDS = "/producer-ids"
 MOVES = "/moves/"
+RECOVERED = "/recovered"
+RECOVERY = "/recovery/"
 FANOUTS = "/sns/"
 
 NO_LEADER = -1
@@ -204,6 +208,13 @@ class SecretRecord(_Record, frozen=True):
 
 class ProducerIdsRecord(_Record, frozen=True):
     next: int
+
+
+class RecoveredRecord(_Record, frozen=True):
+    """The store was made anew of what nodes had seen, up to a revision of its history before."""
+
+    id: str
+    revision: int
 
 
 class MoveRecord(_Record, frozen=True):

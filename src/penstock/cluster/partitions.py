@@ -15,7 +15,7 @@ other partitions serve on.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from penstock.base.errors import ErrorCode, Refused
@@ -47,6 +47,11 @@ OPENERS = 4
 """Logs opened at once: they wait for the disk, and it syncs several as fast as one."""
 RETRY_SECONDS = 5.0
 Key = tuple[str, int]
+Remember = Callable[[Image], Awaitable[None]]
+
+
+async def trust_the_store(image: Image) -> None:
+    pass
 
 
 class Partitions:
@@ -65,7 +70,10 @@ class Partitions:
         *,
         validity: Validity = ALWAYS,
         keyring: Keyring | None = None,
+        remember: Remember = trust_the_store,
     ) -> None:
+        """`remember(image)` returns when the image's topics are written down here (`memory`)."""
+        self._remember = remember
         self._node_id = node_id
         self._workers = workers
         self._home = Home(
@@ -352,7 +360,9 @@ class Partitions:
 
     async def _open(self, missing: list[Opening]) -> None:
         shares = [missing[start::OPENERS] for start in range(min(OPENERS, len(missing)))]
+        assert self._image is not None
         try:
+            await self._remember(self._image)
             logs = await asyncio.gather(
                 *(
                     self._workers.run(self._directories.open_all, share, self._clean)

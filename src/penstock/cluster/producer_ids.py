@@ -2,11 +2,12 @@
 
 Owns: this node's block of ids. A block of 1,000 is claimed with one compare-and-swap on
 `/producer-ids` before any of it is handed out, so an id is never given twice, whatever crashes;
-what is left of a block at a restart is lost, which costs nothing: there are 2^63.
+what is left of a block at a restart is lost, which costs nothing: there are 2^63. Before that, it
+is written down here as well (`remember`): a store that was put back would give the block again.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from penstock.base.ports import Delete, Entry, Put, Store
 from penstock.cluster import changes, keys
@@ -15,11 +16,19 @@ from penstock.cluster.keys import ProducerIdsRecord
 BLOCK = 1000
 
 
+async def _trust_the_store(next_id: int) -> None:
+    pass
+
+
 class ProducerIds:
     """Hands out producer ids; goes to the store once in a thousand."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(
+        self, store: Store, remember: Callable[[int], Awaitable[None]] = _trust_the_store
+    ) -> None:
+        """`remember(next)` returns when it is known here that ids below it may be in use."""
         self._store = store
+        self._remember = remember
         self._next = 0
         self._end = 0
         self._claiming = asyncio.Lock()
@@ -57,4 +66,5 @@ class ProducerIds:
 
         # After an unknown result the same number may be another node's claim: take a new block.
         await changes.swap(self._store, [keys.PRODUCER_IDS], decide, equal_is_ours=False)
+        await self._remember(start + BLOCK)
         self._next, self._end = start, start + BLOCK

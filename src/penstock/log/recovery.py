@@ -243,7 +243,7 @@ def _recover(
 ) -> Recovered:
     if not segments:
         return _fresh(disk, path, config, vault)
-    point = _recovery_point(disk, path, segments)
+    point = recovery_point(disk, path, segments)
     _drop_retired(disk, segments, point.start_offset)
     epochs = epoch_file.read(disk, path)
     _set_places(segments, epochs, gaps_end, EVERYWHERE)
@@ -281,7 +281,7 @@ def _fresh(disk: Disk, path: str, config: LogConfig, vault: Vault) -> Recovered:
     return Recovered(Segments([segment]), 0, 0, Epochs(), producers, [], dir_dirty=True)
 
 
-def _recovery_point(disk: Disk, path: str, segments: Sequence[Segment]) -> store.Checkpoint:
+def recovery_point(disk: Disk, path: str, segments: Sequence[Segment]) -> store.Checkpoint:
     """Where the scan starts. See the module's docstring for a missing or unreadable checkpoint."""
     first = segments[0].base_offset
     checkpoint = store.read_checkpoint(disk, path)

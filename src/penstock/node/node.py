@@ -34,6 +34,7 @@ from penstock.cluster.isr import InSyncReplicas
 from penstock.cluster.links import Links
 from penstock.cluster.losses import Losses
 from penstock.cluster.membership import Membership, NodeIdTaken
+from penstock.cluster.memory import Memory, WentBack
 from penstock.cluster.partitions import Partitions
 from penstock.cluster.peers import Peers
 from penstock.cluster.producer_ids import ProducerIds
@@ -60,7 +61,7 @@ from penstock.doors.door import Door
 from penstock.http.server import HttpServer, start_http
 from penstock.http.sqs.moves import Moves
 from penstock.log.flusher import Flusher
-from penstock.node import identity, joining, unlocking
+from penstock.node import identity, joining, remembering, unlocking
 from penstock.node.config import NodeConfig
 from penstock.node.front import CannotListen, Front
 from penstock.node.leaving import hand_over
@@ -93,6 +94,7 @@ class Node:
     moves: Moves
     flusher: Flusher
     partitions: Partitions
+    memory: Memory
     membership: Membership
     controller: Controller
     links: Links
@@ -152,11 +154,11 @@ class Node:
         config, configs = self.config, self.configs
         self._to_stop.callback(self.ports.lock(config.data_dir).release)
         meta, is_new = await self._join()
-        await open_logs(self, meta, is_new)
-        self._to_stop.push_async_callback(self._close_logs)
         try:
+            await open_logs(self, meta, is_new)
+            self._to_stop.push_async_callback(self._close_logs)
             self.security = await secure(config, configs, self.store, self.follower, self.ports)
-        except InvalidConfig as error:
+        except (InvalidConfig, remembering.StoreIsOlder) as error:
             raise NodeFailed(str(error)) from error
         self.peers = Peers(config.node_id, self.follower, *self.security.introduction)
         self._to_stop.push_async_callback(self.peers.close)
@@ -168,6 +170,8 @@ class Node:
         self._replicate()
         self._to_stop.push_async_callback(self._cancel_tasks)
         self._watch("follower", self.follower.run())
+        if self.ports.keeps_metadata:
+            self._watch("memory", self.memory.run())
         self._watch("partitions", self.partitions.run())
         self._watch("upkeep", self.upkeep.run())
         self._watch("compaction", self.compactor.run())
@@ -329,7 +333,7 @@ class Node:
         topics = InternalTopics(
             self.store, self.follower, self.partitions, self.configs, self.random
         )
-        self.producer_ids = ProducerIds(self.store)
+        self.producer_ids = ProducerIds(self.store, self.memory.producer_ids)
         self.groups = GroupCoordinator(
             self._around_members(around), self.configs, topics, self.security.authorizer.shows
         )
@@ -417,7 +421,7 @@ class Node:
         if task.cancelled() or self.failed.done():
             return
         error = task.exception()
-        if isinstance(error, NodeIdTaken):
+        if isinstance(error, NodeIdTaken | WentBack):
             failure = NodeFailed(str(error))
         else:
             failure = NodeFailed(f"the {task.get_name()} task ended: {error!r}")
@@ -427,13 +431,11 @@ class Node:
 
     def _disk_failed(self, error: OSError) -> None:
         if not self.failed.done():
-            self.failed.set_exception(
-                NodeFailed(
-                    f"the disk failed to make data durable ({error}); nothing more is "
-                    "acknowledged. Check the disk, then start again: recovery keeps everything "
-                    "that was acknowledged before."
-                )
+            why = (
+                f"the disk failed to make data durable ({error}); nothing more is acknowledged. "
+                "Check the disk, then start again: recovery keeps everything that was acknowledged."
             )
+            self.failed.set_exception(NodeFailed(why))
 
     # -- stopping ---------------------------------------------------------------------------
 
@@ -441,8 +443,7 @@ class Node:
         """Stops what was started, once. Clean unless the node failed, before or meanwhile: then
         everything appended is on disk, and the next start need not look."""
         self._is_leaving = True
-        is_alone = not self.ports.is_store_shared
-        hands_over = not is_alone and self.configs.flag("controlled.shutdown.enable")
+        hands_over = self.ports.is_store_shared and self.configs.flag("controlled.shutdown.enable")
         if self._is_ready and hands_over and not self.failed.done():
             await hand_over(self.membership, self.follower, self._is_hurried, self.failed)
         self._is_ready = False

@@ -19,7 +19,7 @@ from penstock.cluster.follower import Follower
 from penstock.cluster.partitions import Partitions
 from penstock.cluster.returns import come_back, give_up
 from penstock.log.flusher import Flusher
-from penstock.node import identity, lives
+from penstock.node import identity, lives, remembering
 
 if TYPE_CHECKING:
     from penstock.node.node import Node
@@ -34,6 +34,7 @@ async def open_logs(node: "Node", meta: identity.Meta, is_new: bool) -> None:
     node.membership.reached = node.follower.reached
     image = await node.follower.start()
     node._follow_configs(image)
+    node.memory = await remembering.remember(node.ports, config, node.follower, image)
     is_all_gone = not is_new and not node.disk.exists(f"{data_dir}/logs")
     last = await lives.last(node.store, config.node_id)
     here = identity.read_life(node.disk, data_dir)
@@ -61,6 +62,7 @@ async def open_logs(node: "Node", meta: identity.Meta, is_new: bool) -> None:
         f"{data_dir}/logs",
         validity=node.membership,
         keyring=node.unlocked.keyring,
+        remember=node.memory.topics,
     )
     await node.partitions.start(image, clean, is_all_gone=is_all_gone, has_lived=here > 0)
     lost = [key for key, one in node.partitions.items() if one.log.is_lost]

@@ -28,7 +28,10 @@ class SimCluster:
         node_ids: Sequence[int] = (1,),
         overrides: Mapping[str, str] | None = None,
         make_disk: MakeDisk = SimDisk,
+        *,
+        keeps_metadata: bool = False,
     ) -> None:
+        """`keeps_metadata`: for runs in which the store is put back."""
         self.loop = loop
         self.etcd = SimEtcd(seed)
         self.hosts = {
@@ -40,6 +43,7 @@ class SimCluster:
                 lambda: SimStore(self.etcd),
                 make_disk(seed * 1_000 + node_id),
                 is_store_shared=len(node_ids) > 1,
+                keeps_metadata=keeps_metadata,
             )
             for node_id in node_ids
         }

@@ -16,7 +16,7 @@ failed sync) is stopped as the command line would do it, and counts as `failed`.
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from penstock.base.ports import Store
@@ -65,6 +65,7 @@ class SimHost:
         disk: SimDisk,
         *,
         is_store_shared: bool = False,
+        keeps_metadata: bool = False,
     ) -> None:
         self.name = f"node-{node_id}"
         self.node_id = node_id
@@ -79,7 +80,7 @@ class SimHost:
         """Why the last process ended by itself, if it did."""
         self._rng = random.Random(f"{seed}/{self.name}")
         self._loop = loop
-        self._config = NodeConfig(
+        self.config = NodeConfig(
             data_dir=DATA,
             host=self.name,
             kafka_port=KAFKA_PORT,
@@ -89,6 +90,7 @@ class SimHost:
         )
         self._open_store = open_store
         self._is_store_shared = is_store_shared
+        self._keeps_metadata = keeps_metadata
         self._process: SimProcess | None = None
         self._sync_workers = SimWorkers()
         self._sync_s = SYNC_S
@@ -115,9 +117,7 @@ class SimHost:
         With `cut_after` the power goes again at that operation of the disk.
         """
         assert self._process is None, f"{self.name} runs already"
-        if self.is_dark:
-            self.is_dark = False
-            self.disk.crash(self._rng)
+        self.power_on()
         if cut_after:
             self.disk.crash_after(cut_after)
         self.boots += 1
@@ -136,12 +136,27 @@ class SimHost:
         self.is_up = True
         return True
 
+    def power_on(self) -> None:
+        """After a cut: what was not synced may be lost."""
+        if self.is_dark:
+            self.is_dark = False
+            self.disk.crash(self._rng)
+
+    def replace_disk(self, disk: SimDisk) -> None:
+        """The old one is lost; there is no process."""
+        assert self._process is None
+        self.is_dark = False
+        self.disk = disk
+        disk.on_cut = self._power_lost
+
     async def _begin(self) -> None:
-        node = self.node = Node(self._config, self._ports())
+        node = self.node = Node(self.config, self.ports())
         await node.start()
         node.failed.add_done_callback(lambda _: self._gave_up(node))
 
-    def _ports(self) -> Ports:
+    def ports(self, open_other: Callable[[str], Awaitable[Store]] | None = None) -> Ports:
+        """The machine's, for a process; `open_other` opens the store in another way."""
+
         async def open_store(_: str) -> Store:
             return self._open_store()
 
@@ -157,8 +172,9 @@ class SimHost:
             sync_workers=self._sync_workers,
             cleaner_workers=SimWorkers(seed + 1, delay_s=CLEANER_S),
             lock=lambda _: _Lock(self),
-            open_store=open_store,
+            open_store=open_other or open_store,
             is_store_shared=self._is_store_shared,
+            keeps_metadata=self._keeps_metadata,
             read_secret=lambda _: SIM_KEK,
             process_id=self.boots,
         )

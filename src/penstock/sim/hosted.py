@@ -135,6 +135,8 @@ class Options:
     make_disk: MakeDisk = lambda seed: SimDisk(seed, journaled=bool(seed % 2))
     look_every: int = 1
     """After how many callbacks the nodes are looked at from inside."""
+    keeps_metadata: bool = False
+    """Whether nodes write down what they see of the store."""
     watch: Callable[[World], None] | None = None
     """Given the world when its nodes run, to look at more."""
 
@@ -375,7 +377,14 @@ def settings_of(seed: int, nodes: int) -> dict[str, str]:
 
 async def _live(seed: int, loop: SimLoop, options: Options, make_run: MakeRun) -> Outcome:
     overrides = {**settings_of(seed, len(options.node_ids)), **options.overrides}
-    cluster = SimCluster(loop, seed, options.node_ids, overrides, options.make_disk)
+    cluster = SimCluster(
+        loop,
+        seed,
+        options.node_ids,
+        overrides,
+        options.make_disk,
+        keeps_metadata=options.keeps_metadata,
+    )
     world = World(seed, loop, cluster)
     run = make_run(world, options)
     try:

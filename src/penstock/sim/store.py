@@ -11,6 +11,7 @@ What a test can turn on, at any time:
 - `down`: nothing is answered; reads time out, changes are unknown;
 - `cut_off`: the same for the connections of these hosts only, whose watches are silent as well;
 - `clock_rate`: how fast the leases' clock runs against the loop's;
+- `backup()` and `restore()`: the store goes back, under whoever uses it;
 - `compact()`: watches that are behind get `WatchLost`; `expire(lease)` ends a lease early.
 
 Leases are checked when anything is asked and when their timer rings, so an expiry is seen by the
@@ -19,10 +20,12 @@ watches without anyone asking.
 
 import asyncio
 import contextvars
+import copy
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeVar
 
+from penstock.base.errors import Corrupt
 from penstock.base.keyspace import KeySpace
 from penstock.base.ports import Change, Delete, Entry, Expect, Put, UnknownResult, WatchLost
 from penstock.sim.network import HOST
@@ -56,6 +59,21 @@ class SimEtcd:
 
     def compact(self) -> None:
         self.space.compact(self.space.revision)
+
+    def backup(self) -> KeySpace:
+        return copy.deepcopy(self.space)
+
+    def restore(self, backup: KeySpace, *, bump: int = 0) -> None:
+        """Everything is as it was; `bump` is how much higher the revision goes on."""
+        old = copy.deepcopy(backup)
+        old.restart(old.revision + bump)
+        for lease in old.leases.values():
+            lease.deadline_s = self.now_s() + lease.ttl_s
+        vars(self.space).update(vars(old))
+        self._next_lease += 1_000  # Nobody gets the lease of somebody who is still there.
+        self._arm()
+        self.changed.set()
+        self.changed.clear()
 
     def commit(self, expects: Sequence[Expect], changes: Sequence[Put | Delete]) -> int | None:
         self._end_expired()
@@ -112,6 +130,7 @@ class SimStore:
         self._etcd = etcd
         self._host = HOST.get()
         self._closed = False
+        self._seen = 0
 
     @property
     def _is_down(self) -> bool:
@@ -165,6 +184,7 @@ class SimStore:
         if self._is_down:
             await asyncio.sleep(self._etcd.timeout_s)
             raise TimeoutError("the metadata store does not answer")
+        self._see()
         answer = ask()  # At one instant between the two waits: linearizable.
         await self._cross()
         return answer
@@ -174,6 +194,7 @@ class SimStore:
         etcd = self._etcd
         await self._cross()
         if not self._is_down and etcd.rng.random() >= etcd.unknown_ratio:
+            self._see()
             answer = change()
             await self._cross()
             return answer
@@ -185,6 +206,13 @@ class SimStore:
             asyncio.get_running_loop().call_later(late_s, change, context=etcd.context)
         await asyncio.sleep(etcd.timeout_s)
         raise UnknownResult("the metadata store did not answer")
+
+    def _see(self) -> None:
+        """As the real connection does."""
+        revision = self._etcd.space.revision
+        if revision < self._seen:
+            raise Corrupt(f"etcd is at revision {revision} and was at {self._seen}")
+        self._seen = revision
 
     async def _cross(self) -> None:
         await self._wait(self._etcd.delay_s)

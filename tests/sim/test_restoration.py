@@ -1,0 +1,110 @@
+"""A metadata store that was put back to a backup: no node goes on with it, and nothing is lost.
+
+See `penstock.sim.restoration` for what happens and what is promised. The bugs below, put in on
+purpose, show that the checks find what they are for.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from penstock.cluster import known, recovery
+from penstock.cluster.recovery import LogReport
+from penstock.node import remembering
+from penstock.sim.hosted import Options, run_seed
+from penstock.sim.restoration import Restoration
+from penstock.sim.tally import Violation
+from tests.sim.seeds import STALE, replayable, seeds, tell_if_stale
+
+SEEDS = 12
+SEEDS_MAX = 60
+
+Patch = pytest.MonkeyPatch
+
+
+def options() -> Options:
+    return Options(
+        node_ids=(1, 2, 3),
+        crowds=0,
+        has_crew=False,
+        cut_ratio=0.0,
+        records=20,
+        keeps_metadata=True,
+    )
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("seed", seeds(SEEDS))
+def test_a_store_put_back_is_refused_and_recovered(
+    seed: int, request: pytest.FixtureRequest
+) -> None:
+    with replayable(seed, request):
+        tally = run_seed(seed, options(), Restoration).tally
+    assert tally.points["refused"] == 3
+    assert tally.points["recovered"]
+
+
+def an_older_store_is_served(patch: Patch) -> None:
+    """As it was."""
+    patch.setattr(remembering, "compare", lambda *arguments: ([], []))
+
+
+def producer_ids_begin_again(patch: Patch) -> None:
+    """As it was: neither recovered nor compared."""
+    patch.setattr(recovery._Planning, "_raise_producer_ids", lambda self: None)
+    real = known.findings
+
+    def planted(*arguments: Any) -> list[str]:
+        return [text for text in real(*arguments) if "producer id" not in text]
+
+    patch.setattr("penstock.node.remembering.findings", planted)
+
+
+def whoever_reports_first_is_in_sync(patch: Patch) -> None:
+    patch.setattr(LogReport, "rank", property(lambda self: (0, 0)))
+
+
+def the_shortest_log_is_the_best(patch: Patch) -> None:
+    patch.setattr(LogReport, "rank", property(lambda self: (0, -self.end_offset)))
+
+
+def deleted_topics_come_back(patch: Patch) -> None:
+    patch.setattr(recovery._Planning, "_drop_what_was_deleted", lambda self, known: None)
+
+
+class Bug(NamedTuple):
+    """A change of the code, and a seed that finds it."""
+
+    plant: Callable[[Patch], None]
+    first: int
+
+
+BUGS = [
+    Bug(an_older_store_is_served, 0),
+    Bug(producer_ids_begin_again, 0),
+    Bug(whoever_reports_first_is_in_sync, 13),
+    Bug(the_shortest_log_is_the_best, 1),
+    Bug(deleted_topics_come_back, 0),
+]
+
+
+@pytest.mark.filterwarnings(STALE)
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.plant.__name__)
+def test_a_planted_bug_is_found(bug: Bug, monkeypatch: Patch) -> None:
+    bug.plant(monkeypatch)
+    for seed in dict.fromkeys((bug.first, *range(SEEDS_MAX))):
+        try:
+            run_seed(seed, options(), Restoration)
+        except Violation as found:
+            print(f"seed {seed}: {str(found)[:200]}")
+            tell_if_stale(bug.plant.__name__, bug.first, seed)
+            return
+    raise AssertionError(f"not found in {SEEDS_MAX} seeds")
