@@ -185,6 +185,7 @@ def put_mode(state: RegistryState, call: calls.PutMode) -> Outcome:
         raise Rejected(Number.INVALID_MODE, f"Invalid mode. Valid values are {SETTABLE}")
     _check_room(state, subject)
     mode = Mode(written)
+    cleared: list[Record] = []
     if mode is Mode.IMPORT and not call.force and _current_mode(state, subject) is not Mode.IMPORT:
         in_the_way = [subject] if subject is not None else sorted(state.subjects)
         if any(state.versions(one) for one in in_the_way):
@@ -192,7 +193,17 @@ def put_mode(state: RegistryState, call: calls.PutMode) -> Outcome:
                 Number.NOT_PERMITTED,
                 "Cannot import since found existing subjects; delete them first, or use force=true",
             )
-    return [mode_record(subject, mode.value)], {"mode": mode.value}
+        # What is only hidden would be in the way of what comes.
+        hidden = [kept for one in in_the_way for kept in state.versions(one, deleted=True)]
+        if len(hidden) > limits.VERSIONS_MAX:
+            raise Rejected(
+                Number.NOT_PERMITTED,
+                f"more than {limits.VERSIONS_MAX} deleted versions would have to go for good; "
+                "delete some of them with permanent=true first",
+            )
+        _require_unreferenced(state, hidden, permanent=True)
+        cleared = _forgotten(state, hidden)
+    return [*cleared, mode_record(subject, mode.value)], {"mode": mode.value}
 
 
 def delete_mode(state: RegistryState, call: calls.DeleteMode) -> Outcome:

@@ -49,6 +49,22 @@ def test_an_id_whose_version_an_import_replaced_is_not_given_again_after_a_resta
     assert driver.register("b", OTHER) == 8
 
 
+def test_before_an_import_what_was_deleted_goes_for_good() -> None:
+    driver = Driver()
+    driver.register("inner")
+    driver.register("outer", '{"type":"array","items":"R"}', ("R", "inner", 1))
+    driver.ask(calls.DeleteSubject("outer"))
+    driver.ask(calls.DeleteSubject("inner"))
+    assert refused(driver, calls.PutMode("IMPORT", "inner")) is Number.REFERENCE_EXISTS
+    driver.ask(calls.PutMode("IMPORT"))
+    assert not driver.state.subjects
+    assert contents(driver.replayed()) == contents(driver.state)
+    # Its id may come again with another registry's schema, and is not given by ourselves.
+    assert driver.ask(calls.Register("new", TWO, "AVRO", id=1, version=1))["id"] == 1
+    driver.ask(calls.PutMode("READWRITE"))
+    assert driver.register("other", OTHER) == 3
+
+
 def test_an_import_may_have_what_is_there_and_no_other_schema_of_its_id() -> None:
     driver = Driver()
     driver.register("a")
