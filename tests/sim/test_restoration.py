@@ -90,7 +90,7 @@ class Bug(NamedTuple):
 BUGS = [
     Bug(an_older_store_is_served, 0),
     Bug(producer_ids_begin_again, 0),
-    Bug(whoever_reports_first_is_in_sync, 13),
+    Bug(whoever_reports_first_is_in_sync, 19),
     Bug(the_shortest_log_is_the_best, 1),
     Bug(deleted_topics_come_back, 0),
 ]
