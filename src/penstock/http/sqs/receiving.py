@@ -63,9 +63,19 @@ async def receive_message(call: Call, request: requests.ReceiveMessage) -> Answe
             call.principal,
             [Settlement(got.receipt, Verdict.RELEASE, delay_ms=0) for got in received],
         )
+    if queue.is_fifo:
+        received = _by_group(received)
     names = {*request.attribute_names, *request.message_system_attribute_names}
     messages = [_show(call, queue, got, names, request.message_attribute_names) for got in received]
     return {"Messages": messages} if messages else {}
+
+
+def _by_group(received: Sequence[Received]) -> list[Received]:
+    """All of one group, then all of the next, as Amazon shows them."""
+    groups: dict[bytes | None, list[Received]] = {}
+    for got in received:
+        groups.setdefault(got.key, []).append(got)
+    return [got for group in groups.values() for got in group]
 
 
 async def _receive(

@@ -181,8 +181,11 @@ def test_one_that_is_held_longer_holds_up_those_after_it(extended: int, wanted: 
 def test_a_timeout_of_nothing_keeps_the_order_of_a_group() -> None:
     async def test(sdk: Sdk) -> None:
         url = await fifo(sdk, "a1", "a2", "a3")
+        await sdk.send(url, "b1", MessageGroupId="b")
+        await sdk.send(url, "a4", MessageGroupId="a")
         for _ in range(3):
-            assert await sdk.bodies(url, VisibilityTimeout=0) == ["a1", "a2", "a3"]
+            shown = await sdk.bodies(url, VisibilityTimeout=0)
+            assert shown == ["a1", "a2", "a3", "a4", "b1"]
 
     with_sdk(test)
 
