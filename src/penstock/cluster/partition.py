@@ -25,6 +25,7 @@ from typing import Protocol
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NodeId, TopicId
+from penstock.cluster.elections import majority
 from penstock.cluster.keys import PartitionRecord
 from penstock.cluster.leading import Leading
 from penstock.log.config import LogConfig
@@ -62,6 +63,10 @@ def nobody(partition: "Partition") -> None:
     pass
 
 
+def everyone(node_id: int) -> bool:
+    return True
+
+
 async def nothing() -> None:
     pass
 
@@ -79,6 +84,8 @@ class Home:
     """Told when a log that was being cut is ready for the role its record gives it."""
     save_known: Callable[[], Awaitable[None]] = nothing
     """Writes down what this node's replicas are known to hold (`watermarks`)."""
+    hears: Callable[[int], bool] = everyone
+    """True while that node answers; see `reach`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +270,18 @@ class Partition:
             return False
         valid_until = self._home.validity.valid_until
         return valid_until == FOREVER or asyncio.get_running_loop().time() < valid_until
+
+    def is_in_touch(self) -> bool:
+        """True while this node leads for certain and hears enough replicas to commit.
+
+        A leader that was replaced because others cannot reach it may be the last to learn of it.
+        """
+        leading = self.leading
+        if leading is None or not self.is_valid():
+            return False
+        record = leading.record
+        others = sum(node != self.node_id and self._home.hears(node) for node in record.isr)
+        return others + 1 >= min(majority(record), len(record.isr))
 
     # -- appending as the leader ------------------------------------------------------------
 

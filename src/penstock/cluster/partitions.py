@@ -32,6 +32,7 @@ from penstock.cluster.partition import (
     Home,
     Partition,
     Validity,
+    everyone,
     nobody,
 )
 from penstock.cluster.pressure import Pressure
@@ -77,7 +78,13 @@ class Partitions:
         self._node_id = node_id
         self._workers = workers
         self._home = Home(
-            node_id, flusher, validity, self._isr_due, self._role_due, self._save_known
+            node_id,
+            flusher,
+            validity,
+            self._isr_due,
+            self._role_due,
+            self._save_known,
+            lambda node: self.hears(node),
         )
         self._configs = configs
         self._directories = Directories(disk, clock, root, keyring)
@@ -107,6 +114,8 @@ class Partitions:
         self._listeners: list[Callable[[], None]] = []
         self.isr_due: Callable[[Partition], None] = nobody
         """Told of a partition whose ISR should be looked at; see `isr`."""
+        self.hears: Callable[[int], bool] = everyone
+        """True while that node answers; see `reach`."""
         self.pressure = Pressure()
         """What keeps us from taking every write: a disk nearly full, backlogs."""
         self.any_look_inside = False

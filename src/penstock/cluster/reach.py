@@ -128,6 +128,11 @@ class Reach:
         if known is not None and known.epoch == broker_epoch:
             known.has_answered = True
 
+    def hears(self, node_id: int) -> bool:
+        """True while that node answers: sooner false than `away` tells."""
+        known = self._known.get(node_id)
+        return known is not None and known.silent_ticks < LAPSE_TICKS
+
     def probe_seconds(self) -> float:
         return probe_seconds(self._configs)
 

@@ -10,6 +10,10 @@ If an append fails, or the machine breaks, what is in memory and what is in the 
 agree: the machine is thrown away, everybody who waits is told COORDINATOR_NOT_AVAILABLE, and the
 host builds a new one by replay.
 
+Time alone decides nothing (an expired session, say) while this node may have been replaced without
+knowing it: what it writes then may still come true if it leads again, and those who were silent here
+have talked to another coordinator meanwhile. Timers wait until the partition is in touch again.
+
 Bounds: `WAITING_MAX` calls wait at a time; a batch has `BATCH_BYTES`, or what one decision needs.
 Everything here runs on the loop, and nothing waits.
 """
@@ -32,6 +36,8 @@ WAITING_MAX = 50_000
 BATCH_BYTES = 256 * 1024
 """With so much to append, the end of the turn is not waited for."""
 TIMER_MS_MIN = 1
+OUT_OF_TOUCH_SECONDS = 0.5
+"""Until a timer that could not be acted on is looked at again."""
 
 S = TypeVar("S", bound=Machine)
 Answer: TypeAlias = Callable[[Any], None]
@@ -243,6 +249,10 @@ class Seat(Generic[S]):
         due_ms = shard.deadline()
         if due_ms is None or due_ms > self.time.now_ms():
             self._arm()
+            return
+        if not self.partition.is_in_touch():
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(OUT_OF_TOUCH_SECONDS, self._tick)
             return
         self._run(shard, _tick)
 

@@ -304,6 +304,7 @@ class Node:
         self.reach = Reach(
             self.store, self.follower, self.membership, configs, self.random, self.peers.give_up
         )
+        self.partitions.hears = self.reach.hears
         report, losses = self.controller.evidence, self.ctx.losses
         self.links = Links(node_id, report, losses, self.reach, *self.security.introduction)
         self.isr = InSyncReplicas(

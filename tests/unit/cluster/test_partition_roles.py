@@ -37,8 +37,16 @@ class Bench:
         self.validity = Validity()
         self.due: list[Partition] = []
         self.ready: list[Partition] = []
+        self.silent: set[int] = set()
         flusher = Flusher(self.disk, self.workers, lambda error: None)
-        home = Home(NodeId(1), flusher, self.validity, self.due.append, self.ready.append)
+        home = Home(
+            NodeId(1),
+            flusher,
+            self.validity,
+            self.due.append,
+            self.ready.append,
+            hears=lambda node: node not in self.silent,
+        )
         self.log = Log.open(self.disk, "data/t-0", config, 0)
         follower = PartitionRecord((1, 2, 3), 2, (1, 2, 3), 3, 9)
         self.partition = Partition(
@@ -358,3 +366,19 @@ def _stamped(bench: Bench, offset: int, count: int, epoch: int = 3) -> memoryvie
     batch = bench.batch(count)
     stamp(batch, offset, epoch)
     return batch
+
+
+def test_leader_is_in_touch_while_it_hears_a_majority_or_all_in_sync() -> None:
+    async def check(bench: Bench) -> None:
+        assert not bench.partition.is_in_touch(), "it follows"
+        bench.lead()
+        bench.silent = {2}
+        assert bench.partition.is_in_touch()
+        bench.silent = {2, 3}
+        assert not bench.partition.is_in_touch()
+        bench.lead(PartitionRecord((1, 2, 3), 1, (1,), 4, 11))
+        assert bench.partition.is_in_touch(), "nobody else is in sync, so nobody else leads"
+        bench.validity.valid_until = 0.0
+        assert not bench.partition.is_in_touch()
+
+    on_bench(check)

@@ -124,6 +124,20 @@ def test_who_is_silent_is_told_of_once_and_given_up_and_taken_out_later() -> Non
     in_world(test)
 
 
+def test_silent_node_is_not_heard_before_it_counts_as_unreached() -> None:
+    async def test(world: World) -> None:
+        await asyncio.sleep(5)
+        assert world.reach.hears(2)
+        assert not world.reach.hears(4), "no such node"
+        world.silent.add(2)
+        await asyncio.sleep(world.silence_s / 2)
+        assert not world.reach.hears(2)
+        assert world.reach.hears(3)
+        assert await world.told() == {}
+
+    in_world(test)
+
+
 def test_answers_that_come_now_and_then_do_not_flap() -> None:
     async def test(world: World) -> None:
         world.silent.add(2)

@@ -274,6 +274,26 @@ def test_a_tick_comes_when_it_is_due_and_its_records_are_kept() -> None:
     on_node(test, configs=FEW)
 
 
+def test_timer_waits_while_the_partition_is_out_of_touch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test(node: Node) -> None:
+        seat = (await host_on(node)).seat(0)
+        is_in_touch = False
+        monkeypatch.setattr(type(seat.partition), "is_in_touch", lambda self: is_in_touch)
+        seat.call(
+            lambda shard, token, now_ms: shard.park(token, now_ms + 100),
+            lambda reply: None,
+        )
+        await asyncio.sleep(10)
+        assert seat.require().ticks == []
+        is_in_touch = True
+        await asyncio.sleep(1)
+        assert len(seat.require().ticks) == 1
+
+    on_node(test, configs=FEW)
+
+
 def test_an_earlier_deadline_moves_the_timer() -> None:
     async def test(node: Node) -> None:
         seat = (await host_on(node)).seat(0)
