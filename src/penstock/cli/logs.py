@@ -6,7 +6,6 @@ Text is one line with time, level, logger and message. JSON is one object a line
 span of OpenTelemetry.
 """
 
-import asyncio
 import json
 import logging
 import sys
@@ -124,6 +123,8 @@ class Sparing(logging.Filter):
         return False
 
     def _tell_later(self, record: logging.LogRecord, kind: "_Kind") -> None:
+        import asyncio  # Here, so that `--help` need not load it.
+
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
