@@ -11,8 +11,8 @@ agree: the machine is thrown away, everybody who waits is told COORDINATOR_NOT_A
 host builds a new one by replay.
 
 Time alone decides nothing (an expired session, say) while this node may have been replaced without
-knowing it: what it writes then may still come true if it leads again, and those who were silent here
-have talked to another coordinator meanwhile. Timers wait until the partition is in touch again.
+knowing it: what it writes then may still come true if it leads again, and members that were silent
+here have talked to another coordinator meanwhile. Timers wait until the partition is in touch.
 
 Bounds: `WAITING_MAX` calls wait at a time; a batch has `BATCH_BYTES`, or what one decision needs.
 Everything here runs on the loop, and nothing waits.
