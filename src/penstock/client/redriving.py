@@ -22,7 +22,7 @@ on is forgotten with the group's offsets, after `offsets.retention.minutes`.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -105,6 +105,8 @@ class Errand:
     """Changes letters on their way."""
     check_target: Callable[[str], None] | None = None
     """Refuses topics that this must not write to."""
+    charge: Callable[[int], Awaitable[None]] | None = None
+    """Called with the bytes of each transaction before it; goes on when it returns."""
 
     @property
     def action(self) -> str:
@@ -253,6 +255,8 @@ class Redriver:
 
     async def _settle(self, letters: list[Letter]) -> None:
         if letters:
+            if self.errand.charge is not None:
+                await self.errand.charge(sum(letter.size_bytes for letter in letters))
             await self._pace.wait(len(letters))
             await self._send(letters)
 

@@ -12,7 +12,7 @@ topics have as many, else the key decides.
 Bounds: `RECORDS_MAX` records and about `BYTES_MAX` in a transaction.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -95,6 +95,8 @@ class Copy:
     spans: Spans
     """Every one has an end."""
     rate_per_s: float | None = None
+    charge: Callable[[int], Awaitable[None]] | None = None
+    """Called with the bytes of each transaction before it; goes on when it returns."""
 
 
 @dataclass(slots=True)
@@ -188,15 +190,19 @@ class Copier:
                 weight = record_bytes(_record_of(message))
                 is_full = len(gathered) >= min(self._records_max, self._pace.portion)
                 if gathered and (is_full or size + weight > BYTES_MAX):
-                    await self._write(where, gathered, span.end)
+                    await self._write(where, gathered, span.end, size)
                     gathered, size = [], 0
                 gathered.append(message)
                 size += weight
-        await self._write(where, gathered, span.end)
+        await self._write(where, gathered, span.end, size)
 
-    async def _write(self, where: TopicPartition, messages: list[Message], end: int) -> None:
+    async def _write(
+        self, where: TopicPartition, messages: list[Message], end: int, size: int
+    ) -> None:
         if not messages:
             return
+        if self.copy.charge is not None:
+            await self.copy.charge(size)
         await self._pace.wait(len(messages))
         batches: dict[TopicPartition, list[Record]] = {}
         for message in messages:

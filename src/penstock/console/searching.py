@@ -5,7 +5,8 @@ and matched in a worker; after each there is progress to tell. What is compresse
 searched as it was before compression, and after encoding: bytes are bytes. Text is found whatever
 its case (of ASCII letters); patterns run on RE2, in linear time.
 
-Bounds: a budget of records, `BYTES_MAX` and `SECONDS_MAX`; `SEARCHES_MAX` at a time on a node.
+Bounds: a budget of records, `BYTES_MAX` and `SECONDS_MAX`; `SEARCHES_MAX` at a time on a node,
+`EACH_MAX` for one user, or one address where nobody has logged in.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from typing import NamedTuple
 import re2  # type: ignore[import-untyped]
 
 from penstock.base.errors import ErrorCode, Refused
+from penstock.base.shares import Shares
 from penstock.client.fetching import Message
 from penstock.cluster.image import Topic
 from penstock.console.browsing import Offsets
@@ -30,7 +32,7 @@ UNPACKED_BYTES = 16 << 20
 FOUND_BYTES_MAX = 64 << 20
 """Of what is found in one window."""
 SECONDS_MAX = 30.0
-SEARCHES_MAX = 8
+SEARCHES_MAX, EACH_MAX = 8, 2
 PATTERN_CHARS_MAX = 500
 PATTERN_BYTES_MAX = 1 << 20
 KEY, VALUE, HEADERS = "key", "value", "headers"
@@ -103,15 +105,14 @@ def _pattern(text: str) -> Callable[[bytes], bool]:
 class Searches:
     def __init__(self, door: Door) -> None:
         self._door = door
-        self._running = 0
+        self._places = Shares(SEARCHES_MAX, EACH_MAX)
 
     async def run(
         self, principal: Principal, topic: Topic, starts: Offsets, ends: Offsets, wanted: Wanted
     ) -> AsyncIterator[Progress]:
         """Progress after each window, until the search has `ended`."""
-        if self._running >= SEARCHES_MAX:
+        if not self._places.take(principal.holder):
             raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many searches at a time")
-        self._running += 1
         try:
             progress = Progress(sum(ends[at] - start for at, start in starts.items()))
             deadline_s = asyncio.get_running_loop().time() + SECONDS_MAX
@@ -126,7 +127,7 @@ class Searches:
             progress.ended = "all"  # There was nothing to look at.
             yield progress
         finally:
-            self._running -= 1
+            self._places.give(principal.holder)
 
     async def _scan(
         self,

@@ -3,15 +3,17 @@
 A session ends when its time is up, when nobody has used it for a while, when it is logged out of,
 and as soon as its user's passwords change or are gone. Each node has its own; a restart ends all.
 
-Bounds: `SESSIONS_MAX`; one more ends the oldest.
+Bounds: `SESSIONS_MAX`, of which a user has `EACH_MAX`; one more of a user ends that user's oldest,
+one more in all the oldest of whoever has most.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.base.ports import Random
 
-SESSIONS_MAX = 1_000
+SESSIONS_MAX, EACH_MAX = 1_000, 20
 SESSION_SECONDS = 12 * 3_600.0
 IDLE_SECONDS = 2 * 3_600.0
 TOKEN_BYTES = 32
@@ -45,8 +47,7 @@ class Sessions:
         return len(self._sessions)
 
     def begin(self, name: str, now_s: float) -> Session:
-        while len(self._sessions) >= SESSIONS_MAX:
-            del self._sessions[next(iter(self._sessions))]
+        self._make_room(name)
         token, write_token = (self._random.random_bytes(TOKEN_BYTES).hex() for _ in range(2))
         session = Session(
             name,
@@ -58,6 +59,15 @@ class Sessions:
         )
         self._sessions[token] = session
         return session
+
+    def _make_room(self, name: str) -> None:
+        held = Counter(session.name for session in self._sessions.values())
+        if held[name] < EACH_MAX:
+            if len(self._sessions) < SESSIONS_MAX:
+                return
+            name = max(held, key=held.__getitem__)
+        oldest = next(token for token, one in self._sessions.items() if one.name == name)
+        del self._sessions[oldest]
 
     def find(self, token: str, now_s: float) -> Session | None:
         """The session of a cookie, if it has not ended; looking at it keeps it from idling."""

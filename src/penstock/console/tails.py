@@ -4,8 +4,9 @@ A tail begins at the end of its topic and is read every `LOOK_SECONDS`. If more 
 people can read, it jumps ahead and says how much it left out. What is read is made an event once,
 and handed to every watcher whose rights still allow it; one that does not keep up loses the oldest.
 
-Bounds: `TAILS_MAX` topics, `WATCHERS_MAX` watchers in all, `WAITING_MAX` events for each;
-`LOOK_MESSAGES` messages at a time, and partitions that are further behind than that jump.
+Bounds: `TAILS_MAX` topics and `WATCHERS_MAX` watchers, of which one user, or one address where
+nobody has logged in, has `TAILS_EACH_MAX` and `WATCHERS_EACH_MAX`; `WAITING_MAX` events for each
+watcher; `LOOK_MESSAGES` messages at a time, and partitions that are further behind than that jump.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from msgspec import Struct
 
 from penstock.api.route import Operation
 from penstock.base.errors import Corrupt, ErrorCode, PeerError, Refused
+from penstock.base.shares import Shares
 from penstock.client.fetching import Message
 from penstock.cluster.image import Topic
 from penstock.console.decoding import Decoder
@@ -28,8 +30,8 @@ from penstock.doors.log_reading import Portion, within
 from penstock.http.events import IDLE_MS, KEEP_ALIVE, event
 from penstock.http.problems import entry_of
 
-TAILS_MAX = 50
-WATCHERS_MAX = 500
+TAILS_MAX, TAILS_EACH_MAX = 50, 10
+WATCHERS_MAX, WATCHERS_EACH_MAX = 500, 20
 WAITING_MAX = 20
 LOOK_SECONDS = 0.3
 LOOK_MESSAGES = 100
@@ -61,19 +63,20 @@ class Tails:
         self._door = door
         self._decoder = decoder
         self._tails: dict[str, _Tail] = {}
+        self._topics = Shares(TAILS_MAX, TAILS_EACH_MAX)
+        self._watchers = Shares(WATCHERS_MAX, WATCHERS_EACH_MAX)
 
     def __len__(self) -> int:
         return len(self._tails)
 
     async def watch(self, sight: Sight, topic: Topic) -> AsyncIterator[bytes]:
         """Events, for as long as somebody reads them."""
-        if sum(len(tail.watchers) for tail in self._tails.values()) >= WATCHERS_MAX:
-            raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many tails are watched")
-        tail = self._tails.get(topic.name)
-        if tail is None or tail.is_over:
-            if len(self._tails) >= TAILS_MAX:
-                raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many topics are watched")
-            tail = self._tails[topic.name] = _Tail(self._door, self._decoder, topic.name)
+        holder = sight.principal.holder
+        try:
+            tail = self._tail_for(holder, topic)
+        except Refused as refused:
+            yield event("problem", "", entry_of(refused))  # Others came since it was asked about.
+            return
         watcher = Watcher()
         tail.watchers[watcher] = sight
         try:
@@ -91,16 +94,49 @@ class Tails:
                     yield watcher.waiting.popleft()
         finally:
             del tail.watchers[watcher]
+            self._watchers.give(holder)
             if not tail.watchers:
-                await tail.stop()
+                self._topics.give(tail.holder)
                 if self._tails.get(topic.name) is tail:
                     del self._tails[topic.name]
+                await tail.stop()
+
+    def check(self, sight: Sight, topic: Topic) -> None:
+        """Refuses one more watcher of the topic where there is no room for it."""
+        holder = sight.principal.holder
+        self._take(holder, topic)
+        self._give(holder, topic)
+
+    def _tail_for(self, holder: str, topic: Topic) -> "_Tail":
+        """The topic's reader, begun if need be; both are counted for who asks."""
+        self._take(holder, topic)
+        if not self._is_watched(topic):
+            self._tails[topic.name] = _Tail(self._door, self._decoder, topic.name, holder)
+        return self._tails[topic.name]
+
+    def _is_watched(self, topic: Topic) -> bool:
+        tail = self._tails.get(topic.name)
+        return tail is not None and not tail.is_over
+
+    def _take(self, holder: str, topic: Topic) -> None:
+        if not self._watchers.take(holder):
+            raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many tails are watched")
+        if not self._is_watched(topic) and not self._topics.take(holder):
+            self._watchers.give(holder)
+            raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many topics are watched")
+
+    def _give(self, holder: str, topic: Topic) -> None:
+        self._watchers.give(holder)
+        if not self._is_watched(topic):
+            self._topics.give(holder)
 
 
 class _Tail:
     """The one reader of a topic."""
 
-    def __init__(self, door: Door, decoder: Decoder, name: str) -> None:
+    def __init__(self, door: Door, decoder: Decoder, name: str, holder: str) -> None:
+        """`holder`: for whom it was begun, and is counted."""
+        self.holder = holder
         self.watchers: dict[Watcher, Sight] = {}
         self.is_over = False
         self._door = door

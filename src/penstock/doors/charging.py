@@ -48,6 +48,13 @@ class Charging:
             now_s = asyncio.get_running_loop().time()
             self._meter.charge(kind, principal.name, principal.client_id, amount, now_s)
 
+    async def pass_on(self, principal: Principal, size: int) -> None:
+        """Charges for bytes that are read and written on somebody's behalf while nobody waits for
+        an answer; returns when what was owed is paid off."""
+        for kind in (Kind.FETCH, Kind.PRODUCE):
+            self.charge(principal, kind, size)
+            await asyncio.sleep(self.owed_s(principal, kind))
+
     def fetch_bytes_max(self, principal: Principal, most: int) -> int:
         """How much may be handed out at once."""
         if not self._meter.is_on:

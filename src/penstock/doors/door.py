@@ -91,7 +91,7 @@ class Door:
         self.groups = Groups(ctx, self.handlers, self.coordinators, self.share_groups)
         self.queues = Queues(ctx, self.leaders)
         self.scaling = GroupScaling(ctx, self.coordinators, self.topics, self.groups, self.queues)
-        self.letters = Letters(ctx)
+        self.letters = Letters(ctx, self.charging)
         self.errands = Errands(ctx.clock, ctx.random)
         self.log = LogReading(ctx, self.topics, self.groups, self.leaders, self.charging)
         self._publishing = Publishing(ctx, self.handlers)

@@ -6,17 +6,19 @@ and for every topic that something is written to. If whoever asked is gone, the 
 settled is settled, and asking again goes on from there. What is read is opened by workers, a piece
 at a time (`client.reading`): other clients of this node do not wait for it.
 
-Bounds: `ERRANDS_MAX` of them at a time, `LETTERS_MAX` letters each, of which `SHOWN_BYTES_MAX` are
-shown.
+Bounds: `ERRANDS_MAX` of them at a time, `EACH_MAX` for one principal, or one address where nobody
+has logged in; none so slow that it holds its place for good; `LETTERS_MAX` letters each, of which
+`SHOWN_BYTES_MAX` are shown.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 
 from penstock.api.context import Context
 from penstock.api.route import Operation, ResourceType
 from penstock.base.errors import ErrorCode, Refused
+from penstock.base.shares import Shares
 from penstock.client.cluster import Cluster
 from penstock.client.committed import commit_offsets
 from penstock.client.counting import count_records
@@ -37,12 +39,16 @@ from penstock.client.replaying import (
     replay_share_group,
     unfinished_copy,
 )
+from penstock.doors.charging import Charging
 from penstock.doors.errands import Told
 from penstock.doors.principal import Principal
 from penstock.doors.rights import may, require_group, require_topic
 from penstock.queues.inspection import RunState
 
-ERRANDS_MAX = 8
+ERRANDS_MAX, EACH_MAX = 16, 4
+RATE_MIN = 0.1
+"""A second."""
+NAME_CHARS_MAX = 200
 LETTERS_MAX = 100_000
 SHOWN_BYTES_MAX = 16 << 20
 RUN_BYTES = 6
@@ -68,15 +74,19 @@ class Replayed:
 class Letters:
     """The dead letters of the cluster, and reading again."""
 
-    def __init__(self, ctx: Context) -> None:
+    def __init__(self, ctx: Context, charging: Charging) -> None:
         self._ctx = ctx
-        self._busy = 0
+        self._charging = charging
+        self._places = Shares(ERRANDS_MAX, EACH_MAX)
 
     @asynccontextmanager
-    async def _client(self) -> AsyncIterator[Cluster]:
-        if self._busy >= ERRANDS_MAX:
-            raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many of these at a time")
-        self._busy += 1
+    async def _client(self, principal: Principal) -> AsyncIterator[Cluster]:
+        """For somebody who may do what it is for: that has been asked by now."""
+        if not self._places.take(principal.holder):
+            raise Refused(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                f"{EACH_MAX} of these at a time for each, {ERRANDS_MAX} in all: try again later",
+            )
         try:
             peers = self._ctx.queues.around.peers
             async with peers.client(self._ctx.random, self._ctx.workers) as cluster:
@@ -84,19 +94,20 @@ class Letters:
         except OSError as error:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
         finally:
-            self._busy -= 1
+            self._places.give(principal.holder)
 
     # -- looking ----------------------------------------------------------------------------
 
     async def boxes(self, principal: Principal) -> list[LetterBox]:
         """Topics of dead letters that the caller may see."""
-        async with self._client() as cluster:
+        if not any(self._may_see(principal, topic) for topic in self._ctx.image.topics):
+            return []
+        async with self._client(principal) as cluster:
             found = await list_boxes(cluster)
-        return [
-            box
-            for box in found
-            if may(self._ctx, principal, Operation.DESCRIBE, ResourceType.TOPIC, box.topic)
-        ]
+        return [box for box in found if self._may_see(principal, box.topic)]
+
+    def _may_see(self, principal: Principal, topic: str) -> bool:
+        return may(self._ctx, principal, Operation.DESCRIBE, ResourceType.TOPIC, topic)
 
     async def some(
         self, principal: Principal, topic: str, chosen: LetterFilter, limit: int
@@ -107,7 +118,7 @@ class Letters:
         found: list[Letter] = []
         size = 0
         async with (
-            self._client() as cluster,
+            self._client(principal) as cluster,
             aclosing(open_letters(cluster, topic, chosen)) as letters,
         ):
             async for letter in letters:
@@ -125,7 +136,7 @@ class Letters:
         if aspect not in ASPECTS:
             raise Refused(ErrorCode.INVALID_REQUEST, f"by is one of {', '.join(ASPECTS)}")
         kinds = Kinds(aspect)
-        async with self._client() as cluster:
+        async with self._client(principal) as cluster:
             async for letter in open_letters(cluster, topic, chosen):
                 kinds.add(letter)
         return kinds
@@ -155,6 +166,7 @@ class Letters:
             require_topic(self._ctx, principal, Operation.WRITE, to)
         if payload is not None and len(chosen.ids) != 1:
             raise Refused(ErrorCode.INVALID_REQUEST, "a payload is for one letter: name it")
+        check_rate(rate_per_s)
         errand = Errand(
             topic=topic,
             run=self._run_id(),
@@ -167,8 +179,9 @@ class Letters:
             check_target=lambda target: require_topic(
                 self._ctx, principal, Operation.WRITE, target
             ),
+            charge=self._charge_to(principal),
         )
-        return await self._carry_out(errand, limit, told, copied)
+        return await self._carry_out(principal, errand, limit, told, copied)
 
     async def purge(
         self, principal: Principal, topic: str, chosen: LetterFilter, *, limit: int = LETTERS_MAX
@@ -176,17 +189,21 @@ class Letters:
         """Settles letters without sending them back; they stay in the log until it lets go."""
         require_topic(self._ctx, principal, Operation.DELETE, topic)
         errand = Errand(topic, self._run_id(), principal.name, chosen, purges=True, limit=limit)
-        return await self._carry_out(errand, limit)
+        return await self._carry_out(principal, errand, limit)
+
+    def _charge_to(self, principal: Principal) -> Callable[[int], Awaitable[None]]:
+        return lambda size: self._charging.pass_on(principal, size)
 
     async def _carry_out(
         self,
+        principal: Principal,
         errand: Errand,
         limit: int,
         told: Told = nobody,
         copied: Callable[[list[Copied]], None] = lambda copies: None,
     ) -> Report:
         self.check_limit(limit)
-        async with self._client() as cluster:
+        async with self._client(principal) as cluster:
             return await Redriver(cluster, self._ctx.clock, errand, told, copied=copied).run()
 
     async def take_back(self, principal: Principal, topic: str, copies: Sequence[Copied]) -> int:
@@ -205,7 +222,7 @@ class Letters:
             require_group(self._ctx, principal, Operation.READ, group)
             require_topic(self._ctx, principal, Operation.READ, where.topic)
         taken = 0
-        async with self._client() as cluster:
+        async with self._client(principal) as cluster:
             for (group, where), some in by_queue.items():
                 waiting = await _waiting(cluster, group, where, some)
                 for start in range(0, len(waiting), TAKEN_BACK_AT_ONCE):
@@ -257,7 +274,7 @@ class Letters:
         """For one group: finished records are offered again, or the position is moved."""
         require_topic(self._ctx, principal, Operation.READ, topic)
         require_group(self._ctx, principal, Operation.READ, group)
-        async with self._client() as cluster:
+        async with self._client(principal) as cluster:
             spans = await self._spans(cluster, topic, wanted, partitions)
             if await self._is_share_group(cluster, group, topic):
                 finished = {
@@ -293,17 +310,31 @@ class Letters:
         """Into another topic; one that was interrupted under the same name goes on."""
         require_topic(self._ctx, principal, Operation.READ, topic)
         require_topic(self._ctx, principal, Operation.WRITE, to)
-        name = name or f"{topic}.{to}"
-        async with self._client() as cluster:
+        check_rate(rate_per_s)
+        if name is not None and not 1 <= len(name) <= NAME_CHARS_MAX:
+            why = f"a copy's name has 1 to {NAME_CHARS_MAX} characters"
+            raise Refused(ErrorCode.INVALID_REQUEST, why)
+        said = name or f"{topic}.{to}"
+        name = f"{principal.name}/{said}"
+        async with self._client(principal) as cluster:
             await cluster.topic(to)
             left = await unfinished_copy(cluster, name)
+            if not left and await unfinished_copy(cluster, said):
+                raise Refused(
+                    ErrorCode.DUPLICATE_RESOURCE,
+                    f"a copy {said} was begun by `penstock replay` or by an older version and is "
+                    f"not finished: go on with it by `penstock replay --name {said}`, or give this "
+                    "one another name",
+                )
             if any(where.topic != topic for where in left):
                 raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is a copy of another topic")
             spans = left or await self._spans(cluster, topic, wanted, partitions)
             size = await _size(cluster, spans)
             if is_dry or not size:
                 return Replayed(COPY, spans, size, is_done=False, is_resumed=bool(left))
-            report = await Copier(cluster, Copy(name, to, spans, rate_per_s)).run()
+            report = await Copier(
+                cluster, Copy(name, to, spans, rate_per_s, self._charge_to(principal))
+            ).run()
             return Replayed(COPY, spans, report.copied, is_done=True, is_resumed=report.is_resumed)
 
     async def _spans(
@@ -321,6 +352,12 @@ class Letters:
                 ErrorCode.GROUP_ID_NOT_FOUND, f"share group {group} has never read {topic}"
             )
         return False
+
+
+def check_rate(rate_per_s: float | None) -> None:
+    """Whoever goes on for years holds a place for years."""
+    if rate_per_s is not None and not rate_per_s >= RATE_MIN:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"rate is {RATE_MIN} a second or more")
 
 
 async def _waiting(

@@ -19,5 +19,10 @@ class Principal:
     client_id: str = ""
     """What their program calls itself; empty: it does not say."""
 
+    @property
+    def holder(self) -> str:
+        """Who has a share of what is bounded: strangers are told apart by their addresses."""
+        return self.host if self.name == ANONYMOUS else self.name
+
     def __str__(self) -> str:
         return self.name

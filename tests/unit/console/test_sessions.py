@@ -1,6 +1,12 @@
 """Sessions end by time, by idling, by logging out, and when their user changes."""
 
-from penstock.console.sessions import IDLE_SECONDS, SESSION_SECONDS, SESSIONS_MAX, Sessions
+from penstock.console.sessions import (
+    EACH_MAX,
+    IDLE_SECONDS,
+    SESSION_SECONDS,
+    SESSIONS_MAX,
+    Sessions,
+)
 from penstock.sim.random import SimRandom
 
 
@@ -53,10 +59,21 @@ def test_logging_out_ends_it() -> None:
 
 
 def test_there_are_so_many_at_most_and_the_oldest_goes() -> None:
-    known = sessions({"ann": "v1"})
-    first = known.begin("ann", 0.0)
-    for _ in range(SESSIONS_MAX):
-        last = known.begin("ann", 1.0)
+    known = sessions(dict.fromkeys(map(str, range(SESSIONS_MAX)), "v1"))
+    first = [known.begin("0", 0.0) for _ in range(2)]
+    for at in range(1, SESSIONS_MAX):
+        last = known.begin(str(at), 1.0)
     assert len(known) == SESSIONS_MAX
-    assert known.find(first.token, 2.0) is None
+    # The oldest of whoever has most: nobody with one session loses it to somebody with two.
+    assert [known.find(one.token, 2.0) for one in first] == [None, first[1]]
     assert known.find(last.token, 2.0) is last
+
+
+def test_a_user_who_logs_in_again_and_again_ends_nobody_elses() -> None:
+    known = sessions({"ann": "v1", "bob": "v1"})
+    bobs = known.begin("bob", 0.0)
+    anns = [known.begin("ann", 1.0) for _ in range(SESSIONS_MAX + 5)]
+    assert len(known) == EACH_MAX + 1
+    assert known.find(bobs.token, 2.0) is bobs
+    assert known.find(anns[0].token, 2.0) is None
+    assert known.find(anns[-1].token, 2.0) is anns[-1]

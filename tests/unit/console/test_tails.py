@@ -2,6 +2,7 @@
 
 import asyncio
 
+from penstock.console.tails import TAILS_EACH_MAX, WATCHERS_EACH_MAX
 from tests.unit.console.looking import API, Looker, on_console
 
 
@@ -22,5 +23,37 @@ def test_watchers_of_a_topic_share_one_tail_and_it_ends_with_the_last() -> None:
         for visit in visits:
             await visit.hang_up()
         assert len(web.console.tails) == 0
+
+    on_console(test)
+
+
+def test_one_user_leaves_places_for_others_and_is_refused_before_the_answer_begins() -> None:
+    async def test(web: Looker) -> None:
+        for at in range(TAILS_EACH_MAX + 1):
+            await web.publish("x", topic=f"t{at}")
+        web.host = "10.0.0.1"
+        visits = [web.begin("GET", f"{API}/topics/t{at}/tail") for at in range(TAILS_EACH_MAX)]
+        await asyncio.sleep(1)
+        assert [visit.answer.status for visit in visits] == [200] * TAILS_EACH_MAX
+        over = await web.get(f"{API}/topics/t{TAILS_EACH_MAX}/tail")
+        assert (over.status, over.code) == (429, "THROTTLING_QUOTA_EXCEEDED")
+        # A topic that is watched already is no further one.
+        visits += [
+            web.begin("GET", f"{API}/topics/t0/tail")
+            for _ in range(WATCHERS_EACH_MAX - TAILS_EACH_MAX)
+        ]
+        await asyncio.sleep(1)
+        assert (await web.get(f"{API}/topics/t0/tail")).status == 429
+        web.host = "10.0.0.2"
+        visits.append(web.begin("GET", f"{API}/topics/t{TAILS_EACH_MAX}/tail"))
+        await asyncio.sleep(1)
+        assert visits[-1].answer.status == 200
+        for visit in visits:
+            await visit.hang_up()
+        web.host = "10.0.0.1"
+        again = web.begin("GET", f"{API}/topics/t{TAILS_EACH_MAX}/tail")
+        await asyncio.sleep(1)
+        assert again.answer.status == 200
+        await again.hang_up()
 
     on_console(test)

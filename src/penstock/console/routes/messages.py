@@ -171,6 +171,7 @@ async def _progress(console: Console, steps: AsyncIterator[Progress]) -> AsyncIt
 async def tail(console: Console, request: Request) -> Response:
     sight = sight_of(console.ctx, request)
     topic = console.browser.topic(sight.principal, request.path_params["name"])
+    console.tails.check(sight, topic)
     return EventStream(console.tails.watch(sight, topic), request.app.state.waits)
 
 

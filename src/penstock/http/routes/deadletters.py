@@ -21,7 +21,7 @@ from penstock.client.letters import Letter, LetterFilter
 from penstock.client.redriving import Report
 from penstock.doors.door import Door
 from penstock.doors.errands import Told
-from penstock.doors.letters import LETTERS_MAX, nobody
+from penstock.doors.letters import LETTERS_MAX, check_rate, nobody
 from penstock.doors.rights import require_topic
 from penstock.http.bodies import MessageAnswer, MessageBody, message_answer, outgoing_of
 from penstock.http.endpoint import Endpoint, Parameter
@@ -202,8 +202,7 @@ async def count_letters(door: Door, request: Request) -> Response:
 async def redrive(door: Door, request: Request) -> Response:
     body = await read_json(request, RedriveBody)
     chosen, principal, topic = filter_of(body), principal_of(request), _topic(request)
-    if body.rate is not None and not body.rate > 0:
-        raise Refused(ErrorCode.INVALID_REQUEST, "rate is above 0")
+    check_rate(body.rate)
     if body.dry_run:
         return await _preview(door, request, chosen, body.limit)
     payload = payload_of(body)

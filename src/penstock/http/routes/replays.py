@@ -15,6 +15,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import Millis
 from penstock.client.offsets import OffsetRange, OffsetSyntaxError, Position, parse_position
 from penstock.doors.door import Door
+from penstock.doors.letters import check_rate
 from penstock.http.endpoint import Endpoint
 from penstock.http.exchange import json_answer, principal_of, read_json, while_connected
 
@@ -62,8 +63,7 @@ async def replay(door: Door, request: Request) -> Response:
     wanted = range_of(body, door.ctx.clock.now_ms())
     if body.partitions is not None and len(body.partitions) > PARTITIONS_MAX:
         raise Refused(ErrorCode.INVALID_REQUEST, f"more than {PARTITIONS_MAX} partitions")
-    if body.rate is not None and not body.rate > 0:
-        raise Refused(ErrorCode.INVALID_REQUEST, "rate is above 0")
+    check_rate(body.rate)
     if body.group is not None and body.to_topic is None:
         work = letters.replay(
             principal, topic, body.group, wanted, body.partitions, is_dry=body.dry_run
