@@ -5,12 +5,15 @@ import contextlib
 import io
 import socket
 import struct
+import subprocess
 import tarfile
+import tempfile
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 from bench import probe
+from tests.brokers import COMMAND
 from tests.guarded import ADMIN, Guarded
 
 WRONG = "planted-wrong-password"
@@ -44,10 +47,38 @@ def test_no_secret_is_told_by_anything(tmp_path: Path) -> None:
         broker.stop()
     said.append(broker.log())
     assert "a login from 127.0.0.1 failed" in broker.log(), "it was tried"
+    assert "sqs.credentials is on the command line" in broker.log()
     for secret in secrets:
         for text in said:
             assert secret not in text
             assert base64.b64encode(secret.encode()).decode().rstrip("=") not in text
+
+
+def test_a_broker_whose_secrets_everybody_may_read_does_not_start() -> None:
+    # Not below tmp_path, which nobody else can enter.
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        directory = Path(name)
+        directory.chmod(0o755)
+        password = directory / "admin.password"
+        password.write_text("secret\n")
+        password.chmod(0o644)
+        config = directory / "node.toml"
+        config.write_text('"ssl.key.password" = "secret"\n')
+        config.chmod(0o600)
+        command = [COMMAND, "up", "--kafka-port", "0", "--http-port", "0"]
+        command += ["--data", str(directory / "data"), "--config", str(config)]
+        guarded = ["--set", f"admin.password.file={password}"]
+        assert f"chmod 600 {password}" in refused([*command, *guarded])
+        config.chmod(0o644)
+        assert f"chmod 600 {config}" in refused(command)
+        assert not (directory / "data").exists()
+
+
+def refused(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, done
+    assert not done.stdout
+    return done.stderr
 
 
 def headers() -> list[str]:

@@ -149,6 +149,9 @@ class NodeChild:
             "[etcd]",
             f"endpoints = [{json.dumps(self._etcd_url)}]",
         ]
+        # Secrets that --set gave are in it.
+        self._config_path.touch(0o600)
+        self._config_path.chmod(0o600)
         self._config_path.write_text("\n".join(lines) + "\n")
 
     def _last_words(self) -> str:

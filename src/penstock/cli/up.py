@@ -7,6 +7,7 @@ Says one line on standard output when it serves, so that scripts can wait for it
 
 import contextlib
 import gc
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -86,7 +87,9 @@ def up(
         return _up_cluster(nodes, data, kafka_port, http_port, host, pairs, insecure)
     with quick_imports():
         from penstock.node.config import load
+        from penstock.node.exposure import check_config_file, told_aloud
         from penstock.node.serving import run
+        from penstock.runtime.readers import readers_of
 
     flags = {
         "data_dir": data,
@@ -98,6 +101,13 @@ def up(
     }
     loaded = load(config, flags, pairs)
     set_up(log_format, log_level, node=loaded.node_id)
+    warnings = told_aloud(pairs)
+    if config is not None:
+        names = [name for name in loaded.overrides if name not in pairs]
+        if loaded.etcd is not None and loaded.etcd.password:
+            names.append("etcd.password")
+        warnings += check_config_file(config, names, readers_of)
+    _warn(warnings)
     run(loaded, announce)
     return 0
 
@@ -115,6 +125,7 @@ def _up_cluster(
 
     from penstock.cli.local_cluster import LocalCluster, Plan
     from penstock.node.config import ALIASES, load
+    from penstock.node.exposure import told_aloud
     from penstock.node.serving import refuse_strangers
 
     flags = {"host": host, "kafka_port": kafka_port, "http_port": http_port}
@@ -124,6 +135,7 @@ def _up_cluster(
         if name in sets:
             raise UserError(f"{name} is for one node; leave it out with --nodes {nodes}")
     refuse_strangers(checked)
+    _warn(told_aloud(sets))
     plan = Plan(
         Path(data or "./penstock-cluster"),
         nodes,
@@ -138,6 +150,11 @@ def _up_cluster(
         return await LocalCluster(plan, _say).run(announce)
 
     return asyncio.run(supervise())
+
+
+def _warn(warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        logging.getLogger("penstock.node").warning("%s", warning)
 
 
 def _say(text: str) -> None:

@@ -7,6 +7,7 @@ the second has it stop at once. A node that is still starting is stopped either 
 import asyncio
 import contextlib
 import gc
+import logging
 import resource
 import signal
 import sys
@@ -17,9 +18,13 @@ import uvloop
 
 from penstock.cluster.configs import BrokerConfigs
 from penstock.node.config import NodeConfig
+from penstock.node.exposure import exposures
 from penstock.node.listeners import endpoints, refuse_open_doors
 from penstock.node.node import Node, NodeFailed
 from penstock.runtime.memory import keep_freed
+from penstock.runtime.readers import readers_of
+
+log = logging.getLogger("penstock.node")
 
 T = TypeVar("T")
 Ready = Callable[[str, str], None]
@@ -79,11 +84,18 @@ def refuse_strangers(config: NodeConfig) -> None:
         refuse_open_doors(found, configs, config.host)
 
 
+def warn_of_exposures(config: NodeConfig) -> None:
+    """Raises InvalidConfig for what everybody on this machine could read."""
+    for warning in exposures(config, readers_of):
+        log.warning("%s", warning)
+
+
 def run(config: NodeConfig, ready: Ready) -> None:
     """`serve` on a loop of its own. Assertions are part of the design, so -O is refused."""
     if sys.flags.optimize:
         raise NodeFailed("Penstock does not run under python -O: its assertions must stay on")
     refuse_strangers(config)
+    warn_of_exposures(config)
     keep_freed()
     # A core file would have every secret in it that a request brought along.
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
