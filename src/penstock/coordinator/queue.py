@@ -115,11 +115,13 @@ class Queue:
         *,
         bury: Callable[["Queue"], None],
         closed: Callable[["Queue"], None],
+        unreadable: Callable[[Exception], None],
         counts: QueueCounts | None = None,
         committed_only: bool = False,
         read_from: int | None = None,
     ) -> None:
-        """`bury` is told when records were given up; `closed` when the queue cannot go on.
+        """`bury` is told when records were given up; `closed` when the queue cannot go on;
+        `unreadable` when that is because of what is on the disk.
 
         `read_from`: see `queue_feeding`.
         """
@@ -134,6 +136,7 @@ class Queue:
         self._keeper = keeper
         self._bury = bury
         self._closed = closed
+        self._unreadable = unreadable
         self._counts = counts or QueueCounts()
         self._takers: dict[Taker, None] = {}
         self._ops: list[Op] = []
@@ -218,6 +221,8 @@ class Queue:
     def _cannot_read(self, error: Exception) -> None:
         log.error("%s: the records of %s cannot be read: %s", self.key.group, self.name, error)
         self.close(Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+        if not isinstance(error, Refused):
+            self._unreadable(error)
 
     # -- serving ----------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import msgspec
 
@@ -214,6 +215,7 @@ class QueueCoordinator:
             self.around.time,
             bury=self._bury,
             closed=self._closed,
+            unreadable=partial(self.around.partitions.read_failed, partition),
             counts=self.counts,
             committed_only=settings.committed_only,
             read_from=read_from,

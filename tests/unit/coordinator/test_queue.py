@@ -81,6 +81,7 @@ async def world(
         node.around.time,
         bury=lambda queue: made.buried.append(queue),
         closed=lambda queue: made.closed.append(queue),
+        unreadable=lambda error: None,
         committed_only=committed_only,
     )
     made = World(node, keeper, queue)

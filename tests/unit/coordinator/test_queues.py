@@ -233,3 +233,18 @@ def test_a_forgotten_queue_begins_like_a_new_one() -> None:
         await node.ctx.queues.forget(await key_of(node, "nobody"))
 
     on_node(test, configs=CONFIGS)
+
+
+def test_a_log_that_a_queue_cannot_read_goes_offline_for_all() -> None:
+    """Another replica may lead then; a queue that only closes is opened again for nobody."""
+
+    async def test(node: Node) -> None:
+        queue = await opened(node, 3)
+        queue.close(CLOSED)
+        partition = queue.partition
+        node.disk.damage(f"{partition.log.path}/{0:020}.log", 80)
+        await node.ctx.queues.open(queue.key)
+        await asyncio.sleep(1)
+        assert partition.log.offline is not None
+
+    on_node(test, configs=CONFIGS)
