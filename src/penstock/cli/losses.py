@@ -12,8 +12,8 @@ from penstock.cli.errors import UserError
 
 
 @click.command("accept-loss")
-@click.argument("topic")
-@click.argument("partition", type=click.IntRange(min=0))
+@click.argument("topic", help="The topic's name.")
+@click.argument("partition", type=click.IntRange(min=0), help="Which of its partitions.")
 @click.option("--data", required=True, metavar="DIR", help="The data directory of the node.")
 @yes_option
 def accept_loss(topic: str, partition: int, data: str, yes: bool) -> None:

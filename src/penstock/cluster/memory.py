@@ -13,7 +13,7 @@ Leaves to others: what it means (`known`), who must wait for it (`partitions`, `
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -27,6 +27,14 @@ log = logging.getLogger("penstock.metadata")
 
 FILE = "known-metadata"
 PAUSE_SECONDS = 1.0
+
+
+Remember = Callable[[Image], Awaitable[None]]
+"""Returns when the topics of an image are written down here."""
+
+
+async def trust_the_store(image: Image) -> None:
+    pass
 
 
 class WentBack(Exception):

@@ -15,7 +15,7 @@ other partitions serve on.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from penstock.base.errors import ErrorCode, Refused
@@ -27,6 +27,7 @@ from penstock.cluster.configs import BrokerConfigs, resolve_topic
 from penstock.cluster.directories import Directories, Opening, directory_of
 from penstock.cluster.image import INTERNAL_TOPICS, Image, Topic
 from penstock.cluster.keys import PartitionRecord
+from penstock.cluster.memory import Remember, trust_the_store
 from penstock.cluster.partition import (
     ALWAYS,
     Home,
@@ -48,11 +49,6 @@ OPENERS = 4
 """Logs opened at once: they wait for the disk, and it syncs several as fast as one."""
 RETRY_SECONDS = 5.0
 Key = tuple[str, int]
-Remember = Callable[[Image], Awaitable[None]]
-
-
-async def trust_the_store(image: Image) -> None:
-    pass
 
 
 class Partitions:
@@ -73,7 +69,6 @@ class Partitions:
         keyring: Keyring | None = None,
         remember: Remember = trust_the_store,
     ) -> None:
-        """`remember(image)` returns when the image's topics are written down here (`memory`)."""
         self._remember = remember
         self._node_id = node_id
         self._workers = workers
@@ -228,7 +223,7 @@ class Partitions:
                 continue
             missing += self._apply(topic)
         if missing:
-            await self._open(missing)
+            await self._open(missing, image)
         if accepted and not self._is_unfinished:
             await self._workers.run(acceptance.done, self._disk, self._data_dir, accepted)
         self._is_unfinished |= any(one.log.is_lost for one in self._partitions.values())
@@ -367,19 +362,13 @@ class Partitions:
             one.close("its loss was accepted", ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return asked
 
-    async def _open(self, missing: list[Opening]) -> None:
+    async def _open(self, missing: list[Opening], image: Image) -> None:
         shares = [missing[start::OPENERS] for start in range(min(OPENERS, len(missing)))]
-        assert self._image is not None
         try:
-            await self._remember(self._image)
-            logs = await asyncio.gather(
-                *(
-                    self._workers.run(self._directories.open_all, share, self._clean)
-                    for share in shares
-                )
-            )
-            opened = [logs[at % OPENERS][at // OPENERS] for at in range(len(missing))]
-            pairs = list(zip(missing, opened, strict=True))
+            await self._remember(image)
+            run, open_all = self._workers.run, self._directories.open_all
+            logs = await asyncio.gather(*(run(open_all, share, self._clean) for share in shares))
+            pairs = [(one, logs[at % OPENERS][at // OPENERS]) for at, one in enumerate(missing)]
             # Before the first is served: what was served and is missing later is lost, not new.
             if self._holdings.enter(one.name for one, found in pairs if isinstance(found, Log)):
                 await self._save_known()
