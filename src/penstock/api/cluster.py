@@ -63,7 +63,7 @@ def describe_cluster(
         controller_id=image.controller_id,
         brokers=[
             DescribeClusterBroker(broker_id=broker.node_id, host=host, port=port, rack=broker.rack)
-            for broker, (host, port) in endpoints(ctx, call)
+            for broker, (host, port) in endpoints(ctx.image, call)
         ],
         cluster_authorized_operations=operations,
     )

@@ -9,13 +9,15 @@ appends and subtracts. A change applies at once on the node that answers, and on
 soon as their watch tells them. ListConfigResources v0 knows client metrics only.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from penstock.api.context import Call, Context
+from penstock.api.large import in_turns
 from penstock.api.letter_boxes import check_letter_boxes
 from penstock.api.route import Operation, ResourceType
 from penstock.api.rows import CLUSTER_NAME, ROWS_MAX, duplicates, settled
 from penstock.base.errors import ErrorCode, Refused
+from penstock.base.turns import Steps
 from penstock.cluster import alterations, topics
 from penstock.cluster.alterations import Alteration, Edit, Op, altering, replacing, with_key
 from penstock.cluster.config_types import Mode
@@ -112,7 +114,13 @@ def _node_id(ctx: Context, name: str) -> int | None:
 
 def describe_configs(
     ctx: Context, call: Call, request: DescribeConfigsRequest
-) -> DescribeConfigsResponse:
+) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:
+    return in_turns(ctx, call, _describe_all(ctx, call, request))
+
+
+def _describe_all(
+    ctx: Context, call: Call, request: DescribeConfigsRequest
+) -> Steps[DescribeConfigsResponse]:
     results = []
     resources = {(row.resource_type, row.resource_name): row for row in request.resources}
     for number, (key, resource) in enumerate(resources.items()):
@@ -124,13 +132,14 @@ def describe_configs(
             configs=(),
         )
         results.append(result)
+        yield
         try:
             if number >= ROWS_MAX:
                 raise Refused(
                     ErrorCode.POLICY_VIOLATION, f"One request may name {ROWS_MAX} resources."
                 )
             _check_resource(ctx, call, key, Operation.DESCRIBE_CONFIGS)
-            result.configs = _described(ctx, request, resource)
+            result.configs = yield from _described(ctx, request, resource)
         except Refused as refused:
             result.error_code = refused.code
             result.error_message = refused.message
@@ -139,7 +148,7 @@ def describe_configs(
 
 def _described(
     ctx: Context, request: DescribeConfigsRequest, resource: DescribeConfigsResource
-) -> list[DescribeConfigsResourceResult]:
+) -> Steps[list[DescribeConfigsResourceResult]]:
     # No list and an empty list both ask for everything.
     wanted = set(resource.configuration_keys or ())
     rows = []
@@ -148,13 +157,17 @@ def _described(
             described = _describe(ctx, resource, config)
             if described is not None:
                 rows.append(_row(request, described))
+            yield
     return rows
 
 
 def _describe(ctx: Context, resource: DescribeConfigsResource, config: Config) -> Described | None:
     name = resource.resource_name
     if resource.resource_type == TOPIC:
-        return describe_topic(config.name, ctx.image.topics[name].configs, ctx.configs)
+        topic = ctx.image.topics.get(name)
+        if topic is None:
+            return None  # Deleted in the middle of it.
+        return describe_topic(config.name, topic.configs, ctx.configs)
     if resource.resource_type == GROUP:
         overrides: Mapping[str, str] = ctx.image.group_configs.get(name, {})
         return describe_group(config.name, overrides, ctx.configs)
@@ -310,7 +323,7 @@ async def _alter(ctx: Context, key: Key, edit: Edit, validate_only: bool) -> int
 
 def list_config_resources(
     ctx: Context, call: Call, request: ListConfigResourcesRequest
-) -> ListConfigResourcesResponse:
+) -> ListConfigResourcesResponse | Awaitable[ListConfigResourcesResponse]:
     known: tuple[int, ...] = (CLIENT_METRICS,)
     if call.version >= 1:
         known = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
@@ -328,11 +341,14 @@ def list_config_resources(
         BROKER_LOGGER: [str(node_id) for node_id in image.brokers],
         GROUP: list(image.group_configs),
     }
-    return ListConfigResourcesResponse(
-        error_code=ErrorCode.NONE,
-        config_resources=[
-            ConfigResource(resource_name=name, resource_type=kind)
-            for kind in dict.fromkeys(request.resource_types or known)
-            for name in names.get(kind, ())
-        ],
-    )
+    kinds = dict.fromkeys(request.resource_types or known)
+    return in_turns(ctx, call, _resources({kind: names.get(kind, ()) for kind in kinds}))
+
+
+def _resources(names: Mapping[int, Sequence[str]]) -> Steps[ListConfigResourcesResponse]:
+    rows = []
+    for kind, named in names.items():
+        for name in named:
+            rows.append(ConfigResource(resource_name=name, resource_type=kind))
+            yield
+    return ListConfigResourcesResponse(error_code=ErrorCode.NONE, config_resources=rows)

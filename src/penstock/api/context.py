@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from penstock.api.failed_logins import FailedLogins
 from penstock.api.fetch_sessions import FetchSessions
+from penstock.api.large import Listings
 from penstock.api.meter import Meter
 from penstock.api.metrics import Metrics, RouteMetrics
 from penstock.api.read_ahead import ReadAhead
@@ -15,6 +16,7 @@ from penstock.api.route import Needs, Operation, ResourceType, Route
 from penstock.api.share_sessions import ShareSessions
 from penstock.base.ids import NodeId
 from penstock.base.ports import Buffer, Disk, Random, Store, WallClock, Workers
+from penstock.base.turns import Steps, Turns
 from penstock.cluster.configs import BrokerConfigs
 from penstock.cluster.encryption import Encryption
 from penstock.cluster.follower import Follower
@@ -120,6 +122,9 @@ class Context:
     read_ahead: ReadAhead = field(default_factory=ReadAhead)
     looking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOOKS_MAX))
     """Held while a producer's batch is unpacked."""
+    turns: Turns = field(default_factory=Turns)
+    """Where answers are built that may be large, over the Kafka protocol and over HTTP."""
+    listings: Listings = field(default_factory=Listings)
     encryption: Encryption | None = None
     """None: this node has no key to encrypt with."""
     leader_throttle: Throttle | None = None
@@ -194,6 +199,8 @@ class Prepared:
     """Whether the audit log may have something to tell of it although nobody is denied."""
     is_login: bool = False
     """Whether only the answer says that somebody was denied."""
+    write_steps: Callable[[Any, list[Buffer]], Steps[None]] | None = None
+    """Writes a large answer step by step; None: nothing is written, it stays in this process."""
 
 
 class Call:

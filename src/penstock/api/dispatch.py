@@ -19,7 +19,7 @@ from penstock.api.versions import API_VERSIONS_KEY, unsupported
 from penstock.base.errors import PeerError
 from penstock.base.ports import Buffer
 from penstock.security.login import Login
-from penstock.wire.codec import reader, writer
+from penstock.wire.codec import reader, step_writer, writer
 from penstock.wire.frame import has_response_tags, tagged_frame
 from penstock.wire.request_header import read_request_header
 
@@ -105,6 +105,8 @@ class Dispatcher:
             has_tags=has_response_tags(route.response, version),
             is_audited=key in ADMINISTRATIVE,
             is_login=key == SASL_AUTHENTICATE,
+            # Compiled for those that are ever large only.
+            write_steps=lambda m, parts: step_writer(route.response, version)(m, parts),
         )
         if asked == version:
             # What is not spoken is not kept either: there are 65,536 versions to ask for.

@@ -7,6 +7,7 @@ flexible, v10 topic ids in the reply, v12 asks by topic id. A missing topic is c
 Topics the caller may not describe look as Kafka lets them look. A leader that was lost a moment
 ago is not named: the reply waits for its successor (`losses`). A node that was cut off, and may
 know of old leaders only, sends its clients away: the end of the connection makes them ask others.
+Large answers are built in turns, and the one for all topics is kept until the image changes.
 
 DescribeTopicPartitions pages by (topic, partition), in the order of names, at most
 `max.request.partition.size.limit` partitions a page (KIP-966).
@@ -14,8 +15,10 @@ DescribeTopicPartitions pages by (topic, partition), in the order of names, at m
 
 import functools
 from collections.abc import Awaitable, Collection, Iterable, Sequence
+from typing import TypeAlias
 
 from penstock.api.context import Call, Context
+from penstock.api.large import give_written, holder_of, in_turns, written
 from penstock.api.route import Operation
 from penstock.api.rows import (
     cluster_operations,
@@ -27,6 +30,8 @@ from penstock.api.rows import (
 )
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NO_TOPIC_ID, TopicId
+from penstock.base.ports import Buffer
+from penstock.base.turns import PIECE_STEPS, Steps, do_piece
 from penstock.cluster import topics
 from penstock.cluster.image import INTERNAL_TOPICS, Image, Topic
 from penstock.cluster.keys import NO_LEADER, PartitionRecord
@@ -47,6 +52,9 @@ from penstock.wire.messages.metadata import (
 TOPIC_IDS_SINCE = 12
 NOT_ASKED = -(2**31)
 AUTO_CREATE_WAIT_MS = 5_000
+
+Found: TypeAlias = Topic | MetadataResponseTopic
+"""A topic to be shown, or the row that says why it is not."""
 
 
 def metadata(
@@ -86,30 +94,103 @@ def _names_any(
 def _look(
     ctx: Context, call: Call, request: MetadataRequest
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
-    wanted = request.topics
+    wanted, image = request.topics, ctx.image
     if wanted is None or (call.version == 0 and not wanted):
-        names = [name for name in ctx.image.topics if may(ctx, call, Operation.DESCRIBE, name)]
-        return _respond(ctx, call, request, [_known(ctx, call, request, name) for name in names])
+        return _all(ctx, call, request)
     if (
         any(topic.name is None or topic.topic_id != NO_TOPIC_ID for topic in wanted)
         and call.version < TOPIC_IDS_SINCE
     ):
         rows = [_error(ErrorCode.INVALID_REQUEST, topic.name or "") for topic in wanted]
-        return _respond(ctx, call, request, rows)
+        return _respond(ctx, call, request, image, rows)
     ids = dict.fromkeys(topic.topic_id for topic in wanted if topic.topic_id != NO_TOPIC_ID)
     if ids:
-        return _respond(ctx, call, request, [_by_id(ctx, call, request, key) for key in ids])
+        return _answer_for(ctx, call, request, image, [_by_id(ctx, call, key) for key in ids])
     names = list(dict.fromkeys(topic.name or "" for topic in wanted))
     missing = _creatable(ctx, call, request, names)
     if missing:
         return _respond_after_creating(ctx, call, request, names, missing)
-    return _respond(ctx, call, request, [_by_name(ctx, call, request, name) for name in names])
+    return _answer_for(ctx, call, request, image, [_by_name(ctx, call, name) for name in names])
+
+
+def _answer_for(
+    ctx: Context, call: Call, request: MetadataRequest, image: Image, found: Sequence[Found]
+) -> MetadataResponse | Awaitable[MetadataResponse]:
+    if len(found) == 1:
+        [one] = found
+        if not isinstance(one, Topic):
+            return _respond(ctx, call, request, image, [one])
+        if len(one.partitions) <= PIECE_STEPS:
+            rows = [_partition(image, at, record) for at, record in enumerate(one.partitions)]
+            row = _row(ctx, call, request, one, rows)
+            return _respond(ctx, call, request, image, [row])
+    return in_turns(ctx, call, _rows(ctx, call, request, image, found))
+
+
+def _rows(
+    ctx: Context, call: Call, request: MetadataRequest, image: Image, found: Iterable[Found | None]
+) -> Steps[MetadataResponse]:
+    shown = []
+    for one in found:
+        yield
+        if one is None:
+            continue
+        if not isinstance(one, Topic):
+            shown.append(one)
+            continue
+        rows = []
+        for at, record in enumerate(one.partitions):
+            rows.append(_partition(image, at, record))
+            yield
+        shown.append(_row(ctx, call, request, one, rows))
+    return _respond(ctx, call, request, image, shown)
+
+
+async def _all(ctx: Context, call: Call, request: MetadataRequest) -> MetadataResponse:
+    steps = _visible(ctx, call, request)
+    small = do_piece(steps)
+    if small is not None:
+        return small[0]
+    if call.prepared.write_steps is None:
+        return await ctx.turns.run(holder_of(call), steps)
+    caller = call.caller
+    key = (
+        call.version,
+        request.include_topic_authorized_operations,
+        request.include_cluster_authorized_operations,
+        (call.principal, caller.peer) if ctx.authorizer.is_on else None,
+        caller.listener,
+        caller.local_host,
+    )
+
+    async def make() -> list[Buffer]:
+        return await ctx.turns.run(holder_of(call), _visible_written(ctx, call, request))
+
+    give_written(call, await ctx.listings.get(lambda: ctx.image, key, make))
+    return MetadataResponse(brokers=(), topics=())
+
+
+def _visible(ctx: Context, call: Call, request: MetadataRequest) -> Steps[MetadataResponse]:
+    image = ctx.image
+    found = (
+        topic if may(ctx, call, Operation.DESCRIBE, name) else None
+        for name, topic in image.topics.items()
+    )
+    return _rows(ctx, call, request, image, found)
+
+
+def _visible_written(ctx: Context, call: Call, request: MetadataRequest) -> Steps[list[Buffer]]:
+    response = yield from _visible(ctx, call, request)
+    return (yield from written(call, response))
 
 
 def _respond(
-    ctx: Context, call: Call, request: MetadataRequest, rows: Sequence[MetadataResponseTopic]
+    ctx: Context,
+    call: Call,
+    request: MetadataRequest,
+    image: Image,
+    rows: Sequence[MetadataResponseTopic],
 ) -> MetadataResponse:
-    image = ctx.image
     operations = NOT_ASKED
     if request.include_cluster_authorized_operations:
         is_allowed = may_cluster(ctx, call, Operation.DESCRIBE)
@@ -117,7 +198,7 @@ def _respond(
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.node_id, host=host, port=port, rack=broker.rack)
-            for broker, (host, port) in endpoints(ctx, call)
+            for broker, (host, port) in endpoints(image, call)
         ],
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
@@ -126,42 +207,41 @@ def _respond(
     )
 
 
-def _by_name(
-    ctx: Context, call: Call, request: MetadataRequest, name: str
-) -> MetadataResponseTopic:
+def _by_name(ctx: Context, call: Call, name: str) -> Found:
     if not may(ctx, call, Operation.DESCRIBE, name):
         return _error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
-    if name in ctx.image.topics:
-        return _known(ctx, call, request, name)
+    topic = ctx.image.topics.get(name)
+    if topic is not None:
+        return topic
     row = _error(missing_code(name), name)
     row.is_internal = name in INTERNAL_TOPICS
     return row
 
 
-def _by_id(
-    ctx: Context, call: Call, request: MetadataRequest, topic_id: TopicId
-) -> MetadataResponseTopic:
+def _by_id(ctx: Context, call: Call, topic_id: TopicId) -> Found:
     topic = ctx.image.topics_by_id.get(topic_id)
     if topic is None:
         return _error(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
     if not may(ctx, call, Operation.DESCRIBE, topic.name):
         return _error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, topic_id)
-    return _known(ctx, call, request, topic.name)
+    return topic
 
 
-def _known(ctx: Context, call: Call, request: MetadataRequest, name: str) -> MetadataResponseTopic:
-    image = ctx.image
-    topic = image.topics[name]
+def _row(
+    ctx: Context,
+    call: Call,
+    request: MetadataRequest,
+    topic: Topic,
+    partitions: Sequence[MetadataResponsePartition],
+) -> MetadataResponseTopic:
     asked = request.include_topic_authorized_operations
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
-        name=name,
+        name=topic.name,
         topic_id=topic.id,
         is_internal=topic.is_internal,
-        partitions=[
-            _partition(image, index, record) for index, record in enumerate(topic.partitions)
-        ],
-        topic_authorized_operations=topic_operations(ctx, call, name) if asked else NOT_ASKED,
+        partitions=partitions,
+        topic_authorized_operations=topic_operations(ctx, call, topic.name) if asked else NOT_ASKED,
     )
 
 
@@ -241,11 +321,12 @@ async def _respond_after_creating(
             if reason.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 refused[name] = reason.code
     await settled(ctx, revision, AUTO_CREATE_WAIT_MS)
-    rows = [
-        _error(refused[name], name) if name in refused else _by_name(ctx, call, request, name)
+    found: list[Found] = [
+        _error(refused[name], name) if name in refused else _by_name(ctx, call, name)
         for name in names
     ]
-    return _respond(ctx, call, request, rows)
+    answer = _answer_for(ctx, call, request, ctx.image, found)
+    return answer if isinstance(answer, MetadataResponse) else await answer
 
 
 # -- DescribeTopicPartitions ------------------------------------------------------------------
@@ -253,7 +334,7 @@ async def _respond_after_creating(
 
 def describe_topic_partitions(
     ctx: Context, call: Call, request: DescribeTopicPartitionsRequest
-) -> DescribeTopicPartitionsResponse:
+) -> DescribeTopicPartitionsResponse | Awaitable[DescribeTopicPartitionsResponse]:
     image, cursor = ctx.image, request.cursor
     asked = {topic.name for topic in request.topics}
     start = cursor.topic_name if cursor is not None else ""
@@ -263,12 +344,25 @@ def describe_topic_partitions(
         rows = [_described_error(ErrorCode.INVALID_REQUEST, name) for name in sorted(asked)]
         return DescribeTopicPartitionsResponse(topics=rows)
     names = sorted(name for name in (asked or image.topics) if name >= start)
+    return in_turns(ctx, call, _pages(ctx, call, request, image, names))
+
+
+def _pages(
+    ctx: Context,
+    call: Call,
+    request: DescribeTopicPartitionsRequest,
+    image: Image,
+    names: Sequence[str],
+) -> Steps[DescribeTopicPartitionsResponse]:
+    cursor, is_asked = request.cursor, bool(request.topics)
+    start = cursor.topic_name if cursor is not None else ""
     room = ctx.configs.integer("max.request.partition.size.limit")
     room = max(1, min(room, request.response_partition_limit))
     rows = []
     for name in names:
+        yield
         if not may(ctx, call, Operation.DESCRIBE, name):
-            if asked:
+            if is_asked:
                 rows.append(_described_error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
             continue
         topic = image.topics.get(name)
@@ -279,7 +373,7 @@ def describe_topic_partitions(
             continue
         first = cursor.partition_index if cursor is not None and name == start else 0
         end = min(len(topic.partitions), first + room)
-        rows.append(_described(ctx, call, topic, range(first, end)))
+        rows.append((yield from _described(ctx, call, image, topic, range(first, end))))
         room -= max(0, end - first)
         if end < len(topic.partitions):
             return _page(rows, name, end)
@@ -300,9 +394,8 @@ def _described_error(code: ErrorCode, name: str) -> DescribeTopicPartitionsRespo
 
 
 def _described(
-    ctx: Context, call: Call, topic: Topic, indexes: range
-) -> DescribeTopicPartitionsResponseTopic:
-    image = ctx.image
+    ctx: Context, call: Call, image: Image, topic: Topic, indexes: range
+) -> Steps[DescribeTopicPartitionsResponseTopic]:
     rows = []
     for index in indexes:
         record = topic.partitions[index]
@@ -320,6 +413,7 @@ def _described(
                 offline_replicas=offline_replicas(image, record),
             )
         )
+        yield
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,

@@ -11,6 +11,7 @@ from typing import TypeVar
 from penstock.api.context import Call, Context
 from penstock.api.route import Operation, ResourceType
 from penstock.base.errors import Corrupt, ErrorCode, Refused
+from penstock.cluster.image import Image
 from penstock.cluster.keys import EVERYWHERE, BrokerRecord
 from penstock.cluster.partition import Partition
 
@@ -88,9 +89,9 @@ def leader_elsewhere(ctx: Context, topic: str, index: int) -> tuple[BrokerRecord
     return (broker, record.leader_epoch) if broker is not None else None
 
 
-def endpoints(ctx: Context, call: Call) -> Iterator[tuple[BrokerRecord, tuple[str, int]]]:
+def endpoints(image: Image, call: Call) -> Iterator[tuple[BrokerRecord, tuple[str, int]]]:
     """The brokers, and where each is reached by clients that came the way this one did."""
-    for broker in ctx.image.brokers.values():
+    for broker in image.brokers.values():
         yield broker, reached_at(call, broker)
 
 

@@ -9,7 +9,7 @@ declared range is our bug and raises `ValueError` before anything is compiled.
 """
 
 import linecache
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import cache
 from typing import Any, TypeVar, cast
 
@@ -26,6 +26,9 @@ Reader = Callable[[memoryview, int, int], tuple[T, int]]
 Writer = Callable[[T, list[Buffer]], None]
 """`write(message, parts)`: appends the message's bytes."""
 
+StepWriter = Callable[[T, list[Buffer]], Generator[None, None, None]]
+"""The same as a generator, for large messages: it yields after each element of a list."""
+
 
 def reader(declared: type[T], version: int) -> Reader[T]:
     """The function that reads `declared` at `version`."""
@@ -37,6 +40,12 @@ def writer(declared: type[T], version: int) -> Writer[T]:
     """The function that writes `declared` at `version`."""
     key: Any = declared
     return cast("Writer[T]", _compile_writer(key, version))
+
+
+def step_writer(declared: type[T], version: int) -> StepWriter[T]:
+    """The function that writes `declared` at `version` step by step."""
+    key: Any = declared
+    return cast("StepWriter[T]", _compile_step_writer(key, version))
 
 
 def source(declared: type[Any], version: int) -> str:
@@ -57,6 +66,13 @@ def _compile_writer(declared: type[Any], version: int) -> Callable[..., Any]:
     _check_version(declared, version)
     made = WriterText(declared, version)
     return _compile(f"<write {declared.__name__} v{version}>", made.text, made.names, "write")
+
+
+@cache
+def _compile_step_writer(declared: type[Any], version: int) -> Callable[..., Any]:
+    _check_version(declared, version)
+    made = WriterText(declared, version, in_steps=True)
+    return _compile(f"<step {declared.__name__} v{version}>", made.text, made.names, "write")
 
 
 def _compile(title: str, text: str, names: dict[str, Any], function: str) -> Callable[..., Any]:

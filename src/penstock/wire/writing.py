@@ -47,8 +47,10 @@ def count_bytes(value: "Buffer | list[Buffer]") -> int:
 class WriterText:
     """The text of one writer, and the names it uses, while they are being written."""
 
-    def __init__(self, declared: type[Any], version: int) -> None:
+    def __init__(self, declared: type[Any], version: int, *, in_steps: bool = False) -> None:
+        """`in_steps`: as a generator, which yields after each element of a list."""
         self.version = version
+        self._in_steps = in_steps
         self.flexible = wire_of(declared).is_flexible(version)
         self.names: dict[str, Any] = {
             "SMALL": SMALL,
@@ -66,9 +68,9 @@ class WriterText:
 
         self._struct(declared, "m")
         self._flush()
-        self.text = "\n".join(
-            ["def write(m, parts):", "    push = parts.append", *self._lines, "    return None", ""]
-        )
+        head = ["def write(m, parts):", "    push = parts.append"]
+        end = ["    yield"] if in_steps else []
+        self.text = "\n".join([*head, *self._lines, *end, "    return None", ""])
 
     def _line(self, text: str) -> None:
         self._lines.append("    " * self._depth + text)
@@ -207,6 +209,8 @@ class WriterText:
                 assert field.of is not None
                 self._struct(field.of, element)
             self._flush()
+            if self._in_steps:
+                self._line("yield")
             self._depth -= 1
         self._depth -= 1
 
