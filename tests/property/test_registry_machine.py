@@ -1,6 +1,7 @@
 """The registry's machine against its laws, whatever is asked of it in whatever order.
 
-What a new leader replays is what the old one knew; an id means one schema for ever; versions of a
+What a new leader replays is what the old one knew; an id means one schema of its context for ever,
+and nodes that know no contexts see those of the default one; versions of a
 subject only grow while any of it is left; what is referred to is there.
 """
 
@@ -9,9 +10,11 @@ from hypothesis import strategies as st
 
 from penstock.registry import calls
 from penstock.registry.errors import Rejected
+from penstock.registry.naming import context_of
 from tests.unit.registry.driver import ONE, OTHER, TWO, Driver, contents
 
-SUBJECTS = st.sampled_from(["a", "b", "c"])
+SUBJECTS = st.sampled_from(["a", "b", "c", ":.x:a", ":.x:b", ":.y:a"])
+SCOPES = st.none() | SUBJECTS | st.sampled_from([":.x:", ":.__GLOBAL:"])
 VERSIONS = st.sampled_from([1, 2, 3, calls.LATEST])
 REFERRING = '{"type":"array","items":"R"}'
 SCHEMAS = st.sampled_from([ONE, TWO, OTHER, '"string"'])
@@ -36,19 +39,20 @@ CALLS = st.one_of(
     st.builds(referring, SUBJECTS, SUBJECTS, VERSIONS),
     st.builds(calls.DeleteVersion, SUBJECTS, VERSIONS, FLAGS),
     st.builds(calls.DeleteSubject, SUBJECTS, FLAGS),
+    st.builds(calls.DeleteContext, st.sampled_from([":.x:", ":.y:"])),
     st.builds(
         calls.PutConfig,
-        st.none() | SUBJECTS,
+        SCOPES,
         st.sampled_from(["NONE", "BACKWARD", "FULL_TRANSITIVE", "sideways"]),
     ),
-    st.builds(calls.DeleteConfig, st.none() | SUBJECTS),
+    st.builds(calls.DeleteConfig, SCOPES),
     st.builds(
         calls.PutMode,
         st.sampled_from(["READWRITE", "READONLY", "IMPORT"]),
-        st.none() | SUBJECTS,
+        SCOPES,
         st.just(True),
     ),
-    st.builds(calls.DeleteMode, st.none() | SUBJECTS, FLAGS),
+    st.builds(calls.DeleteMode, SCOPES, FLAGS),
 )
 
 
@@ -58,7 +62,7 @@ def test_the_laws_hold_after_any_calls(asked: list[calls.AnyCall]) -> None:
     driver = Driver()
     driver.register("a")
     driver.register("b", REFERRING, ("R", "a", 1))
-    meant: dict[int, str] = {}
+    meant: dict[tuple[str, int], str] = {}
     for call in asked:
         logged = len(driver.log)
         try:
@@ -66,19 +70,27 @@ def test_the_laws_hold_after_any_calls(asked: list[calls.AnyCall]) -> None:
         except Rejected:
             assert len(driver.log) == logged, "a refusal changed something"
             continue
+        if isinstance(call, calls.DeleteContext):
+            deleted = context_of(call.subject)
+            meant = {key: guid for key, guid in meant.items() if key[0] != deleted}
         if isinstance(call, calls.Register):
-            kept = driver.state.by_id[answer["id"]]
+            context = context_of(call.subject)
+            kept = driver.state.contexts[context].by_id[answer["id"]]
             assert len({one.guid for one in kept.values()}) == 1
             (guid,) = {one.guid for one in kept.values()}
             given_by_us = call.id is None
-            assert not given_by_us or meant.setdefault(answer["id"], guid) == guid
-            meant[answer["id"]] = guid
+            assert not given_by_us or meant.setdefault((context, answer["id"]), guid) == guid
+            meant[context, answer["id"]] = guid
         for rows in driver.state.subjects.values():
             assert list(rows) == sorted(rows)
         for place, referrers in driver.state.referrers.items():
             assert referrers
             assert driver.state.get(*place, deleted=True) is not None, "a reference hangs"
         assert contents(driver.replayed()) == contents(driver.state)
+        older, default = driver.read_before(), driver.state.contexts["."]
+        assert set(older.contexts) == {"."}
+        assert older.contexts["."].by_id == default.by_id
+        assert older.contexts["."].highest_id == default.highest_id
 
 
 IMPORTS = st.one_of(

@@ -73,6 +73,7 @@ ADMINISTRATIVE_CALLS: Final = frozenset(
         calls.Register,
         calls.DeleteVersion,
         calls.DeleteSubject,
+        calls.DeleteContext,
         calls.PutConfig,
         calls.DeleteConfig,
         calls.PutMode,

@@ -69,6 +69,8 @@ class ListSubjects(Page, frozen=True):
     prefix: str = ""
     deleted: bool = False
     deleted_only: bool = False
+    everywhere: bool = False
+    """In every context a subject whose name there begins so."""
 
 
 class ListVersions(Page, frozen=True):
@@ -81,6 +83,11 @@ class ListSchemas(Page, frozen=True):
     prefix: str = ""
     deleted: bool = False
     latest_only: bool = False
+    everywhere: bool = False
+
+
+class ListContexts(Page, frozen=True):
+    prefix: str = ""
 
 
 class GetVersion(Call, frozen=True):
@@ -112,6 +119,14 @@ class GetById(Call, frozen=True):
     with_highest_id: bool = False
 
 
+class GetByIdThere(GetById, frozen=True):
+    """In a context other than the default one.
+
+    Nodes that know no contexts would answer `GetById` with a schema of the default one, and refuse
+    this.
+    """
+
+
 class GetByGuid(Call, frozen=True):
     guid: str
     form: str = ""
@@ -128,6 +143,8 @@ class ListPlaces(Page, frozen=True):
     subject: str | None = None
     deleted: bool = False
     with_versions: bool = False
+    found_by: str | None = None
+    """All subjects of the context in which the id is found by way of this one."""
 
 
 class DeleteVersion(Call, frozen=True):
@@ -139,6 +156,12 @@ class DeleteVersion(Call, frozen=True):
 class DeleteSubject(Call, frozen=True):
     subject: str
     permanent: bool = False
+
+
+class DeleteContext(Call, frozen=True):
+    """An empty one; `subject` is its name as the prefix of subjects, `:.sales:`."""
+
+    subject: str
 
 
 class GetConfig(Call, frozen=True):
@@ -195,15 +218,18 @@ AnyCall = (
     | ListSubjects
     | ListVersions
     | ListSchemas
+    | ListContexts
     | GetVersion
     | GetByMetadata
     | GetReferrers
     | GetById
+    | GetByIdThere
     | GetByGuid
     | ListIdsOfGuid
     | ListPlaces
     | DeleteVersion
     | DeleteSubject
+    | DeleteContext
     | GetConfig
     | PutConfig
     | DeleteConfig

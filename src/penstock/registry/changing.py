@@ -19,11 +19,20 @@ from penstock.registry.finding import (
 )
 from penstock.registry.jsontext import write_sorted_json
 from penstock.registry.levels import DEFAULT_LEVEL, DEFAULT_MODE, Level, Mode
-from penstock.registry.naming import check_subject
+from penstock.registry.naming import (
+    DEFAULT_CONTEXT,
+    EVERYWHERE,
+    check_scope,
+    check_subject,
+    context_of,
+    seen_from,
+    split_subject,
+)
 from penstock.registry.records import (
     KeptConfig,
     KeptSchema,
     config_record,
+    forgotten_context,
     forgotten_schema,
     id_record,
     mode_record,
@@ -41,7 +50,8 @@ def require_writable(state: RegistryState, subject: str) -> Mode:
     mode = state.mode_of(subject)
     if mode is Mode.READONLY:
         raise Rejected(
-            Number.NOT_PERMITTED, f"Subject {subject[:200]} in context . is in read-only mode"
+            Number.NOT_PERMITTED,
+            f"Subject {subject[:200]} in context {context_of(subject)} is in read-only mode",
         )
     return mode
 
@@ -108,9 +118,27 @@ def _hidden(kept: KeptSchema) -> KeptSchema:
 def _forgotten(state: RegistryState, rows: list[KeptSchema]) -> list[Record]:
     """An id that goes with its last version is not given again."""
     records = [forgotten_schema(*kept.place) for kept in rows]
-    if any(kept.id == state.highest_id for kept in rows):
-        records.insert(0, id_record(state.highest_id))
+    for context in sorted({kept.context for kept in rows}):
+        highest = state.numbering(context).highest_id
+        if any(kept.id == highest for kept in rows if kept.context == context):
+            records.insert(0, id_record(context, highest))
     return records
+
+
+def delete_context(state: RegistryState, call: calls.DeleteContext) -> Outcome:
+    """Its numbers go with it: whoever makes it anew begins with 1."""
+    context = context_of(call.subject)
+    if context == DEFAULT_CONTEXT:
+        raise Rejected(Number.NOT_PERMITTED, "The default context cannot be deleted.")
+    if context not in state.contexts:
+        raise Rejected(Number.SUBJECT_NOT_FOUND, f"Context '{context[:200]}' not found.")
+    if state.contexts[context].by_id:
+        raise Rejected(
+            Number.CONTEXT_NOT_EMPTY,
+            f"The specified context '{call.subject[:300]}' is not empty. Delete its subjects with "
+            "permanent=true first.",
+        )
+    return [forgotten_context(context)], None
 
 
 def _forgotten_settings(state: RegistryState, subject: str) -> list[Record]:
@@ -139,14 +167,14 @@ def _require_unreferenced(state: RegistryState, rows: list[KeptSchema], *, perma
 
 
 def put_config(state: RegistryState, call: calls.PutConfig) -> Outcome:
-    subject = check_subject(call.subject) if call.subject is not None else None
+    subject = check_scope(call.subject) if call.subject is not None else None
     if call.level is not None and call.level.upper() not in set(Level):
         raise Rejected(
             Number.INVALID_LEVEL, f"Invalid compatibility level. Valid values are: {LEVELS}"
         )
     _check_room(state, subject)
     if call.alias:
-        check_subject(call.alias)
+        check_subject(seen_from(context_of(subject), call.alias))
     if call.group is not None and len(call.group) > limits.SUBJECT_CHARS_MAX:
         raise Rejected(Number.NOT_PERMITTED, "the name of the compatibility group is too long")
     said = KeptConfig(
@@ -179,7 +207,7 @@ def delete_config(state: RegistryState, call: calls.DeleteConfig) -> Outcome:
 
 
 def put_mode(state: RegistryState, call: calls.PutMode) -> Outcome:
-    subject = check_subject(call.subject) if call.subject is not None else None
+    subject = check_scope(call.subject) if call.subject is not None else None
     written = call.mode.upper()
     if written not in set(Mode) or (subject is not None and written == Mode.READONLY_OVERRIDE):
         raise Rejected(Number.INVALID_MODE, f"Invalid mode. Valid values are {SETTABLE}")
@@ -187,7 +215,7 @@ def put_mode(state: RegistryState, call: calls.PutMode) -> Outcome:
     mode = Mode(written)
     cleared: list[Record] = []
     if mode is Mode.IMPORT and not call.force and _current_mode(state, subject) is not Mode.IMPORT:
-        in_the_way = [subject] if subject is not None else sorted(state.subjects)
+        in_the_way = sorted(one for one in state.subjects if _is_within(one, subject))
         if any(state.versions(one) for one in in_the_way):
             raise Rejected(
                 Number.NOT_PERMITTED,
@@ -211,11 +239,21 @@ def delete_mode(state: RegistryState, call: calls.DeleteMode) -> Outcome:
     records: list[Record] = []
     if mode is not None:
         records.append(mode_record(call.subject, None))
-    if call.subject is None and call.recursive:
-        records += [mode_record(one, None) for one in state.modes if one is not None]
+    if call.recursive:
+        records += [
+            mode_record(one, None)
+            for one in state.modes
+            if one != call.subject and _is_within(one, call.subject)
+        ]
     if mode is None and call.subject is not None and not call.recursive:
         raise no_subject(call.subject)
     return records, {"mode": (mode or DEFAULT_MODE).value}
+
+
+def _is_within(one: str | None, scope: str | None) -> bool:
+    """Whether a subject is the scope, or is in the context that the scope is."""
+    context, name = split_subject(scope or "")
+    return one == scope or scope == EVERYWHERE or (not name and context_of(one) == context)
 
 
 def _check_room(state: RegistryState, subject: str | None) -> None:

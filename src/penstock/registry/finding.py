@@ -5,15 +5,22 @@ what is missing.
 """
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 from penstock.registry import calls
 from penstock.registry.errors import Number, Rejected
 from penstock.registry.levels import DEFAULT_LEVEL, DEFAULT_MODE
+from penstock.registry.naming import (
+    DEFAULT_CONTEXT,
+    EVERYWHERE,
+    context_of,
+    join_subject,
+    split_subject,
+)
 from penstock.registry.parsed import AVRO
 from penstock.registry.records import KeptConfig, KeptSchema
-from penstock.registry.state import RegistryState
+from penstock.registry.state import Place, RegistryState
 from penstock.registry.strategies import strategy_of, subject_of
 
 T = TypeVar("T")
@@ -107,11 +114,18 @@ def _page(rows: Iterable[T], page: calls.Page) -> list[T]:
     return list(islice(rows, start, start + limit))
 
 
+def _subjects(state: RegistryState, prefix: str, everywhere: bool) -> Iterator[str]:
+    """Of the context that the prefix names, or of every one."""
+    context, beginning = split_subject(prefix)
+    for subject in sorted(state.subjects):
+        own, name = split_subject(subject)
+        if (everywhere or own == context) and name.startswith(beginning):
+            yield subject
+
+
 def list_subjects(state: RegistryState, call: calls.ListSubjects) -> list[str]:
     def wanted() -> Iterator[str]:
-        for subject in sorted(state.subjects):
-            if not subject.startswith(call.prefix):
-                continue
+        for subject in _subjects(state, call.prefix, call.everywhere):
             is_deleted = all(kept.deleted for kept in state.versions(subject, deleted=True))
             if is_deleted if call.deleted_only else call.deleted or not is_deleted:
                 yield subject
@@ -131,10 +145,9 @@ def list_versions(state: RegistryState, call: calls.ListVersions) -> list[int]:
 
 def list_schemas(state: RegistryState, call: calls.ListSchemas) -> list[dict[str, Any]]:
     def wanted() -> Iterator[KeptSchema]:
-        for subject in sorted(state.subjects):
-            if subject.startswith(call.prefix):
-                rows = state.versions(subject, deleted=call.deleted)
-                yield from rows[-1:] if call.latest_only else rows
+        for subject in _subjects(state, call.prefix, call.everywhere):
+            rows = state.versions(subject, deleted=call.deleted)
+            yield from rows[-1:] if call.latest_only else rows
 
     page = _page(wanted(), call)
     if sum(len(kept.schema) for kept in page) > LISTED_BYTES_MAX:
@@ -144,10 +157,25 @@ def list_schemas(state: RegistryState, call: calls.ListSchemas) -> list[dict[str
     return [show_version(kept) for kept in page]
 
 
+def list_contexts(state: RegistryState, call: calls.ListContexts) -> list[str]:
+    known = [DEFAULT_CONTEXT, *state.others()]
+    return _page((one for one in known if one.startswith(call.prefix)), call)
+
+
+def elsewhere(state: RegistryState, subject: str) -> Iterator[str]:
+    """What a subject of the default context may mean, if that has no such thing."""
+    if context_of(subject) == DEFAULT_CONTEXT:
+        yield from (join_subject(context, subject) for context in state.others())
+
+
 # -- single schemas -----------------------------------------------------------------------------
 
 
 def get_version(state: RegistryState, call: calls.GetVersion) -> dict[str, Any]:
+    for subject in chain([state.named(call.subject)], elsewhere(state, call.subject)):
+        found = state.get(subject, call.version, deleted=call.deleted)
+        if found is not None:
+            return show_version(found)
     return show_version(require_version(state, call.subject, call.version, deleted=call.deleted))
 
 
@@ -167,47 +195,81 @@ def get_referrers(state: RegistryState, call: calls.GetReferrers) -> list[int]:
     return sorted(ids)
 
 
-def find_by_id(state: RegistryState, schema_id: int) -> KeptSchema:
-    places = state.by_id.get(schema_id)
-    if not places:
+def find_by_id(
+    state: RegistryState, schema_id: int, subject: str | None
+) -> tuple[dict[Place, KeptSchema], KeptSchema | None]:
+    """Where an id is found, and the last version of the subject that has it.
+
+    The subject says in which context to look: it may be one alone (`:.sales:`). A subject of the
+    default context that has no such id is looked for in the other contexts, before the id is what
+    it is in the default context.
+    """
+    named = state.named(subject or "")
+    name = split_subject(named)[1]
+    for one in chain([named], elsewhere(state, named) if name else ()):
+        places = state.numbering(context_of(one)).by_id.get(schema_id, {})
+        mine = [kept for kept in places.values() if kept.subject == one]
+        if places and (mine or not name):
+            return places, mine[-1] if mine else None
+    places = state.numbering(context_of(named)).by_id.get(schema_id, {})
+    if not places or context_of(named) != DEFAULT_CONTEXT:
         raise no_schema(schema_id)
-    return next(iter(places.values()))
+    return places, None
 
 
 def get_by_id(state: RegistryState, call: calls.GetById) -> dict[str, Any]:
-    kept = find_by_id(state, call.id)
+    places, mine = find_by_id(state, call.id, call.subject)
+    kept = mine or next(iter(places.values()))
     shown = show_text(kept)
-    if call.subject:
-        places = state.by_id[call.id]
-        mine = [one for one in places.values() if one.subject == state.named(call.subject or "")]
-        if mine:
-            shown |= {"subject": mine[-1].subject, "version": mine[-1].version}
+    if mine is not None:
+        shown |= {"subject": mine.subject, "version": mine.version}
     if call.with_highest_id:
-        shown["maxId"] = state.highest_id
+        shown["maxId"] = state.numbering(kept.context).highest_id
     return shown
 
 
+def _of_guid(state: RegistryState, guid: str) -> list[KeptSchema]:
+    """One of each context, the default one first."""
+    known = (state.contexts[one].by_guid.get(guid.lower(), {}) for one in sorted(state.contexts))
+    rows = [next(iter(places.values())) for places in known if places]
+    if not rows:
+        raise no_schema(guid)
+    return rows
+
+
 def get_by_guid(state: RegistryState, call: calls.GetByGuid) -> dict[str, Any]:
-    places = state.by_guid.get(call.guid.lower())
-    if not places:
-        raise no_schema(call.guid)
-    return show_text(next(iter(places.values())))
+    return show_text(_of_guid(state, call.guid)[0])
 
 
 def list_ids_of_guid(state: RegistryState, call: calls.ListIdsOfGuid) -> list[dict[str, Any]]:
-    places = state.by_guid.get(call.guid.lower())
-    if not places:
-        raise no_schema(call.guid)
-    ids = dict.fromkeys(kept.id for kept in places.values())
-    return [{"context": ".", "id": one} for one in ids]
+    return [
+        {"context": context, "id": one}
+        for context in sorted({kept.context for kept in _of_guid(state, call.guid)})
+        for one in dict.fromkeys(
+            kept.id for kept in state.contexts[context].by_guid[call.guid.lower()].values()
+        )
+    ]
+
+
+def what_is_shown(state: RegistryState, call: calls.Call, shown: dict[str, Any]) -> KeptSchema:
+    """The version whose schema an answer shows."""
+    if "subject" in shown:
+        kept = state.get(shown["subject"], shown["version"], deleted=True)
+        assert kept is not None, "it was found a moment ago"
+        return kept
+    if isinstance(call, calls.GetById):
+        return next(iter(find_by_id(state, call.id, call.subject)[0].values()))
+    return _of_guid(state, shown["guid"])[0]
 
 
 def list_places(state: RegistryState, call: calls.ListPlaces) -> list[Any]:
-    find_by_id(state, call.id)
+    places, _ = find_by_id(state, call.id, call.found_by or call.subject)
+    name = split_subject(call.subject or "")[1]
     rows = [
         kept
-        for _, kept in sorted(state.by_id[call.id].items())
-        if (call.deleted or not kept.deleted) and call.subject in (None, kept.subject)
+        for _, kept in sorted(places.items())
+        if (call.deleted or not kept.deleted)
+        and (not name or split_subject(kept.subject)[1] == name)
     ]
     if call.with_versions:
         return _page(({"subject": row.subject, "version": row.version} for row in rows), call)
@@ -218,24 +280,29 @@ def list_places(state: RegistryState, call: calls.ListPlaces) -> list[Any]:
 
 
 def get_config(state: RegistryState, call: calls.GetConfig) -> dict[str, Any]:
-    everywhere = state.configs.get(None) or KeptConfig()
     config = state.configs.get(call.subject)
-    if call.subject is not None and config is None and not call.default_to_global:
+    has_default = call.default_to_global or call.subject in (None, EVERYWHERE)
+    if config is None and not has_default:
         raise Rejected(
             Number.SUBJECT_HAS_NO_LEVEL,
-            f"Subject '{call.subject[:200]}' does not have subject-level compatibility configured",
+            f"Subject '{(call.subject or '')[:200]}' does not have subject-level compatibility "
+            "configured",
         )
-    shown = show_config(everywhere) if call.default_to_global or call.subject is None else {}
-    shown |= show_config(config) if config is not None else {}
-    if call.default_to_global or call.subject is None:
+    known = list(state.configs_of(call.subject)) if call.default_to_global else [config]
+    shown: dict[str, Any] = {}
+    for one in reversed(known):
+        shown |= show_config(one) if one is not None else {}
+    if has_default:
         shown.setdefault("compatibilityLevel", DEFAULT_LEVEL.value)
     return shown
 
 
 def get_mode(state: RegistryState, call: calls.GetMode) -> dict[str, str]:
     mode = state.modes.get(call.subject)
-    if mode is None and (call.subject is None or call.default_to_global):
-        mode = state.modes.get(None, DEFAULT_MODE)
+    if mode is None and call.default_to_global:
+        mode = next(state.modes_of(call.subject), DEFAULT_MODE)
+    if mode is None and call.subject in (None, EVERYWHERE):
+        mode = DEFAULT_MODE
     if mode is None:
         raise Rejected(
             Number.SUBJECT_HAS_NO_MODE,
@@ -248,9 +315,13 @@ def get_mode(state: RegistryState, call: calls.GetMode) -> dict[str, str]:
 
 
 def vouch(state: RegistryState, call: calls.Vouch) -> dict[str, Any]:
-    """Those of the ids and guids that a record of the topic may be written with."""
+    """Those of the ids and guids that a record of the topic may be written with.
+
+    Records say no context, so that they mean the default one.
+    """
     strategy = strategy_of(call.strategy)
     assert strategy is not None, "configs hold strategies that there are"
+    here = state.numbering(DEFAULT_CONTEXT)
 
     def is_known(places: Iterable[KeptSchema]) -> bool:
         return any(
@@ -260,6 +331,6 @@ def vouch(state: RegistryState, call: calls.Vouch) -> dict[str, Any]:
         )
 
     return {
-        "ids": [one for one in call.ids if is_known(state.by_id.get(one, {}).values())],
-        "guids": [one for one in call.guids if is_known(state.by_guid.get(one, {}).values())],
+        "ids": [one for one in call.ids if is_known(here.by_id.get(one, {}).values())],
+        "guids": [one for one in call.guids if is_known(here.by_guid.get(one, {}).values())],
     }

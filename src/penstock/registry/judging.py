@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from penstock.registry.formats import parse, unreadable
 from penstock.registry.jsontext import write_sorted_json
 from penstock.registry.levels import Level
+from penstock.registry.naming import DEFAULT_CONTEXT, short_for
 from penstock.registry.parsed import Parsed, Reference, Source
 
 
@@ -30,6 +31,7 @@ class Plan(NamedTuple):
     """Guids for which no comparison is needed: they are versions of the subject."""
     other_extras: tuple[Any, Any] | None = None
     """What it would be registered with, if that is something else than it came with."""
+    context: str = DEFAULT_CONTEXT
 
 
 class Verdict(NamedTuple):
@@ -50,7 +52,12 @@ def judge(plan: Plan) -> Verdict:
     text, canonical = parsed.text, parsed.canonical
     if plan.normalizes:
         text = canonical = parsed.normalized()
-    kind, references = plan.source.type, plan.source.references
+    kind = plan.source.type
+    # What says the same in two contexts is the same.
+    references = tuple(
+        Reference(one.name, short_for(plan.context, one.subject), one.version)
+        for one in plan.source.references
+    )
     guid = _guid(kind, canonical, references, plan.extras)
     other_guid = None
     if plan.other_extras is not None:

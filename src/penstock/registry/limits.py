@@ -17,6 +17,9 @@ TOTAL_BYTES_MAX = 512 << 20
 SETTINGS_MAX = 100_000
 """Subjects that have a level or a mode of their own, and may have no schema."""
 SUBJECT_CHARS_MAX = 512
+"""Of a subject's name in its context."""
+CONTEXT_CHARS_MAX = 255
+CONTEXTS_MAX = 1_000
 REFERENCES_MAX = 100
 """Of one schema, directly."""
 REFERENCE_CHARS_MAX = 1_000

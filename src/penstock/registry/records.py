@@ -2,7 +2,12 @@
 
 A schema's key is its subject and version, so compaction keeps the last word on each; a value of
 null is a version that is gone for good. Beside Confluent's there is `ID`: the highest id that was
-ever given, written when the version that had it goes, because an id is never given again.
+ever given, written when the version that had it goes, because an id is never given again. For a
+context that is said in its own record, `CONTEXT`.
+
+A schema of a context other than the default one has a key of its own kind, `CONTEXT_SCHEMA`: nodes
+of a version that knows no contexts pass over it, where with `SCHEMA` they would take its id for one
+of the default context.
 """
 
 from typing import Any, Final
@@ -10,9 +15,13 @@ from typing import Any, Final
 import msgspec
 
 from penstock.base.machine import Record
+from penstock.registry.naming import DEFAULT_CONTEXT, context_of, seen_from
 from penstock.registry.parsed import AVRO, Reference
 
 SCHEMA: Final = "SCHEMA"
+CONTEXT_SCHEMA: Final = "CONTEXT_SCHEMA"
+CONTEXT: Final = "CONTEXT"
+TENANT: Final = "default"
 CONFIG: Final = "CONFIG"
 MODE: Final = "MODE"
 ID: Final = "ID"
@@ -23,9 +32,11 @@ class RegistryKey(msgspec.Struct, frozen=True, omit_defaults=True):
 
     keytype: str
     subject: str | None = None
-    """None: all subjects."""
+    """None: the default context."""
     version: int | None = None
     magic: int | None = None
+    tenant: str | None = None
+    context: str | None = None
 
 
 class KeptReference(msgspec.Struct, frozen=True):
@@ -33,6 +44,7 @@ class KeptReference(msgspec.Struct, frozen=True):
 
     name: str
     subject: str
+    """Without the context, if it is in that of the schema that refers to it."""
     version: int
 
 
@@ -59,11 +71,19 @@ class KeptSchema(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def referred(self) -> tuple[Reference, ...]:
-        return tuple(Reference(one.name, one.subject, one.version) for one in self.references)
+        context = self.context
+        return tuple(
+            Reference(one.name, seen_from(context, one.subject), one.version)
+            for one in self.references
+        )
+
+    @property
+    def context(self) -> str:
+        return context_of(self.subject)
 
 
 class KeptConfig(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is set for a subject, or for all that have nothing set; None: nothing is."""
+    """What is set for a subject, or for a context's that have nothing set; None: nothing is."""
 
     compatibilityLevel: str | None = None
     normalize: bool | None = None
@@ -76,7 +96,7 @@ class KeptConfig(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class KeptMode(msgspec.Struct, frozen=True):
-    """The mode of a subject or of all."""
+    """The mode of a subject or of a context."""
 
     mode: str
 
@@ -87,12 +107,24 @@ class KeptId(msgspec.Struct, frozen=True):
     id: int
 
 
-Kept = KeptSchema | KeptConfig | KeptMode | KeptId
+class KeptContext(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A context that is there, whether or not it has a schema at the moment."""
+
+    context: str
+    tenant: str | None = None
+    """Always the same: Confluent's registry wants one."""
+    highestId: int = 0
+    """That was given, as far as that cannot be seen from its schemas."""
+
+
+Kept = KeptSchema | KeptConfig | KeptMode | KeptId | KeptContext
 VALUES: Final[dict[str, type[Kept]]] = {
     SCHEMA: KeptSchema,
     CONFIG: KeptConfig,
     MODE: KeptMode,
     ID: KeptId,
+    CONTEXT_SCHEMA: KeptSchema,
+    CONTEXT: KeptContext,
 }
 _encode_key: Final = msgspec.json.Encoder().encode
 _decode_key: Final = msgspec.json.Decoder(RegistryKey).decode
@@ -116,8 +148,19 @@ def mode_record(subject: str | None, mode: str | None) -> Record:
     return key, msgspec.json.encode(KeptMode(mode)) if mode is not None else None
 
 
-def id_record(highest: int) -> Record:
+def id_record(context: str, highest: int) -> Record:
+    """The highest id that was given in a context."""
+    if context != DEFAULT_CONTEXT:
+        return context_record(context, highest)
     return _encode_key(RegistryKey(ID, magic=0)), msgspec.json.encode(KeptId(highest))
+
+
+def context_record(context: str, highest: int = 0) -> Record:
+    return _context_key(context), msgspec.json.encode(KeptContext(context, TENANT, highest))
+
+
+def forgotten_context(context: str) -> Record:
+    return _context_key(context), None
 
 
 def read_record(key: bytes, value: bytes | None) -> tuple[RegistryKey, Kept | None] | None:
@@ -130,4 +173,9 @@ def read_record(key: bytes, value: bytes | None) -> tuple[RegistryKey, Kept | No
 
 
 def _schema_key(subject: str, version: int) -> bytes:
-    return _encode_key(RegistryKey(SCHEMA, subject, version, 1))
+    kind = SCHEMA if context_of(subject) == DEFAULT_CONTEXT else CONTEXT_SCHEMA
+    return _encode_key(RegistryKey(kind, subject, version, 1))
+
+
+def _context_key(context: str) -> bytes:
+    return _encode_key(RegistryKey(CONTEXT, tenant=TENANT, context=context))

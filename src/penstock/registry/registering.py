@@ -6,6 +6,7 @@ count, and is made anew: see `Outdated`.
 """
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 from penstock.base.errors import ErrorCode, Refused
@@ -15,6 +16,7 @@ from penstock.registry.changing import Outcome, require_writable
 from penstock.registry.describing import described
 from penstock.registry.errors import Number, Rejected, invalid
 from penstock.registry.finding import (
+    elsewhere,
     metadata_properties,
     no_schema,
     no_version,
@@ -24,11 +26,17 @@ from penstock.registry.finding import (
 from penstock.registry.jsontext import write_sorted_json
 from penstock.registry.judging import Plan, Verdict
 from penstock.registry.levels import Level, Mode
-from penstock.registry.naming import check_subject
+from penstock.registry.naming import (
+    check_subject,
+    context_of,
+    seen_from,
+    short_for,
+)
 from penstock.registry.parsed import SCHEMA_TYPES, Dependency, Reference, Source
 from penstock.registry.records import (
     KeptReference,
     KeptSchema,
+    context_record,
     forgotten_schema,
     id_record,
     schema_record,
@@ -52,6 +60,8 @@ def plan_for(state: RegistryState, call: calls.Proposal) -> Plan:
     """Raises Rejected for what needs no look at the schema itself."""
     _check_proposal(call)
     subject = state.named(call.subject)
+    if isinstance(call, calls.LookUp):
+        subject = _first_known(state, subject)
     previous: list[KeptSchema] = []
     level = state.level_of(subject)
     own = (call.metadata, call.rules)
@@ -64,7 +74,8 @@ def plan_for(state: RegistryState, call: calls.Proposal) -> Plan:
     elif isinstance(call, calls.CheckProposal):
         previous = _checked_against(state, call, subject, level, full[0])
     normalizes = call.normalize or state.normalizes(subject)
-    references = _references(state, call.references)
+    context = context_of(subject)
+    references = _references(state, context, call.references)
     if normalizes:
         references = tuple(sorted(references))
     source = source_of(state, call.type, call.schema, references)
@@ -79,7 +90,14 @@ def plan_for(state: RegistryState, call: calls.Proposal) -> Plan:
         if isinstance(call, calls.Register)
         else frozenset(),
         full if full != extras else None,
+        context,
     )
+
+
+def _first_known(state: RegistryState, subject: str) -> str:
+    """A schema is looked up as one of the context where there is such a subject."""
+    known = (one for one in chain([subject], elsewhere(state, subject)) if one in state.subjects)
+    return next(known, subject)
 
 
 def _described(
@@ -112,7 +130,7 @@ def _check_proposal(call: calls.Proposal) -> None:
 
 def _check_mode(state: RegistryState, call: calls.Register, subject: str) -> Mode:
     mode = require_writable(state, subject)
-    said = f"Subject {subject[:200]} in context . is"
+    said = f"Subject {subject[:200]} in context {context_of(subject)} is"
     if call.id is not None and mode is not Mode.IMPORT:
         raise Rejected(Number.NOT_PERMITTED, f"{said} not in import mode")
     if call.id is None and mode is Mode.IMPORT:
@@ -166,22 +184,22 @@ def _checked_against(
 
 
 def _references(
-    state: RegistryState, written: Iterable[calls.NamedReference]
+    state: RegistryState, context: str, written: Iterable[calls.NamedReference]
 ) -> tuple[Reference, ...]:
-    """With versions instead of `latest`; refuses what is not there."""
+    """With their contexts, and versions instead of `latest`; refuses what is not there."""
     found: list[Reference] = []
     names: set[str] = set()
     for one in written:
-        kept = state.get(one.subject, one.version, deleted=True)
+        subject = seen_from(context, one.subject)
+        kept = state.get(subject, one.version, deleted=True)
         if kept is None:
             raise invalid(
-                f'No schema reference found for subject "{one.subject[:200]}" and version '
-                f"{one.version}"
+                f'No schema reference found for subject "{subject[:200]}" and version {one.version}'
             )
         if one.name in names:
             raise invalid(f'there are two references "{one.name[:200]}"')
         names.add(one.name)
-        found.append(Reference(one.name, one.subject, kept.version))
+        found.append(Reference(one.name, subject, kept.version))
     return tuple(found)
 
 
@@ -245,7 +263,7 @@ def register(state: RegistryState, call: calls.Register, plan: Plan, verdict: Ve
             "Schema being registered is incompatible with an earlier schema for subject "
             f'"{subject[:200]}", details: [{"; ".join(verdict.messages)}]',
         )
-    schema_id = _id_for(state, call, verdict)
+    schema_id = _id_for(state, call, plan.context, verdict)
     kept = KeptSchema(
         subject,
         _version_for(state, call, subject),
@@ -253,12 +271,20 @@ def register(state: RegistryState, call: calls.Register, plan: Plan, verdict: Ve
         verdict.text,
         verdict.guid,
         call.type,
-        tuple(KeptReference(*one) for one in plan.source.references),
+        tuple(
+            KeptReference(one.name, short_for(plan.context, one.subject), one.version)
+            for one in plan.source.references
+        ),
         *plan.extras,
         recordName=verdict.record_name,
     )
     _check_room(state, kept)
-    records = [*_replaced(state, kept), *_superseded(state, kept), schema_record(kept)]
+    records = [
+        *_first_of_context(state, kept),
+        *_replaced(state, kept),
+        *_superseded(state, kept),
+        schema_record(kept),
+    ]
     return records, _registered(kept)
 
 
@@ -266,20 +292,21 @@ def _registered(kept: KeptSchema) -> dict[str, Any]:
     return {"id": kept.id, "version": kept.version, "guid": kept.guid}
 
 
-def _id_for(state: RegistryState, call: calls.Register, verdict: Verdict) -> int:
-    """An id is given to what a schema says, under whatever subjects it is registered."""
-    known = state.by_guid.get(verdict.guid)
+def _id_for(state: RegistryState, call: calls.Register, context: str, verdict: Verdict) -> int:
+    """An id is given to what a schema says, under whatever subjects of a context it is."""
+    numbering = state.numbering(context)
+    known = numbering.by_guid.get(verdict.guid)
     if call.id is None:
         if known:
             return next(iter(known.values())).id
-        if state.highest_id >= ID_MAX:
+        if numbering.highest_id >= ID_MAX:
             raise Rejected(Number.STORE, "there are no ids left")
-        return state.highest_id + 1
-    others = state.by_id.get(call.id, {})
+        return numbering.highest_id + 1
+    others = numbering.by_id.get(call.id, {})
     if any(kept.guid != verdict.guid for kept in others.values()):
         raise Rejected(
             Number.NOT_PERMITTED,
-            f"Overwrite new schema with id {call.id} in context . is not permitted.",
+            f"Overwrite new schema with id {call.id} in context {context} is not permitted.",
         )
     return call.id
 
@@ -298,9 +325,22 @@ def _version_for(state: RegistryState, call: calls.Register, subject: str) -> in
 def _replaced(state: RegistryState, kept: KeptSchema) -> list[Record]:
     """An import may put another schema in a version's place: the id that goes stays given."""
     before = state.get(*kept.place, deleted=True)
-    if before is None or before.id == kept.id or before.id < state.highest_id:
+    highest = state.numbering(kept.context).highest_id
+    if before is None or before.id == kept.id or before.id < highest:
         return []
-    return [id_record(state.highest_id)]
+    return [id_record(kept.context, highest)]
+
+
+def _first_of_context(state: RegistryState, kept: KeptSchema) -> list[Record]:
+    if kept.context in state.contexts:
+        return []
+    if len(state.contexts) > limits.CONTEXTS_MAX:
+        raise Rejected(
+            Number.NOT_PERMITTED,
+            f"there may be {limits.CONTEXTS_MAX} contexts at most beside the default one; delete "
+            "one that is empty first",
+        )
+    return [context_record(kept.context)]
 
 
 def _superseded(state: RegistryState, kept: KeptSchema) -> list[Record]:
@@ -324,10 +364,12 @@ def _check_room(state: RegistryState, kept: KeptSchema) -> None:
 
 def look_up(state: RegistryState, call: calls.LookUp, verdict: Verdict) -> dict[str, Any]:
     subject = state.named(call.subject)
-    for guid in (verdict.guid, verdict.other_guid):
-        for kept in reversed(state.versions(subject, deleted=call.deleted)):
-            if kept.guid == guid:
-                return show_version(kept)
+    for one in chain([subject], elsewhere(state, subject)):
+        rows = state.versions(one, deleted=call.deleted)
+        for guid in (verdict.guid, verdict.other_guid):
+            for kept in reversed(rows):
+                if kept.guid == guid:
+                    return show_version(kept)
     require_subject(state, subject, deleted=call.deleted)
     raise no_schema()
 

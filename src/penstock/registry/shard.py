@@ -17,10 +17,12 @@ LOOKS: Final[dict[type[calls.Call], Callable[[RegistryState, Any], Any]]] = {
     calls.ListSubjects: finding.list_subjects,
     calls.ListVersions: finding.list_versions,
     calls.ListSchemas: finding.list_schemas,
+    calls.ListContexts: finding.list_contexts,
     calls.GetVersion: finding.get_version,
     calls.GetByMetadata: finding.get_by_metadata,
     calls.GetReferrers: finding.get_referrers,
     calls.GetById: finding.get_by_id,
+    calls.GetByIdThere: finding.get_by_id,
     calls.GetByGuid: finding.get_by_guid,
     calls.ListIdsOfGuid: finding.list_ids_of_guid,
     calls.ListPlaces: finding.list_places,
@@ -31,6 +33,7 @@ LOOKS: Final[dict[type[calls.Call], Callable[[RegistryState, Any], Any]]] = {
 CHANGES: Final[dict[type[calls.Call], Callable[[RegistryState, Any], changing.Outcome]]] = {
     calls.DeleteVersion: changing.delete_version,
     calls.DeleteSubject: changing.delete_subject,
+    calls.DeleteContext: changing.delete_context,
     calls.PutConfig: changing.put_config,
     calls.DeleteConfig: changing.delete_config,
     calls.PutMode: changing.put_mode,
@@ -100,5 +103,5 @@ class RegistryShard:
         form = getattr(call, "form", "")
         if not form:
             return shown
-        kept = next(iter(self.state.by_guid[shown["guid"]].values()))
+        kept = finding.what_is_shown(self.state, call, shown)
         return Unformed(shown, registering.kept_source(self.state, kept), form)

@@ -1,14 +1,23 @@
 """Everything the registry knows: versions of subjects, ids, references, configs and modes.
 
 Changed by `apply` only, from records; everything else here looks things up. Deleted versions stay
-until they are deleted for good, and an id answers for as long as one version has it.
+until they are deleted for good, and an id answers for as long as one version has it. Each context
+numbers its schemas by itself; subjects, configs and modes have their context in front.
 """
 
 from collections.abc import Iterator
 
 from penstock.registry.levels import DEFAULT_LEVEL, DEFAULT_MODE, Level, Mode
+from penstock.registry.naming import (
+    DEFAULT_CONTEXT,
+    EVERYWHERE,
+    context_of,
+    join_subject,
+    seen_from,
+)
 from penstock.registry.records import (
     KeptConfig,
+    KeptContext,
     KeptId,
     KeptMode,
     KeptSchema,
@@ -19,19 +28,30 @@ Place = tuple[str, int]
 """A subject and a version of it."""
 
 
+class Numbering:
+    """The ids of one context."""
+
+    __slots__ = ("by_guid", "by_id", "highest_id")
+
+    def __init__(self) -> None:
+        self.by_id: dict[int, dict[Place, KeptSchema]] = {}
+        self.by_guid: dict[str, dict[Place, KeptSchema]] = {}
+        self.highest_id = 0
+
+
 class RegistryState:
     """What the records so far come to."""
 
     def __init__(self) -> None:
         self.subjects: dict[str, dict[int, KeptSchema]] = {}
         """Versions in ascending order."""
-        self.by_id: dict[int, dict[Place, KeptSchema]] = {}
-        self.by_guid: dict[str, dict[Place, KeptSchema]] = {}
+        self.contexts: dict[str, Numbering] = {DEFAULT_CONTEXT: Numbering()}
+        """The default one is always there."""
         self.referrers: dict[Place, dict[Place, None]] = {}
         """Which versions refer to one, deleted ones included."""
         self.configs: dict[str | None, KeptConfig] = {}
         self.modes: dict[str | None, Mode] = {}
-        self.highest_id = 0
+        """As the configs: by subject, or by context; None: the default context."""
         self.count = 0
         self.text_bytes = 0
         self.revision = 0
@@ -55,7 +75,11 @@ class RegistryState:
         elif isinstance(kept, KeptMode):
             self.modes[read.subject] = Mode(kept.mode)
         elif isinstance(kept, KeptId):
-            self.highest_id = max(self.highest_id, kept.id)
+            self._given(DEFAULT_CONTEXT, kept.id)
+        elif isinstance(kept, KeptContext):
+            self._given(kept.context, kept.highestId)
+        elif read.context is not None:
+            self._forget_context(read.context)
         elif read.keytype == "CONFIG":
             self.configs.pop(read.subject, None)
         elif read.keytype == "MODE":
@@ -68,13 +92,23 @@ class RegistryState:
         versions[kept.version] = kept
         if not is_last:
             self.subjects[kept.subject] = dict(sorted(versions.items()))
-        self.by_id.setdefault(kept.id, {})[place] = kept
-        self.by_guid.setdefault(kept.guid, {})[place] = kept
-        for one in kept.references:
+        numbering = self._given(kept.context, kept.id)
+        numbering.by_id.setdefault(kept.id, {})[place] = kept
+        numbering.by_guid.setdefault(kept.guid, {})[place] = kept
+        for one in kept.referred:
             self.referrers.setdefault((one.subject, one.version), {})[place] = None
-        self.highest_id = max(self.highest_id, kept.id)
         self.count += 1
         self.text_bytes += len(kept.schema)
+
+    def _given(self, context: str, schema_id: int) -> Numbering:
+        numbering = self.contexts.setdefault(context, Numbering())
+        numbering.highest_id = max(numbering.highest_id, schema_id)
+        return numbering
+
+    def _forget_context(self, context: str) -> None:
+        """Only when it is empty: whatever is there needs its numbers."""
+        if context != DEFAULT_CONTEXT and not self.numbering(context).by_id:
+            self.contexts.pop(context, None)
 
     def _forget(self, place: Place) -> None:
         subject, version = place
@@ -84,12 +118,13 @@ class RegistryState:
             return
         if not versions:
             del self.subjects[subject]
-        for index, key in ((self.by_id, gone.id), (self.by_guid, gone.guid)):
+        numbering = self.contexts[gone.context]
+        for index, key in ((numbering.by_id, gone.id), (numbering.by_guid, gone.guid)):
             places = index[key]  # type: ignore[index]
             del places[place]
             if not places:
                 del index[key]  # type: ignore[arg-type]
-        for one in gone.references:
+        for one in gone.referred:
             referrers = self.referrers.get((one.subject, one.version), {})
             referrers.pop(place, None)
             if not referrers:
@@ -98,6 +133,14 @@ class RegistryState:
         self.text_bytes -= len(gone.schema)
 
     # -- looking up -------------------------------------------------------------------------
+
+    def numbering(self, context: str) -> Numbering:
+        """Empty for a context that is not there."""
+        return self.contexts.get(context) or Numbering()
+
+    def others(self) -> list[str]:
+        """The contexts beside the default one."""
+        return sorted(self.contexts.keys() - {DEFAULT_CONTEXT})
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[KeptSchema]:
         """Of a subject, oldest first; with `deleted`, those that are deleted as well."""
@@ -119,28 +162,41 @@ class RegistryState:
                 yield found
 
     def config_of(self, subject: str) -> KeptConfig | None:
-        """What is set for a subject, or else for all."""
-        return self.configs.get(subject) or self.configs.get(None)
+        """What is set for a subject, or else for its context."""
+        return next(self.configs_of(subject), None)
+
+    def configs_of(self, subject: str | None) -> Iterator[KeptConfig]:
+        """What is set for it, the nearest first."""
+        return (self.configs[one] for one in _scopes(subject) if one in self.configs)
 
     def level_of(self, subject: str) -> Level:
-        for known in (self.configs.get(subject), self.configs.get(None)):
-            if known is not None and known.compatibilityLevel is not None:
+        for known in self.configs_of(subject):
+            if known.compatibilityLevel is not None:
                 return Level(known.compatibilityLevel)
         return DEFAULT_LEVEL
 
     def normalizes(self, subject: str) -> bool:
-        for known in (self.configs.get(subject), self.configs.get(None)):
-            if known is not None and known.normalize is not None:
+        for known in self.configs_of(subject):
+            if known.normalize is not None:
                 return known.normalize
         return False
 
-    def mode_of(self, subject: str) -> Mode:
-        everywhere = self.modes.get(None, DEFAULT_MODE)
-        if everywhere is Mode.READONLY_OVERRIDE:
+    def mode_of(self, subject: str | None) -> Mode:
+        if self.modes.get(None) is Mode.READONLY_OVERRIDE:
             return Mode.READONLY
-        return self.modes.get(subject, everywhere)
+        return next(self.modes_of(subject), DEFAULT_MODE)
+
+    def modes_of(self, subject: str | None) -> Iterator[Mode]:
+        return (self.modes[one] for one in _scopes(subject) if one in self.modes)
 
     def named(self, subject: str) -> str:
         """The subject itself, or the one that it is an alias of."""
         config = self.configs.get(subject)
-        return config.alias if config is not None and config.alias else subject
+        if config is None or not config.alias:
+            return subject
+        return seen_from(context_of(subject), config.alias)
+
+
+def _scopes(subject: str | None) -> tuple[str | None, ...]:
+    """Where settings of a subject are looked for: its own, its context's, everybody's."""
+    return subject, join_subject(context_of(subject), "") or None, EVERYWHERE

@@ -100,7 +100,7 @@ def test_a_schema_may_be_said_in_a_header() -> None:
         await node.create("t", 1, **ASKING)
         await register(node, "t-value")
         shard = node.ctx.registry.host.seat(0).require()
-        (guid,) = shard.state.by_guid
+        (guid,) = shard.state.contexts["."].by_guid
 
         async def code(header: bytes) -> int:
             headers = (("__value_schema_id", header),)

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from penstock.base.machine import Decision, Record
 from penstock.registry.calls import AnyCall, Call, NamedReference, Proposal, Register
 from penstock.registry.judging import format_text, judge
@@ -14,6 +16,8 @@ TWO = (
     '{"name":"b","type":"int","default":0}]}'
 )
 OTHER = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}'
+KNOWN_BEFORE = ("SCHEMA", "CONFIG", "MODE", "ID")
+"""Kinds of records that such nodes read; they pass over others."""
 
 
 class Driver:
@@ -58,17 +62,30 @@ class Driver:
                 state.apply(key, value)
         return state
 
+    def read_before(self) -> RegistryState:
+        """What a node that knows no contexts would know."""
+        state = RegistryState()
+        for key, value in self.log:
+            if msgspec.json.decode(key)["keytype"] in KNOWN_BEFORE:
+                state.apply(key, value)
+        return state
+
 
 def contents(state: RegistryState) -> dict[str, Any]:
     """Everything a state knows, to be compared."""
     return {
         "subjects": {name: dict(sorted(rows.items())) for name, rows in state.subjects.items()},
-        "by_id": {number: dict(sorted(rows.items())) for number, rows in state.by_id.items()},
-        "by_guid": {guid: dict(sorted(rows.items())) for guid, rows in state.by_guid.items()},
+        "contexts": {
+            context: (
+                {number: dict(sorted(rows.items())) for number, rows in one.by_id.items()},
+                {guid: dict(sorted(rows.items())) for guid, rows in one.by_guid.items()},
+                one.highest_id,
+            )
+            for context, one in state.contexts.items()
+        },
         "referrers": {place: sorted(rows) for place, rows in state.referrers.items()},
         "configs": state.configs,
         "modes": state.modes,
-        "highest_id": state.highest_id,
         "count": state.count,
         "text_bytes": state.text_bytes,
     }

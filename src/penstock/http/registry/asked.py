@@ -1,7 +1,7 @@
 """One request to the registry: the parts of its path, its query and its body.
 
 A subject may have any character in it, a slash too, written as `%2F`: so the path is taken apart
-before it is decoded.
+before it is decoded. `/contexts/{context}` in front of a path says in which context it is asked.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from penstock.registry.calls import LIMIT_MAX
-from penstock.registry.naming import plain_subject, read_version
+from penstock.registry.naming import (
+    DEFAULT_CONTEXT,
+    EVERY_CONTEXT,
+    join_subject,
+    read_context,
+    read_version,
+    subject_in,
+)
 
 BAD_REQUEST = 400
 UNSUPPORTED = 415
@@ -28,10 +35,36 @@ class Asked:
     path: dict[str, str]
     query: QueryParams
     body: bytes
+    context: str | None = None
+    """Of the path; None: it says none."""
 
     @property
     def subject(self) -> str:
-        return plain_subject(self.path["subject"])
+        return self._here(self.path["subject"])
+
+    @property
+    def scope(self) -> str | None:
+        """What has settings: a subject, or the context; None: the default one."""
+        return self._here(self.path.get("subject", "")) or None
+
+    @property
+    def found_by(self) -> str | None:
+        """The subject, or the context alone, that says where an id is looked for."""
+        return self._here(self.text("subject")) or None
+
+    @property
+    def deleted_context(self) -> str:
+        """As the prefix of its subjects."""
+        return join_subject(read_context(self.path["context"]), "") or f":{DEFAULT_CONTEXT}:"
+
+    def prefix(self, otherwise: str) -> tuple[str, bool]:
+        """Of the subjects that are asked for, and whether it is meant in every context."""
+        written = self.query.get("subjectPrefix", otherwise if self.context is None else "")
+        subject = self._here(written)
+        return subject.removeprefix(EVERY_CONTEXT), subject.startswith(EVERY_CONTEXT)
+
+    def _here(self, written: str) -> str:
+        return subject_in(self.context or DEFAULT_CONTEXT, written)
 
     @property
     def version(self) -> int:
@@ -68,6 +101,14 @@ def path_parts(request: Request) -> list[str]:
     raw: bytes = request.scope.get("raw_path") or request.url.path.encode()
     path = raw.partition(b"?")[0].decode("ascii", "replace")
     return [unquote(part, errors="replace") for part in path.strip("/").split("/")]
+
+
+def context_part(parts: list[str]) -> tuple[str | None, list[str]]:
+    """The context that a path begins with, and what is asked there."""
+    if parts[0] != "contexts" or len(parts) < 3:
+        return None, parts
+    context, rest = read_context(parts[1]), parts[2:]
+    return context, rest
 
 
 def check_media_type(request: Request) -> None:

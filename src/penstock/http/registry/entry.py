@@ -4,6 +4,8 @@ Every route goes through one endpoint, which finds its row, asks whoever leads t
 answers with JSON under the content type of Confluent's API. Errors are `error_code` and `message`.
 """
 
+import re
+
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -18,16 +20,18 @@ from penstock.http.auditing import tell_call
 from penstock.http.exchange import principal_of
 from penstock.http.metering import require_request_time
 from penstock.http.problems import retry_after
-from penstock.http.registry.asked import VENDOR, Asked, check_media_type, path_parts
-from penstock.http.registry.rights import filter_listing, require
+from penstock.http.registry.asked import VENDOR, Asked, check_media_type, context_part, path_parts
+from penstock.http.registry.rights import check_answer, filter_listing, require
 from penstock.http.registry.table import PAGES, Row, find_row
 from penstock.registry.errors import Number, Rejected
 from penstock.registry.parsed import SCHEMA_TYPES
 
 MEDIA_TYPE = f"{VENDOR}.v1+json"
 PLAIN_JSON = "application/json"
-ROOTS = ("/subjects", "/schemas", "/compatibility", "/config", "/mode")
+ROOTS = ("/subjects", "/schemas", "/compatibility", "/config", "/mode", "/contexts")
 TOO_MANY_REQUESTS = 429
+NO_CONTENT = 204
+NULL = b"null"
 METHODS = ("GET", "POST", "PUT", "DELETE")
 NUMBERS = {
     ErrorCode.REQUEST_TIMED_OUT: Number.TIMEOUT,
@@ -40,12 +44,19 @@ NUMBERS = {
 def registry_routes(door: Door) -> list[Route]:
     """The routes of the registry."""
     entry = Entry(door)
-    fixed = (entry.types, entry.contexts, entry.cluster, entry.version)
+    fixed = (entry.types, entry.cluster, entry.version)
     routes = [Route(path, page) for path, page in zip(PAGES, fixed, strict=True)]
     for root in ROOTS:
         routes.append(Route(root, entry.answer, methods=list(METHODS)))
-        routes.append(Route(f"{root}/{{rest:path}}", entry.answer, methods=list(METHODS)))
+        routes.append(_below(root, entry))
     return routes
+
+
+def _below(root: str, entry: "Entry") -> Route:
+    """A path may have a line's end in it, which the registry refuses itself."""
+    route = Route(f"{root}/{{rest:path}}", entry.answer, methods=list(METHODS))
+    route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)
+    return route
 
 
 class Entry:
@@ -58,7 +69,7 @@ class Entry:
 
     async def answer(self, request: Request) -> Response:
         try:
-            parts = path_parts(request)
+            context, parts = context_part(path_parts(request))
             method = "GET" if request.method == "HEAD" else request.method
             row, path, is_known = find_row(method, parts)
             if row is None:
@@ -66,7 +77,7 @@ class Entry:
                 raise HTTPException(405 if is_known else 404, f"HTTP {missing}")
             if request.method in ("POST", "PUT"):
                 check_media_type(request)
-            asked = Asked(path, request.query_params, await request.body())
+            asked = Asked(path, request.query_params, await request.body(), context)
             return await self._answer(request, row, asked)
         except Rejected as rejected:
             return _error(request, rejected.number, rejected.message or "")
@@ -94,6 +105,9 @@ class Entry:
             raise
         finally:
             tell_call(self._door, request, call, error)
+        check_answer(self._ctx, principal, call, answer)
+        if answer == NULL:
+            return Response(status_code=NO_CONTENT)
         if row.is_raw:
             text: str = msgspec.json.decode(answer)["schema"]
             return Response(text, media_type=_media_type(request))
@@ -104,9 +118,6 @@ class Entry:
 
     async def types(self, request: Request) -> Response:
         return _json(request, list(SCHEMA_TYPES))
-
-    async def contexts(self, request: Request) -> Response:
-        return _json(request, ["."])
 
     async def cluster(self, request: Request) -> Response:
         cluster_id = self._ctx.image.cluster_id

@@ -7,9 +7,12 @@ mode IMPORT, which chooses ids that all subjects share. A schema by its id is th
 may see one of the subjects that have it, and for others it is not there. What a schema refers to
 has to be seen, too. Whoever may write to an alias writes to the subject that it stands for, so
 WRITE to that one is needed to set it. Listings leave out what the caller may not see.
+
+The name of a subject has its context in front: `:.sales:orders-value` is a matter of the resource
+`:.sales:orders`, and the context itself of `:.sales:`, so that a prefix gives rights to all of it.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -19,9 +22,15 @@ from penstock.doors.principal import Principal
 from penstock.doors.rights import may
 from penstock.registry import calls
 from penstock.registry.errors import Number, Rejected
-from penstock.registry.finding import no_schema
+from penstock.registry.finding import no_schema, no_subject
 from penstock.registry.levels import Mode
-from penstock.registry.naming import plain_subject
+from penstock.registry.naming import (
+    DEFAULT_CONTEXT,
+    EVERYWHERE,
+    context_of,
+    join_subject,
+    seen_from,
+)
 
 CLUSTER_NAME: Final = "kafka-cluster"
 OPERATIONS: Final[dict[type[calls.Call], Operation]] = {
@@ -34,6 +43,7 @@ OPERATIONS: Final[dict[type[calls.Call], Operation]] = {
     calls.GetReferrers: Operation.DESCRIBE,
     calls.DeleteVersion: Operation.DELETE,
     calls.DeleteSubject: Operation.DELETE,
+    calls.DeleteContext: Operation.DELETE,
     calls.GetConfig: Operation.DESCRIBE_CONFIGS,
     calls.PutConfig: Operation.ALTER_CONFIGS,
     calls.DeleteConfig: Operation.ALTER_CONFIGS,
@@ -43,7 +53,9 @@ OPERATIONS: Final[dict[type[calls.Call], Operation]] = {
 }
 SUFFIXES: Final = ("-value", "-key")
 BY_ID: Final = (calls.GetById, calls.GetByGuid, calls.ListIdsOfGuid)
-FILTERED: Final = frozenset({calls.ListSubjects, calls.ListSchemas, calls.ListPlaces})
+FILTERED: Final = frozenset(
+    {calls.ListSubjects, calls.ListSchemas, calls.ListPlaces, calls.ListContexts}
+)
 
 
 def topic_of(subject: str) -> str:
@@ -76,15 +88,18 @@ async def require(ctx: Context, principal: Principal, call: calls.AnyCall) -> No
 
 def _concerns_all(call: calls.AnyCall) -> bool:
     """Whether a call for one subject could take something from all others."""
+    if getattr(call, "subject", None) == EVERYWHERE:
+        return True
     return isinstance(call, calls.PutMode) and call.mode.upper() == Mode.IMPORT
 
 
 def _named_beside(call: calls.AnyCall) -> list[tuple[Operation, str]]:
     """Subjects that a call makes use of, beside the one it is about, and what that needs."""
     if isinstance(call, calls.Proposal):
-        return [(Operation.DESCRIBE, one.subject) for one in call.references]
+        context = context_of(call.subject)
+        return [(Operation.DESCRIBE, seen_from(context, one.subject)) for one in call.references]
     if isinstance(call, calls.PutConfig) and call.alias:
-        return [(Operation.WRITE, plain_subject(call.alias))]
+        return [(Operation.WRITE, seen_from(context_of(call.subject), call.alias))]
     return []
 
 
@@ -97,12 +112,13 @@ async def _require_seen(
     if not ctx.authorizer.is_on:
         return
     if isinstance(call, calls.GetById):
-        ids, name = [call.id], str(call.id)
+        ids, name = [(call.id, call.subject)], str(call.id)
     else:
         rows = msgspec.json.decode(await ctx.registry.ask(calls.ListIdsOfGuid(call.guid)))
-        ids, name = [row["id"] for row in rows], call.guid
-    for schema_id in ids:
-        places = calls.ListPlaces(id=schema_id, deleted=True)
+        ids = [(row["id"], join_subject(row["context"], "")) for row in rows]
+        name = call.guid
+    for schema_id, found_by in ids:
+        places = calls.ListPlaces(id=schema_id, deleted=True, found_by=found_by)
         subjects: list[str] = msgspec.json.decode(await ctx.registry.ask(places))
         if any(_may(ctx, principal, Operation.DESCRIBE, subject) for subject in subjects):
             return
@@ -114,14 +130,28 @@ def filter_listing(ctx: Context, principal: Principal, call: calls.AnyCall, answ
     if type(call) not in FILTERED:
         return answer
     rows = msgspec.json.decode(answer)
-    seen = [
-        row
-        for row in rows
-        if _may(ctx, principal, Operation.DESCRIBE, row if isinstance(row, str) else row["subject"])
-    ]
+    seen = [row for row in rows if _may_see(ctx, principal, call, row)]
     if rows and not seen and isinstance(call, calls.ListPlaces):
         raise no_schema(call.id)
     return answer if len(seen) == len(rows) else msgspec.json.encode(seen)
+
+
+def _may_see(ctx: Context, principal: Principal, call: calls.AnyCall, row: Any) -> bool:
+    if isinstance(call, calls.ListContexts):
+        is_default = row == DEFAULT_CONTEXT
+        return is_default or _may(ctx, principal, Operation.DESCRIBE, join_subject(row, ""))
+    subject: str = row if isinstance(row, str) else row["subject"]
+    return _may(ctx, principal, Operation.DESCRIBE, subject)
+
+
+def check_answer(ctx: Context, principal: Principal, call: calls.AnyCall, answer: bytes) -> None:
+    """A subject that is found in another context than it was asked for in has its own rights."""
+    if not ctx.authorizer.is_on or not isinstance(call, (calls.GetVersion, calls.LookUp)):
+        return
+    found = msgspec.json.decode(answer)["subject"]
+    is_elsewhere = context_of(found) not in (DEFAULT_CONTEXT, context_of(call.subject))
+    if is_elsewhere and not _may(ctx, principal, Operation.DESCRIBE, found):
+        raise no_subject(call.subject)
 
 
 def _may(ctx: Context, principal: Principal, operation: Operation, subject: str) -> bool:

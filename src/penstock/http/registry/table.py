@@ -6,6 +6,7 @@ from typing import NamedTuple
 from penstock.http.registry.asked import Asked
 from penstock.http.registry.bodies import ModeBody, SchemaBody, plain, read_body, read_config
 from penstock.registry import calls
+from penstock.registry.naming import DEFAULT_CONTEXT, EVERY_CONTEXT, context_of
 from penstock.registry.parsed import AVRO
 
 
@@ -72,9 +73,14 @@ def _references(body: SchemaBody) -> tuple[calls.NamedReference, ...]:
 
 
 def _list_subjects(asked: Asked) -> calls.ListSubjects:
-    prefix = asked.text("subjectPrefix").removeprefix(":.:").removeprefix(":*:")
+    prefix, everywhere = asked.prefix(EVERY_CONTEXT)
     return calls.ListSubjects(
-        asked.offset, asked.limit, prefix, asked.flag("deleted"), asked.flag("deletedOnly")
+        asked.offset,
+        asked.limit,
+        prefix,
+        asked.flag("deleted"),
+        asked.flag("deletedOnly"),
+        everywhere,
     )
 
 
@@ -85,10 +91,19 @@ def _list_versions(asked: Asked) -> calls.ListVersions:
 
 
 def _list_schemas(asked: Asked) -> calls.ListSchemas:
-    prefix = asked.text("subjectPrefix").removeprefix(":.:").removeprefix(":*:")
+    prefix, everywhere = asked.prefix("")
     return calls.ListSchemas(
-        asked.offset, asked.limit, prefix, asked.flag("deleted"), asked.flag("latestOnly")
+        asked.offset,
+        asked.limit,
+        prefix,
+        asked.flag("deleted"),
+        asked.flag("latestOnly"),
+        everywhere,
     )
+
+
+def _list_contexts(asked: Asked) -> calls.ListContexts:
+    return calls.ListContexts(asked.offset, asked.limit, asked.text("contextPrefix"))
 
 
 def _get_version(asked: Asked) -> calls.GetVersion:
@@ -107,9 +122,11 @@ def _get_by_metadata(asked: Asked) -> calls.GetByMetadata:
 
 
 def _get_by_id(asked: Asked) -> calls.GetById:
-    return calls.GetById(
+    there = asked.found_by
+    kind = calls.GetById if context_of(there) == DEFAULT_CONTEXT else calls.GetByIdThere
+    return kind(
         asked.id,
-        asked.query.get("subject"),
+        there,
         asked.text("format"),
         asked.flag("fetchMaxId"),
     )
@@ -121,7 +138,7 @@ def _list_places(with_versions: bool) -> Callable[[Asked], calls.ListPlaces]:
             asked.offset,
             asked.limit,
             asked.id,
-            asked.query.get("subject"),
+            asked.found_by,
             asked.flag("deleted"),
             with_versions,
         )
@@ -129,15 +146,11 @@ def _list_places(with_versions: bool) -> Callable[[Asked], calls.ListPlaces]:
     return call
 
 
-def _subject_of(asked: Asked) -> str | None:
-    return asked.subject if "subject" in asked.path else None
-
-
 def _put_config(asked: Asked) -> calls.PutConfig:
     body = read_config(asked.body)
     level = body.compatibility if body.compatibility is not None else body.compatibility_level
     return calls.PutConfig(
-        _subject_of(asked),
+        asked.scope,
         level,
         body.normalize,
         body.alias,
@@ -150,20 +163,20 @@ def _put_config(asked: Asked) -> calls.PutConfig:
 
 
 def _get_config(asked: Asked) -> calls.GetConfig:
-    return calls.GetConfig(_subject_of(asked), asked.flag("defaultToGlobal"))
+    return calls.GetConfig(asked.scope, asked.flag("defaultToGlobal"))
 
 
 def _get_mode(asked: Asked) -> calls.GetMode:
-    return calls.GetMode(_subject_of(asked), asked.flag("defaultToGlobal"))
+    return calls.GetMode(asked.scope, asked.flag("defaultToGlobal"))
 
 
 def _put_mode(asked: Asked) -> calls.PutMode:
     body = read_body(asked.body, ModeBody)
-    return calls.PutMode(body.mode, _subject_of(asked), asked.flag("force"))
+    return calls.PutMode(body.mode, asked.scope, asked.flag("force"))
 
 
 def _delete_mode(asked: Asked) -> calls.DeleteMode:
-    return calls.DeleteMode(_subject_of(asked), asked.flag("recursive"))
+    return calls.DeleteMode(asked.scope, asked.flag("recursive"))
 
 
 def _delete_version(asked: Asked) -> calls.DeleteVersion:
@@ -211,19 +224,26 @@ ROWS: tuple[Row, ...] = (
     ),
     Row("POST", "/compatibility/subjects/{subject}/versions", "checks against all", _check),
     Row("POST", f"/compatibility{VERSION}", "checks against one version", _check),
-    Row("GET", "/config", "the level for all subjects", _get_config),
-    Row("PUT", "/config", "sets the level for all subjects", _put_config),
-    Row("DELETE", "/config", "back to BACKWARD", lambda asked: calls.DeleteConfig()),
+    Row("GET", "/contexts", "the contexts there are", _list_contexts),
+    Row(
+        "DELETE",
+        "/contexts/{context}",
+        "deletes a context that is empty",
+        lambda asked: calls.DeleteContext(asked.deleted_context),
+    ),
+    Row("GET", "/config", "the level for all subjects of the context", _get_config),
+    Row("PUT", "/config", "sets the level for all subjects of the context", _put_config),
+    Row("DELETE", "/config", "back to BACKWARD", lambda asked: calls.DeleteConfig(asked.scope)),
     Row("GET", "/config/{subject}", "a subject's level", _get_config),
     Row("PUT", "/config/{subject}", "sets a subject's level", _put_config),
     Row(
         "DELETE",
         "/config/{subject}",
         "back to the level for all",
-        lambda asked: calls.DeleteConfig(asked.subject),
+        lambda asked: calls.DeleteConfig(asked.scope),
     ),
-    Row("GET", "/mode", "the mode for all subjects", _get_mode),
-    Row("PUT", "/mode", "sets the mode for all subjects", _put_mode),
+    Row("GET", "/mode", "the mode for all subjects of the context", _get_mode),
+    Row("PUT", "/mode", "sets the mode for all subjects of the context", _put_mode),
     Row("DELETE", "/mode", "back to READWRITE", _delete_mode),
     Row("GET", "/mode/{subject}", "a subject's mode", _get_mode),
     Row("PUT", "/mode/{subject}", "sets a subject's mode", _put_mode),
@@ -233,7 +253,6 @@ ROWS: tuple[Row, ...] = (
 
 PAGES = {
     "/schemas/types": "the types of schemas that are understood",
-    "/contexts": "the contexts there are: one",
     "/v1/metadata/id": "the cluster's id",
     "/v1/metadata/version": "the version that runs here",
 }
