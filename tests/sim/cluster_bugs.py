@@ -341,7 +341,7 @@ BUGS = [
     Bug(commits_go_on_below_min_insync_replicas, "undurable", 4),
     Bug(a_new_leader_takes_everybody_for_caught_up, "undurable", 34),
     Bug(acks_all_is_acks_one, "lost-write", 1),
-    Bug(a_high_watermark_is_known_before_it_was_told, "stuck", 2),
+    Bug(a_high_watermark_is_known_before_it_was_told, "log-matching", 2),
     Bug(a_follower_is_cut_to_its_high_watermark, "undurable", 10),
     Bug(departing_epochs_are_not_looked_at, "log-matching", 6),
     Bug(an_unclean_return_keeps_its_place, "truncated", 17, without_syncs),

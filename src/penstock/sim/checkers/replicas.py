@@ -7,6 +7,8 @@ on the nodes as they run. Named promises:
 - undurable: something was committed that is not on the disk of everybody who is in sync, or
   eligible (LeaderCandidateCompleteness), or on fewer disks than `min.insync.replicas`;
 - truncated: a replica that counts as in sync no longer has on disk what was committed;
+- went-back: a replica was cut below its own high watermark, or copied anew while it counted, and no
+  unclean election allowed that;
 - log-matching: two replicas hold different batches below their high watermarks;
 - diverged: in the end the replicas are not the same.
 
@@ -48,6 +50,7 @@ class Seen(NamedTuple):
     high_watermark: int
     durable_offset: int
     leading: Leading | None
+    log: Log
 
 
 class ReplicaChecker:
@@ -102,7 +105,9 @@ class ReplicaChecker:
 
     def _look(self, host: SimHost, place: Place, one: Partition, known: Seen | None) -> Seen:
         key = (show_topic_id(one.topic_id), one.index)
-        now = Seen(one, one.high_watermark, one.log.durable_offset, one.leading)
+        now = Seen(one, one.high_watermark, one.log.durable_offset, one.leading, one.log)
+        if known is not None and known.partition is one:
+            self._check_kept(host.node_id, one, known)
         if one.log.offline is not None:
             return now
         if one.leading is not None and (known is None or known.leading is not one.leading):
@@ -120,6 +125,17 @@ class ReplicaChecker:
             if record is not None and host.node_id in record.isr + record.elr:
                 self._check_durable(host.node_id, key, one, "truncated")
         return now
+
+    def _check_kept(self, node_id: int, one: Partition, known: Seen) -> None:
+        """What was committed here stays, but for what an unclean election gave up, and for a log
+        that nobody counts on any more and that is copied anew."""
+        record = one.record
+        if one.high_watermark >= known.high_watermark or record.unclean_epoch >= 0:
+            return
+        if known.log is not one.log and node_id not in record.isr + record.elr:
+            return
+        text = f"node {node_id} went from {known.high_watermark} to {one.high_watermark}"
+        self._world.violate("went-back", f"{_name(one)}: {text}; {record}")
 
     def _take_office(self, node_id: int, key: tuple[str, int], one: Partition) -> None:
         first = self._leaders.setdefault((*key, one.leader_epoch), node_id)

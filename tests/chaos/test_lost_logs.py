@@ -1,0 +1,112 @@
+"""Data directories that lose something while their node is down: nothing acknowledged is lost.
+
+The simulator does this to every kind of file (`penstock.sim.loss_faults`); here are the disks,
+processes and etcd that people have.
+"""
+
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+
+from penstock.cluster.watermarks import Watermarks
+from penstock.runtime.disk import LocalDisk
+from tests.brokers import COMMAND
+from tests.chaos.cluster_view import wait_whole
+from tests.chaos.writers import create_topic, high_watermarks, read_partition
+from tests.clusters import Nodes
+from tests.conftest import FreshBroker
+from tests.waiting import eventually
+
+OLD = Path(__file__).parents[1] / "fixtures" / "data-before-lives.tar.xz"
+"""A directory as it was before replicas were entered and lives counted: topic `old`, two
+partitions, ten records each, stopped cleanly."""
+RECORDS = 300
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
+
+
+def send(bootstrap: str, topic: str, count: int) -> list[int]:
+    """Sends to partition 0; the offsets that were acknowledged, -1 for each that was refused."""
+    found: list[int] = []
+
+    def told(error: KafkaError | None, message: Message) -> None:
+        offset = message.offset()
+        found.append(-1 if error is not None or offset is None else offset)
+
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "acks": "all", "retries": 0, "message.timeout.ms": 10_000}
+    )
+    for number in range(count):
+        producer.produce(topic, value=b"%d" % number, partition=0, on_delivery=told)
+    assert producer.flush(60) == 0
+    return found
+
+
+def wait_known(data_dir: Path) -> None:
+    known = Watermarks(LocalDisk(), str(data_dir))
+    eventually(lambda: RECORDS in known.read().values(), "what was committed is written down")
+
+
+def directory(data_dir: Path, topic: str) -> Path:
+    (found,) = (data_dir / "logs").glob(f"{topic}.*")
+    return found / "0"
+
+
+def test_a_lone_node_refuses_what_it_lost_until_the_loss_is_accepted(
+    fresh_broker: FreshBroker, tmp_path: Path
+) -> None:
+    with tarfile.open(OLD) as archive:
+        archive.extractall(tmp_path, filter="data")
+    broker = fresh_broker(tmp_path / "data")
+    # What an older version left is there, and trusted.
+    assert high_watermarks(broker.bootstrap, "old", 2) == [10, 10]
+    assert "offline" not in broker.log()
+    assert send(broker.bootstrap, "old", 5) == [10, 11, 12, 13, 14]
+    create_topic(broker.bootstrap, "new", 1)
+    known = Watermarks(LocalDisk(), str(broker.data_dir))
+    eventually(lambda: 15 in known.read().values(), "the high watermark is on disk")
+    broker.kill()
+    shutil.rmtree(directory(broker.data_dir, "old"))
+
+    broker.start()
+    assert "old-0 is offline" in broker.log()
+    assert "accept-loss old 0" in broker.log()
+    assert send(broker.bootstrap, "old", 1) == [-1]
+    assert send(broker.bootstrap, "new", 3) == [0, 1, 2], "others serve on"
+
+    command = [COMMAND, "cluster", "accept-loss", "old", "0", "--data", str(broker.data_dir)]
+    subprocess.run([*command, "--yes"], check=True, timeout=60)
+    eventually(lambda: send(broker.bootstrap, "old", 1) != [-1], "the loss is accepted")
+    assert high_watermarks(broker.bootstrap, "old", 2) == [16, 10], "no offset is given twice"
+
+
+def test_whole_replicas_are_not_cut_for_one_that_lost_its_log(cluster: Nodes) -> None:
+    create_topic(cluster.bootstrap, "lost", 1, factor=3, min_insync_replicas="2")
+    assert len(send(cluster.bootstrap, "lost", RECORDS)) == RECORDS
+    for is_flipped in (True, False):  # After the first crash a checkpoint covers all there is.
+        leader = wait_whole(cluster, "lost").leader
+        victim = cluster.nodes[leader]
+        data_dir = cluster.data_dir / f"node-{leader}"
+        wait_known(data_dir)
+        for node in cluster.nodes.values():
+            node.kill()
+        path = directory(data_dir, "lost")
+        if is_flipped:
+            segment = path / f"{0:020d}.log"
+            content = bytearray(segment.read_bytes())
+            content[len(content) // 2] ^= 1
+            segment.write_bytes(content)
+        else:
+            shutil.rmtree(path)
+        victim.start()
+        assert "lost-0 is offline" in victim.log()
+        for node in cluster.nodes.values():
+            if node is not victim:
+                node.start()
+        assert wait_whole(cluster, "lost").is_whole(3)
+        found = read_partition(cluster.bootstrap, "lost", 0, RECORDS)
+        assert sorted(found) == list(range(RECORDS))

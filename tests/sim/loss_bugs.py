@@ -1,0 +1,108 @@
+"""Bugs in how nodes deal with what they lost between two lives: see `test_loss_planted_bugs`.
+
+As `cluster_bugs`, for sieges of `penstock.sim.loss_faults`.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+
+from penstock.cluster import returns
+from penstock.cluster.directories import Directories
+from penstock.cluster.following import Following
+from penstock.cluster.partition import Partition
+from penstock.cluster.watermarks import Holdings
+from penstock.log import recovery
+from penstock.node import identity, lives, opening
+
+Patch = pytest.MonkeyPatch
+
+
+class Bug(NamedTuple):
+    """A change of the code, the promise it breaks, and a seed that shows it."""
+
+    plant: Callable[[Patch], None]
+    checker: str
+    first: int
+
+
+# -- what a node knows of itself ----------------------------------------------------------------
+
+
+def a_missing_log_is_taken_for_a_new_one(patch: Patch) -> None:
+    """As it was: what is not there has never been."""
+    patch.setattr(Holdings, "known_end", lambda self, name: -1)
+
+
+def damage_is_taken_for_a_torn_tail(patch: Patch) -> None:
+    """As it was: recovery cuts at the first bad batch, whatever was committed after it."""
+    real = recovery._repair_tail
+
+    def planted(disk: Any, path: str, segments: Any, point: Any, known_end: int) -> int:
+        return real(disk, path, segments, point, -1)
+
+    patch.setattr(recovery, "_repair_tail", planted)
+
+
+def an_older_copy_is_trusted(patch: Patch) -> None:
+    """As it was: whoever has a clean-shutdown marker has everything."""
+    patch.setattr(lives, "is_older", lambda here, directory_id, last: False)
+
+
+def a_life_is_written_down_nowhere_but_in_the_store(patch: Patch) -> None:
+    """Then every directory seems older than its node."""
+    patch.setattr(identity, "write_life", lambda disk, data_dir, number: None)
+
+
+def what_is_not_on_disk_yet_counts_as_known(patch: Patch) -> None:
+    """After a crash whole replicas are taken for lost, all of them at once."""
+    patch.setattr(Partition, "known_end", property(lambda self: self.log.end_offset))
+
+
+# -- who counts on it -----------------------------------------------------------------------------
+
+
+def an_older_copy_keeps_its_place(patch: Patch) -> None:
+    """It is found out, and only its marker is not believed."""
+    real = returns.come_back
+
+    async def planted(*arguments: Any, **options: Any) -> int:
+        return await real(*arguments, **{**options, "is_old": False})
+
+    patch.setattr(opening, "come_back", planted)
+
+
+# -- going back -----------------------------------------------------------------------------------
+
+
+def a_lost_log_is_made_anew_at_once(patch: Patch) -> None:
+    """Empty and online, before anybody knows of the loss."""
+    real = Directories._open
+
+    def planted(self: Directories, one: Any, clean: Any) -> Any:
+        found = real(self, one, clean)
+        if found.is_lost:
+            if self._disk.exists(found.path):
+                self._disk.rename(found.path, found.path + ".bad")
+            return real(self, replace(one, known_end=-1), None)
+        return found
+
+    patch.setattr(Directories, "_open", planted)
+
+
+def a_lost_log_is_never_copied_anew(patch: Patch) -> None:
+    patch.setattr(Following, "reconsider", lambda self: None)
+
+
+BUGS = [
+    Bug(a_missing_log_is_taken_for_a_new_one, "truncated", 1),
+    Bug(damage_is_taken_for_a_torn_tail, "truncated", 18),
+    Bug(an_older_copy_is_trusted, "truncated", 12),
+    Bug(a_life_is_written_down_nowhere_but_in_the_store, "stuck", 0),
+    Bug(what_is_not_on_disk_yet_counts_as_known, "stuck", 2),
+    Bug(an_older_copy_keeps_its_place, "truncated", 15),
+    Bug(a_lost_log_is_made_anew_at_once, "truncated", 1),
+    Bug(a_lost_log_is_never_copied_anew, "stuck", 0),
+]
