@@ -307,7 +307,7 @@ def repetitions_are_written_again(patch: Patch) -> None:
 BUGS = [
     Bug(replies_go_out_before_the_commit, 7),
     Bug(markers_go_out_before_the_commit, 11, CUTS),
-    Bug(markers_are_forgotten_by_a_crash, 3, CUTS),
+    Bug(markers_are_forgotten_by_a_crash, 2, CUTS),
     Bug(a_marker_that_could_not_be_written_counts, 1),
     Bug(groups_are_not_told_of_the_end, 0),
     Bug(loading_stops_short, 0),
@@ -321,7 +321,7 @@ BUGS = [
     Bug(the_generation_is_not_counted, 1),
     Bug(the_generation_is_kept_only_when_synced, 6),
     Bug(what_others_own_is_given_away, 0),
-    Bug(revocation_is_believed_at_once, 2),
+    Bug(revocation_is_believed_at_once, 4),
     Bug(a_member_that_left_is_not_struck_out, 0),
     Bug(sessions_are_short_after_loading, 1),
     Bug(unstable_positions_are_told, 12, MOVES),

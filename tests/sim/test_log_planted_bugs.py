@@ -152,7 +152,7 @@ def test_a_recovery_that_cuts_below_the_recovery_point_is_found(monkeypatch: Pat
         first = segments[0].base_offset if segments else 0
         return store.Checkpoint(first, first, 0, first)
 
-    monkeypatch.setattr(recovery, "_recovery_point", from_the_start)
+    monkeypatch.setattr(recovery, "recovery_point", from_the_start)
     find(flip_and_check, "lost")
 
 
