@@ -11,11 +11,13 @@ from typing import Any
 
 from penstock.api.context import Call, Context
 from penstock.api.coordination import caller_of, gathered, group_operations, may_group
+from penstock.api.large import answered, holder_of
 from penstock.api.route import Operation
 from penstock.api.rows import may, may_cluster
 from penstock.api.share_offsets import forget_group
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.machine import Decision, Token
+from penstock.base.turns import picked
 from penstock.coordinator.host import ask
 from penstock.groups.refusals import refusal
 from penstock.groups.shard import GroupShard
@@ -30,6 +32,7 @@ from penstock.wire.messages.groups import (
     DeleteGroupsResponse,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
+    ListedGroup,
     ListGroupsRequest,
     ListGroupsResponse,
 )
@@ -49,7 +52,8 @@ async def describe_groups(
         for row in rows:
             if not row.error_code:
                 row.authorized_operations = group_operations(ctx, call, row.group_id)
-    return DescribeGroupsResponse(groups=rows)
+    members = sum(len(row.members) for row in rows)
+    return await answered(ctx, call, DescribeGroupsResponse(groups=rows), len(rows) + members)
 
 
 async def consumer_group_describe(
@@ -66,7 +70,9 @@ async def consumer_group_describe(
         for row in rows:
             if not row.error_code:
                 row.authorized_operations = group_operations(ctx, call, row.group_id)
-    return ConsumerGroupDescribeResponse(groups=rows)
+    members = sum(len(row.members) for row in rows)
+    response = ConsumerGroupDescribeResponse(groups=rows)
+    return await answered(ctx, call, response, len(rows) + members)
 
 
 def _shown(ctx: Context, call: Call, row: DescribedConsumerGroup) -> DescribedConsumerGroup:
@@ -119,11 +125,19 @@ async def list_groups(ctx: Context, call: Call, request: ListGroupsRequest) -> L
     def decide(shard: GroupShard, token: Token, now_ms: int) -> Decision:
         return shard.handle("ListGroups", request, token, caller, now_ms)
 
-    replies = await gathered([ask(seat, decide) for seat, _ in host.active()])
-    rows = [row for reply in replies if not isinstance(reply, Refused) for row in reply.groups]
-    if not may_cluster(ctx, call, Operation.DESCRIBE):
-        rows = [row for row in rows if may_group(ctx, call, Operation.DESCRIBE, row.group_id)]
-    return ListGroupsResponse(error_code=code, groups=rows)
+    sees_all = may_cluster(ctx, call, Operation.DESCRIBE)
+
+    def shown(row: ListedGroup) -> ListedGroup | None:
+        is_seen = sees_all or may_group(ctx, call, Operation.DESCRIBE, row.group_id)
+        return row if is_seen else None
+
+    rows: list[ListedGroup] = []
+    for seat, _ in host.active():
+        # One after the other: each of them goes through all of its groups.
+        for reply in await gathered([ask(seat, decide)]):
+            if not isinstance(reply, Refused):
+                rows += await ctx.turns.do(holder_of(call), picked(reply.groups, shown))
+    return await answered(ctx, call, ListGroupsResponse(error_code=code, groups=rows), len(rows))
 
 
 async def ask_each(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from penstock.base.ports import Buffer
-from penstock.base.turns import Steps, do_piece
+from penstock.base.turns import PIECE_STEPS, Steps, do_piece
 from penstock.security.rights import ANONYMOUS
 
 if TYPE_CHECKING:
@@ -42,6 +42,14 @@ def in_turns(ctx: "Context", call: "Call", steps: Steps[T]) -> T | Awaitable[T]:
 
 async def _go_on(ctx: "Context", call: "Call", steps: Steps[T]) -> T:
     return await ctx.turns.run(holder_of(call), _build(call, steps))
+
+
+async def answered(ctx: "Context", call: "Call", response: T, rows: int) -> T:
+    """A response that is there already, encoded in turns if it has many rows."""
+    if rows <= PIECE_STEPS or call.prepared.write_steps is None:
+        return response
+    give_written(call, await ctx.turns.run(holder_of(call), written(call, response)))
+    return response
 
 
 def _build(call: "Call", steps: Steps[T]) -> Steps[T]:

@@ -11,9 +11,10 @@ Counted in steps and not in time, so that it is the same on every machine and in
 
 import asyncio
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import TypeVar
 
+S = TypeVar("S")
 T = TypeVar("T")
 Steps = Generator[None, None, T]
 
@@ -31,6 +32,11 @@ class Turns:
         """By holder; the first of them is next, and goes to the end then."""
         self._floor = asyncio.Lock()
         """Held by whoever does a piece, and while others rest from it; first come, first served."""
+
+    async def do(self, holder: str, steps: Steps[T]) -> T:
+        """What the generator returns: at once, where it is a piece or less."""
+        found = do_piece(steps)
+        return found[0] if found is not None else await self.run(holder, steps)
 
     async def run(self, holder: str, steps: Steps[T]) -> T:
         """What the generator returns, in the end."""
@@ -79,6 +85,17 @@ class Turns:
                 turn.set_result(None)
                 return
         self._free += 1
+
+
+def picked(items: Iterable[S], pick: Callable[[S], T | None]) -> Steps[list[T]]:
+    """What is made of each item, without those of which nothing is."""
+    found = []
+    for item in items:
+        one = pick(item)
+        if one is not None:
+            found.append(one)
+        yield
+    return found
 
 
 def do_piece(steps: Steps[T]) -> tuple[T] | None:

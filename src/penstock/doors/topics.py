@@ -10,6 +10,7 @@ from penstock.api.context import Context
 from penstock.api.route import Operation, ResourceType
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NO_TOPIC_ID
+from penstock.base.turns import picked
 from penstock.cluster.image import Topic
 from penstock.doors.coordinators import raise_for
 from penstock.doors.handlers import Handlers
@@ -79,15 +80,20 @@ class Topics:
         self._handlers = handlers
         self._leaders = leaders
 
-    def all(self, principal: Principal, *, internal: bool = False) -> list[Topic]:
+    async def all(
+        self, principal: Principal, *, internal: bool = False, prefix: str = ""
+    ) -> list[Topic]:
         """Those that the caller may see, by name."""
         ctx = self._ctx
-        return [
-            topic
-            for name, topic in sorted(ctx.image.topics.items())
-            if (internal or not topic.is_hidden)
-            and may(ctx, principal, Operation.DESCRIBE, ResourceType.TOPIC, name)
-        ]
+
+        def seen(item: tuple[str, Topic]) -> Topic | None:
+            name, topic = item
+            is_wanted = (internal or not topic.is_hidden) and name.startswith(prefix)
+            right = principal, Operation.DESCRIBE, ResourceType.TOPIC, name
+            return topic if is_wanted and may(ctx, *right) else None
+
+        items = sorted(ctx.image.topics.items())
+        return await ctx.turns.do(principal.holder, picked(items, seen))
 
     def one(self, principal: Principal, name: str) -> Topic:
         require_topic(self._ctx, principal, Operation.DESCRIBE, name)

@@ -17,17 +17,20 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
+from penstock.api.large import Listings
 from penstock.api.route import Operation, ResourceType
 from penstock.api.rows import CLUSTER_NAME
 from penstock.base.errors import Refused
 from penstock.base.metrics import Catalogue
+from penstock.base.ports import Buffer
+from penstock.base.turns import Turns
 from penstock.doors.door import Door
 from penstock.doors.rights import may
 from penstock.http.authentication import Users
 from penstock.http.counting import counted
 from penstock.http.directory import Directory
 from penstock.http.exchange import Waits, principal_of
-from penstock.http.metrics import render_in_turns
+from penstock.http.metrics import is_strict, rendering, type_for
 from penstock.http.problems import answer_bug, answer_http_error, answer_nobody, answer_refused
 from penstock.http.registry.entry import registry_routes
 from penstock.http.sqs.entry import AwsFront
@@ -96,6 +99,9 @@ def build_app(state: HttpState) -> ASGIApp:
         "kafka": state.kafka_address,
     }
 
+    turns = state.door.ctx.turns if state.door is not None else Turns()
+    scrapes = Scrapes(state.catalogue, turns)
+
     async def landing(request: Request) -> Response:
         if "text/html" in request.headers.get("accept", ""):
             # Somebody looks at it in a browser.
@@ -116,8 +122,8 @@ def build_app(state: HttpState) -> ASGIApp:
     async def metrics(request: Request) -> Response:
         accept = request.headers.get("accept", "")
         with_names = _may_describe_cluster(state, request)
-        body, content_type = await render_in_turns(state.catalogue, accept, with_names=with_names)
-        return Response(body, headers={"content-type": content_type})
+        body = await scrapes.scrape(principal_of(request).holder, accept, with_names=with_names)
+        return Response(body, headers={"content-type": type_for(accept)})
 
     async def version(request: Request) -> Response:
         return JSONResponse(about)
@@ -163,6 +169,24 @@ def build_app(state: HttpState) -> ASGIApp:
     if state.door is None or state.moves is None:
         return app
     return AwsFront(app, state.door, state.moves)
+
+
+class Scrapes:
+    """Those who scrape at the same time get the same answer; it is kept no longer than that."""
+
+    def __init__(self, catalogue: Catalogue, turns: Turns) -> None:
+        self._catalogue = catalogue
+        self._turns = turns
+        self._listings = Listings()
+
+    async def scrape(self, holder: str, accept: str, *, with_names: bool) -> bytes:
+        async def make() -> list[Buffer]:
+            steps = rendering(self._catalogue, accept, with_names=with_names)
+            return [await self._turns.do(holder, steps)]
+
+        key = is_strict(accept), with_names
+        [body] = await self._listings.get(object, key, make)
+        return bytes(body)
 
 
 def _may_describe_cluster(state: HttpState, request: Request) -> bool:

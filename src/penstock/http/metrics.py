@@ -10,14 +10,13 @@ From one scrape to the next only numbers change, so what stands before them is r
 from collections.abc import Iterator
 from functools import lru_cache
 
-from penstock.base.breath import Breath
 from penstock.base.metrics import Catalogue, Counter, Family, Histogram
+from penstock.base.turns import Steps
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-REST_SECONDS = 0.001
-STEP = 20
-"""Samples written between two glances at the clock."""
+STEP_CHARS = 400
+"""A distribution is many lines."""
 NAMING = frozenset({"topic", "group"})
 """Labels whose values not everybody may see."""
 NAMES_KEPT = 4_000
@@ -26,32 +25,35 @@ NAMES_KEPT = 4_000
 
 def render(catalogue: Catalogue, accept: str = "") -> tuple[bytes, str]:
     """The body of a scrape and its content type, in the format that `accept` prefers."""
-    strict = "application/openmetrics-text" in accept
+    strict = is_strict(accept)
     samples = [one for family in _sorted(catalogue) for one in _family(family, strict=strict)]
     return _finished(samples, strict=strict)
 
 
-async def render_in_turns(
-    catalogue: Catalogue, accept: str = "", *, with_names: bool = True
-) -> tuple[bytes, str]:
-    """The same, letting others in between: a large node has thousands of lines.
+def rendering(catalogue: Catalogue, accept: str = "", *, with_names: bool = True) -> Steps[bytes]:
+    """The same, step by step: a large node has thousands of lines.
 
     Without names, what would tell which topics and groups there are is left out.
     """
-    breath = Breath(REST_SECONDS)
-    strict = "application/openmetrics-text" in accept
+    strict = is_strict(accept)
     samples: list[str] = []
     for family in _sorted(catalogue):
-        await breath.draw()
-        if not with_names and not NAMING.isdisjoint(family.labels):
-            continue
-        for sample in _family(family, strict=strict):
-            samples.append(sample)
-            if not len(samples) % STEP:
-                await breath.draw()
-    body = _finished(samples, strict=strict)
-    await breath.draw()  # To send it takes a while, too.
-    return body
+        yield
+        if with_names or NAMING.isdisjoint(family.labels):
+            for sample in _family(family, strict=strict):
+                samples.append(sample)
+                for _ in range(1 + len(sample) // STEP_CHARS):
+                    yield
+    return _finished(samples, strict=strict)[0]
+
+
+def type_for(accept: str) -> str:
+    return OPENMETRICS if is_strict(accept) else TEXT
+
+
+def is_strict(accept: str) -> bool:
+    """Whether OpenMetrics is asked for."""
+    return "application/openmetrics-text" in accept
 
 
 def _finished(samples: list[str], *, strict: bool) -> tuple[bytes, str]:
@@ -86,7 +88,10 @@ def _family(family: Family, *, strict: bool) -> Iterator[str]:
             else:
                 yield _name(name, family.labels, values) + _number(value)
         return
-    for values, child in sorted(family.children.items(), key=lambda item: item[0]):
+    for values in sorted(family.children):
+        child = family.children.get(values)
+        if child is None:
+            continue  # Gone while others had their turn.
         if isinstance(child, Counter):
             yield _name(name, family.labels, values) + _number(child.value)
         else:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from penstock.base.ports import Put
 from penstock.base.turns import REST_SECONDS
 from penstock.cluster import keys, topics
 from penstock.cluster.keys import PartitionRecord, TopicRecord
@@ -53,12 +54,16 @@ CONFIGS = DescribeConfigsRequest(
 async def fill(world: World) -> None:
     """Many topics, and a wide one, that another node leads: nothing of them is on this disk."""
     ctx = world.node.ctx
+    puts = []
     for name in ["wide", *TOPICS]:
         plan = topics.plan_topic(NewTopic(name, 1), ctx.image, ctx.configs, ctx.random)
         there = PartitionRecord((ELSEWHERE,), ELSEWHERE, (ELSEWHERE,))
         partitions = (there,) * (2_000 if name == "wide" else 10)
         record = TopicRecord(plan.record.id, partitions, plan.record.configs)
-        await world.node.put(keys.topic_key(name), record)
+        puts.append(Put(keys.topic_key(name), keys.encode(record)))
+    revision = await ctx.store.commit([], puts)
+    assert revision is not None
+    await ctx.reached(revision)
 
 
 async def ask(peer: Peer, request: Any, version: int) -> Any:

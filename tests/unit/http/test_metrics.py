@@ -11,10 +11,10 @@ from prometheus_client import Metric
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.base import breath
+from penstock.base import turns
 from penstock.base.metrics import AGE_BUCKETS, Catalogue, Histogram
-from penstock.http import metrics
-from penstock.http.metrics import OPENMETRICS, TEXT, render, render_in_turns, sample_name
+from penstock.base.turns import Turns
+from penstock.http.metrics import OPENMETRICS, TEXT, render, rendering, sample_name
 
 parse_text: Callable[[str], Iterable[Metric]] = text_string_to_metric_families
 parse_openmetrics: Callable[[str], Iterable[Metric]] = openmetrics.text_string_to_metric_families
@@ -135,37 +135,35 @@ def test_a_distribution_that_somebody_else_keeps_is_read_when_scraped() -> None:
 
 
 def test_others_have_their_turn_while_much_is_scraped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(breath, "HOLD_SECONDS", -1.0)
-    monkeypatch.setattr(metrics, "STEP", 1)
+    monkeypatch.setattr(turns, "PIECE_STEPS", 1)
     catalogue = Catalogue()
     for number in range(10):
         catalogue.add(f"penstock_{number}", "gauge", "A number.").counter().value = number
     family = catalogue.add("penstock_many", "gauge", "Numbers.", ("what",))
     for number in range(100):
         family.counter(str(number)).value = number
-    turns = 0
+    rounds = 0
 
     async def others() -> None:
-        nonlocal turns
+        nonlocal rounds
         while True:
-            turns += 1
+            rounds += 1
             await asyncio.sleep(0)
 
-    async def story() -> tuple[bytes, str]:
+    async def story() -> bytes:
         waiting = asyncio.ensure_future(others())
-        answer = await render_in_turns(catalogue, WANTS_OPENMETRICS)
+        answer = await Turns().do("h", rendering(catalogue, WANTS_OPENMETRICS))
         waiting.cancel()
         return answer
 
-    assert asyncio.run(story()) == render(catalogue, WANTS_OPENMETRICS)
-    assert turns >= 100
+    assert asyncio.run(story()) == render(catalogue, WANTS_OPENMETRICS)[0]
+    assert rounds >= 100
 
 
 def test_a_distribution_agrees_with_itself_though_others_have_their_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(breath, "HOLD_SECONDS", -1.0)
-    monkeypatch.setattr(metrics, "STEP", 1)
+    monkeypatch.setattr(turns, "PIECE_STEPS", 1)
     catalogue = Catalogue()
     family = catalogue.add("penstock_age_seconds", "histogram", "Age.", ("what",))
     kept = [family.histogram(str(number)) for number in range(20)]
@@ -178,7 +176,7 @@ def test_a_distribution_agrees_with_itself_though_others_have_their_turn(
 
     async def story() -> bytes:
         waiting = asyncio.ensure_future(others())
-        body, _ = await render_in_turns(catalogue, WANTS_OPENMETRICS)
+        body = await Turns().do("h", rendering(catalogue, WANTS_OPENMETRICS))
         waiting.cancel()
         return body
 

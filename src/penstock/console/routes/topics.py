@@ -6,6 +6,7 @@ from starlette.responses import Response
 
 from penstock.api.route import Operation
 from penstock.base.ids import show_topic_id
+from penstock.base.turns import picked
 from penstock.client.errors import code_of
 from penstock.cluster.image import Topic
 from penstock.console.console import Console
@@ -105,9 +106,10 @@ async def list_topics(console: Console, request: Request) -> Response:
     sight, internal = sight_of(console.ctx, request), flag(request, "internal")
 
     async def make() -> TopicsAnswer:
-        found = console.door.topics.all(sight.principal, internal=internal)
+        found = await console.door.topics.all(sight.principal, internal=internal)
         letters = {topic.name for topic in letter_topics(console.ctx.image)}
-        return TopicsAnswer([_row(console, sight, topic, letters) for topic in found])
+        rows = picked(found, lambda topic: _row(console, sight, topic, letters))
+        return TopicsAnswer(await console.ctx.turns.do(sight.principal.holder, rows))
 
     return await console.answers.of(sight.principal, f"topics {internal}", make)
 

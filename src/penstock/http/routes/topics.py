@@ -70,7 +70,7 @@ class PartitionsBody(Struct, forbid_unknown_fields=True):
 
 
 async def list_topics(door: Door, request: Request) -> Response:
-    found = door.topics.all(principal_of(request), internal=flag(request, "internal"))
+    found = await door.topics.all(principal_of(request), internal=flag(request, "internal"))
     rows = [
         TopicRow(topic.name, len(topic.partitions), len(topic.partitions[0].replicas))
         for topic in found

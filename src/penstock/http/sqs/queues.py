@@ -10,10 +10,12 @@ from dataclasses import replace
 from penstock.api.route import Operation
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NO_TOPIC_ID
+from penstock.base.turns import picked
 from penstock.client.errors import code_of
 from penstock.cluster import alterations
 from penstock.cluster.alterations import Alteration, Op
 from penstock.cluster.configs import Scope
+from penstock.cluster.image import Topic
 from penstock.http.sqs import requests, settings
 from penstock.http.sqs.call import Answer, Call
 from penstock.http.sqs.depths import depth_of, purge
@@ -146,11 +148,8 @@ async def get_queue_url(call: Call, request: requests.GetQueueUrl) -> Answer:
 
 
 async def list_queues(call: Call, request: requests.ListQueues) -> Answer:
-    names = [
-        name
-        for name, topic in sorted(call.node.image.topics.items())
-        if name.startswith(request.queue_name_prefix) and not topic.is_hidden and call.may_see(name)
-    ]
+    found = await call.door.topics.all(call.principal, prefix=request.queue_name_prefix)
+    names = [topic.name for topic in found]
     shown, token = page(names, request.max_results, request.next_token)
     answer: Answer = {"QueueUrls": [call.url(name) for name in shown]} if shown else {}
     # Without MaxResults SQS gives the first thousand, and no token.
@@ -161,11 +160,14 @@ async def list_dead_letter_source_queues(
     call: Call, request: requests.ListDeadLetterSourceQueues
 ) -> Answer:
     target = call.queue(request.queue_url, Operation.DESCRIBE)
-    names = [
-        name
-        for name, topic in sorted(call.node.image.topics.items())
-        if call.queue_of(topic).dead_letter_queue == target.name and call.may_see(name)
-    ]
+
+    def source(item: tuple[str, Topic]) -> str | None:
+        name, topic = item
+        is_one = call.queue_of(topic).dead_letter_queue == target.name
+        return name if is_one and call.may_see(name) else None
+
+    items = sorted(call.node.image.topics.items())
+    names = await call.node.turns.do(call.principal.holder, picked(items, source))
     shown, token = page(names, request.max_results, request.next_token)
     answer: Answer = {"queueUrls": [call.url(name) for name in shown]}
     return answer | ({"NextToken": token} if token and request.max_results else {})
