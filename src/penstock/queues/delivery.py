@@ -183,9 +183,21 @@ class Delivery(Backlog):
     def finish(self, member: str, first: int, last: int, now_ms: int) -> Outcome:
         """As `accept`; and also after the lease ran out, as long as nobody else was given them."""
         is_held = any(lease.deadline_ms > now_ms for lease in self.kept.leases_within(first, last))
-        if is_held or any(self.kept.is_settled(offset) for offset in range(first, last + 1)):
+        if is_held or any(map(self.kept.is_settled, range(first, min(last, self.end) + 1))):
             return self.accept(member, first, last, now_ms)
-        return self.resolve(first, min(last, self.end - 1))
+        outcome = self.resolve(first, min(last, self.end - 1))
+        # What another leader delivered may not have arrived here yet.
+        for offset in [offset for offset in self.kept.failures if self.end <= offset <= last]:
+            if offset >= first:
+                self._keep(outcome.ops, Finished(offset, offset))
+        return outcome
+
+    def _has_arrived(self, offset: int) -> bool:
+        """False for a record whose lease was kept by another leader, until the log shows it again.
+
+        It becomes ready when it arrives, by its failure if it has one.
+        """
+        return offset < self.end
 
     def release(
         self,
@@ -252,7 +264,7 @@ class Delivery(Backlog):
             for offset in range(lease.first, lease.last + 1):
                 if offset in self._stale:
                     self._expire(outcome, offset, now_ms, lease.delivery_count - 1)
-                else:
+                elif self._has_arrived(offset):
                     self._make_ready_in_turn(offset, self._priorities.get(offset, 0))
         self._watch_rest(last)
         return outcome
@@ -328,6 +340,8 @@ class Delivery(Backlog):
                 continue
             self._keep(outcome.ops, Released(offset, offset, failure))
             priority = self._priorities.get(offset, 0)
+            if not self._has_arrived(offset):
+                continue
             if due_ms > now_ms:
                 self._await_retry(offset, priority)
             else:

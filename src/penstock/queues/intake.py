@@ -128,6 +128,7 @@ class Intake:
         sent_ms = columns.timestamps[at]
         begin_ms = written.count_from(sent_ms)
         priority = due_ms = expires_ms = 0
+        dedup_id: bytes | None = None
         for name, value in columns.headers(at):
             if not name.startswith(PREFIX):
                 continue
@@ -135,10 +136,7 @@ class Intake:
                 # It is a copy of what another queue gave up: its headers have had their say.
                 return Arrival(offset, key=key)
             if name == DEDUP_ID:
-                if value and self._dedup is not None:
-                    self.has_ids = True
-                    if self._dedup.is_repeated(self._scoped(columns, at, value), sent_ms):
-                        return offset
+                dedup_id = value
                 continue
             number = self._number(name, value)
             if number is None:
@@ -152,6 +150,10 @@ class Intake:
             elif name in (EXPIRES_AT, TTL_MS):
                 until_ms = _after(begin_ms, number) if name == TTL_MS else number
                 expires_ms = _earlier(expires_ms, until_ms)
+        if dedup_id and self._dedup is not None:
+            self.has_ids = True
+            if self._dedup.is_repeated(self._scoped(columns, at, dedup_id), sent_ms):
+                return offset
         return Arrival(offset, priority, due_ms, expires_ms, key)
 
     def _scoped(self, columns: Columns, at: int, dedup_id: bytes) -> bytes:

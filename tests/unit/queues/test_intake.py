@@ -108,6 +108,13 @@ def test_without_a_window_ids_mean_nothing() -> None:
     assert not intake.has_ids
 
 
+def test_dead_letters_with_one_deduplication_id_are_all_delivered() -> None:
+    headers = (("penstock-dedup-id", b"one"), ("penstock-dlq-topic", b"jobs"))
+    intake = Intake(Order.NONE, DedupWindow())
+    assert list(intake.arrivals(columns(headers, headers))) == [Arrival(10), Arrival(11)]
+    assert not intake.has_ids
+
+
 def test_dead_letters_are_not_delayed_again() -> None:
     found = arrival(("penstock-ttl-ms", b"1"), ("penstock-dlq-topic", b"t"))
     assert found == Arrival(10)

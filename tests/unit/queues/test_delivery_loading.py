@@ -1,0 +1,90 @@
+"""A machine that is made from what another leader kept, before the log has shown it the records."""
+
+import pytest
+
+from penstock.queues.delivery import Arrival, Delivery
+from penstock.queues.policy import Order, QueuePolicy
+from penstock.queues.state import Kept, decode_snapshot, encode_snapshot
+
+LOCK_MS = 100
+COUNT = 4
+ORDERS = pytest.mark.parametrize("order", list(Order))
+
+
+def arrive(queue: Delivery) -> None:
+    queue.arrive(Arrival(offset, key=offset) for offset in range(COUNT))
+
+
+def loaded(order: Order) -> Delivery:
+    """Built anew while `a` holds all records, until 100."""
+    policy = QueuePolicy(order=order, lock_ms=LOCK_MS, backoff_base_ms=0)
+    before = Delivery(policy, Kept())
+    arrive(before)
+    while before.acquire("a", COUNT, 0).leases:
+        if order is Order.PARTITION:
+            break
+    return Delivery(policy, Kept(decode_snapshot(encode_snapshot(before.kept.snapshot()))))
+
+
+def drain(queue: Delivery, now_ms: int) -> list[tuple[int, int]]:
+    """Everything that can be had, accepted at once: offsets and delivery counts."""
+    seen = []
+    while leases := queue.acquire("b", 1, now_ms).leases:
+        (lease,) = leases
+        seen.append((lease.first, lease.delivery_count))
+        queue.accept("b", lease.first, lease.last, now_ms)
+        queue.tick(now_ms)
+    return seen
+
+
+@ORDERS
+def test_a_lease_that_runs_out_before_its_record_arrives_is_delivered_once(order: Order) -> None:
+    queue = loaded(order)
+    queue.tick(LOCK_MS)
+    assert queue.acquire("b", COUNT, LOCK_MS).leases == (), "nothing has arrived"
+    arrive(queue)
+    queue.tick(LOCK_MS)
+    first = 1 if order is Order.PARTITION else COUNT
+    assert drain(queue, LOCK_MS) == [(n, 2 if n < first else 1) for n in range(COUNT)]
+
+
+@ORDERS
+def test_a_record_that_is_given_back_before_it_arrives_is_delivered_once(order: Order) -> None:
+    queue = loaded(order)
+    queue.give_back("a", 0, 0, 50)
+    assert queue.acquire("b", COUNT, 50).leases == (), "nothing has arrived"
+    arrive(queue)
+    queue.tick(LOCK_MS)
+    first = 1 if order is Order.PARTITION else COUNT
+    seen = drain(queue, LOCK_MS)
+    assert sorted(seen) == [(n, 2 if 0 < n < first else 1) for n in range(COUNT)]
+
+
+@ORDERS
+def test_a_record_that_is_released_before_it_arrives_waits_for_its_retry(order: Order) -> None:
+    queue = loaded(order)
+    queue.release("a", 0, 0, 50, delay_ms=1000)
+    arrive(queue)
+    queue.tick(LOCK_MS)
+    assert 0 not in dict(drain(queue, LOCK_MS))
+    queue.tick(1050)
+    assert (0, 2) in drain(queue, 1050)
+
+
+def test_a_record_is_finished_for_good_before_it_arrives() -> None:
+    queue = loaded(Order.NONE)
+    queue.tick(LOCK_MS)
+    assert queue.finish("a", 0, 1, LOCK_MS).ops
+    arrive(queue)
+    queue.tick(LOCK_MS)
+    assert drain(queue, LOCK_MS) == [(2, 2), (3, 2)]
+
+
+def test_what_never_was_delivered_is_not_finished_by_a_member() -> None:
+    queue = loaded(Order.NONE)
+    queue.tick(LOCK_MS)
+    queue.finish("a", 2, 1 << 60, LOCK_MS)
+    arrive(queue)
+    queue.arrive_run(COUNT, COUNT)
+    queue.tick(LOCK_MS)
+    assert sorted(drain(queue, LOCK_MS)) == [(0, 2), (1, 2), (COUNT, 1)]
