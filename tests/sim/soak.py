@@ -3,9 +3,10 @@
     python -m tests.sim.soak --minutes 10 --kind siege --first 1000 --jobs 2
 
 Kinds: `hosted` is groups and transactions on one node, `siege` a cluster with everything at once
-for some seconds, `long` a cluster for an hour with minutes between its troubles; `all` takes them
-in turn. New seeds each time unless `--first` is given: it starts where the clock is. Ends at the
-first broken promise, with the command that repeats it and the last lines of its journal.
+for some seconds, `long` a cluster for an hour with minutes between its troubles, `queue` a queue on
+a cluster; `all` takes them in turn. New seeds each time unless `--first` is given: it starts where
+the clock is. Ends at the first broken promise, with the command that repeats it and the last lines
+of its journal.
 
 `--total FILE` adds the counts to those in the file, so that a long soak can be run in parts.
 """
@@ -19,13 +20,15 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from penstock.sim import queue_siege
 from penstock.sim.hosted import POINTS, run_seed
 from penstock.sim.siege import ALL_POINTS, long_options_of, run_siege
 from penstock.sim.tally import Tally, Violation
 
 JOURNAL_LINES_SHOWN = 60
 SEEDS_PER_START = 100_000
-KINDS = ("hosted", "siege", "long")
+KINDS = ("hosted", "siege", "long", "queue")
+POINTS_OF = {"hosted": POINTS, "queue": queue_siege.POINTS}
 
 
 def run_one(kind: str, seed: int) -> Tally | str:
@@ -34,6 +37,8 @@ def run_one(kind: str, seed: int) -> Tally | str:
     try:
         if kind == "hosted":
             return run_seed(seed).tally
+        if kind == "queue":
+            return queue_siege.run_queue_siege(seed).tally
         return run_siege(seed, long_options_of(seed) if kind == "long" else None).tally
     except Violation as violation:
         journal = "\n".join(violation.journal[-JOURNAL_LINES_SHOWN:])
@@ -42,8 +47,8 @@ def run_one(kind: str, seed: int) -> Tally | str:
 
 def again(kind: str, seed: int) -> str:
     """The command that repeats a seed."""
-    if kind == "long":
-        return f"python -m tests.sim.soak --kind long --first {seed} --seeds 1"
+    if kind in ("long", "queue"):
+        return f"python -m tests.sim.soak --kind {kind} --first {seed} --seeds 1"
     return f"make sim SEED={seed}"
 
 
@@ -100,7 +105,7 @@ def main() -> int:
         first = int(time.time()) % 1_000_000 * SEEDS_PER_START
     kinds = list(KINDS) if options.kind == "all" else [options.kind]
     total, failure = soak(kinds, first, options.minutes, options.seeds, options.jobs)
-    points = POINTS if kinds == ["hosted"] else ALL_POINTS
+    points = POINTS_OF.get(options.kind, ALL_POINTS)
     print(f"seeds from {first}: {total.report(points)}")
     if options.total is not None:
         print(f"in all: {add_to_file(options.total, total).report(points)}")

@@ -71,6 +71,8 @@ class SimHost:
         self.node_id = node_id
         self.disk = disk
         self.clock = SimClock(loop)
+        self.right_clock = SimClock(loop)
+        """A clock that nobody sets."""
         self.node: Node | None = None
         """The node that runs or is starting; None while there is no process."""
         self.is_up = False

@@ -1,0 +1,55 @@
+"""A queue keeps its promises, whatever happens to nodes, members, clocks and the network.
+
+See `penstock.sim.queue_siege` for what happens and `penstock.sim.checkers.deliveries` for what is
+promised. The planted bugs show that the checks find what they are for.
+"""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.sim.queue_siege import POINTS, run_queue_siege
+from penstock.sim.tally import Tally, Violation
+from tests.sim.seeds import replayable, seeds
+
+SEEDS = 20
+SEEDS_PER_TEST = 5
+
+_total = Tally()
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def _chunks() -> list[list[int]]:
+    every = seeds(SEEDS)
+    return [every[at : at + SEEDS_PER_TEST] for at in range(0, len(every), SEEDS_PER_TEST)]
+
+
+@pytest.mark.parametrize("chunk", _chunks(), ids=lambda chunk: f"{chunk[0]}-{chunk[-1]}")
+def test_every_message_is_settled_as_promised(
+    chunk: list[int], request: pytest.FixtureRequest
+) -> None:
+    for seed in chunk:
+        with replayable(seed, request):
+            try:
+                _total.add(run_queue_siege(seed).tally)
+            except Violation as violation:
+                violation.add_note("\n".join(violation.journal))
+                raise
+
+
+def test_the_sieges_get_into_what_they_are_meant_to() -> None:
+    if _total.seeds < SEEDS:
+        pytest.skip("only some seeds were run in this process")
+    print(_total.report())
+    assert _total.missing(POINTS) == []
+
+
+def test_a_siege_is_the_same_run_again() -> None:
+    assert run_queue_siege(3).trace == run_queue_siege(3).trace
