@@ -127,6 +127,36 @@ def test_json_travels_with_its_schema(
     assert read == {"name": "Ada", "age": 36}
 
 
+def test_a_client_of_a_context_has_its_own_ids_and_knows_nothing_of_it(
+    broker: PenstockProcess, registry: SchemaRegistryClient, topic: str
+) -> None:
+    ctx = value_of(topic)
+    context = f".{topic}"
+    plain = AvroSerializer(registry, USER_WITH_MAIL)
+    plain({"name": "Eve", "age": 1, "mail": None}, ctx)
+    address = {"url": f"{broker.http}/contexts/{context}"}
+    with SchemaRegistryClient(address) as inside, SchemaRegistryClient(address) as reader:
+        name = inside.register_schema(f"{topic}-name", Schema('"string"', "AVRO"))
+        assert name == 1
+        reference = SchemaReference("Name", f"{topic}-named", 1)
+        inside.register_schema(
+            f"{topic}-named",
+            Schema('{"type": "record", "name": "Name", "fields": []}', "AVRO"),
+        )
+        holder = Schema('{"type": "array", "items": "Name"}', "AVRO", [reference])
+        assert inside.register_schema(f"{topic}-names", holder) == 3
+        serialized = AvroSerializer(inside, USER)({"name": "Ada", "age": 36}, ctx)
+        assert serialized is not None
+        assert serialized[:5] == b"\0" + (4).to_bytes(4, "big")
+        assert send(broker, topic, serialized) is None
+        read = AvroDeserializer(reader)(receive(broker, topic), ctx)
+        assert read == {"name": "Ada", "age": 36}
+        assert f":{context}:{topic}-value" in inside.get_subjects()
+        assert len(inside.get_subjects()) == 4
+    assert registry.get_latest_version(f":{context}:{topic}-value").schema_id == 4
+    assert registry.get_latest_version(f"{topic}-value").subject == f"{topic}-value"
+
+
 def messages_of_our_own() -> tuple[Any, Any]:
     """Two files, one importing the other and a well-known type, as protoc would make them."""
     types = descriptor_pb2.FieldDescriptorProto

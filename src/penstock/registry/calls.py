@@ -95,6 +95,8 @@ class GetVersion(Call, frozen=True):
     version: int
     deleted: bool = False
     form: str = ""
+    qualified: bool = False
+    """References are shown with their contexts."""
 
 
 class GetByMetadata(Call, frozen=True):
@@ -117,6 +119,7 @@ class GetById(Call, frozen=True):
     subject: str | None = None
     form: str = ""
     with_highest_id: bool = False
+    qualified: bool = False
 
 
 class GetByIdThere(GetById, frozen=True):

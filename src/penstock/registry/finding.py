@@ -65,7 +65,7 @@ def metadata_properties(metadata: dict[str, Any] | None) -> dict[str, Any]:
 # -- how schemas are shown ----------------------------------------------------------------------
 
 
-def show_text(kept: KeptSchema) -> dict[str, Any]:
+def show_text(kept: KeptSchema, *, qualified: bool = False) -> dict[str, Any]:
     """A schema without its place: what an id stands for."""
     shown: dict[str, Any] = {}
     if kept.schemaType != AVRO:
@@ -74,7 +74,7 @@ def show_text(kept: KeptSchema) -> dict[str, Any]:
     if kept.references:
         shown["references"] = [
             {"name": one.name, "subject": one.subject, "version": one.version}
-            for one in kept.references
+            for one in (kept.referred if qualified else kept.references)
         ]
     if kept.metadata is not None:
         shown["metadata"] = kept.metadata
@@ -84,8 +84,9 @@ def show_text(kept: KeptSchema) -> dict[str, Any]:
     return shown
 
 
-def show_version(kept: KeptSchema) -> dict[str, Any]:
-    shown = {"subject": kept.subject, "version": kept.version, "id": kept.id, **show_text(kept)}
+def show_version(kept: KeptSchema, *, qualified: bool = False) -> dict[str, Any]:
+    shown: dict[str, Any] = {"subject": kept.subject, "version": kept.version, "id": kept.id}
+    shown |= show_text(kept, qualified=qualified)
     if kept.deleted:
         shown["deleted"] = True
     return shown
@@ -175,8 +176,9 @@ def get_version(state: RegistryState, call: calls.GetVersion) -> dict[str, Any]:
     for subject in chain([state.named(call.subject)], elsewhere(state, call.subject)):
         found = state.get(subject, call.version, deleted=call.deleted)
         if found is not None:
-            return show_version(found)
-    return show_version(require_version(state, call.subject, call.version, deleted=call.deleted))
+            return show_version(found, qualified=call.qualified)
+    found = require_version(state, call.subject, call.version, deleted=call.deleted)
+    return show_version(found, qualified=call.qualified)
 
 
 def get_by_metadata(state: RegistryState, call: calls.GetByMetadata) -> dict[str, Any]:
@@ -220,7 +222,7 @@ def find_by_id(
 def get_by_id(state: RegistryState, call: calls.GetById) -> dict[str, Any]:
     places, mine = find_by_id(state, call.id, call.subject)
     kept = mine or next(iter(places.values()))
-    shown = show_text(kept)
+    shown = show_text(kept, qualified=call.qualified)
     if mine is not None:
         shown |= {"subject": mine.subject, "version": mine.version}
     if call.with_highest_id:

@@ -128,6 +128,7 @@ def test_a_form_is_made_of_the_references_of_its_own_context(subject: str) -> No
     kind = '"int"' if subject.startswith(":.a:") else '"string"'
     shown = driver.ask(calls.GetVersion(subject, 1, form="resolved"))
     assert kind in shown["schema"]
+    assert len(driver.ask(calls.ListIdsOfGuid(shown["guid"]))) == 2, "they say the same"
     there = calls.GetByIdThere(2, subject.removesuffix("outer"), "resolved")
     assert kind in driver.ask(there)["schema"]
 

@@ -57,6 +57,11 @@ class Asked:
         """As the prefix of its subjects."""
         return join_subject(read_context(self.path["context"]), "") or f":{DEFAULT_CONTEXT}:"
 
+    @property
+    def is_qualified(self) -> bool:
+        """Whether references are shown with their contexts."""
+        return self.text("referenceFormat") == "qualified"
+
     def prefix(self, otherwise: str) -> tuple[str, bool]:
         """Of the subjects that are asked for, and whether it is meant in every context."""
         written = self.query.get("subjectPrefix", otherwise if self.context is None else "")

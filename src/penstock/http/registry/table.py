@@ -108,7 +108,9 @@ def _list_contexts(asked: Asked) -> calls.ListContexts:
 
 def _get_version(asked: Asked) -> calls.GetVersion:
     deleted = asked.flag("deleted")
-    return calls.GetVersion(asked.subject, asked.version, deleted, asked.text("format"))
+    return calls.GetVersion(
+        asked.subject, asked.version, deleted, asked.text("format"), asked.is_qualified
+    )
 
 
 def _get_by_metadata(asked: Asked) -> calls.GetByMetadata:
@@ -129,6 +131,7 @@ def _get_by_id(asked: Asked) -> calls.GetById:
         there,
         asked.text("format"),
         asked.flag("fetchMaxId"),
+        asked.is_qualified,
     )
 
 

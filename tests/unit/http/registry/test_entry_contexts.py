@@ -72,6 +72,24 @@ def test_a_path_below_a_context_is_asked_there() -> None:
     on_web(test)
 
 
+def test_references_are_shown_with_their_contexts_when_asked() -> None:
+    async def test(web: Web) -> None:
+        await register(web, ":.c1:inner")
+        reference = {"name": "R", "subject": "inner", "version": 1}
+        outer = {"schema": '{"type": "array", "items": "R"}', "references": [reference]}
+        await web.post("/contexts/.c1/subjects/outer/versions", outer)
+        for path in (
+            "/subjects/:.c1:outer/versions/1?",
+            "/contexts/.c1/schemas/ids/2?",
+            "/schemas/ids/2?subject=:.c1:outer&",
+        ):
+            assert (await web.get(path)).json["references"] == [reference]
+            (shown,) = (await web.get(f"{path}referenceFormat=qualified")).json["references"]
+            assert shown == {**reference, "subject": ":.c1:inner"}
+
+    on_web(test)
+
+
 def test_settings_of_a_context() -> None:
     async def test(web: Web) -> None:
         await web.ask("PUT", "/contexts/.c1/config", {"compatibility": "FULL"})
