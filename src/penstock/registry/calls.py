@@ -56,6 +56,11 @@ class LookUp(Proposal, frozen=True):
 
     deleted: bool = False
     form: str = ""
+    anywhere: bool = False
+    """In another context, if the default one has no such thing.
+
+    Who asks so checks the rights to what is found; nodes that know no contexts do not.
+    """
 
 
 class CheckProposal(Proposal, frozen=True):
@@ -97,6 +102,7 @@ class GetVersion(Call, frozen=True):
     form: str = ""
     qualified: bool = False
     """References are shown with their contexts."""
+    anywhere: bool = False
 
 
 class GetByMetadata(Call, frozen=True):
@@ -120,6 +126,7 @@ class GetById(Call, frozen=True):
     form: str = ""
     with_highest_id: bool = False
     qualified: bool = False
+    anywhere: bool = False
 
 
 class GetByIdThere(GetById, frozen=True):

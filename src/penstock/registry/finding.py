@@ -173,11 +173,12 @@ def elsewhere(state: RegistryState, subject: str) -> Iterator[str]:
 
 
 def get_version(state: RegistryState, call: calls.GetVersion) -> dict[str, Any]:
-    for subject in chain([state.named(call.subject)], elsewhere(state, call.subject)):
+    found = state.get(state.named(call.subject), call.version, deleted=call.deleted)
+    others = elsewhere(state, call.subject) if call.anywhere else iter(())
+    while found is None and (subject := next(others, None)) is not None:
         found = state.get(subject, call.version, deleted=call.deleted)
-        if found is not None:
-            return show_version(found, qualified=call.qualified)
-    found = require_version(state, call.subject, call.version, deleted=call.deleted)
+    if found is None:
+        found = require_version(state, call.subject, call.version, deleted=call.deleted)
     return show_version(found, qualified=call.qualified)
 
 
@@ -198,17 +199,17 @@ def get_referrers(state: RegistryState, call: calls.GetReferrers) -> list[int]:
 
 
 def find_by_id(
-    state: RegistryState, schema_id: int, subject: str | None
+    state: RegistryState, schema_id: int, subject: str | None, *, anywhere: bool
 ) -> tuple[dict[Place, KeptSchema], KeptSchema | None]:
     """Where an id is found, and the last version of the subject that has it.
 
-    The subject says in which context to look: it may be one alone (`:.sales:`). A subject of the
-    default context that has no such id is looked for in the other contexts, before the id is what
-    it is in the default context.
+    The subject says in which context to look: it may be one alone (`:.sales:`). With `anywhere` a
+    subject of the default context that has no such id is looked for in the other contexts, before
+    the id is what it is in the default context.
     """
     named = state.named(subject or "")
     name = split_subject(named)[1]
-    for one in chain([named], elsewhere(state, named) if name else ()):
+    for one in chain([named], elsewhere(state, named) if name and anywhere else ()):
         places = state.numbering(context_of(one)).by_id.get(schema_id, {})
         mine = [kept for kept in places.values() if kept.subject == one]
         if places and (mine or not name):
@@ -220,7 +221,9 @@ def find_by_id(
 
 
 def get_by_id(state: RegistryState, call: calls.GetById) -> dict[str, Any]:
-    places, mine = find_by_id(state, call.id, call.subject)
+    if context_of(call.subject) != DEFAULT_CONTEXT and not isinstance(call, calls.GetByIdThere):
+        raise no_schema(call.id)  # It was asked for as if there were no contexts.
+    places, mine = find_by_id(state, call.id, call.subject, anywhere=call.anywhere)
     kept = mine or next(iter(places.values()))
     shown = show_text(kept, qualified=call.qualified)
     if mine is not None:
@@ -260,12 +263,13 @@ def what_is_shown(state: RegistryState, call: calls.Call, shown: dict[str, Any])
         assert kept is not None, "it was found a moment ago"
         return kept
     if isinstance(call, calls.GetById):
-        return next(iter(find_by_id(state, call.id, call.subject)[0].values()))
+        places, _ = find_by_id(state, call.id, call.subject, anywhere=call.anywhere)
+        return next(iter(places.values()))
     return _of_guid(state, shown["guid"])[0]
 
 
 def list_places(state: RegistryState, call: calls.ListPlaces) -> list[Any]:
-    places, _ = find_by_id(state, call.id, call.found_by or call.subject)
+    places, _ = find_by_id(state, call.id, call.found_by or call.subject, anywhere=True)
     name = split_subject(call.subject or "")[1]
     rows = [
         kept

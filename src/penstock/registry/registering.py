@@ -60,7 +60,7 @@ def plan_for(state: RegistryState, call: calls.Proposal) -> Plan:
     """Raises Rejected for what needs no look at the schema itself."""
     _check_proposal(call)
     subject = state.named(call.subject)
-    if isinstance(call, calls.LookUp):
+    if isinstance(call, calls.LookUp) and call.anywhere:
         subject = _first_known(state, subject)
     previous: list[KeptSchema] = []
     level = state.level_of(subject)
@@ -364,7 +364,7 @@ def _check_room(state: RegistryState, kept: KeptSchema) -> None:
 
 def look_up(state: RegistryState, call: calls.LookUp, verdict: Verdict) -> dict[str, Any]:
     subject = state.named(call.subject)
-    for one in chain([subject], elsewhere(state, subject)):
+    for one in chain([subject], elsewhere(state, subject) if call.anywhere else ()):
         rows = state.versions(one, deleted=call.deleted)
         for guid in (verdict.guid, verdict.other_guid):
             for kept in reversed(rows):

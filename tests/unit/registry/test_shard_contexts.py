@@ -64,10 +64,10 @@ def test_an_id_is_looked_for_where_its_subject_is() -> None:
     driver.register(":.a:t", TWO)
     driver.register(":.b:t", OTHER)
     driver.register(":.b:t2", OTHER)
-    found = driver.ask(calls.GetById(1, "t"))
+    found = driver.ask(calls.GetById(1, "t", anywhere=True))
     assert (found["schema"], found["subject"], found["version"]) == (TWO, ":.a:t", 1)
-    assert driver.ask(calls.GetById(1, "t2"))["schema"] == OTHER
-    assert driver.ask(calls.GetById(1, "nowhere"))["schema"] == ONE
+    assert driver.ask(calls.GetById(1, "t2", anywhere=True))["schema"] == OTHER
+    assert driver.ask(calls.GetById(1, "nowhere", anywhere=True))["schema"] == ONE
     assert refused(driver, calls.GetByIdThere(1, ":.a:nowhere")) is Number.SCHEMA_NOT_FOUND
     assert refused(driver, calls.GetByIdThere(1, ":.c:")) is Number.SCHEMA_NOT_FOUND
     rows = driver.ask(calls.ListPlaces(id=1, subject=":.b:"))
@@ -80,13 +80,26 @@ def test_an_id_is_looked_for_where_its_subject_is() -> None:
 def test_a_version_is_found_in_another_context_when_the_default_one_has_no_such() -> None:
     driver = Driver()
     driver.register(":.a:t", TWO)
-    assert driver.ask(calls.GetVersion("t", 1))["subject"] == ":.a:t"
-    assert driver.ask(calls.LookUp("t", TWO, "AVRO"))["subject"] == ":.a:t"
-    assert refused(driver, calls.LookUp("t", ONE, "AVRO")) is Number.SUBJECT_NOT_FOUND
-    assert refused(driver, calls.GetVersion(":.b:t", 1)) is Number.SUBJECT_NOT_FOUND
+    assert driver.ask(calls.GetVersion("t", 1, anywhere=True))["subject"] == ":.a:t"
+    assert driver.ask(calls.LookUp("t", TWO, "AVRO", anywhere=True))["subject"] == ":.a:t"
+    assert (
+        refused(driver, calls.LookUp("t", ONE, "AVRO", anywhere=True)) is Number.SUBJECT_NOT_FOUND
+    )
+    assert refused(driver, calls.GetVersion(":.b:t", 1, anywhere=True)) is Number.SUBJECT_NOT_FOUND
     assert refused(driver, calls.ListVersions(subject="t")) is Number.SUBJECT_NOT_FOUND
     driver.register("t", ONE)
-    assert driver.ask(calls.GetVersion("t", 1))["subject"] == "t"
+    assert driver.ask(calls.GetVersion("t", 1, anywhere=True))["subject"] == "t"
+
+
+def test_nodes_that_know_no_contexts_are_shown_none() -> None:
+    """They check rights to what was asked for, and not to what is found."""
+    driver = Driver()
+    driver.register("s", ONE)
+    driver.register(":.a:t", TWO)
+    assert driver.ask(calls.GetById(1, "t"))["schema"] == ONE
+    assert refused(driver, calls.GetById(1, ":.a:")) is Number.SCHEMA_NOT_FOUND
+    assert refused(driver, calls.GetVersion("t", 1)) is Number.SUBJECT_NOT_FOUND
+    assert refused(driver, calls.LookUp("t", TWO, "AVRO")) is Number.SUBJECT_NOT_FOUND
 
 
 def test_references_stay_in_their_context() -> None:

@@ -48,6 +48,7 @@ def _look_up(asked: Asked) -> calls.LookUp:
         body.rule_set,
         deleted=asked.flag("deleted"),
         form=asked.text("format"),
+        anywhere=True,
     )
 
 
@@ -109,7 +110,12 @@ def _list_contexts(asked: Asked) -> calls.ListContexts:
 def _get_version(asked: Asked) -> calls.GetVersion:
     deleted = asked.flag("deleted")
     return calls.GetVersion(
-        asked.subject, asked.version, deleted, asked.text("format"), asked.is_qualified
+        asked.subject,
+        asked.version,
+        deleted,
+        asked.text("format"),
+        asked.is_qualified,
+        anywhere=True,
     )
 
 
@@ -132,6 +138,7 @@ def _get_by_id(asked: Asked) -> calls.GetById:
         asked.text("format"),
         asked.flag("fetchMaxId"),
         asked.is_qualified,
+        anywhere=True,
     )
 
 
