@@ -11,6 +11,7 @@ from docs import gen
 from penstock.api.metrics import Metrics
 from penstock.api.routes import ROUTES
 from penstock.base.metrics import Catalogue
+from penstock.base.turns import Turns
 from penstock.cluster.config_table import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
 from penstock.console.gate import API
 from penstock.console.table import ROWS as CONSOLE_ROWS
@@ -67,7 +68,7 @@ def test_every_command_and_option_has_help() -> None:
 def test_every_route_that_is_served_is_on_the_page() -> None:
     """Asked of the application itself, so that no route comes in by another way."""
     page = gen.http_page()
-    ctx: Any = SimpleNamespace(metrics=Metrics())
+    ctx: Any = SimpleNamespace(metrics=Metrics(), turns=Turns())
     door: Any = SimpleNamespace(ctx=ctx)
     # Without its Amazon doors, which are in front of the application and have one route.
     app = build_app(HttpState("1", 1, "c", "k", Catalogue(), lambda: None, lambda: None, door))
