@@ -15,6 +15,8 @@ nobody waits there: whoever it is too small for is not let in. So they take noth
 from collections import OrderedDict
 from collections.abc import Callable
 
+from penstock.server.unsent import Unsent
+
 NO_LIMIT = 2**63 - 1
 STRANGERS_BYTES = 32 << 20
 
@@ -22,7 +24,7 @@ STRANGERS_BYTES = 32 << 20
 class Budget:
     """Counts bytes by holder against a maximum (-1: none) and wakes waiters in order."""
 
-    __slots__ = ("_held", "_lent", "_waiting", "bytes_max", "lent", "used")
+    __slots__ = ("_held", "_lent", "_waiting", "bytes_max", "lent", "unsent", "used")
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max if bytes_max >= 0 else NO_LIMIT
@@ -33,6 +35,8 @@ class Budget:
         self._lent: dict[object, int] = {}
         self.lent = 0
         """What strangers hold."""
+        self.unsent = Unsent()
+        """What large replies hold."""
 
     def lend(self, who: object, count: int) -> bool:
         """Makes `count` what `who`, a stranger, holds. False: there is not enough for it."""

@@ -10,7 +10,8 @@ order. PIPELINED routes let the next request begin meanwhile, ORDERED ones hold 
 ones run as tasks beside each other.
 
 The next request waits while a reply is being waited for in order, while the peer does not take
-what we send, and while too many replies are pending; once some of it is here, reading stops.
+what we send, and while too many replies are pending, or large ones behind one that is not ready
+(`unsent`); once some of it is here, reading stops.
 Until then we read on: it costs nothing and is how we learn that the peer is gone. Reading stops
 at once while the peer does not take what we send and while the memory budget is used up.
 
@@ -35,6 +36,7 @@ from penstock.server.budget import Budget
 from penstock.server.muting import Muting
 from penstock.server.outbox import SMALL, Outbox
 from penstock.server.owner import ConnectionOwner
+from penstock.server.unsent import PARKED_BYTES_MAX, bytes_of
 
 log = logging.getLogger("penstock.server")
 
@@ -53,43 +55,13 @@ class Connection(asyncio.BufferedProtocol):
     """Receive buffer, pending calls and flow control of one peer."""
 
     __slots__ = (
-        "_budget",
-        "_buffer",
-        "_closers",
-        "_ctx",
-        "_dispatcher",
-        "_draining",
-        "_end",
-        "_frame_bytes_max",
-        "_is_closing",
-        "_is_processing",
-        "_is_woken",
-        "_listener",
-        "_loop",
-        "_muting",
-        "_outbox",
-        "_pending",
-        "_reading_paused",
-        "_ready",
-        "_ready_bytes",
-        "_reserved",
-        "_start",
-        "_tasks",
-        "_view",
-        "_waiting_for",
-        "_wanted",
-        "closed",
-        "connected_at",
-        "last_active",
-        "last_request",
-        "listener",
-        "local_host",
-        "login",
-        "peer",
-        "principal",
-        "requests",
-        "transport",
-    )
+        "_budget", "_buffer", "_closers", "_ctx", "_dispatcher", "_draining", "_end",
+        "_frame_bytes_max", "_is_closing", "_is_processing", "_is_woken", "_listener", "_loop",
+        "_muting", "_outbox", "_parked_bytes", "_pending", "_reading_paused", "_ready",
+        "_ready_bytes", "_reserved", "_start", "_tasks", "_view", "_waiting_for", "_wanted",
+        "closed", "connected_at", "last_active", "last_request", "listener", "local_host", "login",
+        "peer", "principal", "requests", "transport",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -118,6 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         self._wanted = 0
         # Replies not sent yet, oldest first.
         self._pending: deque[Call] = deque()
+        self._parked_bytes = 0  # of those that are finished and wait for the first of them
         self._waiting_for: Call | None = None
         self._tasks: dict[asyncio.Task[None], Awaitable[Any]] = {}
         self._reading_paused = False
@@ -165,6 +138,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pending.clear()
         self._ready.clear()
         self._outbox.clear()
+        self._budget.unsent.release(self)
         self._release_buffer()
         closers, self._closers = self._closers, []
         for act in closers:
@@ -287,6 +261,7 @@ class Connection(asyncio.BufferedProtocol):
         return (
             self._waiting_for is not None
             or len(self._pending) >= PENDING_REPLIES_MAX
+            or self._parked_bytes >= PARKED_BYTES_MAX
             or self._outbox.is_busy
             or self._draining
             or self._muting.is_on
@@ -372,6 +347,8 @@ class Connection(asyncio.BufferedProtocol):
             self._send_ready()
         if self.closed:
             return
+        if not self._outbox.is_busy and not self._parked_bytes:
+            self._budget.unsent.release(self)
         if self.is_blocked:
             if self._end > self._start:
                 self._pause_reading()
@@ -444,12 +421,19 @@ class Connection(asyncio.BufferedProtocol):
         if self.closed:
             return
         pending = self._pending
+        if pending and pending[0] is not call:
+            self._park(call)
         while pending and pending[0].is_done:
-            frame = pending.popleft().frame
+            first = pending.popleft()
+            frame = first.frame
             if frame:
                 self._ready += frame
                 # Only large replies come in more than one part.
                 self._ready_bytes += len(frame[0]) if len(frame) == 1 else READY_BYTES_MAX
+                if first is not call:
+                    self._parked_bytes -= bytes_of(frame)
+                elif len(frame) > 1:
+                    self._count(frame)
         if call is self._waiting_for:
             self._waiting_for = None
         # A group commit settles many calls at once, and so may one read: all their replies
@@ -457,6 +441,20 @@ class Connection(asyncio.BufferedProtocol):
         if not self._is_processing and not self._is_woken:
             self._is_woken = True
             self._loop.call_soon(self._process)
+
+    def _park(self, call: Call) -> None:
+        """It waits for an earlier one: what it takes counts until both are sent."""
+        self._parked_bytes += bytes_of(call.frame or ())
+        self._count(call.frame or [])
+
+    def _count(self, frame: list[Buffer]) -> None:
+        """A reply is kept until the peer has taken it, if there is room for it."""
+        if not self._budget.unsent.keep(self, bytes_of(frame), self._loop.time()):
+            log.info("closing %s: too much of what it asked for is not read", self.peer)
+            self._loop.call_soon(self.abort)
+
+    def is_unread(self, now: float, seconds: float) -> bool:
+        return self._outbox.is_busy and self.quiet_for(now) >= seconds
 
     def _send_ready(self) -> None:
         ready, self._ready = self._ready, []

@@ -11,6 +11,7 @@ Limits and what happens at them:
   closed; also one that takes longer than that for one large frame while others wait for memory.
 - nothing at all for `connections.max.idle.ms`: closed, as Kafka does (negative: never).
 - receive buffers of all connections together: `queued.max.request.bytes` (see `budget.py`).
+- replies that are not read: see `unsent.py`.
 """
 
 import asyncio
