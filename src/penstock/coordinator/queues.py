@@ -200,6 +200,7 @@ class QueueCoordinator:
             read_from = await self._look_back(partition, kept.start, window_ms)
             if self.led_partition(key) is not partition or partition.leader_epoch != epoch:
                 raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        kept.bound(self.around.time.now_ms())
         queue = Queue(
             key,
             partition,

@@ -118,7 +118,8 @@ class Delivery(Backlog):
         the order of the log, and would see the important one last.
         """
         room = min(records_max, self.policy.locks_max - self.kept.leased)
-        deadline_ms = now_ms + (self.policy.lock_ms if lock_ms is None else lock_ms)
+        lock_ms = self.policy.lock_ms if lock_ms is None else lock_ms
+        deadline_ms = now_ms + lock_ms
         leases: list[Lease] = []
         for priority in range(PRIORITY_MAX, -1, -1):
             for run in self._take_ready(priority, room, with_followers and self.is_ordered):
@@ -126,7 +127,7 @@ class Delivery(Backlog):
                 if priority:
                     for offset in range(run[0], run[1] + 1):
                         self._priorities[offset] = priority
-                leases += self._leases_of(run, member, deadline_ms)
+                leases += self._leases_of(run, member, deadline_ms, lock_ms)
             if leases and one_priority:
                 break
         outcome = Outcome(leases=tuple(leases))
@@ -153,20 +154,22 @@ class Delivery(Backlog):
                 room -= 1
                 yield offset, offset
 
-    def _leases_of(self, run: tuple[int, int], member: str, deadline_ms: int) -> list[Lease]:
+    def _leases_of(
+        self, run: tuple[int, int], member: str, deadline_ms: int, lock_ms: int
+    ) -> list[Lease]:
         """One lease for each stretch of records that were delivered equally often."""
         failures = self.kept.failures
         first, last = run
         if not failures:
-            return [Lease(first, last, member, deadline_ms, 1)]
+            return [Lease(first, last, member, deadline_ms, 1, lock_ms)]
         leases: list[Lease] = []
         start, count = first, _next_count(failures, first)
         for offset in range(first + 1, last + 1):
             other = _next_count(failures, offset)
             if other != count:
-                leases.append(Lease(start, offset - 1, member, deadline_ms, count))
+                leases.append(Lease(start, offset - 1, member, deadline_ms, count, lock_ms))
                 start, count = offset, other
-        leases.append(Lease(start, last, member, deadline_ms, count))
+        leases.append(Lease(start, last, member, deadline_ms, count, lock_ms))
         return leases
 
     # -- taking back ------------------------------------------------------------------------
@@ -247,9 +250,10 @@ class Delivery(Backlog):
     ) -> Outcome:
         """The lease begins anew; `lock_ms` 0 ends it without a verdict."""
         held = self._require_held(member, first, last, now_ms)
-        deadline_ms = now_ms + (self.policy.lock_ms if lock_ms is None else lock_ms)
+        lock_ms = self.policy.lock_ms if lock_ms is None else lock_ms
+        deadline_ms = now_ms + lock_ms
         outcome = Outcome()
-        self._keep(outcome.ops, Renewed(first, last, deadline_ms))
+        self._keep(outcome.ops, Renewed(first, last, deadline_ms, max(lock_ms, 1)))
         for lease in held:
             heapq.heappush(self._deadlines, (deadline_ms, lease.first))
         self._watch_rest(last)

@@ -20,12 +20,18 @@ ERROR_TEXT_MAX = 512
 """Characters kept of an error's name and of its message."""
 
 
+LOCK_MS_MAX = 12 * 3_600_000
+"""The longest lease that a gateway gives."""
+
+
 class Lease(msgspec.Struct, array_like=True, frozen=True):
     first: int
     last: int
     member: str
     deadline_ms: int
     delivery_count: int
+    lock_ms: int = 0
+    """How long it lasts from when it was given or renewed; 0: an older version kept it."""
 
 
 class Failure(msgspec.Struct, array_like=True, frozen=True):
@@ -68,6 +74,7 @@ class Renewed(_Op, frozen=True, tag="n"):
     first: int
     last: int
     deadline_ms: int
+    lock_ms: int = 0
 
 
 class Finished(_Op, frozen=True, tag="f"):
@@ -243,6 +250,18 @@ class Kept:
 
     # Changing.
 
+    def bound(self, now_ms: int) -> None:
+        """Ends nothing later than if it began now: the clock that deadlines were made by may have
+        been ahead of this leader's, or was set back since. Not kept: each leader does it anew."""
+        for first, lease in self.leases.items():
+            latest_ms = now_ms + (lease.lock_ms or LOCK_MS_MAX)
+            if lease.deadline_ms > latest_ms:
+                self.leases[first] = msgspec.structs.replace(lease, deadline_ms=latest_ms)
+        for offset, failure in self.failures.items():
+            latest_ms = now_ms + max(failure.not_before_ms - failure.last_ms, 0)
+            if failure.not_before_ms > latest_ms:
+                self.failures[offset] = msgspec.structs.replace(failure, not_before_ms=latest_ms)
+
     def apply(self, op: Op) -> None:
         match op:
             case Leased():
@@ -257,6 +276,7 @@ class Kept:
                             lease.member,
                             op.deadline_ms,
                             lease.delivery_count,
+                            op.lock_ms,
                         )
                     )
             case Finished():
@@ -337,7 +357,7 @@ class Kept:
 
 
 def _part(lease: Lease, first: int, last: int) -> Lease:
-    return Lease(first, last, lease.member, lease.deadline_ms, lease.delivery_count)
+    return Lease(first, last, lease.member, lease.deadline_ms, lease.delivery_count, lease.lock_ms)
 
 
 def _forget(table: dict[int, Failure], first: int, last: int) -> None:

@@ -1,10 +1,17 @@
 """A machine that is made from what another leader kept, before the log has shown it the records."""
 
+import msgspec
 import pytest
 
 from penstock.queues.delivery import Arrival, Delivery
 from penstock.queues.policy import Order, QueuePolicy
-from penstock.queues.state import Kept, decode_snapshot, encode_snapshot
+from penstock.queues.state import (
+    LOCK_MS_MAX,
+    Kept,
+    decode_snapshot,
+    encode_ops,
+    encode_snapshot,
+)
 
 LOCK_MS = 100
 COUNT = 4
@@ -88,3 +95,45 @@ def test_what_never_was_delivered_is_not_finished_by_a_member() -> None:
     queue.arrive_run(COUNT, COUNT)
     queue.tick(LOCK_MS)
     assert sorted(drain(queue, LOCK_MS)) == [(0, 2), (1, 2), (COUNT, 1)]
+
+
+def test_deadlines_of_a_clock_that_was_ahead_last_no_longer_than_when_they_began() -> None:
+    before = Delivery(QueuePolicy(lock_ms=LOCK_MS, backoff_base_ms=0), Kept())
+    before.arrive_run(0, 3)
+    ahead_ms = 300_000
+    before.acquire("a", 1, ahead_ms)
+    before.acquire("a", 1, ahead_ms, lock_ms=5_000)
+    before.acquire("a", 2, ahead_ms)
+    before.renew("a", 2, 2, ahead_ms, 700)
+    before.release("a", 3, 3, ahead_ms, delay_ms=2_000)
+    kept = Kept(decode_snapshot(encode_snapshot(before.kept.snapshot())))
+    kept.bound(1_000)
+    assert [lease.deadline_ms for lease in kept.leases.values()] == [1_100, 6_000, 1_700]
+    assert kept.failures[3].not_before_ms == 3_000
+    kept.bound(900_000)
+    assert [lease.deadline_ms for lease in kept.leases.values()] == [1_100, 6_000, 1_700]
+
+
+def test_a_lease_that_an_older_version_kept_is_read_and_bounded() -> None:
+    old = msgspec.msgpack.encode([0, b"", [[0, 3, "a", 1 << 50, 1]]])
+    kept = Kept(decode_snapshot(old))
+    kept.bound(1_000)
+    assert kept.leases[0].deadline_ms == 1_000 + LOCK_MS_MAX
+
+
+def test_an_older_version_reads_what_is_kept_now() -> None:
+    class OldLease(msgspec.Struct, array_like=True, frozen=True):
+        first: int
+        last: int
+        member: str
+        deadline_ms: int
+        delivery_count: int
+
+    class OldLeased(msgspec.Struct, array_like=True, frozen=True, tag="l"):
+        leases: tuple[OldLease, ...]
+
+    before = Delivery(QueuePolicy(lock_ms=LOCK_MS), Kept())
+    before.arrive_run(0, 3)
+    data = encode_ops(before.acquire("a", 4, 0).ops)
+    (op,) = msgspec.msgpack.decode(data, type=tuple[OldLeased, ...])
+    assert op.leases == (OldLease(0, 3, "a", LOCK_MS, 1),)
