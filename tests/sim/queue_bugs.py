@@ -1,0 +1,115 @@
+"""Bugs in queues, one at a time: see `test_queue_planted_bugs`.
+
+`BUGS` says for each the checker that names it, and a seed of the queue siege that finds it.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+
+from penstock.client import open_letters, redriving
+from penstock.coordinator.queue import Queue
+from penstock.queues import delivery, intake, state
+from penstock.queues.delivery import Arrival, Delivery
+from penstock.queues.state import Op
+
+Patch = pytest.MonkeyPatch
+
+
+class QueueBug(NamedTuple):
+    plant: Callable[[Patch], None]
+    checker: str
+    seed: int
+
+
+def records_are_ready_before_they_arrive(patch: Patch) -> None:
+    """As it was: a lease that another leader gave ran out before its record was read."""
+    patch.setattr(Delivery, "_has_arrived", lambda self, offset: True)
+
+
+def dead_letters_repeat_each_other(patch: Patch) -> None:
+    """As it was: their deduplication ids were heeded."""
+    patch.setattr(intake, "TOPIC", "penstock-dlq-unknown")
+
+
+def members_are_answered_before_it_is_kept(patch: Patch) -> None:
+    real = Queue._take_in
+
+    def planted(self: Queue, outcome: Any, told: Any) -> None:
+        real(self, outcome, None)
+        if told is not None:
+            told(None)
+
+    patch.setattr(Queue, "_take_in", planted)
+
+
+def _not_kept(patch: Patch, kind: type[Op]) -> None:
+    def planted(self: Delivery, ops: list[Op], op: Op) -> None:
+        self.kept.apply(op)
+        if not isinstance(op, kind):
+            ops.append(op)
+
+    patch.setattr(Delivery, "_keep", planted)
+
+
+def leases_are_not_kept(patch: Patch) -> None:
+    _not_kept(patch, state.Leased)
+
+
+def finished_is_not_kept(patch: Patch) -> None:
+    _not_kept(patch, state.Finished)
+
+
+def dead_letters_are_not_planned(patch: Patch) -> None:
+    _not_kept(patch, state.Planned)
+
+
+def delays_are_ignored(patch: Patch) -> None:
+    real = Delivery._admit
+
+    def planted(self: Delivery, arrival: Arrival) -> None:
+        real(self, arrival._replace(due_ms=0))
+
+    patch.setattr(Delivery, "_admit", planted)
+
+
+def deliveries_are_not_counted(patch: Patch) -> None:
+    patch.setattr(delivery, "_next_count", lambda failures, offset: 1)
+
+
+def redrives_forget_what_they_did(patch: Patch) -> None:
+    patch.setattr(redriving, "noted_in", lambda committed, topic_id: [])
+    patch.setattr(open_letters, "noted_in", lambda committed, topic_id: [])
+
+
+def retries_do_not_come(patch: Patch) -> None:
+    patch.setattr(Delivery, "_await_retry", lambda self, offset, priority: None)
+
+
+def one_delivery_more_than_allowed(patch: Patch) -> None:
+    real: Any = Delivery._fail
+
+    def planted(self: Delivery, outcome: Any, lease: Any, *rest: Any) -> None:
+        right = self.policy
+        self.policy = replace(right, deliveries_max=right.deliveries_max + 1)
+        real(self, outcome, lease, *rest)
+        self.policy = right
+
+    patch.setattr(Delivery, "_fail", planted)
+
+
+BUGS = [
+    QueueBug(records_are_ready_before_they_arrive, "exception", 11),
+    QueueBug(dead_letters_repeat_each_other, "not-redriven", 0),
+    QueueBug(members_are_answered_before_it_is_kept, "delivered-twice", 2),
+    QueueBug(leases_are_not_kept, "two-holders", 0),
+    QueueBug(dead_letters_are_not_planned, "stuck", 0),
+    QueueBug(delays_are_ignored, "early", 2),
+    QueueBug(deliveries_are_not_counted, "delivered-twice", 0),
+    QueueBug(redrives_forget_what_they_did, "redriven-twice", 2),
+    QueueBug(retries_do_not_come, "stuck", 0),
+    QueueBug(one_delivery_more_than_allowed, "limit", 0),
+    QueueBug(finished_is_not_kept, "redelivered", 0),
+]
