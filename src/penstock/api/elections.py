@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from penstock.api.context import Call, Context
 from penstock.api.route import Operation
 from penstock.api.rows import may_cluster, settled
-from penstock.base.errors import ErrorCode, Refused
+from penstock.base.errors import ErrorCode, Refused, shortened
 from penstock.cluster import elections, reassignment, states
 from penstock.cluster.controller import count_elections
 from penstock.cluster.elections import Brokers, Rules
@@ -166,9 +166,8 @@ def _election_row(
         code, message = outcome.code, outcome.message or None
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             is_topic = name in image.topics
-            message = (
-                f"No such partition as {name}-{index}" if is_topic else f"No such topic as {name}"
-            )
+            what = f"partition as {name}-{index}" if is_topic else f"topic as {name}"
+            message = shortened(f"No such {what}")
     return ElectLeadersPartitionResult(partition_id=index, error_code=code, error_message=message)
 
 
@@ -235,7 +234,7 @@ def _move_row(
         code, message = outcome.code, outcome.message or None
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             what = f"partition {name}:{index}" if name in image.topics else f"a topic named {name}"
-            message = f"Unable to find {what}."
+            message = shortened(f"Unable to find {what}.")
     return ReassignablePartitionResponse(
         partition_index=index, error_code=code, error_message=message
     )

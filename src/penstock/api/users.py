@@ -7,7 +7,7 @@ Whatever one request asks for one user is done as a whole or not at all.
 from penstock.api.context import Call, Context
 from penstock.api.route import Operation
 from penstock.api.rows import ROWS_MAX, WAIT_MS_MAX, duplicates, may_cluster, settled
-from penstock.base.errors import ErrorCode, Refused
+from penstock.base.errors import ErrorCode, Refused, shortened
 from penstock.cluster import users
 from penstock.security import scram
 from penstock.security.rights import NODE_USER
@@ -60,11 +60,12 @@ def describe_user_scram_credentials(
 
 def _described(ctx: Context, name: str, is_twice: bool) -> DescribeUserScramCredentialsResult:
     user = ctx.image.users.get(name)
+    who = shortened(repr(name))
     code, message = ErrorCode.NONE, None
     if is_twice:
-        code, message = ErrorCode.DUPLICATE_RESOURCE, f"{name!r} is asked for more than once"
+        code, message = ErrorCode.DUPLICATE_RESOURCE, f"{who} is asked for more than once"
     elif user is None or not user.scram:
-        code, message = ErrorCode.RESOURCE_NOT_FOUND, f"{name!r} has no SCRAM credentials"
+        code, message = ErrorCode.RESOURCE_NOT_FOUND, f"{who} has no SCRAM credentials"
     kept = user.scram if user is not None and code is ErrorCode.NONE else {}
     return DescribeUserScramCredentialsResult(
         user=name,

@@ -149,10 +149,23 @@ class ErrorCode(enum.IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133
 
 
+TEXT_CHARS_MAX = 4_000
+"""Of an error's text: what it quotes may be as long as Kafka's protocol can carry by itself."""
+
+
+def shortened(text: str) -> str:
+    """A text for an answer, without its middle if it is too long."""
+    if len(text) <= TEXT_CHARS_MAX:
+        return text
+    half = TEXT_CHARS_MAX // 2
+    return f"{text[:half]}...{text[-half:]}"
+
+
 class Refused(Exception):
     """We understood and say no. `message` is for the person who reads the client's log."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        message = message and shortened(message)
         super().__init__(message or code.name)
         self.code = code
         self.message = message

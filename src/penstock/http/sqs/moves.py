@@ -16,6 +16,7 @@ import msgspec
 
 from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.base.ports import Delete, Entry, Put, UnknownResult
+from penstock.base.shares import Shares
 from penstock.cluster import changes, keys
 from penstock.cluster.keys import MoveRecord
 from penstock.coordinator.queue_policy import DEAD_LETTERS
@@ -38,7 +39,8 @@ from penstock.wire.messages.queue_admin import (
 RUNNING, CANCELLING, CANCELLED = "RUNNING", "CANCELLING", "CANCELLED"
 COMPLETED, FAILED = "COMPLETED", "FAILED"
 ACTIVE = (RUNNING, CANCELLING)
-TASKS_MAX = 64
+TASKS_MAX, EACH_MAX = 64, 16
+"""In the cluster, and of one principal, or one address where nobody has logged in."""
 REMEMBERED_MAX = 10
 STEP_MAX = 100
 LOCK_MS = 60_000
@@ -48,6 +50,10 @@ FINISH = 0
 VERSION = 0
 """Of ChangeQueues."""
 KEPT_HEADERS = frozenset({TYPES, TRACE, intake.PRIORITY})
+
+
+def _holder_of(record: MoveRecord) -> str:
+    return Principal(record.principal, record.host).holder
 
 
 class Moves:
@@ -87,8 +93,12 @@ class Moves:
                 "There is already a task running. Only one active task is allowed for a source "
                 "queue arn at a given time.",
             )
-        if len(active) >= TASKS_MAX:
-            raise Fault("OverLimit", f"At most {TASKS_MAX} tasks at a time.")
+        places = Shares(TASKS_MAX, EACH_MAX)
+        for task in active:
+            places.take(_holder_of(task))
+        if not places.take(_holder_of(record)):
+            why = f"At most {TASKS_MAX} tasks at a time, {EACH_MAX} of them of one user."
+            raise Fault("OverLimit", why)
         handle = self.door.ctx.random.random_bytes(16).hex()
         old = [name for name, past in known if past.source == record.source]
         dropped = [Delete(keys.MOVES + name) for name in old[REMEMBERED_MAX - 1 :]]

@@ -4,13 +4,17 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
 from penstock.base.ports import Put
 from penstock.cluster import keys
 from penstock.cluster.keys import MoveRecord
 from penstock.coordinator.queue_policy import DEAD_LETTERS
 from penstock.doors.door import Door
 from penstock.doors.principal import Principal
-from penstock.http.sqs.moves import Moves
+from penstock.http.sqs.faults import Fault
+from penstock.http.sqs.moves import EACH_MAX, Moves
+from penstock.security.rights import ANONYMOUS
 from tests.unit.http.sqs.calling import Sdk, failure, with_sdk
 
 WHO = Principal("User:ann")
@@ -192,3 +196,23 @@ def test_a_deduplication_id_does_not_keep_a_message_from_coming_back() -> None:
 
 def sdk_url(name: str) -> str:
     return f"http://broker:8080/000000000000/{name}"
+
+
+def test_one_who_starts_many_tasks_leaves_places_for_others() -> None:
+    async def test(sdk: Sdk) -> None:
+        moves = Moves(Door(sdk.node.ctx))  # Nobody works on what it is given.
+
+        def begun(number: int, principal: str, host: str = "*") -> MoveRecord:
+            return MoveRecord(f"q{number}", number, 1, principal, host)
+
+        for number in range(EACH_MAX):
+            await moves.add(begun(number, "User:ann"))
+        for number in range(EACH_MAX):
+            await moves.add(begun(100 + number, ANONYMOUS, "10.0.0.1"))
+        for again in (begun(200, "User:ann"), begun(201, ANONYMOUS, "10.0.0.1")):
+            with pytest.raises(Fault, match="of one user"):
+                await moves.add(again)
+        await moves.add(begun(202, ANONYMOUS, "10.0.0.2"))
+        await moves.add(begun(203, "User:bob"))
+
+    with_sdk(test)
