@@ -11,7 +11,8 @@ published value is unique. Named promises:
 - limit: a message is delivered more often than the group's limit;
 - early, early-retry, early-expiry: a delay, a retry's delay or a time to live ends too soon;
 - dropped: a message is dropped as a repetition of none within the window;
-- repeated: a repetition within the window is delivered although all clocks are right;
+- repeated: a repetition of the last delivered one, within the window, is delivered although all
+  clocks are right;
 - dead-twice, redriven-twice, not-redriven: a dead-letter topic or a redrive is not exactly once;
 - accepted-and-dead: a message is accepted by a member and dead-lettered;
 - invented: a message, or a dead-lettered one, has no origin.
@@ -234,7 +235,8 @@ class DeliveryChecker:
             if is_delivered:
                 if not is_settled:
                     self.world.violate("lost-message", f"{stored} at {place}")
-                if not self.skew_s and any(was and 0 <= age < self.window_ms for age, was in ages):
+                last_ms = next((age for age, was in reversed(ages) if was), self.window_ms)
+                if not self.skew_s and 0 <= last_ms < self.window_ms:
                     self.world.violate("repeated", f"{stored} at {place}: ages {ages}")
             elif not any(-SKEW_MS < age < self.window_ms for age, _ in ages):
                 self.world.violate("dropped", f"{stored} at {place}: ages {ages}")
