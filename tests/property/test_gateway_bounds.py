@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 from penstock.api.routes import ROUTES
 from penstock.doors.principal import Principal
 from penstock.http.endpoint import Endpoint
+from penstock.http.registry.table import ROWS, Row
 from penstock.http.routes import streaming
+from penstock.http.sns.actions import SNS_ACTIONS
 from penstock.http.sqs.actions import SQS_ACTIONS
 from penstock.http.table import ENDPOINTS
 from penstock.wire.codec import reader, writer
@@ -128,6 +130,65 @@ CALLS = st.one_of(
 )
 
 
+SCHEMAS: st.SearchStrategy[Any] = st.fixed_dictionaries(
+    {},
+    optional={
+        "schema": TEXTS | st.sampled_from(['"string"', '{"type": "record"}', "[", "null"]),
+        "schemaType": st.sampled_from(["AVRO", "JSON", "PROTOBUF", ""]) | JSON,
+        "id": INTS,
+        "version": INTS,
+        "references": JSON,
+        "metadata": JSON,
+        "compatibility": TEXTS,
+        "mode": st.sampled_from(["IMPORT", "READWRITE", "x"]),
+    },
+)
+
+
+def asked_of_registry(row: Row) -> st.SearchStrategy[tuple[str, str, Any]]:
+    parts = [part for part in row.path.split("/") if part]
+    values = TEXTS | INTS.map(str) | st.sampled_from(["s", "1", "latest"])
+    names = [values if part.startswith("{") else st.just(part) for part in parts]
+    body = st.none() if row.method in ("GET", "DELETE") else SCHEMAS
+    return st.builds(
+        lambda where, given: (row.method, "/" + "/".join(quote(w, safe="") for w in where), given),
+        st.tuples(*names),
+        body,
+    )
+
+
+REGISTRY = st.one_of([asked_of_registry(row) for row in ROWS])
+NOTICES = st.one_of(
+    [
+        st.tuples(
+            st.just(name),
+            st.dictionaries(
+                st.sampled_from(
+                    [
+                        "Name",
+                        "TopicArn",
+                        "Message",
+                        "Subject",
+                        "AttributeName",
+                        "AttributeValue",
+                        "Protocol",
+                        "Endpoint",
+                        "SubscriptionArn",
+                        "NextToken",
+                        "ResourceArn",
+                        "Tags__member__1__Key",
+                        "Attributes__entry__1__key",
+                    ]
+                ),
+                TEXTS | INTS.map(str) | st.just("arn:aws:sns:us-east-1:000000000000:news"),
+                max_size=4,
+            ),
+        )
+        for name in SNS_ACTIONS
+    ]
+)
+
+
 def encoded_in_every_version(answer: Any) -> None:
     """As every client would get it; the reader is the one that bounds texts."""
     (row,) = [row for row in ROUTES if row.response is type(answer)]
@@ -209,6 +270,34 @@ def test_no_action_is_a_bug(calls: list[tuple[str, dict[str, Any]]]) -> None:
             status = 200
             try:
                 await sdk(name, **values)
+            except Failed as failed:
+                status = failed.status
+            assert status != 500, (name, values)
+
+    with_sdk(test)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(REGISTRY, min_size=20, max_size=40))
+def test_no_schema_is_a_bug_or_spoils_a_listing(requests: list[tuple[str, str, Any]]) -> None:
+    async def test(web: Web) -> None:
+        for method, path, body in requests:
+            given = None if body is None else json.dumps(body).encode()
+            answer = await web.ask(method, path, given)
+            assert answer.status != 500, (method, path[:200], body, answer.body)
+
+    run(on_served, test)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(NOTICES, min_size=10, max_size=30))
+def test_no_notice_is_a_bug(calls: list[tuple[str, dict[str, str]]]) -> None:
+    async def test(sdk: Sdk) -> None:
+        await sdk.sns("CreateTopic", Name="news")
+        for name, values in calls:
+            status = 200
+            try:
+                await sdk.sns(name, **values)
             except Failed as failed:
                 status = failed.status
             assert status != 500, (name, values)
