@@ -24,7 +24,7 @@ PAUSE_S = 8.0
 
 
 class Progress(Protocol):
-    """What a nemesis must know about the clients: that what they do goes on."""
+    """Progress of the clients, as a nemesis must know it: that what they do goes on."""
 
     def wait_progress(self) -> None: ...
 

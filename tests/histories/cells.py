@@ -37,7 +37,7 @@ WARM_S = 1.0
 
 @dataclass
 class Cell:
-    """What one run came to."""
+    """Result of one run."""
 
     fault: str
     workload: str
@@ -104,7 +104,7 @@ def run(
 
 @contextlib.contextmanager
 def _noted(cell: Cell) -> Iterator[None]:
-    """What did not come back in time, and goes on with what is left to be seen."""
+    """Notes what did not come back in time, and goes on with what is left to be seen."""
     try:
         yield
     except (TimeoutError, ProcessFailed, AssertionError) as error:

@@ -1,7 +1,7 @@
-"""What a minority keeps is lost, older than it should be, or not what was written.
+"""Damage to what a minority keeps: lost, older than it should be, or not what was written.
 
-The node is stopped, alone or with all others, spoiled, and started: with all others, it is the
-first and has some seconds to lead whatever it thinks it has.
+The node is stopped, alone or with all other nodes, spoiled, and started: in the second case it is
+the first and has some seconds to lead whatever it thinks it has.
 """
 
 import shutil

@@ -189,7 +189,7 @@ def etcd_is_not_reached(stage: Stage) -> None:
 
 
 def kill_etcd_and_leader(stage: Stage) -> None:
-    """What the leader did last is decided by others, later."""
+    """Kills etcd and the leader: the other nodes decide later about what the leader did last."""
     leader = stage.node(stage.whole().leader)
     stage.etcd.kill()
     leader.kill()
@@ -218,7 +218,7 @@ def step_all(stage: Stage) -> None:
 
 
 def step_and_kill(stage: Stage) -> None:
-    """Who takes over has another time."""
+    """Steps the other nodes' clocks and kills the leader: its successor has another time."""
     leader = stage.whole().leader
     _step(stage, stage.others(leader), then=lambda: stage.kill(leader))
 

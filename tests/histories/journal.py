@@ -1,7 +1,7 @@
-"""What clients asked and were answered, as a history that a checker of another project can read.
+"""History of what clients asked and were answered, for a checker of another project to read.
 
 Every operation has the time of its call and of its return on one clock, and one of three outcomes:
-`ok`, it happened in between; `fail`, it did not happen and never will; `info`, nobody knows: it may
+`ok`, it happened in between; `fail`, it did not happen and never will; `info`, unknown: it may
 have happened at any time from its call on, or not at all. A time-out is `info`, always. The fields
 of the lines are those of `Op` in tools/linearizability/main.go.
 """

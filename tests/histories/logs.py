@@ -135,7 +135,7 @@ class Reads:
 
 
 def shown(first: int, messages: list[Message]) -> dict[str, Any]:
-    """What these messages say about the log from `first` on."""
+    """Content of the log from `first` on, as these messages show it."""
     records = [{"offset": m.offset(), "value": (m.value() or b"").decode()} for m in messages]
     return {"from": first, "next": (messages[-1].offset() or 0) + 1, "records": records}
 

@@ -35,7 +35,7 @@ CONFIGS = {
 
 
 class Unknown(Exception):
-    """What was asked may have happened."""
+    """Unknown outcome: what was asked may have happened."""
 
 
 class Queue(Workload):
@@ -81,7 +81,7 @@ class Queue(Workload):
         return answer.status, found
 
     def lease(self, process: str, luck: float, wait_ms: int) -> list[dict[str, Any]]:
-        """What a poll was given; each message with the name of its lease."""
+        """Messages that a poll was given, each with the name of its lease."""
         query = {"group": GROUP, "max": 3, "wait_ms": wait_ms, "lock_ms": LOCK_MS}
         began_ns = self.journal.now_ns()
         path = f"/topics/{TOPIC}/poll?{urllib.parse.urlencode(query)}"
@@ -123,7 +123,7 @@ class Queue(Workload):
         call.ok()
 
     def look(self) -> None:
-        """Everything is taken out, and every message was either settled or is a dead letter."""
+        """Everything is taken out, and every message was either settled or dead-lettered."""
         chance = self._chance()
         deadline = time.monotonic() + FINISH_S
         left: Any = "unknown"

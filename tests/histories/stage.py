@@ -71,7 +71,7 @@ class Clocks:
 
 @dataclass
 class Stage(Arena):
-    """What a fault may touch, beyond what nemeses do."""
+    """Targets that a fault may touch, beyond what nemeses do."""
 
     network: Network
     clocks: Clocks | None

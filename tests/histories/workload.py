@@ -1,4 +1,4 @@
-"""What every workload is: clients in threads that ask for one thing after another, and a last look.
+"""Base of every workload: clients in threads that ask for one thing after another, and a last look.
 
 A workload writes every operation into the journal and decides nothing itself. Its clients come back
 from whatever becomes of their nodes: what they were not told is `info`, and they ask for the next
@@ -20,8 +20,8 @@ from tests.histories.journal import Journal
 PATIENCE_S = 45.0
 FINISH_S = 60.0
 SURE = 1 / (1 + SLEW)
-"""How much of a lease or session its owner can be sure of: where a clock was stepped, a node's time
-runs a little faster until it is where the clock is."""
+"""Share of a lease or session that its owner can be sure of: where a clock was stepped, a node's
+time runs a little faster until it is where the clock is."""
 QUIET: dict[str, Any] = {
     "reconnect.backoff.max.ms": 200,
     "reconnect.backoff.ms": 20,

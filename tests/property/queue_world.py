@@ -60,7 +60,7 @@ class World:
     counts: dict[int, int] = field(default_factory=dict)
     holders: dict[int, tuple[str, int]] = field(default_factory=dict)
     given_with: dict[int, list[int]] = field(default_factory=dict)
-    """What was given in one go with a record, in this order, itself included."""
+    """Records given in one go with a record, in this order, itself included."""
     letters: set[int] = field(default_factory=set)
     buried: set[int] = field(default_factory=set)
     ops: list[Op] = field(default_factory=list)

@@ -59,7 +59,7 @@ SLOW = ("wait_ms", "WaitTimeSeconds")
 
 
 def values_of(kind: Any) -> st.SearchStrategy[Any]:
-    """What JSON may bring where this type is expected."""
+    """Values that JSON may bring where this type is expected."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if kind is str:
         return TEXTS

@@ -1,6 +1,6 @@
-"""What strangers send to the HTTP port of a broker process: answers, and nothing in its log.
+"""Hostile input to the HTTP port of a broker process: answers, and nothing in its log.
 
-Requests with bytes that are no text, requests that ask to change protocols (Java's HttpClient and
+Requests with bytes that are not text, requests that ask to change protocols (Java's HttpClient and
 `curl --http2` do so by default), and peers that hang up at every point, in every dialect.
 """
 

@@ -44,7 +44,7 @@ def a_link_that_is_there_counts_as_an_answer(patch: Patch) -> None:
 
 
 def the_first_in_order_takes_over(patch: Patch) -> None:
-    """Whether or not it reaches the others."""
+    """The first replica in order leads, even if it does not reach the other nodes."""
 
     def planted(
         node_id: int, draft: PartitionRecord, brokers: Any, rules: Any, cuts: Any
@@ -80,7 +80,7 @@ def a_new_leader_puts_all_it_reaches_in_sync(patch: Patch) -> None:
 
 
 def one_answer_is_enough_for_ever(patch: Patch) -> None:
-    """Who has answered once is never silent."""
+    """A node that has answered once is never silent."""
     tick = reach._Known.tick
 
     def planted(self: Any) -> None:

@@ -46,7 +46,7 @@ async def end_all(scene: Scene, *, clean: bool) -> int:
 
 
 def directory(host: SimHost) -> str:
-    """Where the scene's partition is on that machine."""
+    """Directory of the scene's partition on that machine."""
     path = next(p for p in host.disk.files() if "/logs/t." in p and p.endswith(".log"))
     return path.strip("/").rpartition("/")[0]
 

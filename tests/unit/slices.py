@@ -1,4 +1,4 @@
-"""How much is done at a stretch: calls made in one callback of the loop, not time."""
+"""Amount of work at a stretch: calls made in one callback of the loop, not time."""
 
 import sys
 from asyncio import Handle

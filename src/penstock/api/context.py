@@ -123,7 +123,7 @@ class Context:
     looking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOOKS_MAX))
     """Held while a producer's batch is unpacked."""
     turns: Turns = field(default_factory=Turns)
-    """Where answers are built that may be large, over the Kafka protocol and over HTTP."""
+    """Turns of building answers that may be large, over the Kafka protocol and over HTTP."""
     listings: Listings = field(default_factory=Listings)
     encryption: Encryption | None = None
     """None: this node has no key to encrypt with."""

@@ -30,7 +30,7 @@ KEPT_BYTES_MAX = 32 << 20
 
 
 def holder_of(call: "Call") -> str:
-    """Who stands in line for long work: a user, or where nobody has logged in an address."""
+    """Holder of a place in line for long work: a user, or the address of an anonymous client."""
     return call.caller.peer if call.principal == ANONYMOUS else call.principal
 
 

@@ -90,7 +90,7 @@ class Note:
     is_unseen: bool = False
     """Nobody looked at what is released: the delivery does not count."""
     is_patient: bool = False
-    """What is released waits, unless the group's policy says that nothing does."""
+    """True if released records wait, unless the group's policy says that none do."""
 
 
 NOTHING = Note()

@@ -50,5 +50,5 @@ class Shares:
         return self._held.get(holder, 0)
 
     def __len__(self) -> int:
-        """How many hold something."""
+        """Number of holders that hold something."""
         return len(self._held)

@@ -34,12 +34,12 @@ class Turns:
         """Held by whoever does a piece, and while others rest from it; first come, first served."""
 
     async def do(self, holder: str, steps: Steps[T]) -> T:
-        """What the generator returns: at once, where it is a piece or less."""
+        """Returns what the generator returns: at once, if that takes at most one piece."""
         found = do_piece(steps)
         return found[0] if found is not None else await self.run(holder, steps)
 
     async def run(self, holder: str, steps: Steps[T]) -> T:
-        """What the generator returns, in the end."""
+        """Returns what the generator returns, in the end."""
         await self._enter(holder)
         try:
             while True:
@@ -88,7 +88,7 @@ class Turns:
 
 
 def picked(items: Iterable[S], pick: Callable[[S], T | None]) -> Steps[list[T]]:
-    """What is made of each item, without those of which nothing is."""
+    """Results of `pick` for each item, without those that are None."""
     found = []
     for item in items:
         one = pick(item)
@@ -99,7 +99,7 @@ def picked(items: Iterable[S], pick: Callable[[S], T | None]) -> Steps[list[T]]:
 
 
 def do_piece(steps: Steps[T]) -> tuple[T] | None:
-    """What came of all of it, if that was the last piece."""
+    """Runs one piece; returns the generator's result if that was the last piece."""
     try:
         for _ in range(PIECE_STEPS):
             next(steps)

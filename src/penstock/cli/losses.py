@@ -52,7 +52,7 @@ def accept_loss(topic: str, partition: int, data: str, yes: bool) -> None:
 
 
 def _is_of(name: str, topic: str, partition: int) -> bool:
-    """Whether this directory, `<topic>.<topic id>/<partition>`, is the partition's."""
+    """True if this directory, `<topic>.<topic id>/<partition>`, is the partition's."""
     from penstock.cluster.directories import NAME_CHARACTERS_MAX
 
     directory, _, index = name.rpartition("/")

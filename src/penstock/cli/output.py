@@ -162,7 +162,7 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def harmless(data: bytes) -> bytes:
-    """For a terminal: what is no text, or would tell it to do something, as its escape."""
+    """For a terminal: what is not text, or would tell it to do something, as its escape."""
     return printable(data.decode(errors="backslashreplace"), "\n\t").encode()
 
 

@@ -68,7 +68,7 @@ def recover_metadata(
 
 
 def lines_of(outcome: Outcome, *, is_done: bool) -> list[str]:
-    """What to tell."""
+    """Lines that report the outcome."""
     plan = outcome.plan
     if plan is None:
         return [f"{outcome.where} is not older than node {outcome.node_id}: nothing to do"]

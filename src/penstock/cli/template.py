@@ -34,7 +34,7 @@ _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 
 
 def compile_template(text: str, *, is_seen: bool = False) -> Callable[["Message"], bytes]:
-    """A function that renders a message. Raises UserError on what is no template.
+    """A function that renders a message. Raises UserError on what is not a template.
 
     `is_seen`: on a terminal, which what is in a message must not control; the template may.
     """

@@ -87,7 +87,7 @@ class Cluster:
         self._connections: dict[int, Connection] = {}
         self._bootstrap: Connection | None = None
         self._unhelpful: dict[Address, None] = {}
-        """Who was asked for metadata since the last answer."""
+        """Addresses that were asked for metadata since the last answer."""
         self._connecting: dict[int, asyncio.Task[Connection]] = {}
         self._refreshing: dict[tuple[str, ...] | None, asyncio.Task[None]] = {}
 

@@ -12,12 +12,12 @@ of the dead letters' partition, and a letter goes back to the partition it came 
 one key keep theirs. Headers that would have a record expired, delayed or taken for a duplicate are
 left out of the copy; two are added that say where it has been.
 
-A letter that its target does not take because it is too large, compressed or not, stays where it
-is and is reported; all others go. For a record that was as large as it may be, its headers are too
-much: the two that say where it has been.
+A dead-lettered message that its target does not take because it is too large, compressed or not,
+stays where it is and is reported; all others go. For a record that was as large as it may be, its
+headers are too much: the two that say where it has been.
 
-Bounds: `LETTERS_MAX` letters and about `BYTES_MAX` in a transaction, `TOO_LARGE_MAX` that are left
-for their size. A note that nobody has acted
+Bounds: `LETTERS_MAX` messages and about `BYTES_MAX` in a transaction, `TOO_LARGE_MAX` that are
+left for their size. A note that nobody has acted
 on is forgotten with the group's offsets, after `offsets.retention.minutes`.
 """
 
@@ -123,7 +123,7 @@ class Report:
     """Letters that the log had lost before they were copied: there is nothing to send back."""
     targets: dict[TopicPartition, int] = field(default_factory=dict)
     too_large: dict[str, str] = field(default_factory=dict)
-    """Letters that are left because their target does not take them, by id, and why."""
+    """Messages that are left because their target does not take them, by id, and why."""
 
 
 class Copied(NamedTuple):
@@ -261,7 +261,7 @@ class Redriver:
             await self._send(letters)
 
     async def _send(self, letters: list[Letter]) -> None:
-        """What is too large together goes in parts; what is too large alone does not go."""
+        """Sends in parts what is too large together; leaves what is too large alone."""
         try:
             await self._write(letters)
         except Refused as refused:
@@ -312,7 +312,7 @@ class Redriver:
         await finish(self._cluster, DEAD_LETTERS, {where: list(_set_of(letters))})
 
     async def _codec_for(self, topic: str, records: list[Record]) -> Codec:
-        """How a batch fits its topic; refuses if it does not, before anything is written."""
+        """Compression that fits a batch to its topic; refuses if none does, before any write."""
         limit = await self._limit_of(topic)
         if limit is None or sum(map(_bytes_max, records)) <= limit - BATCH_OVERHEAD:
             return Codec.NONE

@@ -42,7 +42,7 @@ class Note(NamedTuple):
     lock_ms: int = -1
     is_unseen: bool = False
     is_patient: bool = False
-    """What is released waits for the group's backoff, also where none is configured."""
+    """True if released records wait for the group's backoff, also where none is configured."""
 
 
 NOTHING: Final[Note] = Note()

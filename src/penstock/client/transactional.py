@@ -65,7 +65,7 @@ class TransactionalWriter:
 
     @property
     def is_usable(self) -> bool:
-        """Whether `write` may be called without another `begin`."""
+        """True if `write` may be called without another `begin`."""
         return self._is_usable
 
     async def begin(self) -> None:

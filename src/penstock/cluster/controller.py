@@ -80,7 +80,7 @@ class Controller:
         self._is_seated = False
         self._balance_s = float("inf")
         self._reports: Reports = {}
-        """Who reaches whom, as far as it is acted on."""
+        """Reports of which node reaches which, as far as they are acted on."""
         self._reports_s = float("inf")
         """When what is new in that is to be acted on."""
         follower.on_change(lambda before, after: self._news.set())

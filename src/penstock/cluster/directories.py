@@ -45,7 +45,7 @@ class Opening:
     known_end: int = NEVER_OPENED
     """Up to where it is known to have been committed and on this disk (`watermarks`)."""
     begins_at: int = 0
-    """Where a new log begins: no offset is given twice to those who read what was lost."""
+    """First offset of a new log: no offset is given twice to consumers that read what was lost."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -206,7 +206,7 @@ class Directories:
 
 
 def _advice(opening: Opening, is_lost: bool, data_dir: str) -> str:
-    """What to do about a log that is offline."""
+    """Advice to the operator about a log that is offline."""
     if len(opening.topic.partitions[opening.index].replicas) > 1:
         return "It is copied anew from another replica once one leads."
     if not is_lost:

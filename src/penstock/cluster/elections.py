@@ -103,7 +103,7 @@ def without(
 
 
 def must_leave(record: PartitionRecord, node_id: int) -> bool:
-    """Whether a replica that has lost records is one that others count on.
+    """True if a replica that has lost records is one that the partition counts on.
 
     The only replica there is stays: its directory may be restored, or its loss accepted. So does
     one that an unclean election chose: it was asked for what is left.
@@ -119,8 +119,8 @@ def must_leave(record: PartitionRecord, node_id: int) -> bool:
 def settle(
     record: PartitionRecord, brokers: Brokers, rules: Rules, cuts: Cuts = NO_CUTS
 ) -> PartitionRecord | None:
-    """What follows from who is up and reaches whom: those who are not up leave the ISR, and
-    somebody leads if anybody can, from where enough replicas are reached."""
+    """Settles a partition by which nodes are up and reach which: replicas that are not up leave the
+    ISR, and a replica leads if any can, from where enough replicas are reached."""
     isr = tuple(node for node in record.isr if node in brokers)
     draft = _with_isr(record, isr, rules.min_isr)
     draft = _elect(record, draft, brokers, rules)
@@ -136,7 +136,7 @@ def prefer(record: PartitionRecord, brokers: Brokers) -> PartitionRecord | None:
 
 
 def may_go_back(record: PartitionRecord, last_epoch: int) -> bool:
-    """Whether a log whose last batch is of `last_epoch` may be cut below what was committed: only
+    """True if a log whose last batch is of `last_epoch` may be cut below what was committed: only
     to follow an unclean election that it knows nothing of yet."""
     if record.unclean_epoch < 0:
         return record.is_recovering  # Elected by an older version.
@@ -276,7 +276,7 @@ def _connect(
 
 
 class _Standing(NamedTuple):
-    """What a leader could do where it is; more is better."""
+    """Rank of a leader, by what it could do where it is; more is better."""
 
     level: int
     """3: commit with a majority of the replicas; 2: commit; 1: when others have caught up; 0: no.

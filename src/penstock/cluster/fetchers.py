@@ -207,7 +207,7 @@ class Fetchers:
         raise PeerError(f"node {following.leader} does not answer for {partition.topic}")
 
     async def _ask_end(self, following: Following) -> int:
-        """Where the leader's log ends, committed or not."""
+        """End offset of the leader's log, committed or not."""
         partition, epoch = following.partition, following.leader_epoch
         cell = OffsetForLeaderPartition(
             partition=partition.index, current_leader_epoch=epoch, leader_epoch=epoch

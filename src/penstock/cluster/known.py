@@ -1,4 +1,4 @@
-"""What a node has seen of the metadata store, and whether a store is older than that. Pure.
+"""Metadata that a node has seen in the store, and the check for a store older than that. Pure.
 
 A store that was restored from a backup hands out producer ids a second time and does not know the
 topics created since. Its revision alone does not always tell: a shared etcd goes on counting, and
@@ -64,7 +64,7 @@ class Known(msgspec.Struct, frozen=True):
 
 
 def known_of(image: Image, next_producer_id: int) -> Known:
-    """What is to be kept of an image. May run on a worker: an image does not change."""
+    """The part of an image to keep. May run on a worker: an image does not change."""
     return Known(
         cluster_id=image.cluster_id,
         revision=image.revision,
@@ -75,7 +75,7 @@ def known_of(image: Image, next_producer_id: int) -> Known:
 
 
 def has_changed(before: Image, after: Image) -> bool:
-    """Whether the file must be written again."""
+    """True if the file must be written again."""
     return any(getattr(before, name) is not getattr(after, name) for name in _TABLES)
 
 
@@ -111,7 +111,7 @@ def _rows(image: Image) -> Iterator[tuple[str, int, bytes]]:
 
 
 def is_secret(name: str) -> bool:
-    """Whether a config is a password, or something that may be one."""
+    """True if a config is a password, or may be one."""
     try:
         return find(Scope.BROKER, name).type is ConfigType.PASSWORD
     except InvalidConfig:
@@ -122,7 +122,7 @@ def is_secret(name: str) -> bool:
 
 
 def findings(known: Known, image: Image, epochs: Epochs) -> list[str]:
-    """What of the store is older than what was seen of it, in words; empty if nothing is."""
+    """Parts of the store that are older than what was seen of it, in words; empty if none is."""
     found = []
     recovered = image.recovered
     has_begun_anew = (

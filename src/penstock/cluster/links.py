@@ -43,12 +43,12 @@ Report = Callable[[int, int], None]
 
 
 class Counting(Protocol):
-    """Who makes something of answers; see `reach`."""
+    """Receiver of the other nodes' answers; see `reach`."""
 
     def answered(self, node_id: int, broker_epoch: int) -> None: ...
 
     def probe_seconds(self) -> float:
-        """How often to ask."""
+        """Interval between two probes, in seconds."""
         ...
 
 

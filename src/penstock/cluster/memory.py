@@ -42,7 +42,7 @@ class WentBack(Exception):
 
 
 def read(disk: Disk, data_dir: str) -> Known | None:
-    """What the last life has seen; None when the file is missing or in doubt."""
+    """Metadata that the last life has seen; None when the file is missing or in doubt."""
     body = store.read_checked(disk, store.join(data_dir, FILE))
     if body is None:
         return None
@@ -57,7 +57,7 @@ def write(disk: Disk, data_dir: str, known: Known) -> None:
 
 
 class Memory:
-    """What this node has seen, in this life and before."""
+    """Metadata that this node has seen, in this life and before."""
 
     def __init__(
         self,

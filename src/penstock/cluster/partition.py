@@ -177,7 +177,7 @@ class Partition:
         self.lost_end = high_watermark if log.offline is not None else 0
         """Up to where a log that is offline is known to have held what was committed."""
         self.known_max: int | None = None
-        """Where the log is about to be cut, although more of it was committed."""
+        """Offset at which the log is about to be cut, although more of it was committed."""
         self._home = home
         self._flusher = home.flusher
         self._acks: deque[tuple[int, Acknowledged, object]] = deque()

@@ -1,4 +1,4 @@
-"""What a topic's config asks of the batches that are written to it."""
+"""Rules of a topic's config for the batches that are written to it."""
 
 from penstock.cluster.configs import TopicConfig
 from penstock.cluster.partition import ProduceRules

@@ -52,7 +52,7 @@ Reports = Mapping[int, ReachRecord]
 
 
 def probe_seconds(configs: BrokerConfigs) -> float:
-    """How often every other node is asked whether it is there."""
+    """Interval at which every other node is asked whether it is there, in seconds."""
     return configs.integer("broker.session.timeout.ms") / 1000 / PROBES_PER_SESSION
 
 
@@ -62,7 +62,7 @@ def silence_seconds(configs: BrokerConfigs) -> float:
 
 
 def cuts_of(reports: Reports, brokers: Brokers) -> Cuts:
-    """What the reports of both sides come to. Those about lives that are over say nothing."""
+    """Cuts that the reports of both sides show. Reports about lives that are over do not count."""
     cuts: dict[int, set[int]] = {}
     for node_id, report in reports.items():
         if not _is_life(brokers.get(node_id), report.broker_epoch):
@@ -100,7 +100,7 @@ class _Known:
 
 
 class Reach:
-    """What one node knows of its way to the others. Everything runs on the event loop."""
+    """One node's knowledge of its way to the other nodes. Everything runs on the event loop."""
 
     def __init__(
         self,

@@ -63,7 +63,7 @@ class LogReport(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a node has to say."""
+    """Report of one node for a recovery."""
 
     node_id: int
     cluster_id: str
@@ -73,15 +73,15 @@ class Report(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Plan:
-    """What a recovery comes to."""
+    """Result of planning a recovery."""
 
     missing: list[int]
     """Nodes that have yet to report; nothing is done before."""
     changes: list[Put | Delete] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
-    """What the changes are, in words."""
+    """Descriptions of the changes, in words."""
     check: list[str] = field(default_factory=list)
-    """What somebody should look at."""
+    """Things that the operator should check."""
 
 
 Logs = Mapping[tuple[TopicId, int], Mapping[int, LogReport]]
@@ -91,7 +91,7 @@ Logs = Mapping[tuple[TopicId, int], Mapping[int, LogReport]]
 def plan(
     entries: Iterable[Entry], reports: Iterable[Report], given_up: Iterable[int], recovery_id: str
 ) -> Plan:
-    """What is to be done with the store as it is."""
+    """Plans the changes to the store as it is."""
     by_node = {report.node_id: report for report in reports}
     return _Planning(
         {entry.key: entry.value for entry in entries}, by_node, set(given_up), recovery_id
@@ -238,7 +238,7 @@ class _Planning:
         }
 
     def _nodes(self) -> set[int]:
-        """Who may have a copy of something."""
+        """Nodes that may have a copy of something."""
         return {
             node
             for record in self._topics().values()
@@ -253,7 +253,7 @@ class _Planning:
     # -- partitions -------------------------------------------------------------------------
 
     def _place(self) -> None:
-        """Who leads and who is in sync, by the logs. A store that went on is left as it is."""
+        """Places leaders and ISRs by the logs. A store that went on is left as it is."""
         for name, record in sorted(self._topics().items()):
             topic_id = parse_topic_id(record.id)
             for index in range(len(record.partitions)):

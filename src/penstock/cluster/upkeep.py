@@ -64,7 +64,7 @@ class Upkeep:
         self._removals: list[Removal] = []
         self.segments_removed = 0
         self.kept_from: Callable[[Partition, int], int | None] = lambda partition, now_ms: None
-        """What retention by age and size must leave of a partition, for somebody waits for it."""
+        """First offset that retention by age and size must leave: a queue still needs it."""
         self._led: dict[Partition, int] = {}
         self.last_ms = 0
         """When retention last came to the end of a round; 0: never in this life."""

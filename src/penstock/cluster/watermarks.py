@@ -57,7 +57,7 @@ class Watermarks:
 
 
 class Holdings:
-    """What the file says, and will say. Runs on the event loop."""
+    """Content of the file, as it is and as it will be. Runs on the event loop."""
 
     def __init__(self, disk: Disk, directory: str, workers: Workers) -> None:
         self._watermarks = Watermarks(disk, directory)
@@ -65,16 +65,16 @@ class Holdings:
         self._ends: dict[str, int] = {}
         """Known ends by the partition's directory, as of the last look."""
         self._written: dict[str, int] | None = {}
-        """What the file holds; None: it could not be written."""
+        """Content of the file; None: it could not be written."""
         self._is_all_gone = False
         self._lock = asyncio.Lock()
 
     async def load(
         self, clean: Mapping[str, CleanState], *, is_all_gone: bool, has_lived: bool
     ) -> None:
-        """What the last life knew; `clean` is what its clean stop left. `is_all_gone`: the folder
-        of all logs is missing although the data directory is not new. `has_lived`: there was a
-        file, so that without it no replica may be taken for a new one."""
+        """Loads what the last life knew; `clean` is what its clean stop left. `is_all_gone`: the
+        folder of all logs is missing although the data directory is not new. `has_lived`: there
+        was a file, so that without it no replica may be taken for a new one."""
         self._written = await self._workers.run(self._watermarks.read)
         self._ends = dict(self._written)
         self._ends.pop(FORMAT_KEY, None)

@@ -206,7 +206,7 @@ class Burials:
     # -- the topic --------------------------------------------------------------------------
 
     async def _ensure(self, queue: Queue, name: str) -> Topic:
-        """The topic of the letters, created if it does not exist; once for all queues of this node
+        """The dead-letter topic, created if it does not exist; once for all queues of this node
         that need it now."""
         if name not in self._around.follower.image.topics:
             async with self._creating:
@@ -249,8 +249,8 @@ class Burials:
         return there
 
     async def _widen(self, queue: Queue, burial: Burial, size: int) -> None:
-        """Has the topic of the letters take what its source takes, and their headers with it: it
-        may be somebody's own, or its source took less when it was made."""
+        """Has the dead-letter topic take what its source takes, and the headers on top: the
+        topic may be a user's own, or its source took less when it was made."""
         image = self._around.follower.image
         there = image.topics_by_id.get(TopicId(burial.topic_id))
         source = image.topics.get(queue.partition.topic)

@@ -69,7 +69,7 @@ class Taker(Protocol):
 
     @property
     def with_followers(self) -> bool:
-        """Whether it is given several of one key, in their order, where there is an order."""
+        """True if it is given several of one key, in their order, where there is an order."""
         ...
 
     def room(self, queue: "Queue") -> int:

@@ -73,7 +73,7 @@ class Feed:
         self._now_ms = now_ms
         self._is_even = False
         self._since_ms = ANY_TIME.since_ms
-        """What is to be shown was not written before: until then there was no more."""
+        """Time before which nothing yet to be shown was written: until then there was no more."""
         self._keep = keep
         self._shown = shown
         self._failed = failed

@@ -20,8 +20,8 @@ LETTER_CONFIGS = (TOPIC_LETTERS, GROUP_LETTERS)
 """Of a topic and of a group: the name of the topic that their dead letters go to."""
 DEDUP_SCOPE, ATTRIBUTES = "queue.dedup.scope", "sqs.attributes"
 GROUPS_KEPT = '"DeduplicationScope":"messageGroup"'
-"""How `sqs.attributes` says it of queues from when that had no effect: a JSON object without
-spaces, in whose texts quotes are escaped."""
+"""Deduplication by key in `sqs.attributes` of queues from when that had no effect: a JSON object
+without spaces, in whose texts quotes are escaped."""
 READ_COMMITTED = "read_committed"
 BACKOFF_MS = 1_000
 """The backoff where none is configured, for those who do not ask for another try at once."""
@@ -40,7 +40,7 @@ class QueueSettings:
     dead_letter_topic: str
     dedup_window_ms: int
     dedups_by_key: bool
-    """Whether a deduplication id counts only among records of one key."""
+    """True if a deduplication id counts only among records of one key."""
 
     @property
     def reset_back_ms(self) -> int | None:

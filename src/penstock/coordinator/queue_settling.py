@@ -30,7 +30,7 @@ class Verdict(IntEnum):
     GIVE_BACK = 5
     """They never reached whoever asked: as if they had not been given."""
     FINISH = 6
-    """As ACCEPT; a lease that has run out is no reason against it, unless there is a later one."""
+    """As ACCEPT; a lease that has run out does not prevent it, unless there is a later one."""
 
 
 class Ruling(NamedTuple):

@@ -55,7 +55,7 @@ class Wanted:
     share_min: int = 1
     """So many are given, if they are there, however many others wait."""
     with_followers: bool = False
-    """Whether several of one key may be among them, where queues keep an order by key."""
+    """True if several of one key may be among them, where queues keep an order by key."""
     unpacks: bool = False
     """Whether batches come without compression, and `bytes_max` is of what they hold."""
 

@@ -7,7 +7,7 @@ settled is settled, and asking again goes on from there. What is read is opened 
 at a time (`client.reading`): other clients of this node do not wait for it.
 
 Bounds: `ERRANDS_MAX` of them at a time, `EACH_MAX` for one principal, or one address where nobody
-has logged in; none so slow that it holds its place for good; `LETTERS_MAX` letters each, of which
+has logged in; none so slow that it holds its place for good; `LETTERS_MAX` messages each, of which
 `SHOWN_BYTES_MAX` are shown.
 """
 

@@ -21,7 +21,7 @@ class Principal:
 
     @property
     def holder(self) -> str:
-        """Who has a share of what is bounded: strangers are told apart by their addresses."""
+        """Holder of a share of what is bounded: the user, or the address of an anonymous client."""
         return self.host if self.name == ANONYMOUS else self.name
 
     def __str__(self) -> str:

@@ -185,7 +185,7 @@ class Publishing:
         return by_leader
 
     def _check_delay(self, topic: Topic, message: Outgoing, now_ms: int) -> None:
-        """Whether the log keeps a message for as long as it is to wait."""
+        """Refuses a delay that is longer than the log keeps a message."""
         if message.delay_ms is None and message.deliver_at_ms is None:
             return
         wait_ms = max(message.delay_ms or 0, (message.deliver_at_ms or 0) - now_ms)

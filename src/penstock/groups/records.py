@@ -72,7 +72,7 @@ class OffsetValue(msgspec.Struct, array_like=True, tag="o", frozen=True, gc=Fals
     """The topic it is a position in; empty in records of versions that did not keep it."""
 
     def is_in(self, topic_id: bytes) -> bool:
-        """Whether it is a position in this topic, and not in a deleted one of the same name."""
+        """True if it is a position in this topic, and not in a deleted one of the same name."""
         return not self.topic_id or self.topic_id == topic_id
 
 
@@ -232,8 +232,8 @@ def kind_of(key: bytes) -> int:
 
 
 def has_unspeakable_name(key: bytes) -> bool:
-    """Whether a name in the key is longer than Kafka's protocol can carry: they were once taken
-    over HTTP."""
+    """True if a name in the key is longer than Kafka's protocol can carry: such names were once
+    taken over HTTP."""
     names = (part for part in msgspec.msgpack.decode(key) if isinstance(part, str))
     return any(len(name.encode()) > STRING_BYTES_MAX for name in names)
 

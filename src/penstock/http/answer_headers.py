@@ -1,8 +1,8 @@
-"""What every answer of the HTTP port tells browsers, whoever made it.
+"""Headers for browsers on every answer of the HTTP port, whichever layer made it.
 
 Data is not to be taken for a page, nor shown in a frame, nor allowed to load anything; over TLS the
 browser is to come back over TLS. The rows go out with answers of the application and with those
-from below it, such as 400 for what is no request. An answer that has its own row of a name keeps
+from below it, such as 400 for what is not a request. An answer that has its own row of a name keeps
 that one: pages allow their own scripts and styles.
 """
 

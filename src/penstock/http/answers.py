@@ -1,10 +1,11 @@
-"""How much of answers may wait for those who do not read them (ADR 36).
+"""Limits on answers that wait for clients that do not read them (ADR 36).
 
 An answer is given to its connection a piece at a time, as the peer takes it, and what is left of it
 counts: for all together `WAITING_BYTES_MAX`, for one user, or one address that nobody has logged in
 from, `HOLDER_BYTES_MAX`. An answer that does not fit is dropped for a 503; a stream of events that
 has begun ends with its connection. Before that, those of the same holder that have not read for
-`GRACE_SECONDS` lose theirs. Whoever reads nothing for long loses it in any case (`protocol`).
+`GRACE_SECONDS` lose theirs. A client that reads nothing for long loses it in any case
+(`protocol`).
 
 So unread answers hold that much, and beside it what each connection's transport keeps,
 `protocol.WRITE_BUFFER_BYTES` and one piece.
@@ -49,7 +50,7 @@ class Answers:
         await self._app(scope, receive, answer.send)
 
     def take(self, answer: "_Answer", holder: str, count: int) -> bool:
-        """Whether there is room for so much, perhaps because somebody makes some."""
+        """True if there is room for `count` bytes, perhaps made by ending unread answers."""
         shares = self.shares
         if not shares.take(holder, count):
             is_own = shares.held(holder) + count > shares.holder_max

@@ -52,7 +52,7 @@ def type_for(accept: str) -> str:
 
 
 def is_strict(accept: str) -> bool:
-    """Whether OpenMetrics is asked for."""
+    """True if the client asks for OpenMetrics."""
     return "application/openmetrics-text" in accept
 
 

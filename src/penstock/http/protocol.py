@@ -6,7 +6,7 @@ a traceback, for pipelined requests whose peer has hung up. All of that is seen 
 
 Bounds: bytes and number of headers, seconds until a head must be complete, how slowly a body may
 come, how long a peer may read nothing. Going over one ends that connection only. What is malformed
-is answered with 400 before anybody else looks at it: also a path or a query that is no UTF-8.
+is answered with 400 before any other layer looks at it: also a path or a query that is not UTF-8.
 """
 
 import asyncio
@@ -36,9 +36,9 @@ WRITE_BUFFER_BYTES = 32 << 10
 PIECE_BYTES = 32 << 10
 """Of an answer, at a time."""
 CONNECTION = "penstock.connection"
-"""Where a request's scope says which connection it came by."""
+"""Key of a request's scope for the connection it came by."""
 HEAD = b"HTTP/"
-"""What the head of an answer begins with."""
+"""First bytes of an answer's head."""
 OF_UPGRADES = (b"connection", b"upgrade", b"http2-settings")
 INVALID = "Invalid HTTP request received."
 

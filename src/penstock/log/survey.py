@@ -1,7 +1,7 @@
-"""Where a log ends, without opening it: nothing is cut, written or believed but what is checked.
+"""End of a log, found without opening it: nothing is cut, written or believed but what is checked.
 
-For whoever must compare logs of several nodes while none of them runs (`recover-metadata`). What
-the next start would cut is not counted. Blocks.
+For comparing logs of several nodes while none of them runs (`recover-metadata`). What the next
+start would cut is not counted. Blocks.
 """
 
 from typing import NamedTuple

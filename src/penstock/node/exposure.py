@@ -1,9 +1,9 @@
-"""What a node is told that others on its machine, or on the way to it, could read: said at start.
+"""Secrets that other users of the machine, or on the way to it, could read: reported at start.
 
 A private key, a password or a config file with passwords that everybody on the machine may read is
-refused; one that its group may read, and secrets on the command line, are warned of. So are doors
-beyond loopback that take passwords without TLS: there is no telling whether something else, such
-as a proxy or a network of one's own, protects them.
+refused; one that its group may read, and secrets on the command line, are warned of. So are
+endpoints beyond loopback that take passwords without TLS: a node cannot tell whether something
+else, such as a proxy or a network of one's own, protects them.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -24,7 +24,7 @@ ReadersOf = Callable[[str], Readers]
 
 
 def exposures(config: NodeConfig, readers_of: ReadersOf) -> list[str]:
-    """What to warn of. Raises InvalidConfig for files that everybody may read."""
+    """Warnings about exposed secrets. Raises InvalidConfig for files that everybody may read."""
     configs = BrokerConfigs(config.overrides)
     found = endpoints(configs, config.host, config.kafka_port, config.advertised_host)
     warnings: list[str] = []

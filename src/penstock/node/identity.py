@@ -90,7 +90,7 @@ def _damaged(path: str) -> InvalidConfig:
 
 
 def take_clean_states(disk: Disk, data_dir: str, life: int = 0) -> dict[str, CleanState] | None:
-    """What the last clean stop left, removed so that it can never be believed twice.
+    """State that the last clean stop left, removed so that it can never be believed twice.
 
     None also for one that another life left than the last of this directory, `life`: then only a
     part of the directory was put back from a copy. Older versions left no number.

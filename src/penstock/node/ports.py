@@ -52,7 +52,7 @@ class Ports:
     read_secret: Callable[[str], str] = read_secret
     """What is kept at a place such as `file:PATH`. Blocks, and raises NoSecret."""
     keeps_metadata: bool = True
-    """Whether what is seen of the metadata is written down, so that an older store is noticed. A
+    """True if what is seen of the metadata is written down, so that an older store is noticed. A
     simulated run that never puts its store back does without."""
     process_id: int = 0
     processor_s: Callable[[], float] = lambda: 0.0

@@ -40,12 +40,12 @@ class CannotRecover(Exception):
 
 @dataclass(slots=True)
 class Outcome:
-    """What was found, and what was done about it or would be."""
+    """Findings of a recovery on one node, and what was done about them or would be."""
 
     where: str
     node_id: int
     older: list[str]
-    """What of the store is older than what this node has seen; empty where all is well."""
+    """Parts of the store that are older than what this node has seen; empty where all is well."""
     reported: list[int] = field(default_factory=list)
     """Nodes that have had their say, this one included."""
     plan: Plan | None = None
@@ -55,7 +55,7 @@ class Outcome:
 async def recover(
     ports: Ports, config: NodeConfig, given_up: Collection[int], *, apply: bool
 ) -> Outcome:
-    """What one node has to do for it; with `apply`, does it."""
+    """Plans one node's part of a recovery; with `apply`, does it."""
     meta = identity.read(
         ports.disk, config.data_dir, config.node_id, is_shared=ports.is_store_shared
     )
@@ -129,7 +129,7 @@ _UNDER_WAY = (keys.RECOVERY, keys.BROKERS, keys.CONTROLLER)
 
 
 def read_report(disk: Disk, config: NodeConfig, cluster_id: str) -> Report:
-    """What this directory has to say. Blocks."""
+    """Report of this directory for a recovery. Blocks."""
     logs = []
     for name, topic_id, path in directories(disk, f"{config.data_dir}/logs"):
         for index in disk.listdir(path):

@@ -1,4 +1,4 @@
-"""Whether the metadata store is one that this node may serve with, and what it keeps of it.
+"""Check that this node may serve with the metadata store, and its memory of that store.
 
 At start the store is compared with what was seen of it before (`cluster.known`), before anything is
 written to it or to the directory: a store that is older, or that is in the middle of a recovery, is
@@ -32,7 +32,7 @@ class StoreIsOlder(Exception):
 
 
 async def remember(ports: Ports, config: NodeConfig, follower: Follower, image: Image) -> Memory:
-    """What this node keeps from here on; raises StoreIsOlder."""
+    """Returns the memory that this node keeps from here on; raises StoreIsOlder."""
     if not ports.keeps_metadata:
         return Memory(None, ports.workers, config.data_dir, config.node_id)
     known = await ports.workers.run(memory.read, ports.disk, config.data_dir)
@@ -65,8 +65,8 @@ def where(config: NodeConfig) -> str:
 def compare(
     disk: Disk, root: str, known: Known | None, image: Image, node_id: int
 ) -> tuple[list[str], list[str]]:
-    """What of the store is older than what was seen here, and topics that it does not know of
-    which there are logs. Blocks."""
+    """Parts of the store that are older than what was seen here, and topics that it does not
+    know of which there are logs. Blocks."""
     found = findings(known or Known(), image, _epochs(disk, root, image, node_id))
     return found, [name for name, _ in strays(disk, root, image)]
 

@@ -50,7 +50,7 @@ class Backlog:
         self._keys: array[int] = array("q")  # By offset from `_keys_start` on.
         self._keys_start = kept.start
         self._retries: set[int] = set()
-        """Where there is an order: those that wait for the time of their next try."""
+        """Offsets that wait for the time of their next try, where there is an order."""
         self._priorities: dict[int, int] = {}
         """Of those that are not ready and not 0: leased ones that may come back, mostly."""
 
@@ -226,7 +226,7 @@ class Backlog:
         self._trim_keys()
 
     def _is_waiting(self, offset: int) -> bool:
-        """Whether it could be given if it were its turn."""
+        """True if it could be given if it were its turn."""
         kept = self.kept
         return not (
             kept.is_settled(offset)

@@ -140,7 +140,7 @@ class _Buckets:
         return min((min(bucket[1::2]) for bucket in self._table.values() if bucket), default=-1)
 
     def forget_below(self, first: int) -> int:
-        """How many are left."""
+        """Forgets offsets below `first`; returns the number that are left."""
         left = 0
         for number, bucket in self._table.items():
             if bucket and min(bucket[1::2]) < first:

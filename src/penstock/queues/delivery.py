@@ -92,8 +92,8 @@ class Delivery(Backlog):
         return [DeadLetter(*item) for item in sorted(self.kept.archived.items())]
 
     def kept_from(self, now_ms: int, retention_ms: int) -> int | None:
-        """What retention by age and size must leave: records from there on wait for their time, or
-        came due no longer ago than it keeps anything."""
+        """First offset that retention by age and size must leave: records from there on wait for
+        their time, or came due no longer ago than it keeps anything."""
         offsets = [self._delays.first_offset(), self._holding.first(now_ms, retention_ms)]
         lowest = min((offset for offset in offsets if offset is not None), default=None)
         return None if lowest is None else max(lowest, self.kept.start)

@@ -11,8 +11,8 @@
 It was sent when its timestamp says, unless the leader knows better: clocks of publishers are their
 own (`Written`, ADR 35). Values are decimal digits in ASCII. A value that is none is ignored, and
 counted: a record is never lost for a header. Most batches have no headers at all; they arrive as
-one run. Of others most say nothing but when: they arrive as a column of times. In dead letters they
-are not heeded again.
+one run. Of others most say nothing but when: they arrive as a column of times. In a dead-letter
+topic they are not heeded again.
 """
 
 from array import array
@@ -55,7 +55,7 @@ class Written(NamedTuple):
     until_ms: int
 
     def count_from(self, sent_ms: int) -> int:
-        """What a record's relative times count from: its timestamp, as far as that can be."""
+        """Base of a record's relative times: its timestamp, as far as that can be."""
         if sent_ms < self.since_ms - SKEW_MS:
             sent_ms = self.since_ms
         return min(sent_ms, self.until_ms)

@@ -28,7 +28,7 @@ class QueuePolicy:
     """After so many deliveries a record goes to the dead letters."""
     backoff_base_ms: int = 1_000
     backs_off_always: bool = True
-    """Whether all failures wait; else only those whose member asks for it."""
+    """True if all failures wait; else only those whose member asks for it."""
     backoff_cap_ms: int = 60_000
     locks_max: int = 200_000
     """Records in flight at a time."""

@@ -31,7 +31,7 @@ class Lease(msgspec.Struct, array_like=True, frozen=True):
     deadline_ms: int
     delivery_count: int
     lock_ms: int = 0
-    """How long it lasts from when it was given or renewed; 0: an older version kept it."""
+    """Length of the lease from when it was given or renewed; 0: an older version kept it."""
 
 
 class Failure(msgspec.Struct, array_like=True, frozen=True):

@@ -251,7 +251,7 @@ def delete_mode(state: RegistryState, call: calls.DeleteMode) -> Outcome:
 
 
 def _is_within(one: str | None, scope: str | None) -> bool:
-    """Whether a subject is the scope, or is in the context that the scope is."""
+    """True if a subject is the scope, or is in the context that the scope is."""
     context, name = split_subject(scope or "")
     return one == scope or scope == EVERYWHERE or (not name and context_of(one) == context)
 

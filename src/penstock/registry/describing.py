@@ -1,4 +1,4 @@
-"""What is said about a schema: metadata and rules, of its own, of the version before, and as set.
+"""Metadata and rules of a schema: its own, those of the version before, and as set.
 
 A schema that comes without has those of the last version of its subject; then what the config says
 by default goes below it and what it overrides goes above. So the same text with and without them is

@@ -164,7 +164,7 @@ def list_contexts(state: RegistryState, call: calls.ListContexts) -> list[str]:
 
 
 def elsewhere(state: RegistryState, subject: str) -> Iterator[str]:
-    """What a subject of the default context may mean, if that has no such thing."""
+    """Subjects that a subject of the default context may mean, if that context lacks it."""
     if context_of(subject) == DEFAULT_CONTEXT:
         yield from (join_subject(context, subject) for context in state.others())
 
@@ -201,7 +201,7 @@ def get_referrers(state: RegistryState, call: calls.GetReferrers) -> list[int]:
 def find_by_id(
     state: RegistryState, schema_id: int, subject: str | None, *, anywhere: bool
 ) -> tuple[dict[Place, KeptSchema], KeptSchema | None]:
-    """Where an id is found, and the last version of the subject that has it.
+    """Places of an id, and the last version of the subject that has it.
 
     The subject says in which context to look: it may be one alone (`:.sales:`). With `anywhere` a
     subject of the default context that has no such id is looked for in the other contexts, before

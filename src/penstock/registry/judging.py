@@ -30,7 +30,7 @@ class Plan(NamedTuple):
     known: frozenset[str]
     """Guids for which no comparison is needed: they are versions of the subject."""
     other_extras: tuple[Any, Any] | None = None
-    """What it would be registered with, if that is something else than it came with."""
+    """Metadata and rules to register it with, if they differ from those it came with."""
     context: str = DEFAULT_CONTEXT
 
 

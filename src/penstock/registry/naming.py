@@ -15,9 +15,9 @@ RESERVED = ("__GLOBAL", "__EMPTY")
 DEFAULT_CONTEXT = "."
 EVERY_CONTEXT = ":*:"
 EVERYWHERE = ":.__GLOBAL:"
-"""What is set here counts in every context that has nothing set."""
+"""Scope whose settings count in every context that has nothing set."""
 MARKS = (":.", EVERY_CONTEXT)
-"""What a subject with a context begins with."""
+"""Prefixes of a subject with a context."""
 VERSION_MAX = 2**31 - 1
 DIGITS_MAX = 10
 
@@ -60,7 +60,7 @@ def seen_from(context: str, written: str) -> str:
 
 
 def short_for(context: str, subject: str) -> str:
-    """What `seen_from` makes the subject of."""
+    """Inverse of `seen_from`: the name that it makes the subject of."""
     own, name = split_subject(subject)
     return name if own == context else subject
 
@@ -95,7 +95,7 @@ def check_subject(written: str) -> str:
 
 
 def check_scope(written: str) -> str:
-    """What may have settings: a subject, or a context."""
+    """Checks the name of a scope, which may have settings: a subject, or a context."""
     context, name = split_subject(written)
     if name or context == DEFAULT_CONTEXT or not _is_sound(context, name):
         return check_subject(written)

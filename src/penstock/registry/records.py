@@ -83,7 +83,7 @@ class KeptSchema(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class KeptConfig(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is set for a subject, or for a context's that have nothing set; None: nothing is."""
+    """Settings of a subject, or of a context's subjects that have none; None: nothing is set."""
 
     compatibilityLevel: str | None = None
     normalize: bool | None = None

@@ -162,11 +162,11 @@ class RegistryState:
                 yield found
 
     def config_of(self, subject: str) -> KeptConfig | None:
-        """What is set for a subject, or else for its context."""
+        """Settings of a subject, or else of its context."""
         return next(self.configs_of(subject), None)
 
     def configs_of(self, subject: str | None) -> Iterator[KeptConfig]:
-        """What is set for it, the nearest first."""
+        """Settings that apply to a subject, the nearest first."""
         return (self.configs[one] for one in _scopes(subject) if one in self.configs)
 
     def level_of(self, subject: str) -> Level:
@@ -198,5 +198,5 @@ class RegistryState:
 
 
 def _scopes(subject: str | None) -> tuple[str | None, ...]:
-    """Where settings of a subject are looked for: its own, its context's, everybody's."""
+    """Scopes that may hold settings of a subject: its own, its context's, that of all contexts."""
     return subject, join_subject(context_of(subject), "") or None, EVERYWHERE

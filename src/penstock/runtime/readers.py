@@ -1,4 +1,4 @@
-"""Who on this machine may read or write a file: its own mode, and that of the directories above.
+"""Users of this machine that may read or write a file, by its mode and its directories' modes.
 
 Only modes are looked at. A file in a directory that others cannot enter is not theirs to read.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 class Readers(IntEnum):
-    """Who may; each may beside those before."""
+    """Users that have access; each level beside those before."""
 
     OWNER = 0
     GROUP = 1

@@ -36,7 +36,7 @@ class Budget:
         self.lent = 0
         """What strangers hold."""
         self.unsent = Unsent()
-        """What large replies hold."""
+        """Memory that large replies hold."""
 
     def lend(self, who: object, count: int) -> bool:
         """Makes `count` what `who`, a stranger, holds. False: there is not enough for it."""

@@ -1,11 +1,11 @@
-"""What replies may keep in memory: behind one that is not ready, and for peers that do not read.
+"""Limits on replies in memory: behind one that is not ready, and for peers that do not read.
 
 A connection whose finished replies wait for an earlier one takes no more requests from
 `PARKED_BYTES_MAX` on. Large replies of all connections have `UNREAD_BYTES_MAX` together, those of
 one user, or one address that nobody has logged in from, `HOLDER_BYTES_MAX`. Where there is no room,
 connections that have taken nothing for `GRACE_SECONDS` are closed, those of the same holder or, if
-all of it is in use, anybody's; if that is not enough, the one that asked is. Stretches of files are
-not counted: they are not in memory. Nor are small replies: a connection has few of them.
+all of it is in use, of any holder; if that is not enough, the one that asked is. Stretches of
+files are not counted: they are not in memory. Nor are small replies: a connection has few of them.
 """
 
 import logging
@@ -77,5 +77,5 @@ def _holder_of(sender: Sender) -> str:
 
 
 def bytes_of(frame: Iterable[Buffer | Slice]) -> int:
-    """What a reply takes in memory."""
+    """Bytes of memory that a reply takes."""
     return sum(len(part) for part in frame if isinstance(part, BUFFERS))

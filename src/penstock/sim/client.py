@@ -111,7 +111,7 @@ class SimClient:
             raise
 
     def coordinator_of(self, kind: int, key: str) -> int | None:
-        """Who coordinates it, as far as known."""
+        """Coordinator of the key, as far as known."""
         return self._coordinators.get((kind, key))
 
     async def ask_leader(

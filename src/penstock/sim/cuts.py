@@ -33,7 +33,7 @@ from penstock.sim.world import World
 GOES_ON_S = 10.0
 PEACE_S = 3.0
 HELD_S = 16.0
-"""How long a cut lasts: some writes go on long after the rest."""
+"""Seconds that a cut lasts: some writes go on long after the rest."""
 SEND_S = 0.2
 STORE_DELAY_S = (0.0, 0.02)
 DELIVERY_TIMEOUT_MS = 600_000
@@ -44,7 +44,7 @@ Link = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What does not get through, in a cluster of that many nodes."""
+    """Messages that do not get through, in a cluster of that many nodes."""
 
     nodes: int
     links: frozenset[Link] = frozenset()
@@ -72,7 +72,7 @@ class Cut:
 
     @property
     def shape(self) -> str:
-        """How many centres there are, and how many nodes without the store."""
+        """Number of centres, and number of nodes without the store."""
         return f"{len(self.centres)} of {self.nodes} could lead, {len(self.storeless)} storeless"
 
     def __str__(self) -> str:
@@ -126,7 +126,7 @@ def subsets(node_ids: Iterable[int]) -> list[frozenset[int]]:
 
 @dataclass(slots=True)
 class CutOptions(SiegeOptions):
-    """What a run is like."""
+    """Options of a run."""
 
     cut: Cut = field(default_factory=lambda: Cut(3))
     gaps_s: dict[int, float] = field(default_factory=dict)

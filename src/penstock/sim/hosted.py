@@ -136,7 +136,7 @@ class Options:
     look_every: int = 1
     """After how many callbacks the nodes are looked at from inside."""
     keeps_metadata: bool = False
-    """Whether nodes write down what they see of the store."""
+    """True if nodes write down what they see of the store."""
     watch: Callable[[World], None] | None = None
     """Given the world when its nodes run, to look at more."""
 

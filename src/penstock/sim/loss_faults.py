@@ -1,4 +1,4 @@
-"""What is lost between two lives of a node: directories, ends of files, bits, or everything since
+"""Losses between two lives of a node: directories, ends of files, bits, or everything since
 an earlier copy.
 
 One machine at a time, and only while every replica of everything is in sync: so what was
@@ -24,7 +24,7 @@ from penstock.wire.records import BATCH_OVERHEAD, read_header
 
 ROOT = "data/logs"
 PEACE_S = 20.0
-"""How long a fault waits for every replica to be in sync, before it is given up."""
+"""Seconds that a fault waits for every replica to be in sync, before it is given up."""
 SAVED_S = (1.5, 4.0)
 """After that what is committed is in the file of high watermarks, or most of it."""
 BETWEEN_LIVES_S = 0.9

@@ -1,9 +1,10 @@
 """A queue under siege: three nodes, a topic that is read as a queue, everything that can go wrong.
 
 Messages have delays, times to live, priorities and deduplication ids; members accept, release,
-reject, let leases run out and die; dead letters are sent back meanwhile. Beside the faults of a
-cluster (`cluster_faults`) the clocks of single nodes are set back and forth. Then everything heals,
-and within bounded time every message must be settled; `checkers.deliveries` says what is promised.
+reject, let leases run out and die; dead-lettered messages are sent back meanwhile. Beside the
+faults of a cluster (`cluster_faults`) the clocks of single nodes are set back and forth. Then
+everything heals, and within bounded time every message must be settled; `checkers.deliveries` says
+what is promised.
 
 In half of the runs all clocks are right, so that bounds of time are tight; in the others each clock
 is up to `skew_s` ahead or behind, and moves within that.

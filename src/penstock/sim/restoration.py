@@ -114,7 +114,7 @@ class Restoration(Run):
             raise world.violation
 
     def _has_moved_on(self, backup: KeySpace) -> bool:
-        """Whether a topic of the backup has changed since."""
+        """True if a topic of the backup has changed since."""
         space = self.world.cluster.etcd.space
         present = {entry.key: entry.revision for entry in space.range(keys.PARTITIONS)}
         return any(

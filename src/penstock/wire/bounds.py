@@ -1,7 +1,7 @@
-"""Whether a message that did not come over the wire could have come that way.
+"""Check that a message that did not come over the wire could have come that way.
 
-Requests over HTTP reach Kafka's handlers in process, so nobody has read them as bytes: a name of
-40,000 characters or an offset of 2^64 would be taken, kept, and then be in no answer to anybody.
+Requests over HTTP reach Kafka's handlers in process, so they have not been read as bytes: a name of
+40,000 characters or an offset of 2^64 would be taken, kept, and then be in no answer to any client.
 So they are written and read again once, as a client and a broker would.
 """
 

@@ -1,4 +1,4 @@
-"""What the controller makes of what nodes say of whom they reach, and when."""
+"""Controller decisions from the nodes' reports of which nodes they reach, and their timing."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What a node knows of its replicas over its lives: what is missing later is lost, not new."""
+"""Replicas that a node knows over its lives: what is missing later is lost, not new."""
 
 import asyncio
 

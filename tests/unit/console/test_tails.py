@@ -37,7 +37,7 @@ def test_one_user_leaves_places_for_others_and_is_refused_before_the_answer_begi
         assert [visit.answer.status for visit in visits] == [200] * TAILS_EACH_MAX
         over = await web.get(f"{API}/topics/t{TAILS_EACH_MAX}/tail")
         assert (over.status, over.code) == (429, "THROTTLING_QUOTA_EXCEEDED")
-        # A topic that is watched already is no further one.
+        # A topic that is watched already is not a further one.
         visits += [
             web.begin("GET", f"{API}/topics/t0/tail")
             for _ in range(WATCHERS_EACH_MAX - TAILS_EACH_MAX)

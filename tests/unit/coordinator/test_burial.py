@@ -102,8 +102,8 @@ def test_queues_that_need_the_same_new_topic_wait_for_it_without_a_word(
 def test_a_topic_that_takes_less_than_its_source_is_made_to_take_the_letters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The letter's headers come on top of a record that is as large as its topic takes; whoever
-    leads the dead letters elsewhere refuses what is too large."""
+    """A dead-lettered message's headers come on top of a record that is as large as its topic
+    takes; the leader of the dead-letter topic, on another node, refuses what is too large."""
 
     async def test(node: Node) -> None:
         await node.create("t.dlq", 1, max_message_bytes="1500")

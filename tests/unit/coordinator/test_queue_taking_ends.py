@@ -33,7 +33,7 @@ def waits_ms() -> list[int]:
 
 
 async def in_time(work: list[asyncio.Task[object]]) -> int:
-    """How many do not end."""
+    """Number of tasks that do not end."""
     _, late = await asyncio.wait(work, timeout=PATIENCE_S)
     for task in late:
         task.cancel()

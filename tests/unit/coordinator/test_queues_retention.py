@@ -1,4 +1,4 @@
-"""What waits for its time is not deleted before it, however short the topic's retention is."""
+"""Retention keeps a message that waits for its time, however short the topic's retention is."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Places for dead letters, replays and copies: rights first, shares, and whose copies are whose."""
+"""Places for dead-letter work, replays and copies: rights first, shares, owners of copies."""
 
 import asyncio
 

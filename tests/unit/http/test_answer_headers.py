@@ -1,4 +1,4 @@
-"""What every answer tells browsers: pages, data, errors, and refusals from below the routes."""
+"""Headers for browsers on every answer: pages, data, errors, and refusals from below the routes."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""A connection of the HTTP port: what asks to change protocols, what is no text, who hangs up."""
+"""A connection of the HTTP port: what asks to change protocols, what is not text, who hangs up."""
 
 import asyncio
 import logging
@@ -56,7 +56,7 @@ def serve(app: ASGIApp, scene: Callable[[int], Awaitable[None]]) -> None:
 
 
 async def send(port: int, *pieces: bytes, answers: int = 1) -> bytes:
-    """What is answered, up to so many answers of `echo`."""
+    """Sends the pieces; returns what is answered, up to so many answers of `echo`."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for piece in pieces:
         writer.write(piece)

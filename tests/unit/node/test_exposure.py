@@ -1,4 +1,4 @@
-"""What others could read, and what a node says of it before it starts."""
+"""Secrets that other users could read, and a node's warnings about them before it starts."""
 
 import pytest
 

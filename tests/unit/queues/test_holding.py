@@ -1,4 +1,4 @@
-"""What retention must leave: records that wait for their time, and for a while those that did."""
+"""Records that retention must leave: those that wait for their time, and for a while after."""
 
 import random
 

@@ -63,7 +63,7 @@ class Driver:
         return state
 
     def read_before(self) -> RegistryState:
-        """What a node that knows no contexts would know."""
+        """State that a node without knowledge of contexts would have."""
         state = RegistryState()
         for key, value in self.log:
             if msgspec.json.decode(key)["keytype"] in KNOWN_BEFORE:

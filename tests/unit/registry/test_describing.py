@@ -1,4 +1,4 @@
-"""What is said about a schema: its own, that of the version before, defaults and overrides."""
+"""Metadata and rules of a schema: its own, those of the version before, defaults and overrides."""
 
 from penstock.registry.describing import described, merged_metadata, merged_rules
 from penstock.registry.records import KeptConfig

@@ -264,7 +264,7 @@ def test_a_node_that_knows_no_contexts_sees_only_the_default_one() -> None:
 
 
 def written_before() -> list[Record]:
-    """What the version before contexts (540ad2c) kept of the calls below."""
+    """Records that the version before contexts (540ad2c) kept of the calls below."""
     lines = (Path(__file__).parent / "topic_before_contexts.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     return [(key.encode(), value.encode() if value is not None else None) for key, value in rows]

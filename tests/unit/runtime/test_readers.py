@@ -1,4 +1,4 @@
-"""Who may read a file, by modes of real files."""
+"""Readers of a file, by modes of real files."""
 
 from pathlib import Path
 

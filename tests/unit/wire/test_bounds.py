@@ -1,4 +1,4 @@
-"""What no client could have sent is refused before a handler sees it."""
+"""Requests that no client could have sent are refused before a handler sees them."""
 
 import pytest
 

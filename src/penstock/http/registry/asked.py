@@ -44,7 +44,7 @@ class Asked:
 
     @property
     def scope(self) -> str | None:
-        """What has settings: a subject, or the context; None: the default one."""
+        """Scope of settings: a subject, or the context; None: the default one."""
         return self._here(self.path.get("subject", "")) or None
 
     @property
@@ -59,7 +59,7 @@ class Asked:
 
     @property
     def is_qualified(self) -> bool:
-        """Whether references are shown with their contexts."""
+        """True if references are shown with their contexts."""
         return self.text("referenceFormat") == "qualified"
 
     def prefix(self, otherwise: str) -> tuple[str, bool]:

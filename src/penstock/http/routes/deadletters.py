@@ -140,8 +140,8 @@ class TargetAnswer(Struct):
 
 
 class SettledAnswer(Struct):
-    """`skipped` are letters whose record was lost before it was copied, `too_large` those
-    (by id) that their topic does not take: they stay."""
+    """`skipped` are dead-lettered messages whose record was lost before it was copied,
+    `too_large` those (by id) that their topic does not take: they stay."""
 
     executed: bool
     letters: int

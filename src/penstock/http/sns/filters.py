@@ -1,4 +1,4 @@
-"""Which messages a filter policy lets through: by their attributes or by their body.
+"""Filter policies: messages that one lets through, by their attributes or by their body.
 
 Every name of a policy must be satisfied, each by one of its conditions; `$or` holds several
 policies of which one must be. Over the body (`FilterPolicyScope` MessageBody) a policy is nested
@@ -21,7 +21,7 @@ DIGITS_KEPT = 5
 
 
 def wants(policy: Policy, attributes: Mapping[str, AttributeValue]) -> bool:
-    """Whether a message with these attributes is let through; binary ones are not looked at."""
+    """True if a message with these attributes is let through; binary ones are not looked at."""
     values = {
         name: _values(value)
         for name, value in attributes.items()
@@ -72,7 +72,7 @@ def _holds(name: str, rule: Any, values: Mapping[str, Any]) -> bool:
 
 
 def _under(values: Mapping[str, Any], name: str) -> Iterator[Any]:
-    """What is there under a name, whether the dots in it are of one name or of several."""
+    """Values under a name, whether the dots in it are of one name or of several."""
     if name in values:
         yield values[name]
     at = name.find(".")
@@ -149,7 +149,7 @@ def _meets_text(kind: str, wanted: str, value: str) -> bool:
 
 
 def is_like(pattern: str, value: str) -> bool:
-    """Whether a text is like a pattern, in which a star stands for any text; in one pass."""
+    """True if a text is like a pattern, in which a star stands for any text; in one pass."""
     first, *others = _pieces(pattern)
     if not others:
         return value == first
@@ -166,7 +166,7 @@ def is_like(pattern: str, value: str) -> bool:
 
 
 def _pieces(pattern: str) -> list[str]:
-    """What stands between the stars; a backslash takes the meaning from what follows it."""
+    """Texts between the stars; a backslash takes the meaning from what follows it."""
     pieces, piece, is_escaped = [], "", False
     for character in pattern:
         if not is_escaped and character in "\\*":

@@ -34,7 +34,7 @@ MATCHES = frozenset(
     }
 )
 UNWANTED = ("equals-ignore-case", "prefix", "suffix", "wildcard")
-"""What anything-but may be said of, beside values."""
+"""Operators that anything-but accepts, beside values."""
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     "=": lambda value, bound: value == bound,
     "<": lambda value, bound: value < bound,
@@ -47,7 +47,7 @@ Policy = Mapping[str, Any]
 
 
 def is_alternatives(name: str, rule: object) -> bool:
-    """Whether this is the operator $or; else it is a name like any other."""
+    """True if this is the operator $or; else it is a name like any other."""
     return (
         name == OR
         and isinstance(rule, list)
@@ -60,7 +60,7 @@ def is_alternatives(name: str, rule: object) -> bool:
 
 
 def read_policy(text: str) -> Policy:
-    """Raises Fault for what is no JSON object."""
+    """Raises Fault for what is not a JSON object."""
     try:
         return msgspec.json.decode(text or "{}", type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError) as error:
@@ -68,7 +68,7 @@ def read_policy(text: str) -> Policy:
 
 
 def check_policy(text: str, *, is_of_body: bool) -> None:
-    """Raises Fault for what is no filter policy of this scope."""
+    """Raises Fault for what is not a filter policy of this scope."""
     if len(text.encode()) > TEXT_BYTES_MAX:
         raise _bad("FilterPolicy: Filter policy is too long")
     policy = read_policy(text)
@@ -96,7 +96,7 @@ def _complex() -> Fault:
 
 
 def _combinations(policy: Policy, depth: int) -> int:
-    """How many there are; a condition of a nested name counts as often as it is deep."""
+    """Counts combinations; a condition of a nested name counts as often as it is deep."""
     if depth > DEPTH_MAX:
         raise _bad(f"FilterPolicy: Filter policy is nested more than {DEPTH_MAX} deep")
     count = 1

@@ -202,7 +202,7 @@ def _signed(request: Request, body: bytes) -> SignedRequest:
 
 
 def _trace_of(request: Request) -> str | None:
-    """What messages without a trace of their own get; anything unlike one is passed over."""
+    """Trace for messages without one of their own; anything unlike a trace is passed over."""
     trace: str | None = request.headers.get(TRACE_HEADER)
     is_one = trace is not None and 0 < len(trace) <= TRACE_CHARS_MAX and trace.isascii()
     return trace if is_one and trace is not None and trace.isprintable() else None

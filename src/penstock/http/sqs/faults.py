@@ -36,7 +36,7 @@ UNMODELLED = {
 QUERY_MESSAGES = {
     "QueueDoesNotExist": "The specified queue does not exist for this wsdl version.",
 }
-"""What the query protocol says in other words."""
+"""Messages that the query protocol words differently."""
 STATUSES = {
     "AccessDenied": 403,
     "IncompleteSignature": 403,

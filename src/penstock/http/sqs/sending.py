@@ -91,7 +91,7 @@ def _check_ids_of_entry(queue: Queue, entry: requests.Message) -> None:
 def outgoing(
     queue: Queue, message: requests.Message, message_id: str, trace: str | None = None
 ) -> Outgoing:
-    """The message as a door publishes it; raises Fault for what the queue does not take.
+    """The message as it is published; raises Fault for what the queue does not take.
 
     `trace`: the trace that the request is of, unless the message says one.
     """

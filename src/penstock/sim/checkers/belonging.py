@@ -25,7 +25,7 @@ class BelongingChecker:
     unsure: set[int] = field(default_factory=set)
     """Values of commits by name that were not answered."""
     kept: dict[TopicId, int] = field(default_factory=dict)
-    """What was last acknowledged for a topic."""
+    """Value that was last acknowledged for a topic."""
 
     def asks(self, topic_id: TopicId) -> int:
         """A commit for this topic is about to be sent; answers its value."""

@@ -127,8 +127,8 @@ class ReplicaChecker:
         return now
 
     def _check_kept(self, node_id: int, one: Partition, known: Seen) -> None:
-        """What was committed here stays, but for what an unclean election gave up, and for a log
-        that nobody counts on any more and that is copied anew."""
+        """Checks that what was committed here stays, but for what an unclean election gave up, and
+        for a log that is not counted on any more and that is copied anew."""
         record = one.record
         if one.high_watermark >= known.high_watermark or record.unclean_epoch >= 0:
             return

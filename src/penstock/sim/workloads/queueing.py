@@ -1,4 +1,4 @@
-"""Publishers and members of a queue, and an administrator who redrives its dead letters.
+"""Publishers and members of a queue, and an administrator who redrives dead-lettered messages.
 
 Publishers use the real producer and say by headers how their messages are delivered. Members ask
 leaders for leases and settle them as gateways do (TakeFromQueues, SettleLeases): they accept,
@@ -50,7 +50,7 @@ POISON = b"poison"
 
 @dataclass(slots=True)
 class QueueScene:
-    """What publishers and members of one run have in common."""
+    """Scene that publishers and members of one run have in common."""
 
     world: "World"
     checker: DeliveryChecker
@@ -337,7 +337,7 @@ class Workforce:
 
 
 class Redrives:
-    """An administrator's process that sends dead letters back, and dies now and then."""
+    """An administrator's process that sends dead-lettered messages back, and dies now and then."""
 
     def __init__(self, scene: QueueScene) -> None:
         self.scene = scene

@@ -1,4 +1,4 @@
-"""What Amazon was recorded to answer: names, codes and texts, in both protocols.
+"""Errors that Amazon was recorded to answer: names, codes and texts, in both protocols.
 
 The exchanges are those that other projects recorded with Amazon's own service.
 """

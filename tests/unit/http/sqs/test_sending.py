@@ -179,7 +179,7 @@ def test_by_group_an_id_is_repeated_only_within_its_group() -> None:
         assert HIGH_THROUGHPUT.items() <= (await sdk.attributes(url)).items()
         assert await send_to_groups(sdk, url, "g", "h", "g") == ["g", "h"]
         assert await send_to_groups(sdk, url, "h", "i") == ["i"]
-        # What is the same is no conflict, what is different is one.
+        # What is the same is not a conflict, what is different is one.
         await sdk.create("jobs.fifo", FifoQueue="true", **HIGH_THROUGHPUT)
         failed = await failure(sdk.create("jobs.fifo", DeduplicationScope="queue"))
         assert failed.name == "QueueNameExists"
