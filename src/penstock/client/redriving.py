@@ -261,7 +261,7 @@ class Redriver:
             await self._send(letters)
 
     async def _send(self, letters: list[Letter]) -> None:
-        """Sends in parts what is too large together; leaves what is too large alone."""
+        """Sends in parts what is too large together; does not send what is too large alone."""
         try:
             await self._write(letters)
         except Refused as refused:

@@ -19,7 +19,7 @@ IDS_MAX = 1_000_000
 ID_BYTES_MAX = 1024
 """Longer ids are told apart by their first bytes only."""
 SKEW_MS = 2_000
-"""Maximum difference between the clocks of publishers."""
+"""Difference between the clocks of publishers that is tolerated."""
 _LAG_BITS = 48
 _LAG_MAX = (1 << _LAG_BITS) - 1
 
