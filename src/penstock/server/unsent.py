@@ -21,8 +21,9 @@ log = logging.getLogger("penstock.server")
 
 PARKED_BYTES_MAX = 1 << 20
 LARGE_BYTES = 64 * 1024
-UNREAD_BYTES_MAX = 256 << 20
-HOLDER_BYTES_MAX = 64 << 20
+UNREAD_BYTES_MAX = 512 << 20
+HOLDER_BYTES_MAX = 256 << 20
+"""Thirty consumers of one user that all catch up at once, `fetch.max.bytes` each, are within it."""
 GRACE_SECONDS = 5.0
 
 
