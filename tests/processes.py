@@ -9,10 +9,12 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 LOOK_S = 0.005
+STOPPED_S = 10.0
+"""After SIGSTOP, on a machine that is busy."""
 
 
 class ProcessFailed(Exception):
@@ -77,6 +79,18 @@ class LoggedProcess:
         """SIGSTOP, SIGCONT, or anything else."""
         assert self._process is not None
         self._process.send_signal(number)
+        if number == signal.SIGSTOP:
+            self._wait_stopped()
+
+    def _wait_stopped(self) -> None:
+        """Until none of its threads runs: the signal alone is no promise."""
+        assert self._process is not None
+        deadline = time.monotonic() + STOPPED_S
+        tasks = Path(f"/proc/{self._process.pid}/task")
+        while self.running and any(state not in "Tt" for state in _states(tasks)):
+            if time.monotonic() > deadline:
+                raise ProcessSlow(f"it did not heed SIGSTOP within {STOPPED_S:g} s")
+            time.sleep(LOOK_S)
 
     def wait(self, timeout_s: float = 60.0) -> int:
         assert self._process is not None
@@ -111,3 +125,12 @@ class LoggedProcess:
     def all_logs(self) -> str:
         """What to show of a failure."""
         return self.log()
+
+
+def _states(tasks: Path) -> Iterator[str]:
+    """Of a process's threads, by the letters of /proc; those that end meanwhile are left out."""
+    for task in tasks.iterdir():
+        try:
+            yield (task / "stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            continue

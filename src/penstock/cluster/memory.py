@@ -52,8 +52,10 @@ def read(disk: Disk, data_dir: str) -> Known | None:
         return None
 
 
-def write(disk: Disk, data_dir: str, known: Known) -> None:
-    store.write_durably(disk, store.join(data_dir, FILE), msgspec.json.encode(known))
+def write(disk: Disk, data_dir: str, known: Known, number: int = 0) -> None:
+    """`number` counts the replacements of this file by one node."""
+    path = store.join(data_dir, FILE)
+    store.write_durably(disk, path, msgspec.json.encode(known), store.temporary(number))
 
 
 class Memory:
@@ -81,6 +83,7 @@ class Memory:
         self._writing = asyncio.Lock()
         self._news = asyncio.Event()
         self._gone_back: str | None = None
+        self._number = 0
 
     def follow(self, before: Image, after: Image) -> None:
         """Called at every change of the image."""
@@ -147,10 +150,11 @@ class Memory:
             image, next_id = self._image, self._next_producer_id
             if image is EMPTY:
                 return
-            await self._workers.run(_put, self._disk, self._data_dir, image, next_id)
+            self._number += 1
+            await self._workers.run(_put, self._disk, self._data_dir, image, next_id, self._number)
             self._kept = image
             self._kept_producer_id = max(next_id, image.next_producer_id)
 
 
-def _put(disk: Disk, data_dir: str, image: Image, next_id: int) -> None:
-    write(disk, data_dir, known_of(image, next_id))
+def _put(disk: Disk, data_dir: str, image: Image, next_id: int, number: int) -> None:
+    write(disk, data_dir, known_of(image, next_id), number)

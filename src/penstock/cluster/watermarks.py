@@ -52,8 +52,10 @@ class Watermarks:
         except msgspec.MsgspecError:
             return {}
 
-    def write(self, values: Mapping[str, int]) -> None:
-        store.write_durably(self._disk, self._path, msgspec.json.encode(values))
+    def write(self, values: Mapping[str, int], number: int = 0) -> None:
+        """`number` counts the replacements of this file by one node."""
+        ending = store.temporary(number)
+        store.write_durably(self._disk, self._path, msgspec.json.encode(values), ending)
 
 
 class Holdings:
@@ -68,6 +70,7 @@ class Holdings:
         """Content of the file; None: it could not be written."""
         self._is_all_gone = False
         self._lock = asyncio.Lock()
+        self._number = 0
 
     async def load(
         self, clean: Mapping[str, CleanState], *, is_all_gone: bool, has_lived: bool
@@ -117,14 +120,15 @@ class Holdings:
             if values == self._written:
                 return
             self._written = None
-            await self._workers.run(self._watermarks.write, values)
+            self._number += 1
+            await self._workers.run(self._watermarks.write, values, self._number)
             self._written = values
 
     def save_now(self, partitions: Iterable[Partition]) -> None:
         """As `save`. Blocks: for a node that ends."""
         values = self._look(partitions)
         if values != self._written:
-            self._watermarks.write(values)
+            self._watermarks.write(values, self._number + 1)
 
 
 def name_of(partition: Partition) -> str:

@@ -37,6 +37,8 @@ CLEANED = ".cleaned"
 SWAP = ".swap"
 REPLACED = ".replaced"
 TEMPORARY = ".tmp"
+TEMPORARIES = 8
+"""Endings in turn: more than there can be writers of one file at once."""
 
 CHECKPOINT = "checkpoint"
 LEADER_EPOCHS = "leader-epochs"
@@ -124,8 +126,15 @@ def _read(disk: Disk, path: str) -> tuple[bytes, bytes] | None:
     return data[: len(SEAL)], body
 
 
-def write_durably(disk: Disk, path: str, body: Buffer) -> None:
-    _write(disk, path, seal(body), durable=True)
+def temporary(number: int) -> str:
+    """The ending of the file that the `number`-th replacement of one file is written to."""
+    return f".{number % TEMPORARIES}{TEMPORARY}"
+
+
+def write_durably(disk: Disk, path: str, body: Buffer, ending: str = TEMPORARY) -> None:
+    """Replaces the file. Writers that may run at once each need an `ending` of their own for what
+    they write to: a task that is cancelled leaves its worker writing."""
+    _write(disk, path, seal(body), durable=True, ending=ending)
     disk.sync_dir(parent(path))
 
 
@@ -137,8 +146,10 @@ def write_cache(disk: Disk, path: str, body: Buffer, vault: Vault) -> None:
     _write(disk, path, sealed, durable=False)
 
 
-def _write(disk: Disk, path: str, content: bytes, *, durable: bool) -> None:
-    file = disk.open(path + TEMPORARY, create=True)
+def _write(
+    disk: Disk, path: str, content: bytes, *, durable: bool, ending: str = TEMPORARY
+) -> None:
+    file = disk.open(path + ending, create=True)
     try:
         file.truncate(0)
         file.append((content,))
@@ -146,7 +157,7 @@ def _write(disk: Disk, path: str, content: bytes, *, durable: bool) -> None:
             file.sync()
     finally:
         file.close()
-    disk.rename(path + TEMPORARY, path)
+    disk.rename(path + ending, path)
 
 
 def remove(disk: Disk, path: str) -> None:

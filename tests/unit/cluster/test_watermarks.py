@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from penstock.cluster.watermarks import FILE, Watermarks
 from penstock.sim.disk import SimDisk
 
@@ -31,3 +33,19 @@ def test_a_damaged_file_says_nothing() -> None:
     file.truncate(file.size() - 2)
     file.append([b"9}"])
     assert Watermarks(disk, "data").read() == {}
+
+
+def test_replacements_at_the_same_time_are_each_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that is cancelled leaves its worker writing, while the next one begins."""
+    disk = new_disk()
+    marks, rename = Watermarks(disk, "data"), disk.rename
+    between = [lambda: marks.write({"t.id/0": 8}, 2)]
+
+    def late(source: str, target: str) -> None:
+        if between:
+            between.pop()()
+        rename(source, target)
+
+    monkeypatch.setattr(disk, "rename", late)
+    marks.write({"t.id/0": 7}, 1)
+    assert marks.read() == {"t.id/0": 7}, "whichever was last is there as a whole"
