@@ -29,7 +29,7 @@ def records_are_ready_before_they_arrive(patch: Patch) -> None:
     patch.setattr(Delivery, "_has_arrived", lambda self, offset: True)
 
 
-def dead_letters_repeat_each_other(patch: Patch) -> None:
+def dead_lettered_messages_repeat_each_other(patch: Patch) -> None:
     """As it was: their deduplication ids were heeded."""
     patch.setattr(intake, "TOPIC", "penstock-dlq-unknown")
 
@@ -62,7 +62,7 @@ def finished_is_not_kept(patch: Patch) -> None:
     _not_kept(patch, state.Finished)
 
 
-def dead_letters_are_not_planned(patch: Patch) -> None:
+def dead_lettered_messages_are_not_planned(patch: Patch) -> None:
     _not_kept(patch, state.Planned)
 
 
@@ -102,10 +102,10 @@ def one_delivery_more_than_allowed(patch: Patch) -> None:
 
 BUGS = [
     QueueBug(records_are_ready_before_they_arrive, "exception", 11),
-    QueueBug(dead_letters_repeat_each_other, "not-redriven", 0),
+    QueueBug(dead_lettered_messages_repeat_each_other, "not-redriven", 0),
     QueueBug(members_are_answered_before_it_is_kept, "delivered-twice", 2),
     QueueBug(leases_are_not_kept, "two-holders", 0),
-    QueueBug(dead_letters_are_not_planned, "stuck", 0),
+    QueueBug(dead_lettered_messages_are_not_planned, "stuck", 0),
     QueueBug(delays_are_ignored, "early", 2),
     QueueBug(deliveries_are_not_counted, "delivered-twice", 0),
     QueueBug(redrives_forget_what_they_did, "redriven-twice", 2),
