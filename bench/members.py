@@ -15,24 +15,24 @@ from typing import Any, TypeAlias
 
 from bench.probe import ProbeFailed, connect, receive
 from penstock.wire.codec import reader, writer
-from penstock.wire.frame import read_response_header, request_frame
+from penstock.wire.framing import read_response_header, request_frame
 from penstock.wire.messages import RESPONSES
-from penstock.wire.messages.committed import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from penstock.wire.messages.consumer_groups import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatRequestTopicPartitions,
-)
-from penstock.wire.messages.groups import (
+from penstock.wire.messages.classic_groups import (
     FindCoordinatorRequest,
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
+)
+from penstock.wire.messages.consumer_groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatRequestTopicPartitions,
+)
+from penstock.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
 )
 
 CORRELATION_ID = 7

@@ -27,12 +27,12 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from penstock.client.admin import Admin
+from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster, parse_brokers
-from penstock.client.committed import commit_offsets
-from penstock.client.lookup import LATEST, list_offsets
+from penstock.client.committed_offsets import commit_offsets
+from penstock.client.list_offsets import LATEST, list_offsets
 from penstock.client.metadata import TopicPartition
-from penstock.client.producer import Producer, ProducerConfig
+from penstock.client.producer.producer import Producer, ProducerConfig
 from penstock.runtime.clock import SystemClock
 from penstock.runtime.random import SystemRandom
 from tests.brokers import PenstockProcess

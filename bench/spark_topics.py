@@ -9,7 +9,7 @@ import random
 from dataclasses import dataclass
 
 from bench.sides import wait_led
-from penstock.client.admin import Admin
+from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster, parse_brokers
 from penstock.client.errors import check
 from penstock.runtime.clock import SystemClock

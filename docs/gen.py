@@ -12,23 +12,23 @@ from typing import Any
 
 import click
 
-from penstock.api.metrics import Metrics
-from penstock.api.routes import ROUTES
 from penstock.base.metrics import Family
+from penstock.broker.api.metrics import Metrics
+from penstock.broker.api.routes import ROUTES
 from penstock.cli.main import app
-from penstock.cluster.config_table import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
-from penstock.cluster.config_types import Config, Mode
-from penstock.console.gate import API
-from penstock.console.table import ROWS
-from penstock.http.app import PAGES
-from penstock.http.endpoint import Parameter
-from penstock.http.metrics import sample_name
-from penstock.http.needs import ACTIONS, SNS_ACTIONS, told
-from penstock.http.needs import ROUTES as ROUTE_NEEDS
-from penstock.http.registry.table import PAGES as REGISTRY_PAGES
-from penstock.http.registry.table import ROWS as REGISTRY_ROWS
-from penstock.http.table import ENDPOINTS
-from penstock.node.telemetry import observe
+from penstock.cluster.configs.config_table import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
+from penstock.cluster.configs.config_types import Config, Mode
+from penstock.gateway.app import PAGES
+from penstock.gateway.console.middleware import API
+from penstock.gateway.console.route_table import ROWS
+from penstock.gateway.http.metrics import sample_name
+from penstock.gateway.registry.route_table import PAGES as REGISTRY_PAGES
+from penstock.gateway.registry.route_table import ROWS as REGISTRY_ROWS
+from penstock.gateway.rest.endpoint import Parameter
+from penstock.gateway.rest.permissions import ACTIONS, SNS_ACTIONS, told
+from penstock.gateway.rest.permissions import ROUTES as ROUTE_NEEDS
+from penstock.gateway.rest.route_table import ENDPOINTS
+from penstock.node.metrics.node_metrics import observe
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.cli.local_cluster import Plan
+from penstock.cli.server.local_cluster import Plan
 from tests.brokers import COMMAND, READY
 from tests.etcd import EtcdCluster, EtcdProcess
 from tests.ports import free_port

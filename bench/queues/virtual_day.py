@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 from rich.console import Console
 
 from penstock.base.errors import Refused
-from penstock.client.admin import Admin
+from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster
 from penstock.client.connection import ConnectionConfig
-from penstock.doors.door import Door, Settlement, Verdict
-from penstock.doors.messages import Outgoing, Received
-from penstock.doors.principal import Principal
-from penstock.sim.clock import SimClock
-from penstock.sim.cluster import SimCluster
-from penstock.sim.host import SimHost
-from penstock.sim.loop import SimLoop
-from penstock.sim.random import SimRandom
+from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.gateway import Door, Settlement, Verdict
+from penstock.gateway.core.messages import Outgoing, Received
+from simulation.clock import SimClock
+from simulation.cluster import SimCluster
+from simulation.host import SimHost
+from simulation.loop import SimLoop
+from simulation.random import SimRandom
 
 DAY_S = 86_400
 DOWN_S = 5.0

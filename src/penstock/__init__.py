@@ -10,12 +10,12 @@ from importlib import import_module
 __version__ = "0.1.0"
 
 _HOMES = {
-    "BufferFull": "penstock.app.publishing",
+    "BufferFull": "penstock.app.publish",
     "Client": "penstock.app.client",
     "LogMessage": "penstock.app.message",
     "Message": "penstock.app.message",
     "Outgoing": "penstock.app.outgoing",
-    "Published": "penstock.app.publishing",
+    "Published": "penstock.app.publish",
     "Refused": "penstock.base.errors",
     "Registry": "penstock.app.schemas",
     "Reject": "penstock.app.task",

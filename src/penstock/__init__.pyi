@@ -2,8 +2,8 @@ from penstock.app.client import Client as Client
 from penstock.app.message import LogMessage as LogMessage
 from penstock.app.message import Message as Message
 from penstock.app.outgoing import Outgoing as Outgoing
-from penstock.app.publishing import BufferFull as BufferFull
-from penstock.app.publishing import Published as Published
+from penstock.app.publish import BufferFull as BufferFull
+from penstock.app.publish import Published as Published
 from penstock.app.schemas import Registry as Registry
 from penstock.app.sync import SyncClient as SyncClient
 from penstock.app.task import Reject as Reject

@@ -3,6 +3,6 @@
 Nothing else belongs here; the source is in `penstock.spark`.
 """
 
-from penstock.spark.source import PenstockDataSource as DefaultSource
+from penstock.spark.source.data_source import PenstockDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

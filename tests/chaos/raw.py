@@ -5,7 +5,7 @@ import struct
 from typing import Any
 
 from penstock.wire.codec import reader, writer
-from penstock.wire.frame import read_response_header, request_frame
+from penstock.wire.framing import read_response_header, request_frame
 
 
 def connect(address: str, timeout_s: float) -> socket.socket:

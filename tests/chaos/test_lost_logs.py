@@ -1,6 +1,6 @@
 """Data directories that lose something while their node is down: nothing acknowledged is lost.
 
-The simulator does this to every kind of file (`penstock.sim.loss_faults`); here are the disks,
+The simulator does this to every kind of file (`simulation.lost_state_faults`); here are the disks,
 processes and etcd that people have.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
-from penstock.cluster.watermarks import Watermarks
+from penstock.cluster.replication.high_watermark_checkpoint import Watermarks
 from penstock.runtime.disk import LocalDisk
 from tests.brokers import COMMAND
 from tests.chaos.cluster_view import wait_whole

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from penstock.app.outbox.enqueuing import Outbox
+from penstock.app.outbox.enqueue import Outbox
 from penstock.app.outbox.relay import open_engine
 from penstock.app.outbox.tables import State
 from penstock.testing import Broker

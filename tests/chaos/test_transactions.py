@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from penstock.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.wire.messages.classic_groups import FindCoordinatorRequest, FindCoordinatorResponse
 from tests.chaos import raw
 from tests.chaos.anomalies import anomalies
 from tests.chaos.cluster_view import wait_whole

@@ -11,8 +11,8 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from pydantic import BaseModel
 
 from penstock.app.schemas import Registry
-from penstock.registry.errors import Number, Rejected
-from penstock.registry.strategies import Strategy
+from penstock.state.registry.errors import Number, Rejected
+from penstock.state.registry.naming_strategies import Strategy
 from tests.brokers import QUICK, PenstockProcess
 
 pytestmark = pytest.mark.clients

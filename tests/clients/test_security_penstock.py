@@ -12,7 +12,7 @@ import pytest
 from bench import probe
 from penstock import Refused, SyncClient
 from penstock.client.connection import Address, ConnectionConfig, connect
-from penstock.client.security import parse_security
+from penstock.client.security_settings import parse_security
 from penstock.runtime.random import SystemRandom
 from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
 from tests.brokers import COMMAND

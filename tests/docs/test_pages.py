@@ -7,7 +7,7 @@ import tomllib
 import pytest
 
 from docs import gen
-from penstock.cluster.config_table import BROKER_CONFIGS, TOPIC_CONFIGS
+from penstock.cluster.configs.config_table import BROKER_CONFIGS, TOPIC_CONFIGS
 from tests.docs.pages import ROOT, Block, blocks, commands, links, pages
 
 TARGET = re.compile(r"^([a-z-]+):", re.MULTILINE)

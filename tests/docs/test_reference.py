@@ -8,19 +8,19 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from docs import gen
-from penstock.api.metrics import Metrics
-from penstock.api.routes import ROUTES
+from penstock.base.fair_turns import Turns
 from penstock.base.metrics import Catalogue
-from penstock.base.turns import Turns
-from penstock.cluster.config_table import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
-from penstock.console.gate import API
-from penstock.console.table import ROWS as CONSOLE_ROWS
-from penstock.http.app import HttpState, build_app
-from penstock.http.directory import Directory
-from penstock.http.registry.entry import ROOTS
-from penstock.http.registry.table import ROWS
-from penstock.http.sns.actions import SNS_ACTIONS
-from penstock.http.sqs.actions import SQS_ACTIONS
+from penstock.broker.api.metrics import Metrics
+from penstock.broker.api.routes import ROUTES
+from penstock.cluster.configs.config_table import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
+from penstock.gateway.app import HttpState, build_app
+from penstock.gateway.console.middleware import API
+from penstock.gateway.console.route_table import ROWS as CONSOLE_ROWS
+from penstock.gateway.http.router import Directory
+from penstock.gateway.registry.endpoint import ROOTS
+from penstock.gateway.registry.route_table import ROWS
+from penstock.gateway.sns.actions import SNS_ACTIONS
+from penstock.gateway.sqs.actions import SQS_ACTIONS
 
 
 @pytest.mark.parametrize("name", gen.PAGES_WRITTEN)

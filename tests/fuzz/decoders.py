@@ -18,29 +18,29 @@ import msgspec
 from starlette.exceptions import HTTPException
 
 from penstock.base.errors import Corrupt, PeerError, Refused
-from penstock.cluster.keys import AccessKeyRecord, UserRecord
-from penstock.doors.receipts import Receipts
-from penstock.http.bodies import outgoing_of
-from penstock.http.exchange import parse_json
-from penstock.http.peers import Peers, read_networks
-from penstock.http.registry.bodies import ModeBody, SchemaBody, read_body, read_config
-from penstock.http.sns.actions import SNS_ACTIONS
-from penstock.http.sns.filters import wants_body
-from penstock.http.sns.policies import check_policy, read_policy
-from penstock.http.sqs.actions import SQS_ACTIONS
-from penstock.http.sqs.entry import keys_of
-from penstock.http.sqs.faults import Fault
-from penstock.http.sqs.protocols import JsonProtocol, QueryProtocol
-from penstock.http.sqs.requests import read_request
-from penstock.http.sqs.settings import changes_for
-from penstock.http.sqs.sigv4 import SignedRequest, claim_of, verify
-from penstock.http.table import ENDPOINTS
-from penstock.queues.keeping import QueueKey
-from penstock.registry.formats import parse, unreadable
-from penstock.registry.parsed import AVRO, JSON, PROTOBUF, Source
-from penstock.security import scram, tokens
+from penstock.cluster.metadata.store_keys import AccessKeyRecord, UserRecord
+from penstock.gateway.core.receipts import Receipts
+from penstock.gateway.http.forwarded import Peers, read_networks
+from penstock.gateway.http.request_io import parse_json
+from penstock.gateway.registry.request_bodies import ModeBody, SchemaBody, read_body, read_config
+from penstock.gateway.rest.message_json import outgoing_of
+from penstock.gateway.rest.route_table import ENDPOINTS
+from penstock.gateway.sns.actions import SNS_ACTIONS
+from penstock.gateway.sns.filter_matching import wants_body
+from penstock.gateway.sns.filter_policies import check_policy, read_policy
+from penstock.gateway.sqs.actions import SQS_ACTIONS
+from penstock.gateway.sqs.endpoint import keys_of
+from penstock.gateway.sqs.errors import Fault
+from penstock.gateway.sqs.protocols import JsonProtocol, QueryProtocol
+from penstock.gateway.sqs.queue_attributes import changes_for
+from penstock.gateway.sqs.requests import read_request
+from penstock.gateway.sqs.sigv4 import SignedRequest, claim_of, verify
+from penstock.security import oauth_tokens, scram
 from penstock.security.login import BearerExchange, Identity, LoginFailed, PlainExchange
-from penstock.security.mapping import parse_rules, principal_of
+from penstock.security.principal_mapping import parse_rules, principal_of
+from penstock.state.queues.state_shard import QueueKey
+from penstock.state.registry.formats import parse, unreadable
+from penstock.state.registry.parsed_schemas import AVRO, JSON, PROTOBUF, Source
 from penstock.wire import records
 from penstock.wire.codec import reader, writer
 from penstock.wire.compression import compress, decompress
@@ -140,7 +140,7 @@ async def _no(name: str, password: str, peer: str) -> bool:
 
 
 async def _judged(token: str) -> Identity:
-    return tokens.verify(token, _keys(), _rules(), NOW_MS)
+    return oauth_tokens.verify(token, _keys(), _rules(), NOW_MS)
 
 
 def plain(data: bytes) -> None:
@@ -154,21 +154,21 @@ def bearer(data: bytes) -> None:
 def claims(data: bytes) -> None:
     """A token whose signature is right: whoever issues them may write anything, too."""
     text = base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-    tokens._judge(tokens._object(text), _rules(), NOW_MS)
+    oauth_tokens._judge(oauth_tokens._object(text), _rules(), NOW_MS)
 
 
 def key_set(data: bytes) -> None:
-    tokens.parse_keys(data)
+    oauth_tokens.parse_keys(data)
 
 
-def _rules() -> tokens.TokenRules:
-    return tokens.TokenRules("issuer", ("audience",))
+def _rules() -> oauth_tokens.TokenRules:
+    return oauth_tokens.TokenRules("issuer", ("audience",))
 
 
 @cache
-def _keys() -> tokens.KeySet:
+def _keys() -> oauth_tokens.KeySet:
     numbers = {"kty": "RSA", "kid": "one", "e": "AQAB", "n": _base64((1 << 2047) + 1)}
-    return tokens.parse_keys(json.dumps({"keys": [numbers]}).encode())
+    return oauth_tokens.parse_keys(json.dumps({"keys": [numbers]}).encode())
 
 
 def _base64(number: int) -> str:

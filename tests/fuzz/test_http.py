@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.base.metrics import Catalogue
-from penstock.http.app import HttpState
-from penstock.http.server import HttpServer, start_http
+from penstock.gateway.app import HttpState
+from penstock.gateway.server import HttpServer, start_http
 
 PIECES = st.sampled_from(
     [

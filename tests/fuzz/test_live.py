@@ -20,7 +20,7 @@ import pytest
 from bench import probe, proc
 from penstock.base.errors import ErrorCode
 from penstock.wire.codec import writer
-from penstock.wire.frame import request_frame
+from penstock.wire.framing import request_frame
 from penstock.wire.messages import REQUESTS
 from penstock.wire.schema import wire_of
 from tests.brokers import PenstockProcess

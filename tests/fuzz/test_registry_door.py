@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.http.asking import Web, on_web
+from tests.unit.gateway.http.asking import Web, on_web
 
 SEGMENTS = st.sampled_from(
     [

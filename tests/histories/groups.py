@@ -13,7 +13,13 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicId
-from penstock.wire.messages.committed import (
+from penstock.wire.messages.classic_groups import FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.wire.messages.consumer_groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatRequestTopicPartitions,
+    ConsumerGroupHeartbeatResponse,
+)
+from penstock.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -23,12 +29,6 @@ from penstock.wire.messages.committed import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from penstock.wire.messages.consumer_groups import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatRequestTopicPartitions,
-    ConsumerGroupHeartbeatResponse,
-)
-from penstock.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from tests.chaos import raw
 from tests.histories.workload import SURE, Workload
 

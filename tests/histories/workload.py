@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from penstock.coordinator.time import SLEW
+from penstock.coordinator.runtime.steady_clock import SLEW
 from tests.chaos.writers import create_topic
 from tests.clusters import Nodes
 from tests.histories.journal import Journal

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from penstock.base.errors import Refused
-from penstock.queues.delivery import Arrival, Delivery, Outcome
-from penstock.queues.policy import Order, QueuePolicy
-from penstock.queues.state import (
+from penstock.state.queues.delivery import Arrival, Delivery, Outcome
+from penstock.state.queues.delivery_state import (
     Burial,
     Kept,
     Op,
@@ -24,6 +23,7 @@ from penstock.queues.state import (
     encode_ops,
     encode_snapshot,
 )
+from penstock.state.queues.policy import Order, QueuePolicy
 
 LOCK_MS = 100
 DELIVERIES_MAX = 3

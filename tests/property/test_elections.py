@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.base.errors import Refused
-from penstock.cluster import elections, reassignment
-from penstock.cluster.duties import next_state
-from penstock.cluster.elections import Election, Rules
-from penstock.cluster.keys import NO_LEADER, BrokerRecord, PartitionRecord
-from penstock.cluster.placement import birth
+from penstock.cluster.controller import elections, reassignment
+from penstock.cluster.controller.controller_decisions import next_state
+from penstock.cluster.controller.elections import Election, Rules
+from penstock.cluster.controller.placement import birth
+from penstock.cluster.metadata.store_keys import NO_LEADER, BrokerRecord, PartitionRecord
 
 NODES = (1, 2, 3, 4)
 WEIGHTS = {

@@ -15,35 +15,35 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.api.routes import ROUTES
-from penstock.doors.principal import Principal
-from penstock.http.endpoint import Endpoint
-from penstock.http.registry.table import ROWS, Row
-from penstock.http.routes import streaming
-from penstock.http.sns.actions import SNS_ACTIONS
-from penstock.http.sqs.actions import SQS_ACTIONS
-from penstock.http.table import ENDPOINTS
+from penstock.broker.api.routes import ROUTES
+from penstock.gateway.core.caller import Principal
+from penstock.gateway.registry.route_table import ROWS, Row
+from penstock.gateway.rest import stream
+from penstock.gateway.rest.endpoint import Endpoint
+from penstock.gateway.rest.route_table import ENDPOINTS
+from penstock.gateway.sns.actions import SNS_ACTIONS
+from penstock.gateway.sqs.actions import SQS_ACTIONS
 from penstock.wire.codec import reader, writer
-from penstock.wire.messages.committed import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchResponse,
-)
-from penstock.wire.messages.consumer_groups import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-)
-from penstock.wire.messages.groups import (
+from penstock.wire.messages.classic_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     ListGroupsRequest,
     ListGroupsResponse,
 )
+from penstock.wire.messages.consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
 from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
+from penstock.wire.messages.offset_commit import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+)
 from penstock.wire.messages.share import ShareGroupDescribeRequest, ShareGroupDescribeResponse
-from tests.unit.http.asking import Web, on_web
-from tests.unit.http.served import on_served
-from tests.unit.http.sqs.calling import Failed, Sdk, with_sdk
+from tests.unit.gateway.http.asking import Web, on_web
+from tests.unit.gateway.http.served import on_served
+from tests.unit.gateway.sqs.calling import Failed, Sdk, with_sdk
 
 TEXTS = st.sampled_from(
     ["", "t", "g", "q", "a" * 249, "a" * 250, "é" * 20_000, "x" * 32_767, "x" * 40_000, "\0", "\n",
@@ -53,7 +53,7 @@ INTS = st.sampled_from(
     [-(2**63) - 1, -1, 0, 1, 2, 10, 2**31 - 1, 2**31, 2**53, 2**63 - 1, 2**63, 2**64, 10**30]
 )  # fmt: skip
 JSON: st.SearchStrategy[Any] = st.one_of(st.none(), TEXTS, INTS, st.just({"a": [1]}), st.just([]))
-UNTRIED = (streaming.stream,)
+UNTRIED = (stream.stream,)
 """They do not end by themselves."""
 SLOW = ("wait_ms", "WaitTimeSeconds")
 

@@ -10,17 +10,22 @@ from typing import Any
 
 import pytest
 
-from penstock.groups import commits, fencing, reading
-from penstock.groups.classic import staying
-from penstock.groups.classic.group import ClassicGroup
-from penstock.groups.classic.member import ClassicMember
-from penstock.groups.consumer import embedded, heartbeat, leaving, reconcile
-from penstock.groups.consumer.draft import Draft
-from penstock.groups.consumer.group import ConsumerGroup
-from penstock.groups.offsets import Offsets
-from penstock.groups.records import CurrentValue
+from penstock.state.groups import fencing, offset_commits, queries
+from penstock.state.groups.classic import sync_heartbeat_leave
+from penstock.state.groups.classic.group import ClassicGroup
+from penstock.state.groups.classic.member import ClassicMember
+from penstock.state.groups.consumer import (
+    classic_members,
+    heartbeat,
+    member_removal,
+    reconciliation,
+)
+from penstock.state.groups.consumer.group import ConsumerGroup
+from penstock.state.groups.consumer.pending_change import Draft
+from penstock.state.groups.offsets import Offsets
+from penstock.state.groups.records import CurrentValue
 from tests.sim.seeds import STALE, tell_if_stale
-from tests.unit.groups.world import run
+from tests.unit.state.groups.world import run
 
 SEEDS = 300
 STEPS = 120
@@ -33,7 +38,7 @@ def _give_what_others_own(patch: pytest.MonkeyPatch) -> None:
 
 
 def _believe_in_revocation(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(reconcile, "_owns_any", lambda reported, slots: False)
+    patch.setattr(reconciliation, "_owns_any", lambda reported, slots: False)
 
 
 def _keep_silent_members(patch: pytest.MonkeyPatch) -> None:
@@ -41,11 +46,11 @@ def _keep_silent_members(patch: pytest.MonkeyPatch) -> None:
         group.timers.take_due(now_ms)
         return []
 
-    patch.setattr(leaving, "due_members", due)
+    patch.setattr(member_removal, "due_members", due)
 
 
 def _keep_silent_classic_members(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(staying, "_end_session", lambda *arguments: None)
+    patch.setattr(sync_heartbeat_leave, "_end_session", lambda *arguments: None)
 
 
 def _take_commits_of_old_generations(patch: pytest.MonkeyPatch) -> None:
@@ -59,7 +64,7 @@ def _take_commits_of_old_generations(patch: pytest.MonkeyPatch) -> None:
         else:
             fencing.check_commit(group, *rest)
 
-    patch.setattr(reading, "check_commit", lenient)
+    patch.setattr(queries, "check_commit", lenient)
 
 
 def _take_commits_of_old_epochs(patch: pytest.MonkeyPatch) -> None:
@@ -107,14 +112,14 @@ def _forget_to_tombstone_members(patch: pytest.MonkeyPatch) -> None:
 
 
 def _let_old_transactions_undo_later_commits(patch: pytest.MonkeyPatch) -> None:
-    real = commits.complete
+    real = offset_commits.complete
 
     def complete(offsets: Offsets, *rest: Any) -> list[Any]:
         blind = Offsets()
         blind.pending, blind.producers = offsets.pending, offsets.producers
         return real(blind, *rest)
 
-    patch.setattr("penstock.groups.shard.complete", complete)
+    patch.setattr("penstock.state.groups.shard.complete", complete)
 
 
 def _forget_the_producers_last_epoch(patch: pytest.MonkeyPatch) -> None:
@@ -142,7 +147,7 @@ def _skip_the_epoch_bump_on_leave(patch: pytest.MonkeyPatch) -> None:
         for member_id in member_ids:
             draft.remove(member_id)
 
-    patch.setattr(leaving, "remove", remove)
+    patch.setattr(member_removal, "remove", remove)
 
 
 def _lose_track_of_an_owner(patch: pytest.MonkeyPatch) -> None:
@@ -169,14 +174,14 @@ def _let_heartbeats_ignore_new_epochs(patch: pytest.MonkeyPatch) -> None:
 
 
 def _tell_classic_members_that_all_is_well(patch: pytest.MonkeyPatch) -> None:
-    real = embedded.heartbeat
+    real = classic_members.heartbeat
 
     def quiet(group: Any, request: Any, now_ms: int) -> Any:
         response = real(group, request, now_ms)
         response.error_code = 0
         return response
 
-    patch.setattr(embedded, "heartbeat", quiet)
+    patch.setattr(classic_members, "heartbeat", quiet)
 
 
 PLANTS: list[Plant] = [

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.unit.groups.world import MIXES, World, run
+from tests.unit.state.groups.world import MIXES, World, run
 
 WHICH = st.integers(0, 7)
 

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from penstock.base.ids import TopicId, parse_topic_id, show_topic_id
 from penstock.base.ports import Change, Entry
-from penstock.cluster import keys
-from penstock.cluster.image import EMPTY, Image, load
-from penstock.cluster.keys import (
+from penstock.cluster.metadata import store_keys
+from penstock.cluster.metadata.image import EMPTY, Image, load
+from penstock.cluster.metadata.store_keys import (
     BrokerRecord,
     ConfigsRecord,
     DeletedRecord,
@@ -28,26 +28,28 @@ partitions = st.builds(
 
 
 def topic(topic_id: TopicId, born: list[PartitionRecord]) -> bytes:
-    return keys.encode(TopicRecord(show_topic_id(topic_id), tuple(born), {"k": "v"}))
+    return store_keys.encode(TopicRecord(show_topic_id(topic_id), tuple(born), {"k": "v"}))
 
 
 puts = st.one_of(
     st.tuples(
-        st.sampled_from(NAMES).map(keys.topic_key),
+        st.sampled_from(NAMES).map(store_keys.topic_key),
         st.builds(topic, st.sampled_from(IDS), st.lists(partitions, min_size=1, max_size=3)),
     ),
     st.tuples(
-        st.builds(keys.partition_key, st.sampled_from(IDS), st.integers(0, 3)),
-        partitions.map(keys.encode),
+        st.builds(store_keys.partition_key, st.sampled_from(IDS), st.integers(0, 3)),
+        partitions.map(store_keys.encode),
     ),
     st.tuples(
-        st.integers(1, 3).map(keys.broker_key),
-        st.builds(BrokerRecord, st.integers(1, 3), st.just("h"), st.just(1)).map(keys.encode),
+        st.integers(1, 3).map(store_keys.broker_key),
+        st.builds(BrokerRecord, st.integers(1, 3), st.just("h"), st.just(1)).map(store_keys.encode),
     ),
-    st.tuples(st.just(keys.CLUSTER_CONFIGS), st.just(keys.encode(ConfigsRecord({"a": "1"})))),
     st.tuples(
-        st.sampled_from(IDS).map(keys.deleted_key),
-        st.just(keys.encode(DeletedRecord("a", 1))),
+        st.just(store_keys.CLUSTER_CONFIGS), st.just(store_keys.encode(ConfigsRecord({"a": "1"})))
+    ),
+    st.tuples(
+        st.sampled_from(IDS).map(store_keys.deleted_key),
+        st.just(store_keys.encode(DeletedRecord("a", 1))),
     ),
 )
 steps = st.lists(st.tuples(puts, st.booleans()), max_size=40)
@@ -57,14 +59,14 @@ def is_made_by_us(image: Image, key: str, value: bytes | None, dead: set[TopicId
     """Ids are used once, topics never shrink, and only partitions that exist have a state."""
     if value is None:
         return True
-    if key.startswith(keys.TOPICS):
-        record = keys.decode(TopicRecord, value)
+    if key.startswith(store_keys.TOPICS):
+        record = store_keys.decode(TopicRecord, value)
         known = image.topics_by_id.get(parse_topic_id(record.id))
         if known is None:
             return parse_topic_id(record.id) not in dead
-        return keys.topic_key(known.name) == key and len(record.partitions) >= len(known.born)
-    if key.startswith(keys.PARTITIONS):
-        text, _, index = key.removeprefix(keys.PARTITIONS).partition("/")
+        return store_keys.topic_key(known.name) == key and len(record.partitions) >= len(known.born)
+    if key.startswith(store_keys.PARTITIONS):
+        text, _, index = key.removeprefix(store_keys.PARTITIONS).partition("/")
         known = image.topics_by_id.get(parse_topic_id(text))
         return known is not None and int(index) < len(known.born)
     return True

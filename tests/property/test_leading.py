@@ -5,10 +5,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.cluster import elections
-from penstock.cluster.elections import Rules
-from penstock.cluster.keys import BrokerRecord, PartitionRecord
-from penstock.cluster.leading import Leading
+from penstock.cluster.controller import elections
+from penstock.cluster.controller.elections import Rules
+from penstock.cluster.metadata.store_keys import BrokerRecord, PartitionRecord
+from penstock.cluster.replication.leader_state import Leading
 
 LEADER = 1
 LAG_SECONDS = 10.0

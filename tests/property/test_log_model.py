@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from penstock.log.cleanup.retention import purge
 from penstock.log.config import LogConfig
 from penstock.log.log import Log
-from penstock.log.retention import purge
 from tests.unit.log.building import (
     NOW_MS,
     append,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.queues.policy import Order
+from penstock.state.queues.policy import Order
 from tests.property.queue_world import World
 
 SEEDS = 60

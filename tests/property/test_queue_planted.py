@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from penstock.queues import delivery, lines, state
-from penstock.queues.delivery import Arrival, Delivery, Outcome
-from penstock.queues.policy import Order, QueuePolicy
-from penstock.queues.state import Failure, Kept, Lease, Op
+from penstock.state.queues import delivery, delivery_state, key_order
+from penstock.state.queues.delivery import Arrival, Delivery, Outcome
+from penstock.state.queues.delivery_state import Failure, Kept, Lease, Op
+from penstock.state.queues.policy import Order, QueuePolicy
 from tests.property.queue_world import Anomaly, World
 
 SEEDS = 200
@@ -92,7 +92,7 @@ def test_a_delay_that_is_ignored_is_found() -> None:
 
 
 def test_a_second_record_of_a_busy_key_is_found(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(lines.Lines, "join", lambda self, key, offset: True)
+    monkeypatch.setattr(key_order.Lines, "join", lambda self, key, offset: True)
     find(orders=(Order.KEY,))
 
 
@@ -151,7 +151,7 @@ def test_an_operation_that_is_not_kept_is_found() -> None:
     class Silent(Delivery):
         def _keep(self, ops: list[Op], op: Op) -> None:
             self.kept.apply(op)
-            if not isinstance(op, state.Released):
+            if not isinstance(op, delivery_state.Released):
                 ops.append(op)
 
     find(Silent)
@@ -167,7 +167,7 @@ def test_a_lease_given_back_that_counts_is_found() -> None:
 
 def test_a_batch_of_letters_that_is_forgotten_before_it_is_written_is_found() -> None:
     class Hasty(Delivery):
-        def plan_burial(self, burial: state.Burial) -> list[Op]:
+        def plan_burial(self, burial: delivery_state.Burial) -> list[Op]:
             self.kept.burial = burial
             return []
 

@@ -12,9 +12,9 @@ from fastavro.utils import generate_one
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from penstock.registry.errors import Rejected
-from penstock.registry.formats import parse, unreadable
-from penstock.registry.parsed import AVRO, JSON, PROTOBUF, Source
+from penstock.state.registry.errors import Rejected
+from penstock.state.registry.formats import parse, unreadable
+from penstock.state.registry.parsed_schemas import AVRO, JSON, PROTOBUF, Source
 
 PRIMITIVES = ["null", "boolean", "int", "long", "float", "double", "bytes", "string"]
 

@@ -8,28 +8,28 @@ subject only grow while any of it is left; what is referred to is there.
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.registry import calls
-from penstock.registry.errors import Rejected
-from penstock.registry.naming import context_of
-from tests.unit.registry.driver import ONE, OTHER, TWO, Driver, contents
+from penstock.state.registry import requests
+from penstock.state.registry.errors import Rejected
+from penstock.state.registry.subject_names import context_of
+from tests.unit.state.registry.driver import ONE, OTHER, TWO, Driver, contents
 
 SUBJECTS = st.sampled_from(["a", "b", "c", ":.x:a", ":.x:b", ":.y:a"])
 SCOPES = st.none() | SUBJECTS | st.sampled_from([":.x:", ":.__GLOBAL:"])
-VERSIONS = st.sampled_from([1, 2, 3, calls.LATEST])
+VERSIONS = st.sampled_from([1, 2, 3, requests.LATEST])
 REFERRING = '{"type":"array","items":"R"}'
 SCHEMAS = st.sampled_from([ONE, TWO, OTHER, '"string"'])
 FLAGS = st.booleans()
 
 
-def referring(subject: str, to: str, version: int) -> calls.Register:
-    reference = calls.NamedReference("R", to, version)
-    return calls.Register(subject, REFERRING, "AVRO", (reference,))
+def referring(subject: str, to: str, version: int) -> requests.Register:
+    reference = requests.NamedReference("R", to, version)
+    return requests.Register(subject, REFERRING, "AVRO", (reference,))
 
 
 CALLS = st.one_of(
-    st.builds(calls.Register, SUBJECTS, SCHEMAS, st.just("AVRO")),
+    st.builds(requests.Register, SUBJECTS, SCHEMAS, st.just("AVRO")),
     st.builds(
-        calls.Register,
+        requests.Register,
         SUBJECTS,
         SCHEMAS,
         st.just("AVRO"),
@@ -37,28 +37,28 @@ CALLS = st.one_of(
         version=st.integers(1, 4),
     ),
     st.builds(referring, SUBJECTS, SUBJECTS, VERSIONS),
-    st.builds(calls.DeleteVersion, SUBJECTS, VERSIONS, FLAGS),
-    st.builds(calls.DeleteSubject, SUBJECTS, FLAGS),
-    st.builds(calls.DeleteContext, st.sampled_from([":.x:", ":.y:"])),
+    st.builds(requests.DeleteVersion, SUBJECTS, VERSIONS, FLAGS),
+    st.builds(requests.DeleteSubject, SUBJECTS, FLAGS),
+    st.builds(requests.DeleteContext, st.sampled_from([":.x:", ":.y:"])),
     st.builds(
-        calls.PutConfig,
+        requests.PutConfig,
         SCOPES,
         st.sampled_from(["NONE", "BACKWARD", "FULL_TRANSITIVE", "sideways"]),
     ),
-    st.builds(calls.DeleteConfig, SCOPES),
+    st.builds(requests.DeleteConfig, SCOPES),
     st.builds(
-        calls.PutMode,
+        requests.PutMode,
         st.sampled_from(["READWRITE", "READONLY", "IMPORT"]),
         SCOPES,
         st.just(True),
     ),
-    st.builds(calls.DeleteMode, SCOPES, FLAGS),
+    st.builds(requests.DeleteMode, SCOPES, FLAGS),
 )
 
 
 @settings(max_examples=150)
 @given(st.lists(CALLS, max_size=40))
-def test_the_laws_hold_after_any_calls(asked: list[calls.AnyCall]) -> None:
+def test_the_laws_hold_after_any_calls(asked: list[requests.AnyCall]) -> None:
     driver = Driver()
     driver.register("a")
     driver.register("b", REFERRING, ("R", "a", 1))
@@ -70,10 +70,10 @@ def test_the_laws_hold_after_any_calls(asked: list[calls.AnyCall]) -> None:
         except Rejected:
             assert len(driver.log) == logged, "a refusal changed something"
             continue
-        if isinstance(call, calls.DeleteContext):
+        if isinstance(call, requests.DeleteContext):
             deleted = context_of(call.subject)
             meant = {key: guid for key, guid in meant.items() if key[0] != deleted}
-        if isinstance(call, calls.Register):
+        if isinstance(call, requests.Register):
             context = context_of(call.subject)
             kept = driver.state.contexts[context].by_id[answer["id"]]
             assert len({one.guid for one in kept.values()}) == 1
@@ -95,33 +95,33 @@ def test_the_laws_hold_after_any_calls(asked: list[calls.AnyCall]) -> None:
 
 IMPORTS = st.one_of(
     st.builds(
-        calls.Register,
+        requests.Register,
         SUBJECTS,
         SCHEMAS,
         st.just("AVRO"),
         id=st.integers(1, 6),
         version=st.integers(1, 2),
     ),
-    st.builds(calls.DeleteVersion, SUBJECTS, st.sampled_from([1, 2]), FLAGS),
+    st.builds(requests.DeleteVersion, SUBJECTS, st.sampled_from([1, 2]), FLAGS),
 )
 
 
 @settings(max_examples=100)
 @given(st.lists(IMPORTS, max_size=12))
 def test_what_imports_leave_behind_gives_no_id_again_after_a_restart(
-    asked: list[calls.AnyCall],
+    asked: list[requests.AnyCall],
 ) -> None:
     driver = Driver()
-    driver.ask(calls.PutMode("IMPORT"))
+    driver.ask(requests.PutMode("IMPORT"))
     highest = 0
     for call in asked:
         try:
             answer = driver.ask(call)
         except Rejected:
             continue
-        if isinstance(call, calls.Register):
+        if isinstance(call, requests.Register):
             highest = max(highest, answer["id"])
         assert contents(driver.replayed()) == contents(driver.state)
     driver.shard.state = driver.replayed()
-    driver.ask(calls.PutMode("READWRITE"))
+    driver.ask(requests.PutMode("READWRITE"))
     assert driver.register("new", '"bytes"') == highest + 1

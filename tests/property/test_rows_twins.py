@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.client.partitioner import partition_for_key
+from penstock.client.producer.partitioner import partition_for_key
 from penstock.wire import _rows_py as pure
 from penstock.wire.records import Codec, Column, Record, decode, encode
 from penstock.wire.rows import encode_batch

@@ -9,15 +9,15 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.http.sns.filters import wants, wants_body
-from penstock.http.sns.policies import check_policy, read_policy
-from penstock.http.sqs.attributes import attributes_of, headers_of, is_text
-from penstock.http.sqs.digests import AttributeValue, digest_attributes
-from penstock.http.sqs.faults import Fault
-from penstock.http.sqs.forms import read_form
-from penstock.http.sqs.requests import SendMessage, SendMessageBatch, read_request
-from penstock.http.sqs.sigv4 import SignedRequest, claim_of, verify
-from penstock.http.sqs.xml import SQS_NAMESPACE, write_result
+from penstock.gateway.sns.filter_matching import wants, wants_body
+from penstock.gateway.sns.filter_policies import check_policy, read_policy
+from penstock.gateway.sqs.digests import AttributeValue, digest_attributes
+from penstock.gateway.sqs.errors import Fault
+from penstock.gateway.sqs.message_attributes import attributes_of, headers_of, is_text
+from penstock.gateway.sqs.query_forms import read_form
+from penstock.gateway.sqs.query_xml import SQS_NAMESPACE, write_result
+from penstock.gateway.sqs.requests import SendMessage, SendMessageBatch, read_request
+from penstock.gateway.sqs.sigv4 import SignedRequest, claim_of, verify
 
 TEXT = st.text(min_size=1).filter(is_text)
 NAMES = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=20).filter(

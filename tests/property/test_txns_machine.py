@@ -1,7 +1,7 @@
 """Producers fight over transactional ids while everything that can go wrong does.
 
-Two drivers of one world (`tests.unit.txns.world`): hypothesis, which shrinks what it finds, and
-seeded walks, which go deeper.
+Two drivers of one world (`tests.unit.state.transactions.world`): hypothesis, which shrinks what it
+finds, and seeded walks, which go deeper.
 """
 
 from collections import Counter
@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.txns.records import Partition
-from tests.unit.txns.walk import EPOCHS, walk
-from tests.unit.txns.world import PARTITIONS, TIMEOUT_MS, World
+from penstock.state.transactions.records import Partition
+from tests.unit.state.transactions.walk import EPOCHS, walk
+from tests.unit.state.transactions.world import PARTITIONS, TIMEOUT_MS, World
 
 CLIENTS = st.integers(0, 4)
 AT_ONCE = st.sampled_from((True, True, False))

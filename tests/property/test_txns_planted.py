@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from penstock.base.machine import Decision
-from penstock.txns import machine, shard
-from penstock.txns.machine import Txn
-from penstock.txns.records import (
+from penstock.base.state_machine import Decision
+from penstock.state.transactions import shard, transaction
+from penstock.state.transactions.records import (
     EPOCH_MAX,
     NOBODY,
     TRANSACTIONS_V0,
@@ -17,10 +16,11 @@ from penstock.txns.records import (
     TxnState,
     encode_record,
 )
-from penstock.txns.shard import TxnShard
-from penstock.txns.timers import Timeouts
-from tests.unit.txns.building import Host, Waiting
-from tests.unit.txns.walk import walk
+from penstock.state.transactions.shard import TxnShard
+from penstock.state.transactions.timers import Timeouts
+from penstock.state.transactions.transaction import Txn
+from tests.unit.state.transactions.building import Host, Waiting
+from tests.unit.state.transactions.walk import walk
 
 SEEDS = 200
 
@@ -45,7 +45,7 @@ def a_timeout_does_not_bump_the_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 def init_does_not_bump_the_epoch(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(machine, "_bumped", lambda producer, take_id: producer)
+    patch.setattr(transaction, "_bumped", lambda producer, take_id: producer)
 
 
 def init_forgets_the_open_transaction(patch: pytest.MonkeyPatch) -> None:
@@ -58,7 +58,7 @@ def init_forgets_the_open_transaction(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_last_epoch_is_given_away(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(machine, "_is_exhausted", lambda epoch: epoch >= EPOCH_MAX)
+    patch.setattr(transaction, "_is_exhausted", lambda epoch: epoch >= EPOCH_MAX)
 
 
 def a_transaction_never_times_out(patch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ def a_transaction_never_times_out(patch: pytest.MonkeyPatch) -> None:
 def partitions_are_added_while_it_ends(patch: pytest.MonkeyPatch) -> None:
     def planted(self: Txn, producer: Any) -> None:
         if producer != self.record.producer:
-            raise machine._fenced(producer, self.record)
+            raise transaction._fenced(producer, self.record)
 
     patch.setattr(Txn, "_check_current", planted)
 

@@ -11,18 +11,20 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from penstock.base.ids import TopicId
-from penstock.client.admin import Admin
+from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster, parse_brokers
 from penstock.client.connection import Connection, ConnectionConfig, connect
-from penstock.groups.protocol import Subscription, write_subscription
-from penstock.sim.random import SimRandom
+from penstock.state.groups.consumer_protocol import Subscription, write_subscription
 from penstock.wire.messages import RESPONSES
-from penstock.wire.messages.committed import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
+from penstock.wire.messages.classic_groups import (
+    DescribeGroupsRequest,
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    ListGroupsRequest,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
 )
 from penstock.wire.messages.configs import (
     IncrementalAlterableConfig,
@@ -33,22 +35,19 @@ from penstock.wire.messages.consumer_groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
 )
-from penstock.wire.messages.groups import (
-    DescribeGroupsRequest,
-    FindCoordinatorRequest,
-    HeartbeatRequest,
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    ListGroupsRequest,
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
+from penstock.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
 )
 from penstock.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     TopicProduceData,
 )
-from penstock.wire.messages.txns import (
+from penstock.wire.messages.transactions import (
     DescribeProducersRequest,
     DescribeProducersTopicRequest,
     DescribeTransactionsRequest,
@@ -57,6 +56,7 @@ from penstock.wire.messages.txns import (
 )
 from penstock.wire.records import Record, encode
 from penstock.wire.schema import wire_of
+from simulation.random import SimRandom
 
 T = TypeVar("T")
 

@@ -10,22 +10,22 @@ from typing import Any, NamedTuple
 import pytest
 
 from penstock.base.errors import ErrorCode as E
-from penstock.wire.messages.committed import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-)
-from penstock.wire.messages.consumer_groups import ConsumerGroupDescribeRequest
-from penstock.wire.messages.groups import (
+from penstock.wire.messages.classic_groups import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     HeartbeatRequest,
     LeaveGroupRequest,
     MemberIdentity,
 )
-from penstock.wire.messages.txns import (
+from penstock.wire.messages.consumer_groups import ConsumerGroupDescribeRequest
+from penstock.wire.messages.offset_commit import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
+from penstock.wire.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,

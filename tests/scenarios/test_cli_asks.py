@@ -37,7 +37,7 @@ ELSEWHERE = {
     "cluster drain": "test_cluster_moves.py",
     "cluster reassign": "by the same words as drain",
     "cluster elect": "asks for --unclean only",
-    "cluster accept-loss": "tests/unit/cli/test_losses.py",
+    "cluster accept-loss": "tests/unit/cli/cluster/test_accept_loss.py",
     "cluster recover-metadata": "shows what it would do, unless told --yes",
     "txn abort": "tests/clients/test_cli_groups.py",
     "group seek": "shows what it would do, unless told --yes",

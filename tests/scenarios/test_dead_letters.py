@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from penstock.client.admin import Admin
+from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster, parse_brokers
-from penstock.client.producer import Producer
-from penstock.client.share_acks import NOTHING, Note, Verdict
-from penstock.client.share_consumer import ShareConsumer
+from penstock.client.producer.producer import Producer
+from penstock.client.share.acknowledgements import NOTHING, Note, Verdict
+from penstock.client.share.consumer import ShareConsumer
 from penstock.runtime.clock import SystemClock
 from penstock.runtime.random import SystemRandom
 from tests.brokers import COMMAND, PenstockProcess

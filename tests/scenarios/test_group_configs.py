@@ -9,12 +9,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from penstock.base.errors import ErrorCode
-from penstock.client.admin import Admin
+from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster
 from penstock.client.coordinators import GROUP, at_coordinator
-from penstock.sim.cluster import SimCluster
-from penstock.sim.loop import SimLoop
-from penstock.sim.random import SimRandom
 from penstock.wire.messages.configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
@@ -25,6 +22,9 @@ from penstock.wire.messages.consumer_groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from simulation.cluster import SimCluster
+from simulation.loop import SimLoop
+from simulation.random import SimRandom
 
 GROUP_RESOURCE = 32
 SET, DELETE = 0, 1

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from penstock.base.errors import ErrorCode
-from penstock.groups.classic.group import ClassicGroup
-from penstock.groups.config import GroupConfig
-from tests.unit.groups.clients import ClassicClient, Client, ConsumerClient, by_topic
-from tests.unit.groups.driver import Driver
+from penstock.state.groups.classic.group import ClassicGroup
+from penstock.state.groups.config import GroupConfig
+from tests.unit.state.groups.clients import ClassicClient, Client, ConsumerClient, by_topic
+from tests.unit.state.groups.driver import Driver
 
 FOLDER = Path(__file__).parent
 STEP_MS = 1_000

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from penstock.server.handshakes import HANDSHAKES_MAX
+from penstock.broker.server.tls_handshakes import HANDSHAKES_MAX
 from tests.brokers import QUICK, PenstockProcess
 from tests.waiting import eventually
 

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.txns import rows
-from penstock.txns.markers import WriteMarkers
-from penstock.txns.records import STATE_NAMES, Partition, Producer
-from tests.unit.txns.building import Host, add, add_offsets, end, init
+from penstock.state.transactions import add_partitions
+from penstock.state.transactions.markers import WriteMarkers
+from penstock.state.transactions.records import STATE_NAMES, Partition, Producer
+from tests.unit.state.transactions.building import Host, add, add_offsets, end, init
 
 SCENARIOS = sorted(Path(__file__).parent.glob("txns_*.txt"))
 
@@ -59,10 +59,10 @@ class Runner:
         return "ok"
 
     def _produce(self, version: int | None, name: str, producer: str, partition: str) -> str:
-        version = version or rows.PRODUCE_ADDS_SINCE
+        version = version or add_partitions.PRODUCE_ADDS_SINCE
         who, shard = _producer(producer), self.host.shard
         try:
-            if version >= rows.PRODUCE_ADDS_SINCE:
+            if version >= add_partitions.PRODUCE_ADDS_SINCE:
                 added = [_partition(partition)]
                 now_ms = self.host.now_ms
                 self.host.run(
@@ -72,7 +72,7 @@ class Runner:
             else:
                 shard.verify(name, *who, *_partition(partition))
         except Refused as refused:
-            return rows.for_produce(refused.code, version).name
+            return add_partitions.for_produce(refused.code, version).name
         return "ok"
 
     def _commit(self, version: int | None, name: str, producer: str) -> str:

@@ -12,24 +12,25 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from penstock.api import replica_fetch
-from penstock.cluster import elections, isr, leading, reassignment, states
-from penstock.cluster.fetch_session import FetchSession
-from penstock.cluster.following import Condition, Following
-from penstock.cluster.isr import InSyncReplicas
-from penstock.cluster.keys import PartitionRecord
-from penstock.cluster.leading import Leading
-from penstock.cluster.membership import Membership
-from penstock.cluster.partition import Partition
+from penstock.broker.api.data import replica_fetch
+from penstock.cluster.controller import elections, partition_updates, reassignment
+from penstock.cluster.metadata.membership import Membership
+from penstock.cluster.metadata.store_keys import PartitionRecord
+from penstock.cluster.replication import isr, leader_state
+from penstock.cluster.replication.fetch_session import FetchSession
+from penstock.cluster.replication.isr import InSyncReplicas
+from penstock.cluster.replication.leader_state import Leading
+from penstock.cluster.replication.partition import Partition
+from penstock.cluster.replication.replica_follower import Condition, Following
 from penstock.log.flusher import Flusher
 from penstock.log.log import Log
 from penstock.log.producers import Producers
-from penstock.node import opening
-from penstock.sim import siege
-from penstock.sim.disk import Fault
-from penstock.sim.faults import FaultPlan
-from penstock.sim.host import SimHost
-from penstock.sim.siege import SiegeOptions
+from penstock.node import open_logs
+from simulation import cluster_run
+from simulation.cluster_run import SiegeOptions
+from simulation.disk import Fault
+from simulation.faults import FaultPlan
+from simulation.host import SimHost
 
 Patch = pytest.MonkeyPatch
 
@@ -47,7 +48,7 @@ class Bug(NamedTuple):
 def without_syncs(seed: int) -> SiegeOptions:
     """Topics are acknowledged from the page cache, as Kafka's are: then one machine at a time may
     lose its power, when everybody is in sync."""
-    options = siege.options_of(seed)
+    options = cluster_run.options_of(seed)
     options.overrides = {**options.overrides, "flush.policy": "page-cache"}
     options.faults = {"power cut in peace": cut_power_in_peace}
     options.crowds, options.has_crew = 0, False
@@ -57,7 +58,7 @@ def without_syncs(seed: int) -> SiegeOptions:
 
 def with_failing_disks(seed: int) -> SiegeOptions:
     """Replicas lose their logs while their node goes on: it fetches them anew in the same life."""
-    options = siege.options_of(seed)
+    options = cluster_run.options_of(seed)
     options.faults = {"append to a log fails": fail_append_to_a_log}
     options.crowds, options.has_crew = 0, False
     options.chaos_s = 30.0
@@ -65,7 +66,7 @@ def with_failing_disks(seed: int) -> SiegeOptions:
 
 
 async def fail_append_to_a_log(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
-    host.disk.inject(Fault("append", errno.ENOSPC, path=f"/logs/{siege.LOG}", times=1))
+    host.disk.inject(Fault("append", errno.ENOSPC, path=f"/logs/{cluster_run.LOG}", times=1))
 
 
 async def cut_power_in_peace(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
@@ -182,7 +183,7 @@ def an_unclean_return_keeps_its_place(patch: Patch) -> None:
     async def planted(*arguments: Any, **options: Any) -> int:
         return 0
 
-    patch.setattr(opening, "come_back", planted)
+    patch.setattr(open_logs, "come_back", planted)
 
 
 # -- who is in sync ---------------------------------------------------------------------------
@@ -222,7 +223,7 @@ def a_replica_joins_when_it_fetches(patch: Patch) -> None:
 
 
 def what_left_the_isr_still_counts(patch: Patch) -> None:
-    patch.setattr(leading.Copy, "forget", lambda self: None)
+    patch.setattr(leader_state.Copy, "forget", lambda self: None)
 
 
 def a_quiet_replica_never_returns(patch: Patch) -> None:
@@ -235,13 +236,13 @@ def a_quiet_replica_never_returns(patch: Patch) -> None:
 
 def the_controller_takes_its_lease_for_a_lock(patch: Patch) -> None:
     """What it writes is guarded by nothing else."""
-    real = states.change
+    real = partition_updates.change
 
     async def planted(store: Any, wishes: Any, seat: Any = ()) -> Any:
         return await real(store, wishes, ())
 
-    patch.setattr(states, "change", planted)
-    patch.setattr(states, "_guards", lambda *arguments: [])
+    patch.setattr(partition_updates, "change", planted)
+    patch.setattr(partition_updates, "_guards", lambda *arguments: [])
 
 
 def a_new_leader_gets_no_new_epoch(patch: Patch) -> None:

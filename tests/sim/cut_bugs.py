@@ -12,11 +12,12 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.client.connection import Connection
-from penstock.cluster import controller, elections, reach
-from penstock.cluster.keys import NO_LEADER, PartitionRecord
-from penstock.cluster.leading import NOBODY, Leading
-from penstock.cluster.links import Links
-from penstock.sim.cuts import Cut
+from penstock.cluster.controller import controller, elections
+from penstock.cluster.metadata import peer_reachability
+from penstock.cluster.metadata.peer_liveness import Links
+from penstock.cluster.metadata.store_keys import NO_LEADER, PartitionRecord
+from penstock.cluster.replication.leader_state import NOBODY, Leading
+from simulation.network_cuts import Cut
 
 Patch = pytest.MonkeyPatch
 
@@ -81,13 +82,13 @@ def a_new_leader_puts_all_it_reaches_in_sync(patch: Patch) -> None:
 
 def one_answer_is_enough_for_ever(patch: Patch) -> None:
     """A node that has answered once is never silent."""
-    tick = reach._Known.tick
+    tick = peer_reachability._Known.tick
 
     def planted(self: Any) -> None:
         self.has_answered = True
         tick(self)
 
-    patch.setattr(reach._Known, "tick", planted)
+    patch.setattr(peer_reachability._Known, "tick", planted)
 
 
 LEADER_ALONE = Cut(3, frozenset({(1, 2), (1, 3)}))

@@ -4,10 +4,10 @@ import random
 
 from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.log.log import CleanState, Log
-from penstock.sim.clock import EPOCH_MS
-from penstock.sim.disk import SimDisk
-from penstock.sim.loop import SimLoop
 from penstock.wire.records import batches
+from simulation.clock import EPOCH_MS
+from simulation.disk import SimDisk
+from simulation.loop import SimLoop
 from tests.sim.log_history import History, Violation, read_all
 from tests.sim.log_workload import PATH, Life, Options
 

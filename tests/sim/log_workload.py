@@ -16,16 +16,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from penstock.base.errors import Corrupt, ErrorCode, Refused
-from penstock.log import retention
+from penstock.log.cleanup import retention
 from penstock.log.config import LogConfig
 from penstock.log.flusher import Flusher
 from penstock.log.log import CleanState, Log
 from penstock.security.keyring import Keyring
-from penstock.sim.clock import EPOCH_MS, SimClock
-from penstock.sim.disk import Fault, PowerCut, SimDisk
-from penstock.sim.loop import SimLoop
-from penstock.sim.workers import SimWorkers
 from penstock.wire.records import Record, check_batch, encode, stamp
+from simulation.clock import EPOCH_MS, SimClock
+from simulation.disk import Fault, PowerCut, SimDisk
+from simulation.loop import SimLoop
+from simulation.workers import SimWorkers
 from tests.sim.log_history import History, Violation, Written, read_all
 
 PATH = "data/topic-0"

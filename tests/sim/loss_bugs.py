@@ -1,6 +1,6 @@
 """Bugs in how nodes deal with what they lost between two lives: see `test_loss_planted_bugs`.
 
-As `cluster_bugs`, for sieges of `penstock.sim.loss_faults`.
+As `cluster_bugs`, for sieges of `simulation.lost_state_faults`.
 """
 
 from collections.abc import Callable
@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from penstock.cluster import returns
-from penstock.cluster.directories import Directories
-from penstock.cluster.following import Following
-from penstock.cluster.partition import Partition
-from penstock.cluster.watermarks import Holdings
+from penstock.cluster.replication import unclean_restart
+from penstock.cluster.replication.high_watermark_checkpoint import Holdings
+from penstock.cluster.replication.partition import Partition
+from penstock.cluster.replication.replica_follower import Following
+from penstock.cluster.storage.log_directories import Directories
 from penstock.log import recovery
-from penstock.node import identity, lives, opening
+from penstock.node import data_directory, open_logs, process_lives
 
 Patch = pytest.MonkeyPatch
 
@@ -48,12 +48,12 @@ def damage_is_taken_for_a_torn_tail(patch: Patch) -> None:
 
 def an_older_copy_is_trusted(patch: Patch) -> None:
     """As it was: whoever has a clean-shutdown marker has everything."""
-    patch.setattr(lives, "is_older", lambda here, directory_id, last: False)
+    patch.setattr(process_lives, "is_older", lambda here, directory_id, last: False)
 
 
 def a_life_is_written_down_nowhere_but_in_the_store(patch: Patch) -> None:
     """Then every directory seems older than its node."""
-    patch.setattr(identity, "write_life", lambda disk, data_dir, number: None)
+    patch.setattr(data_directory, "write_life", lambda disk, data_dir, number: None)
 
 
 def what_is_not_on_disk_yet_counts_as_known(patch: Patch) -> None:
@@ -66,12 +66,12 @@ def what_is_not_on_disk_yet_counts_as_known(patch: Patch) -> None:
 
 def an_older_copy_keeps_its_place(patch: Patch) -> None:
     """It is found out, and only its marker is not believed."""
-    real = returns.come_back
+    real = unclean_restart.come_back
 
     async def planted(*arguments: Any, **options: Any) -> int:
         return await real(*arguments, **{**options, "is_old": False})
 
-    patch.setattr(opening, "come_back", planted)
+    patch.setattr(open_logs, "come_back", planted)
 
 
 # -- going back -----------------------------------------------------------------------------------

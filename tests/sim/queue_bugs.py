@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from penstock.client import open_letters, redriving
-from penstock.coordinator.queue import Queue
-from penstock.queues import delivery, intake, state
-from penstock.queues.delivery import Arrival, Delivery
-from penstock.queues.state import Op
+from penstock.client.dead_letters import open, redrive
+from penstock.coordinator.queues.open_queue import Queue
+from penstock.state.queues import delivery, delivery_headers, delivery_state
+from penstock.state.queues.delivery import Arrival, Delivery
+from penstock.state.queues.delivery_state import Op
 
 Patch = pytest.MonkeyPatch
 
@@ -31,7 +31,7 @@ def records_are_ready_before_they_arrive(patch: Patch) -> None:
 
 def dead_lettered_messages_repeat_each_other(patch: Patch) -> None:
     """As it was: their deduplication ids were heeded."""
-    patch.setattr(intake, "TOPIC", "penstock-dlq-unknown")
+    patch.setattr(delivery_headers, "TOPIC", "penstock-dlq-unknown")
 
 
 def members_are_answered_before_it_is_kept(patch: Patch) -> None:
@@ -55,15 +55,15 @@ def _not_kept(patch: Patch, kind: type[Op]) -> None:
 
 
 def leases_are_not_kept(patch: Patch) -> None:
-    _not_kept(patch, state.Leased)
+    _not_kept(patch, delivery_state.Leased)
 
 
 def finished_is_not_kept(patch: Patch) -> None:
-    _not_kept(patch, state.Finished)
+    _not_kept(patch, delivery_state.Finished)
 
 
 def dead_lettered_messages_are_not_planned(patch: Patch) -> None:
-    _not_kept(patch, state.Planned)
+    _not_kept(patch, delivery_state.Planned)
 
 
 def delays_are_ignored(patch: Patch) -> None:
@@ -80,8 +80,8 @@ def deliveries_are_not_counted(patch: Patch) -> None:
 
 
 def redrives_forget_what_they_did(patch: Patch) -> None:
-    patch.setattr(redriving, "noted_in", lambda committed, topic_id: [])
-    patch.setattr(open_letters, "noted_in", lambda committed, topic_id: [])
+    patch.setattr(redrive, "noted_in", lambda committed, topic_id: [])
+    patch.setattr(open, "noted_in", lambda committed, topic_id: [])
 
 
 def retries_do_not_come(patch: Patch) -> None:

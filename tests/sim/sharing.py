@@ -16,7 +16,6 @@ from penstock.client.cluster import Cluster
 from penstock.client.connection import Connection
 from penstock.client.errors import check
 from penstock.client.metadata import TopicPartition
-from penstock.sim.cluster import SimCluster
 from penstock.wire.messages.share import (
     AcknowledgePartition,
     AcknowledgeTopic,
@@ -30,6 +29,7 @@ from penstock.wire.messages.share import (
     ShareFetchTopic,
 )
 from penstock.wire.records import batches, decode
+from simulation.cluster import SimCluster
 
 GROUP = "workers"
 GROUP_KIND = 32

@@ -20,15 +20,15 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from penstock.sim import queue_siege
-from penstock.sim.hosted import POINTS, run_seed
-from penstock.sim.siege import ALL_POINTS, long_options_of, run_siege
-from penstock.sim.tally import Tally, Violation
+from simulation import queue_run
+from simulation.cluster_run import ALL_POINTS, long_options_of, run_siege
+from simulation.coordinator_run import POINTS, run_seed
+from simulation.results import Tally, Violation
 
 JOURNAL_LINES_SHOWN = 60
 SEEDS_PER_START = 100_000
 KINDS = ("hosted", "siege", "long", "queue")
-POINTS_OF = {"hosted": POINTS, "queue": queue_siege.POINTS}
+POINTS_OF = {"hosted": POINTS, "queue": queue_run.POINTS}
 
 
 def run_one(kind: str, seed: int) -> Tally | str:
@@ -38,7 +38,7 @@ def run_one(kind: str, seed: int) -> Tally | str:
         if kind == "hosted":
             return run_seed(seed).tally
         if kind == "queue":
-            return queue_siege.run_queue_siege(seed).tally
+            return queue_run.run_queue_siege(seed).tally
         return run_siege(seed, long_options_of(seed) if kind == "long" else None).tally
     except Violation as violation:
         journal = "\n".join(violation.journal[-JOURNAL_LINES_SHOWN:])

@@ -6,12 +6,12 @@ Entries that were written stay; an entry is written once, unless the answer to i
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from penstock.coordinator.audit import AUDIT
+from penstock.coordinator.audit_log import AUDIT
 from penstock.log.log import Log
-from penstock.security.audit import DENIED, DONE, ENTRY, Deed, Entry
-from penstock.sim.cluster import SimCluster
-from penstock.sim.loop import SimLoop, run
+from penstock.security.audit_entries import DENIED, DONE, ENTRY, Deed, Entry
 from penstock.wire.records import batches, decode
+from simulation.cluster import SimCluster
+from simulation.loop import SimLoop, run
 
 OVERRIDES = {
     "audit.enable": "true",

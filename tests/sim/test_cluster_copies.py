@@ -11,16 +11,12 @@ import random
 import pytest
 
 from penstock.base.errors import PeerError, Refused
-from penstock.client.admin import Admin
+from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster
 from penstock.client.connection import ConnectionConfig
 from penstock.client.errors import check
 from penstock.client.metadata import TopicPartition
-from penstock.cluster.partition import Partition
-from penstock.sim.cluster import SimCluster
-from penstock.sim.host import SimHost
-from penstock.sim.loop import SimLoop, run
-from penstock.sim.random import SimRandom
+from penstock.cluster.replication.partition import Partition
 from penstock.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -28,6 +24,10 @@ from penstock.wire.messages.produce import (
     TopicProduceData,
 )
 from penstock.wire.records import Record, decode, encode
+from simulation.cluster import SimCluster
+from simulation.host import SimHost
+from simulation.loop import SimLoop, run
+from simulation.random import SimRandom
 
 PARTITIONS = 4
 OVERRIDES = {

@@ -1,8 +1,9 @@
 """Writes go on within ten seconds wherever somebody reaches a majority, whatever else is cut.
 
 All ways to cut the directions between three nodes, with every set of nodes that does not reach the
-metadata store, and all shapes of five nodes likewise; see `penstock.sim.cuts`. By default a sample
-is run; `PENSTOCK_CUTS=all` runs everything (some ten minutes of CPU) and `-s` shows the figures.
+metadata store, and all shapes of five nodes likewise; see `simulation.network_cuts`. By default a
+sample is run; `PENSTOCK_CUTS=all` runs everything (some ten minutes of CPU) and `-s` shows the
+figures.
 """
 
 import logging
@@ -12,8 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.sim.cuts import Cut, one_way_cuts, run_cut, shapes, subsets
-from penstock.sim.tally import Violation
+from simulation.network_cuts import Cut, one_way_cuts, run_cut, shapes, subsets
+from simulation.results import Violation
 
 IS_ALL = os.environ.get("PENSTOCK_CUTS") == "all"
 RUNS_PER_TEST = 40 if IS_ALL else 8

@@ -10,19 +10,19 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from penstock.base.errors import Refused
-from penstock.doors.door import Door, Settlement, Verdict
-from penstock.doors.groups import Commit
-from penstock.doors.messages import Outgoing, Placed
-from penstock.doors.principal import Principal
+from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.gateway import Door, Settlement, Verdict
+from penstock.gateway.core.groups import Commit
+from penstock.gateway.core.messages import Outgoing, Placed
 from penstock.node.node import Node
-from penstock.sim.cluster import SimCluster
-from penstock.sim.loop import SimLoop, run
 from penstock.wire.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from simulation.cluster import SimCluster
+from simulation.loop import SimLoop, run
 
 WHO = Principal("User:ann")
 OVERRIDES = {

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.sim.siege import options_of, run_siege
-from penstock.sim.tally import Violation
+from simulation.cluster_run import options_of, run_siege
+from simulation.results import Violation
 from tests.sim.seeds import replayable, seeds
 
 ENCRYPTED = {"encryption.kek.source": "env:KEK", "encryption.enable": "true"}

@@ -8,17 +8,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ports import Change, Delete, Entry, Expect, Put
-from penstock.client.admin import Admin
+from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster
 from penstock.client.connection import ConnectionConfig
 from penstock.client.metadata import TopicPartition
-from penstock.cluster.keys import PartitionRecord
-from penstock.cluster.partition import Partition
+from penstock.cluster.metadata.store_keys import PartitionRecord
+from penstock.cluster.replication.partition import Partition
 from penstock.node.node import Node
-from penstock.sim.cluster import SimCluster
-from penstock.sim.loop import SimLoop, run
-from penstock.sim.random import SimRandom
-from penstock.sim.store import SimStore
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from penstock.wire.messages.produce import (
     PartitionProduceData,
@@ -27,6 +23,10 @@ from penstock.wire.messages.produce import (
     TopicProduceData,
 )
 from penstock.wire.records import Record, batches, encode
+from simulation.cluster import SimCluster
+from simulation.loop import SimLoop, run
+from simulation.random import SimRandom
+from simulation.store import SimStore
 
 OVERRIDES = {
     "min.insync.replicas": "2",

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from penstock.base.errors import ErrorCode
-from penstock.client.admin import Admin
-from penstock.cluster.keys import NO_LEADER
-from penstock.sim.host import SimHost
-from penstock.sim.store import SimStore
+from penstock.client.admin.admin import Admin
+from penstock.cluster.metadata.store_keys import NO_LEADER
+from simulation.host import SimHost
+from simulation.store import SimStore
 from tests.sim.test_cluster_leaders import Scene, play
 
 RECORDS = 30

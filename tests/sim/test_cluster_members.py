@@ -5,15 +5,15 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from penstock.cluster import topics
-from penstock.cluster.image import Image
-from penstock.cluster.membership import leads_what_others_could
+from penstock.cluster.metadata import topics
+from penstock.cluster.metadata.image import Image
+from penstock.cluster.metadata.membership import leads_what_others_could
 from penstock.node.node import Node, NodeFailed
-from penstock.sim.cluster import SimCluster
-from penstock.sim.disk import SimDisk
-from penstock.sim.host import SimHost
-from penstock.sim.loop import SimLoop, run
-from penstock.sim.store import SimStore
+from simulation.cluster import SimCluster
+from simulation.disk import SimDisk
+from simulation.host import SimHost
+from simulation.loop import SimLoop, run
+from simulation.store import SimStore
 
 SESSION_S = 6.0
 PATIENCE_S = 60.0

@@ -8,20 +8,20 @@ import pytest
 
 from penstock.base.errors import Refused
 from penstock.base.ids import show_topic_id
-from penstock.client.admin import BROKER, Admin
+from penstock.client.admin.admin import BROKER, Admin
+from penstock.client.admin.reassignments import Moves
 from penstock.client.cluster import Cluster
 from penstock.client.metadata import TopicPartition
-from penstock.client.moves import Moves
-from penstock.client.producer import Producer, ProducerConfig
-from penstock.cluster import relocation
-from penstock.cluster.directories import directory_of
-from penstock.cluster.image import Image, load
-from penstock.cluster.keys import ALL, PartitionRecord
-from penstock.sim.clock import SimClock
-from penstock.sim.cluster import SimCluster
-from penstock.sim.loop import SimLoop, run
-from penstock.sim.random import SimRandom
-from penstock.sim.store import SimStore
+from penstock.client.producer.producer import Producer, ProducerConfig
+from penstock.cluster.controller import rebalance_plan
+from penstock.cluster.metadata.image import Image, load
+from penstock.cluster.metadata.store_keys import ALL, PartitionRecord
+from penstock.cluster.storage.log_directories import directory_of
+from simulation.clock import SimClock
+from simulation.cluster import SimCluster
+from simulation.loop import SimLoop, run
+from simulation.random import SimRandom
+from simulation.store import SimStore
 
 PATIENCE_S = 60.0
 OVERRIDES = {"min.insync.replicas": "2", "replica.lag.time.max.ms": "10000"}
@@ -160,7 +160,7 @@ def test_a_node_is_emptied_while_others_write() -> None:
         await world.admin.alter_configs(BROKER, "4", {"cordoned.log.dirs": "*"})
         writing = asyncio.ensure_future(world.produce(2_000))
         image = await world.image()
-        plan = relocation.evacuate(layout_of(image), dict.fromkeys((1, 2, 3)), {4})
+        plan = rebalance_plan.evacuate(layout_of(image), dict.fromkeys((1, 2, 3)), {4})
         assert plan
         answers = await world.moves.reassign(
             {TopicPartition(*place): target for place, target in plan.items()}

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.sim.siege import run_siege
-from penstock.sim.tally import Violation
+from simulation.cluster_run import run_siege
+from simulation.results import Violation
 from tests.sim.cluster_bugs import BUGS, Bug
 from tests.sim.seeds import STALE, tell_if_stale
 

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from penstock.base.errors import Refused
-from penstock.registry.calls import GetById, ListVersions, PutConfig, Register
-from penstock.registry.errors import Number, Rejected
-from penstock.sim.cluster import SimCluster
-from penstock.sim.loop import SimLoop, run
+from penstock.state.registry.errors import Number, Rejected
+from penstock.state.registry.requests import GetById, ListVersions, PutConfig, Register
+from simulation.cluster import SimCluster
+from simulation.loop import SimLoop, run
 
 OVERRIDES = {"min.insync.replicas": "2", "default.replication.factor": "3"}
 PATIENCE_S = 200.0

@@ -1,6 +1,6 @@
 """A cluster keeps its promises, whatever happens to its machines, its network and its store.
 
-See `penstock.sim.siege` for what happens and `penstock.sim.checkers` for what is checked. The
+See `simulation.cluster_run` for what happens and `simulation.checkers` for what is checked. The
 planted bugs of `test_cluster_planted_bugs` show that these checks find what they are for.
 """
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.sim.siege import run_siege
-from penstock.sim.tally import Tally, Violation
+from simulation.cluster_run import run_siege
+from simulation.results import Tally, Violation
 from tests.sim.seeds import replayable, seeds
 
 SEEDS = 200
@@ -28,7 +28,7 @@ COMMON = (
     "ListOffsets OFFSET_NOT_AVAILABLE",
     "ListOffsets NOT_LEADER_OR_FOLLOWER",
 )
-"""What every ten seeds or so get into; `penstock.sim.siege.ALL_POINTS` is the long list."""
+"""What every ten seeds or so get into; `simulation.cluster_run.ALL_POINTS` is the long list."""
 
 _total = Tally()
 

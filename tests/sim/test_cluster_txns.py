@@ -7,17 +7,14 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import ErrorCode, PeerError, Refused
-from penstock.client.admin import Admin
+from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster
 from penstock.client.connection import ConnectionConfig
 from penstock.client.coordinators import GROUP, TRANSACTION, find_coordinator
 from penstock.client.errors import RETRIABLE, check
 from penstock.client.metadata import TopicPartition
-from penstock.cluster.partition import Partition
-from penstock.sim.cluster import SimCluster
-from penstock.sim.loop import SimLoop, run
-from penstock.sim.random import SimRandom
-from penstock.wire.messages.committed import (
+from penstock.cluster.replication.partition import Partition
+from penstock.wire.messages.offset_commit import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -29,7 +26,7 @@ from penstock.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from penstock.wire.messages.txns import (
+from penstock.wire.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnRequest,
@@ -45,6 +42,9 @@ from penstock.wire.messages.txns import (
     TxnOffsetCommitResponse,
 )
 from penstock.wire.records import Record, decode, encode
+from simulation.cluster import SimCluster
+from simulation.loop import SimLoop, run
+from simulation.random import SimRandom
 
 OVERRIDES = {
     "min.insync.replicas": "2",

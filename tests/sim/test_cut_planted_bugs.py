@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.sim.cuts import run_cut
-from penstock.sim.tally import Violation
+from simulation.network_cuts import run_cut
+from simulation.results import Violation
 from tests.sim.cut_bugs import BUGS, CutBug
 
 SEEDS_MAX = 20

@@ -1,6 +1,6 @@
 """Groups and transactions on a real node keep their promises, whatever happens to it.
 
-See `penstock.sim.hosted` for what happens and `penstock.sim.checkers` for what is checked. The
+See `simulation.coordinator_run` for what happens and `simulation.checkers` for what is checked. The
 planted bugs of `test_hosted_planted_bugs` show that these checks find what they are for, and
 `soak` runs as many seeds as there is time for.
 """
@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.sim.hosted import Options, run_seed
-from penstock.sim.tally import Tally, Violation
+from simulation.coordinator_run import Options, run_seed
+from simulation.results import Tally, Violation
 from tests.sim.seeds import replayable, seeds
 
 SEEDS = 16
@@ -35,9 +35,9 @@ COMMON = (
     "Produce INVALID_PRODUCER_EPOCH",
     "TxnOffsetCommit ILLEGAL_GENERATION",
 )
-"""What even a few seeds must get into; `penstock.sim.hosted.POINTS` is the long list."""
+"""What even a few seeds must get into; `simulation.coordinator_run.POINTS` is the long list."""
 
-SCRIPT = "from penstock.sim.hosted import run_seed; print(run_seed(3).trace)"
+SCRIPT = "from simulation.coordinator_run import run_seed; print(run_seed(3).trace)"
 
 _total = Tally()
 

@@ -12,31 +12,31 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from penstock.api import fetch_reply
 from penstock.base.errors import ErrorCode
-from penstock.base.machine import Decision
-from penstock.cluster.partition import Partition
-from penstock.coordinator import host, loader
-from penstock.coordinator.markers import MarkerWriter, _Ending
-from penstock.coordinator.seat import Seat
-from penstock.groups import fencing, reading
-from penstock.groups.classic import staying
-from penstock.groups.classic.group import ClassicGroup
-from penstock.groups.classic.roster import Roster
-from penstock.groups.consumer import leaving, reconcile
-from penstock.groups.consumer.draft import Draft
-from penstock.groups.consumer.group import ConsumerGroup
-from penstock.groups.offsets import Offsets
-from penstock.groups.timers import Timers
+from penstock.base.state_machine import Decision
+from penstock.broker.api.data import fetch_reply
+from penstock.cluster.replication.partition import Partition
+from penstock.coordinator.runtime import shard_host, state_loader
+from penstock.coordinator.runtime.shard_runtime import Seat
+from penstock.coordinator.txn_markers import MarkerWriter, _Ending
 from penstock.log.log import Log
 from penstock.log.producers import Producers
-from penstock.sim.faults import KINDS
-from penstock.sim.hosted import Options, run_seed
-from penstock.sim.tally import Violation
-from penstock.txns import machine
-from penstock.txns.machine import Txn
-from penstock.txns.records import TRANSACTIONS_V0, TxnRecord, TxnState
-from penstock.txns.shard import TxnShard
+from penstock.state.groups import fencing, queries
+from penstock.state.groups.classic import sync_heartbeat_leave
+from penstock.state.groups.classic.group import ClassicGroup
+from penstock.state.groups.classic.members import Roster
+from penstock.state.groups.consumer import member_removal, reconciliation
+from penstock.state.groups.consumer.group import ConsumerGroup
+from penstock.state.groups.consumer.pending_change import Draft
+from penstock.state.groups.offsets import Offsets
+from penstock.state.groups.timers import Timers
+from penstock.state.transactions import transaction
+from penstock.state.transactions.records import TRANSACTIONS_V0, TxnRecord, TxnState
+from penstock.state.transactions.shard import TxnShard
+from penstock.state.transactions.transaction import Txn
+from simulation.coordinator_run import Options, run_seed
+from simulation.faults import KINDS
+from simulation.results import Violation
 from tests.sim.seeds import STALE, tell_if_stale
 
 SEEDS_MAX = 200
@@ -114,12 +114,12 @@ def groups_are_not_told_of_the_end(patch: Patch) -> None:
 
 
 def loading_stops_short(patch: Patch) -> None:
-    real = loader.replay
+    real = state_loader.replay
 
     async def planted(log: Any, workers: Any, size: int, until: int, apply: Any) -> int:
         return await real(log, workers, size, max(until - 1, 0), apply)
 
-    patch.setattr(host, "replay", planted)
+    patch.setattr(shard_host, "replay", planted)
 
 
 def no_timer_runs_after_loading(patch: Patch) -> None:
@@ -155,11 +155,11 @@ def an_expired_member_is_kept(patch: Patch) -> None:
         group.timers.take_due(now_ms)
         return []
 
-    patch.setattr(leaving, "due_members", planted)
+    patch.setattr(member_removal, "due_members", planted)
 
 
 def an_expired_classic_member_is_kept(patch: Patch) -> None:
-    patch.setattr(staying, "_end_session", lambda *arguments: None)
+    patch.setattr(sync_heartbeat_leave, "_end_session", lambda *arguments: None)
 
 
 def a_dead_leader_takes_others_with_it(patch: Patch) -> None:
@@ -187,7 +187,7 @@ def an_old_generation_may_commit(patch: Patch) -> None:
             return
         fencing.check_commit(group, member_id, *rest)
 
-    patch.setattr(reading, "check_commit", planted)
+    patch.setattr(queries, "check_commit", planted)
 
 
 def an_old_epoch_may_commit(patch: Patch) -> None:
@@ -219,7 +219,7 @@ def what_others_own_is_given_away(patch: Patch) -> None:
 
 
 def revocation_is_believed_at_once(patch: Patch) -> None:
-    patch.setattr(reconcile, "_owns_any", lambda reported, slots: False)
+    patch.setattr(reconciliation, "_owns_any", lambda reported, slots: False)
 
 
 def a_member_that_left_is_not_struck_out(patch: Patch) -> None:
@@ -262,7 +262,7 @@ def _fields(record: TxnRecord) -> dict[str, Any]:
 
 
 def init_does_not_bump_the_epoch(patch: Patch) -> None:
-    patch.setattr(machine, "_bumped", lambda producer, take_id: producer)
+    patch.setattr(transaction, "_bumped", lambda producer, take_id: producer)
 
 
 def init_forgets_the_open_transaction(patch: Patch) -> None:

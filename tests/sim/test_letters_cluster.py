@@ -10,19 +10,19 @@ import random
 import pytest
 
 from penstock.base.errors import Refused
-from penstock.client.admin import Admin
+from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster
 from penstock.client.connection import ConnectionConfig
-from penstock.client.letter_boxes import look_into
-from penstock.client.producer import Producer
-from penstock.client.redriving import Errand, Redriver
-from penstock.client.share_acks import Verdict
-from penstock.client.share_consumer import ShareConsumer
-from penstock.queues import letters as headers
-from penstock.sim.clock import SimClock
-from penstock.sim.cluster import SimCluster
-from penstock.sim.loop import SimLoop, run
-from penstock.sim.random import SimRandom
+from penstock.client.dead_letters.redrive import Errand, Redriver
+from penstock.client.dead_letters.topics import look_into
+from penstock.client.producer.producer import Producer
+from penstock.client.share.acknowledgements import Verdict
+from penstock.client.share.consumer import ShareConsumer
+from penstock.state.queues import dead_letter_format as headers
+from simulation.clock import SimClock
+from simulation.cluster import SimCluster
+from simulation.loop import SimLoop, run
+from simulation.random import SimRandom
 from tests.unit.client.on_cluster import Desk
 
 OVERRIDES = {

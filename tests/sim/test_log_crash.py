@@ -9,8 +9,8 @@ import random
 
 import pytest
 
-from penstock.log import checkpoint, flusher
-from penstock.sim.disk import Fault
+from penstock.log import flusher, persistence
+from simulation.disk import Fault
 from tests.sim.log_damage import flip_and_check
 from tests.sim.log_workload import PATH, Options, run_seed
 from tests.sim.seeds import replayable, seeds
@@ -23,7 +23,7 @@ def test_a_power_cut_at_any_operation_loses_nothing_acknowledged(
     seed: int, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if seed % 2:  # Checkpoints also without a roll.
-        monkeypatch.setattr(checkpoint, "CHECKPOINT_BYTES", 2_000)
+        monkeypatch.setattr(persistence, "CHECKPOINT_BYTES", 2_000)
     if seed % 3 == 0:  # The whole file system at once.
         monkeypatch.setattr(flusher, "SYNC_ALL_FILES", 0)
     with replayable(seed, request):

@@ -11,11 +11,11 @@ from dataclasses import replace
 import pytest
 
 from penstock.base.ports import Buffer
-from penstock.log.vault import Vault
-from penstock.security.datakeys import SALT_BYTES, Incarnation
+from penstock.log.encryption.log_encryption import Vault
+from penstock.security.data_keys import SALT_BYTES, Incarnation
 from penstock.security.keyring import Cipher, Keyring, aes_gcm, kek_of
-from penstock.sim.disk import Fault
-from penstock.sim.random import SimRandom
+from simulation.disk import Fault
+from simulation.random import SimRandom
 from tests.sim.log_damage import flip_and_check
 from tests.sim.log_workload import CONFIG, PATH, Options, run_seed
 from tests.sim.seeds import replayable, seeds

@@ -11,16 +11,17 @@ from typing import Any
 
 import pytest
 
-from penstock.log import checkpoint, flusher, recovery, replay, retention, scan, store
-from penstock.log.checkpoint import Flush
+from penstock.log import files, flusher, persistence, recovery, segment_scan, state_rebuild
+from penstock.log.cleanup import retention
+from penstock.log.cleanup.retention import Removal
+from penstock.log.expected_batches import Places
 from penstock.log.flusher import Flusher
 from penstock.log.log import Log
-from penstock.log.places import Places
+from penstock.log.persistence import Flush
 from penstock.log.producers import Producers
-from penstock.log.retention import Removal
 from penstock.log.segment import Segment
-from penstock.sim.disk import Fault, SimDisk, SimFile
 from penstock.wire.records import read_header
+from simulation.disk import Fault, SimDisk, SimFile
 from tests.sim.log_damage import flip_and_check
 from tests.sim.log_history import Violation
 from tests.sim.log_workload import PATH, Options, run_seed
@@ -68,14 +69,14 @@ def test_a_missing_sync_of_the_directory_is_found() -> None:
 
 
 def test_a_sealed_segment_that_is_not_synced_is_found(monkeypatch: Patch) -> None:
-    plan = checkpoint.plan_flush
+    plan = persistence.plan_flush
 
     def plan_active_only(log: Log) -> Flush:
         flush = plan(log)
         flush.files = [file for file in flush.files if file is log.segments.active.file]
         return flush
 
-    monkeypatch.setattr(checkpoint, "plan_flush", plan_active_only)
+    monkeypatch.setattr(persistence, "plan_flush", plan_active_only)
     find(run_seed, "lost", "offline", "damaged")
 
 
@@ -85,8 +86,8 @@ def test_a_checkpoint_written_before_the_sync_is_found(monkeypatch: Patch) -> No
     def write_first(disk: SimDisk, flushes: list[Flush]) -> None:
         for flush in flushes:
             if flush.checkpoint is not None:
-                path = store.join(flush.log.path, store.CHECKPOINT)
-                store.write_durably(disk, path, flush.checkpoint)
+                path = files.join(flush.log.path, files.CHECKPOINT)
+                files.write_durably(disk, path, flush.checkpoint)
         sync(disk, flushes)
 
     monkeypatch.setattr(flusher, "sync", write_first)
@@ -110,7 +111,7 @@ def test_a_failed_sync_that_is_tried_again_is_found(monkeypatch: Patch) -> None:
 
 
 def test_a_recovery_that_believes_any_batch_is_found(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(scan, "check_stored", read_header)
+    monkeypatch.setattr(segment_scan, "check_stored", read_header)
     find(run_seed, "changed", "invented", "lost", "offline", "damaged")
 
 
@@ -143,14 +144,14 @@ def test_a_recovery_that_forgets_the_producers_is_found(monkeypatch: Patch) -> N
         return producers
 
     monkeypatch.setattr(recovery, "rebuild_producers", nobody)
-    monkeypatch.setattr(replay, "rebuild_producers", nobody)
+    monkeypatch.setattr(state_rebuild, "rebuild_producers", nobody)
     find(run_seed, "forgetful")
 
 
 def test_a_recovery_that_cuts_below_the_recovery_point_is_found(monkeypatch: Patch) -> None:
-    def from_the_start(disk: SimDisk, path: str, segments: list[Any]) -> store.Checkpoint:
+    def from_the_start(disk: SimDisk, path: str, segments: list[Any]) -> files.Checkpoint:
         first = segments[0].base_offset if segments else 0
-        return store.Checkpoint(first, first, 0, first)
+        return files.Checkpoint(first, first, 0, first)
 
     monkeypatch.setattr(recovery, "recovery_point", from_the_start)
     find(flip_and_check, "lost")
@@ -190,7 +191,7 @@ def test_epochs_that_go_before_the_start_offset_is_durable_are_found(monkeypatch
 
 
 def test_a_reader_that_does_not_check_is_found(monkeypatch: Patch) -> None:
-    from penstock.log.span import Span
+    from penstock.log.read_span import Span
 
     monkeypatch.setattr(Span, "_verify", lambda self, data: None)
     find(flip_and_check, "changed")

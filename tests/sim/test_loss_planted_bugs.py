@@ -1,7 +1,7 @@
 """Sieges in which nodes lose files between two lives keep every promise, and find planted bugs.
 
-See `penstock.sim.loss_faults` for what is lost, and `test_cluster_planted_bugs` for how bugs are
-looked for.
+See `simulation.lost_state_faults` for what is lost, and `test_cluster_planted_bugs` for how bugs
+are looked for.
 """
 
 import gc
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.sim import loss_faults
-from penstock.sim.siege import run_siege
-from penstock.sim.tally import Tally, Violation
+from simulation import lost_state_faults
+from simulation.cluster_run import run_siege
+from simulation.results import Tally, Violation
 from tests.sim.loss_bugs import BUGS, Bug
 from tests.sim.seeds import STALE, replayable, seeds, tell_if_stale
 
@@ -46,7 +46,7 @@ def test_nothing_is_lost_whatever_one_node_lost(request: pytest.FixtureRequest) 
     for seed in chosen:
         with replayable(seed, request):
             try:
-                total.add(run_siege(seed, loss_faults.options_of(seed)).tally)
+                total.add(run_siege(seed, lost_state_faults.options_of(seed)).tally)
             except Violation as violation:
                 violation.add_note("\n".join(violation.journal))
                 raise
@@ -72,7 +72,7 @@ def test_a_planted_bug_is_found(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> No
 def _find(bug: Bug) -> tuple[int, str] | None:
     for seed in dict.fromkeys((bug.first, *range(SEEDS_MAX))):
         try:
-            run_siege(seed, loss_faults.options_of(seed))
+            run_siege(seed, lost_state_faults.options_of(seed))
         except Violation as found:
             return seed, str(found)
     return None

@@ -8,14 +8,14 @@ import asyncio
 
 import pytest
 
-from penstock.client.admin import Admin
+from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster
 from penstock.client.connection import ConnectionConfig
-from penstock.client.producer import Producer
-from penstock.sim.clock import SimClock
-from penstock.sim.cluster import SimCluster
-from penstock.sim.loop import SimLoop, run
-from penstock.sim.random import SimRandom
+from penstock.client.producer.producer import Producer
+from simulation.clock import SimClock
+from simulation.cluster import SimCluster
+from simulation.loop import SimLoop, run
+from simulation.random import SimRandom
 from tests.sim.sharing import GROUP, GROUP_KIND, Ledger, Member, letters
 
 OVERRIDES = {

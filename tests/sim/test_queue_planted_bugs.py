@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.sim.queue_siege import run_queue_siege
-from penstock.sim.tally import Violation
+from simulation.queue_run import run_queue_siege
+from simulation.results import Violation
 from tests.sim.queue_bugs import BUGS, QueueBug
 from tests.sim.seeds import STALE, tell_if_stale
 

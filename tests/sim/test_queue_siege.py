@@ -1,6 +1,6 @@
 """A queue keeps its promises, whatever happens to nodes, members, clocks and the network.
 
-See `penstock.sim.queue_siege` for what happens and `penstock.sim.checkers.deliveries` for what is
+See `simulation.queue_run` for what happens and `simulation.checkers.queue_deliveries` for what is
 promised. The planted bugs show that the checks find what they are for.
 """
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.sim.queue_siege import POINTS, run_queue_siege
-from penstock.sim.tally import Tally, Violation
+from simulation.queue_run import POINTS, run_queue_siege
+from simulation.results import Tally, Violation
 from tests.sim.seeds import replayable, seeds
 
 SEEDS = 20

@@ -1,7 +1,8 @@
 """A committed position belongs to a topic, not to its name, whatever the coordinator missed.
 
-See `penstock.sim.workloads.recreator` for what happens and `penstock.sim.checkers.belonging` for
-what is promised. The bugs below, put in on purpose, show that the checks find what they are for.
+See `simulation.workloads.topic_recreator` for what happens and
+`simulation.checkers.offset_topic_ids` for what is promised. The bugs below, put in on purpose, show
+that the checks find what they are for.
 """
 
 import logging
@@ -10,14 +11,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from penstock.base.machine import Record
-from penstock.groups import commits
-from penstock.groups.config import Topics
-from penstock.groups.offsets import Offsets
-from penstock.groups.records import OffsetValue
-from penstock.sim.hosted import Options, run_seed
-from penstock.sim.recreation import Recreation
-from penstock.sim.tally import Violation
+from penstock.base.state_machine import Record
+from penstock.state.groups import offset_commits
+from penstock.state.groups.config import Topics
+from penstock.state.groups.offsets import Offsets
+from penstock.state.groups.records import OffsetValue
+from simulation.coordinator_run import Options, run_seed
+from simulation.results import Violation
+from simulation.topic_recreation import Recreation
 from tests.sim.seeds import STALE, replayable, seeds, tell_if_stale
 
 SEEDS = 16
@@ -65,16 +66,16 @@ def _replaced(value: Any, topic_id: bytes) -> Any:
 
 
 def transactions_keep_no_topic_id(patch: Patch) -> None:
-    real = commits.commit_pending
+    real = offset_commits.commit_pending
 
     def planted(offsets: Offsets, request: Any, topics: Topics, *rest: Any) -> Any:
         return real(offsets, request, Topics(), *rest)
 
-    patch.setattr(commits, "commit_pending", planted)
+    patch.setattr(offset_commits, "commit_pending", planted)
 
 
 def a_transactions_end_takes_the_topic_of_the_name(patch: Patch) -> None:
-    real = commits.complete
+    real = offset_commits.complete
 
     def planted(
         offsets: Offsets, producer: int, epoch: int, is_ok: bool, topics: Topics, now_ms: int
@@ -84,7 +85,7 @@ def a_transactions_end_takes_the_topic_of_the_name(patch: Patch) -> None:
             held[place] = _replaced(value, topics.id_of(place[1]))
         return real(offsets, producer, epoch, is_ok, topics, now_ms)
 
-    patch.setattr("penstock.groups.shard.complete", planted)
+    patch.setattr("penstock.state.groups.shard.complete", planted)
 
 
 class Bug(NamedTuple):

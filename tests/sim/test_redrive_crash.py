@@ -10,22 +10,22 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.client.admin import Admin
+from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster
-from penstock.client.consumer import Consumer, ConsumerConfig
-from penstock.client.fetching import READ_COMMITTED, Message
-from penstock.client.letter_boxes import look_into
-from penstock.client.letters import LetterFilter
-from penstock.client.lookup import places_of, resolve
-from penstock.client.offsets import END, START, OffsetRange
-from penstock.client.producer import Producer
-from penstock.client.redriving import AUDIT, Errand, Redriver
-from penstock.client.replaying import Copier, Copy
-from penstock.queues import letters as headers
-from penstock.sim.clock import SimClock
-from penstock.sim.cluster import SimCluster
-from penstock.sim.loop import SimLoop
-from penstock.sim.random import SimRandom
+from penstock.client.consumer.consumer import Consumer, ConsumerConfig
+from penstock.client.consumer.fetched import READ_COMMITTED, Message
+from penstock.client.dead_letters.letter import LetterFilter
+from penstock.client.dead_letters.redrive import AUDIT, Errand, Redriver
+from penstock.client.dead_letters.replay import Copier, Copy
+from penstock.client.dead_letters.topics import look_into
+from penstock.client.list_offsets import places_of, resolve
+from penstock.client.offset_syntax import END, START, OffsetRange
+from penstock.client.producer.producer import Producer
+from penstock.state.queues import dead_letter_format as headers
+from simulation.clock import SimClock
+from simulation.cluster import SimCluster
+from simulation.loop import SimLoop
+from simulation.random import SimRandom
 
 LETTERS = 12
 OVERRIDES = {

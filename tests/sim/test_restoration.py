@@ -1,6 +1,6 @@
 """A metadata store that was put back to a backup: no node goes on with it, and nothing is lost.
 
-See `penstock.sim.restoration` for what happens and what is promised. The bugs below, put in on
+See `simulation.store_restoration` for what happens and what is promised. The bugs below, put in on
 purpose, show that the checks find what they are for.
 """
 
@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from penstock.cluster import known, recovery
-from penstock.cluster.recovery import LogReport
-from penstock.node import remembering
-from penstock.sim.hosted import Options, run_seed
-from penstock.sim.restoration import Restoration
-from penstock.sim.tally import Violation
+from penstock.cluster.metadata import known_metadata as known
+from penstock.cluster.metadata import recovery
+from penstock.cluster.metadata.recovery import LogReport
+from penstock.node import metadata_check
+from simulation.coordinator_run import Options, run_seed
+from simulation.results import Violation
+from simulation.store_restoration import Restoration
 from tests.sim.seeds import STALE, replayable, seeds, tell_if_stale
 
 SEEDS = 12
@@ -54,7 +55,7 @@ def test_a_store_put_back_is_refused_and_recovered(
 
 def an_older_store_is_served(patch: Patch) -> None:
     """As it was."""
-    patch.setattr(remembering, "compare", lambda *arguments: ([], []))
+    patch.setattr(metadata_check, "compare", lambda *arguments: ([], []))
 
 
 def producer_ids_begin_again(patch: Patch) -> None:
@@ -65,7 +66,7 @@ def producer_ids_begin_again(patch: Patch) -> None:
     def planted(*arguments: Any) -> list[str]:
         return [text for text in real(*arguments) if "producer id" not in text]
 
-    patch.setattr("penstock.node.remembering.findings", planted)
+    patch.setattr("penstock.node.metadata_check.findings", planted)
 
 
 def whoever_reports_first_is_in_sync(patch: Patch) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.client.partitioner import partition_for_key
+from penstock.client.producer.partitioner import partition_for_key
 from penstock.wire.compression import Codec
 from penstock.wire.records import Record
 from tests.spark.topics import Topics

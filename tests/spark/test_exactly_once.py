@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.client.identity import Identity
-from penstock.client.txn_steps import OpenTxn, begin, end
-from penstock.spark import sink
-from penstock.spark.committing import Written, abort_all, commit_all
-from penstock.spark.decisions import Decision, decide, is_decided, read_decision, withdraw
-from penstock.spark.ledger import Entry, ensure_ledger, next_batch, place_of
-from penstock.spark.link import close_links, link_to
+from penstock.client.producer.identity import Identity
+from penstock.client.producer.transaction import OpenTxn, begin, end
+from penstock.spark.connection import close_links, link_to
 from penstock.spark.settings import WriteSettings, write_settings
+from penstock.spark.sink import sink
+from penstock.spark.sink.commit import Written, abort_all, commit_all
+from penstock.spark.sink.commit_intent import Decision, decide, is_decided, read_decision, withdraw
+from penstock.spark.sink.committed_batches import Entry, ensure_ledger, next_batch, place_of
 from tests.conftest import FreshBroker
 from tests.spark.topics import Topics, topics_of
 

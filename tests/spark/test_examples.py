@@ -13,7 +13,7 @@ from examples.orders import data as orders_data
 from penstock import SyncClient
 from penstock.cli.main import run as penstock
 from penstock.pipelines import Runner, Surroundings
-from penstock.pipelines.loading import load
+from penstock.pipelines.loader import load
 from penstock.pipelines.progress import StageState
 from tests.conftest import FreshBroker
 from tests.spark.topics import Topics, topics_of

@@ -8,16 +8,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.cli.main import run as penstock
-from penstock.client.partitioner import partition_for_key
+from penstock.client.producer.partitioner import partition_for_key
 from penstock.jobs.archive import archive_topics, merge_small, read_archive
-from penstock.jobs.archives import Archive
+from penstock.jobs.archive_layout import Archive
 from penstock.jobs.audit import audit
+from penstock.jobs.cdc import Applied, apply_changes, read_table
+from penstock.jobs.event_sourcing import rebuild
+from penstock.jobs.inputs import Side, parse_side
 from penstock.jobs.replay import Choice, replay_archive
-from penstock.jobs.sides import Side, parse_side
 from penstock.jobs.skew import find_skew, report_of
-from penstock.jobs.state import rebuild
-from penstock.jobs.tables import Applied, apply_changes, read_table
-from penstock.spark.values import OptionError
+from penstock.spark.option_values import OptionError
 from penstock.wire.records import Record
 from tests.spark.topics import Topics
 

@@ -29,7 +29,7 @@ from penstock.pipelines import (
     reject,
 )
 from penstock.pipelines.progress import FINISHED, STOPPED, StageState
-from penstock.spark.schemas import book
+from penstock.spark.schemas import schema_cache
 from penstock.wire.records import Record
 from tests.conftest import Broker
 from tests.ports import free_port
@@ -299,7 +299,7 @@ def test_what_is_missing_is_told_before_anything_runs(
 def test_a_registry_that_is_away_is_waited_for(
     spark: Any, topics: Topics, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(book, "PAUSE_S", 0.01)
+    monkeypatch.setattr(schema_cache, "PAUSE_S", 0.01)
     pipeline = Pipeline("waiting")
 
     @pipeline.extract(topic, subject="nobody", to=f"{topic}-out")

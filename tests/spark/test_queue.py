@@ -11,10 +11,10 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from penstock import SyncClient
 from penstock.spark import read_queue
-from penstock.spark.link import close_links
-from penstock.spark.planning import ForeignOffsets
-from penstock.spark.queue_stream import QueueStreamReader
+from penstock.spark.connection import close_links
+from penstock.spark.range_planning import ForeignOffsets
 from penstock.spark.settings import read_settings
+from penstock.spark.source.queue_stream import QueueStreamReader
 from tests.spark.topics import Topics
 
 SCHEMA = StructType([StructField("value", BinaryType()), StructField("offset", LongType())])

@@ -13,12 +13,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from penstock.spark.link import close_links, link_to
-from penstock.spark.losses import DataLoss
-from penstock.spark.planning import ForeignOffsets, Range
-from penstock.spark.rows import RANGES_SCHEMA, RangePartition, read_rows
+from penstock.spark.connection import close_links, link_to
+from penstock.spark.data_loss import DataLoss
+from penstock.spark.range_planning import ForeignOffsets, Range
 from penstock.spark.settings import read_settings
-from penstock.spark.stream import StreamReader
+from penstock.spark.source.rows import RANGES_SCHEMA, RangePartition, read_rows
+from penstock.spark.source.stream import StreamReader
 from penstock.wire.records import Record
 from tests.brokers import PenstockProcess
 from tests.conftest import FreshBroker

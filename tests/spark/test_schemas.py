@@ -10,7 +10,7 @@ import pytest
 
 from penstock.app.schemas import Registry
 from penstock.spark import decode, encode, read_stream, route
-from penstock.spark.values import OptionError
+from penstock.spark.option_values import OptionError
 from penstock.wire.records import Record
 from tests.brokers import PenstockProcess
 from tests.conftest import Broker

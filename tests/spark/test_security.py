@@ -11,7 +11,7 @@ import trustme
 
 from penstock.cli.main import run as penstock
 from penstock.spark import decode
-from penstock.spark.values import OptionError
+from penstock.spark.option_values import OptionError
 from penstock.wire.records import Record
 from tests.clients.secured import PASSWORD, USER, Secured, secured
 from tests.spark.topics import Topics

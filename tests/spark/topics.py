@@ -5,18 +5,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from penstock.client.admin import Admin
+from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster, parse_brokers
-from penstock.client.committed import committed_offsets
-from penstock.client.consumer import Consumer, ConsumerConfig
-from penstock.client.fetching import READ_COMMITTED, Message
-from penstock.client.letters import Letter
-from penstock.client.lookup import EARLIEST, LATEST, Found, list_offsets
+from penstock.client.committed_offsets import committed_offsets
+from penstock.client.consumer.consumer import Consumer, ConsumerConfig
+from penstock.client.consumer.fetched import READ_COMMITTED, Message
+from penstock.client.dead_letters.letter import Letter
+from penstock.client.dead_letters.open import open_letters
+from penstock.client.dead_letters.redrive import Errand, Redriver
+from penstock.client.list_offsets import EARLIEST, LATEST, Found, list_offsets
 from penstock.client.metadata import TopicPartition
-from penstock.client.open_letters import open_letters
-from penstock.client.producer import Producer
-from penstock.client.redriving import Errand, Redriver
-from penstock.client.sender import ProducerConfig
+from penstock.client.producer.producer import Producer
+from penstock.client.producer.sender import ProducerConfig
 from penstock.runtime.clock import SystemClock
 from penstock.runtime.random import SystemRandom
 from penstock.wire.compression import Codec

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from penstock.cluster.config_table import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
-from penstock.cluster.config_types import Config
+from penstock.cluster.configs.config_table import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
+from penstock.cluster.configs.config_types import Config
 from tests.tidy.tree import SOURCE, modules, parse
 
 ALL = (*TOPIC_CONFIGS, *GROUP_CONFIGS, *BROKER_CONFIGS)

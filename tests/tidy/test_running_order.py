@@ -35,11 +35,11 @@ def test_what_shares_something_dear_stays_together_and_all_else_by_file() -> Non
         "tests/chaos/test_failover.py::test_c",
         "tests/chaos/test_nodes.py::test_d",
         "tests/chaos/test_kill9.py::test_e",
-        "tests/unit/spark/test_arrow.py::test_f",
+        "tests/unit/spark/source/test_arrow.py::test_f",
     ]
     assert [scheduling._split_scope(nodeid) for nodeid in nodeids] == [
         *("tests/spark", "tests/spark", "tests/chaos", "tests/chaos"),
-        *("tests/chaos/test_kill9.py", "tests/unit/spark/test_arrow.py"),
+        *("tests/chaos/test_kill9.py", "tests/unit/spark/source/test_arrow.py"),
     ]
 
 

@@ -5,7 +5,7 @@ import re
 import tomllib
 
 import penstock
-from penstock.api.routes import ROUTES
+from penstock.broker.api.routes import ROUTES
 from penstock.wire.messages import REQUESTS, RESPONSES
 from tests.tidy.tree import (
     ROOT,
@@ -21,7 +21,7 @@ from tests.tidy.tree import (
 
 LINES_MAX = 800
 FUNCTION_LINES_MAX = 80
-TABLES = {"src/penstock/cluster/config_table.py"}
+TABLES = {"src/penstock/cluster/configs/config_table.py"}
 """One row after another, looked up and never read from top to bottom."""
 COLUMNS_MAX = 100
 DOCSTRING_CHARACTERS_MIN = 20
@@ -30,13 +30,13 @@ BANNED_SUFFIXES = ("Manager", "Helper", "Helpers", "Util", "Utils", "Impl", "Ser
 REMINDERS = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b")
 MACHINE_PATHS = re.compile(r"(?<![\w.~}])/(?:wo" + r"rk|ro" + r"ot|ho" + r"me|Us" + r"ers)/\w")
 SWALLOWS = {
-    "src/penstock/app/lane.py",
+    "src/penstock/app/task_runner.py",
     "src/penstock/app/retry_topics.py",
     "src/penstock/pipelines/steps.py",
-    "src/penstock/server/connection.py",
+    "src/penstock/broker/server/connection.py",
     "src/penstock/client/connection.py",
     "src/penstock/runtime/workers.py",
-    "src/penstock/sim/transport.py",
+    "simulation/transport.py",
 }
 """The connection loops, where whatever a peer provokes ends that connection and nothing else, and
 what carries errors on by other means: from a thread to the loop, as asyncio's own loop does, or as
@@ -134,7 +134,7 @@ def test_every_module_is_used() -> None:
 
 
 def test_simulated_parts_are_used_by_a_test() -> None:
-    names = {name for name in modules() if name.startswith("penstock.sim.")}
+    names = {name for name in modules() if name.startswith("simulation.")}
     used: set[str] = set()
     for path in files("src", "tests"):
         if path.suffix == ".py":

@@ -14,11 +14,11 @@ import pytest
 import uvloop
 
 from penstock.base.ports import COMMIT_CHANGES_MAX, Change, Delete, Entry, Expect, Put, Store
-from penstock.runtime.etcd import EtcdStore
-from penstock.runtime.etcd_config import EtcdConfig
-from penstock.runtime.store import SqliteStore
-from penstock.sim.loop import SimLoop
-from penstock.sim.store import SimEtcd, SimStore
+from penstock.runtime.etcd.config import EtcdConfig
+from penstock.runtime.etcd.store import EtcdStore
+from penstock.runtime.sqlite_store import SqliteStore
+from simulation.loop import SimLoop
+from simulation.store import SimEtcd, SimStore
 from tests.etcd import EtcdProcess
 
 pytestmark = pytest.mark.processes

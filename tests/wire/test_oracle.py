@@ -21,11 +21,7 @@ from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_reader, entity_writer
 
 from penstock.wire.codec import reader, writer
-from penstock.wire.frame import (
-    read_response_header,
-    request_frame,
-    response_frame,
-)
+from penstock.wire.framing import read_response_header, request_frame, response_frame
 from penstock.wire.messages import OWN_KEYS, REQUESTS
 from penstock.wire.messages.share import OWN_TAGS
 from penstock.wire.request_header import read_request_header

@@ -19,28 +19,21 @@ from penstock.app.durations import Duration, Moment, moment_ms, ms_of, seconds_o
 from penstock.app.log_reader import LogConfig, LogDelivery, LogReader
 from penstock.app.message import Message
 from penstock.app.outgoing import Headers, Key, Outgoing, Payload
-from penstock.app.publishing import (
-    COMPRESSIONS,
-    OnFull,
-    Partitioner,
-    Published,
-    Publisher,
-    Publishing,
-)
+from penstock.app.publish import COMPRESSIONS, OnFull, Partitioner, Published, Publisher, Publishing
 from penstock.app.queue_reader import QueueDelivery, QueueReader, check_delivery
 from penstock.app.tracing import tracer_of
 from penstock.app.transaction import Transaction
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Random, WallClock
-from penstock.client.admin import GROUP_CONFIGS, TOPIC, Admin, begin_share_group
+from penstock.client.admin.admin import GROUP_CONFIGS, TOPIC, Admin, begin_share_group
 from penstock.client.cluster import Cluster, parse_brokers
-from penstock.client.committed import commit_offsets
+from penstock.client.committed_offsets import commit_offsets
 from penstock.client.connection import ConnectionConfig
-from penstock.client.lookup import LATEST, list_offsets
+from penstock.client.list_offsets import LATEST, list_offsets
 from penstock.client.metadata import TopicPartition
-from penstock.client.producer import ProducerConfig
-from penstock.client.security import parse_security
-from penstock.client.share_consumer import ShareConfig
+from penstock.client.producer.producer import ProducerConfig
+from penstock.client.security_settings import parse_security
+from penstock.client.share.consumer import ShareConfig
 from penstock.runtime.clock import SystemClock
 from penstock.runtime.random import SystemRandom
 

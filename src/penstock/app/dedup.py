@@ -26,9 +26,9 @@ from typing import Any, Protocol, TypeVar, cast
 
 from penstock.app.durations import Duration, ms_of
 from penstock.base.ports import Random, WallClock
+from penstock.runtime.blocking import Mutex
 from penstock.runtime.clock import SystemClock
 from penstock.runtime.random import SystemRandom
-from penstock.runtime.threads import Mutex
 from penstock.runtime.workers import ThreadWorkers
 
 TTL = "1d"

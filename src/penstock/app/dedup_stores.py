@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.app.dedup import CLAIM_TTL, TTL, Verdict
 from penstock.app.durations import Duration, ms_of
 from penstock.base.ports import WallClock
+from penstock.runtime.blocking import Mutex
 from penstock.runtime.clock import SystemClock
-from penstock.runtime.threads import Mutex
 
 if TYPE_CHECKING:
     import psycopg

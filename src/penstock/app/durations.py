@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
-from penstock.client.offsets import OffsetSyntaxError, duration_ms
+from penstock.client.offset_syntax import OffsetSyntaxError, duration_ms
 
 Duration: TypeAlias = float | timedelta | str
 """Seconds as a number, a timedelta, or text: "500ms", "30s", "1h30m"."""

@@ -13,7 +13,7 @@ import asyncio
 from typing import Protocol
 
 from penstock.app.durations import Duration, seconds_of
-from penstock.runtime.threads import Mutex, SteadyClock
+from penstock.runtime.blocking import Mutex, SteadyClock
 
 
 class RateLimited(Exception):

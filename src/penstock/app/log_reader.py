@@ -24,12 +24,12 @@ from penstock.app.transaction import Transaction
 from penstock.base.errors import Refused
 from penstock.base.tracing import Tracer
 from penstock.client.cluster import Cluster
-from penstock.client.committed import committed_offsets
-from penstock.client.consumer import Consumer, ConsumerConfig
-from penstock.client.fetching import READ_COMMITTED, READ_UNCOMMITTED
-from penstock.client.fetching import Message as Fetched
-from penstock.client.group_member import GroupListener, GroupMember
-from penstock.client.lookup import EARLIEST, LATEST, list_offsets, places_of
+from penstock.client.committed_offsets import committed_offsets
+from penstock.client.consumer.consumer import Consumer, ConsumerConfig
+from penstock.client.consumer.fetched import READ_COMMITTED, READ_UNCOMMITTED
+from penstock.client.consumer.fetched import Message as Fetched
+from penstock.client.consumer.group_member import GroupListener, GroupMember
+from penstock.client.list_offsets import EARLIEST, LATEST, list_offsets, places_of
 from penstock.client.metadata import TopicPartition
 
 LogDelivery: TypeAlias = Literal["at-least-once", "at-most-once", "exactly-once"]

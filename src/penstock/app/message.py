@@ -14,14 +14,14 @@ import msgspec
 
 from penstock.app.durations import Duration, ms_of
 from penstock.base.errors import Refused
-from penstock.client.fetching import Message as Fetched
-from penstock.client.leases import Lease
+from penstock.client.consumer.fetched import Message as Fetched
 from penstock.client.metadata import TopicPartition
-from penstock.client.share_acks import NOTHING, Note, Verdict
+from penstock.client.share.acknowledgements import NOTHING, Note, Verdict
+from penstock.client.share.leases import Lease
 
 if TYPE_CHECKING:
     from penstock.app.tracing import MessageTrace
-    from penstock.client.share_consumer import ShareConsumer
+    from penstock.client.share.consumer import ShareConsumer
 
 DELAY_MS_MAX = 365 * 86_400_000
 _WORDS = {

@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from penstock.app.durations import Duration, Moment, moment_ms, ms_of
-from penstock.queues.intake import DEDUP_ID, DELAY_MS, DELIVER_AT, PRIORITY, TTL_MS
-from penstock.queues.policy import PRIORITY_MAX
+from penstock.state.queues.delivery_headers import DEDUP_ID, DELAY_MS, DELIVER_AT, PRIORITY, TTL_MS
+from penstock.state.queues.policy import PRIORITY_MAX
 
 Payload: TypeAlias = Any
 """bytes, str, None, or anything that JSON can say."""

@@ -16,8 +16,8 @@ from penstock.app.tracing import MessageTrace
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.tracing import Tracer
 from penstock.client.cluster import Cluster
-from penstock.client.share_acks import Verdict
-from penstock.client.share_consumer import ShareConfig, ShareConsumer
+from penstock.client.share.acknowledgements import Verdict
+from penstock.client.share.consumer import ShareConfig, ShareConsumer
 
 QueueDelivery: TypeAlias = Literal["at-least-once", "at-most-once"]
 _POLL_MS = 60_000

@@ -24,8 +24,8 @@ from penstock.app.message import LogMessage
 from penstock.app.outgoing import RecordHeaders
 from penstock.app.task import Reject
 from penstock.base.ports import WallClock
-from penstock.queues import letters
 from penstock.runtime.clock import SystemClock
+from penstock.state.queues import dead_letter_format
 
 LogHandler: TypeAlias = Callable[[LogMessage], Awaitable[None]]
 
@@ -135,16 +135,16 @@ class RetryTopics:
         }
         if is_final:
             texts = {
-                letters.TOPIC: origin[_TOPIC],
-                letters.PARTITION: origin[_PARTITION],
-                letters.OFFSET: origin[_OFFSET],
-                letters.TIMESTAMP: origin[_TIMESTAMP],
-                letters.GROUP: self.group,
-                letters.ATTEMPTS: origin[_ATTEMPTS],
-                letters.ERROR_CLASS: type(error).__qualname__,
-                letters.ERROR_MESSAGE: str(error)[:512],
-                letters.FIRST_FAILURE: origin[_FIRST_FAILURE],
-                letters.LAST_FAILURE: now,
+                dead_letter_format.TOPIC: origin[_TOPIC],
+                dead_letter_format.PARTITION: origin[_PARTITION],
+                dead_letter_format.OFFSET: origin[_OFFSET],
+                dead_letter_format.TIMESTAMP: origin[_TIMESTAMP],
+                dead_letter_format.GROUP: self.group,
+                dead_letter_format.ATTEMPTS: origin[_ATTEMPTS],
+                dead_letter_format.ERROR_CLASS: type(error).__qualname__,
+                dead_letter_format.ERROR_MESSAGE: str(error)[:512],
+                dead_letter_format.FIRST_FAILURE: origin[_FIRST_FAILURE],
+                dead_letter_format.LAST_FAILURE: now,
             }
         else:
             texts = origin

@@ -19,8 +19,8 @@ sent again goes to the same place.
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, TypeAlias, TypeVar
 
-from penstock.app.publishing import Partitioner
-from penstock.client.partitioner import murmur2, partition_for_key
+from penstock.app.publish import Partitioner
+from penstock.client.producer.partitioner import murmur2, partition_for_key
 
 BUCKETS_MAX: Final = 256
 SEPARATOR: Final = b"#"

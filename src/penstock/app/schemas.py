@@ -19,11 +19,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from penstock.client.schemas import Registered, RegistryApi
-from penstock.registry.jsontext import write_json
-from penstock.registry.parsed import AVRO, JSON, Reference
-from penstock.registry.strategies import Strategy, subject_of
-from penstock.runtime.web import ask_web
+from penstock.client.registry_client import Registered, RegistryApi
+from penstock.runtime.http_request import ask_web
+from penstock.state.registry.json_text import write_json
+from penstock.state.registry.naming_strategies import Strategy, subject_of
+from penstock.state.registry.parsed_schemas import AVRO, JSON, Reference
 
 MAGIC = b"\0"
 PREFIX_BYTES = 5

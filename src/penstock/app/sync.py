@@ -18,7 +18,7 @@ from penstock.app.durations import Duration, Moment
 from penstock.app.log_reader import LogReader
 from penstock.app.message import LogMessage, Message, Received
 from penstock.app.outgoing import Outgoing, Payload
-from penstock.app.publishing import Published
+from penstock.app.publish import Published
 from penstock.app.queue_reader import QueueReader
 from penstock.runtime.loop_thread import LoopThread
 

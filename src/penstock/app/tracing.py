@@ -28,7 +28,7 @@ from penstock.base.tracing import (
 from penstock.runtime import tracing as runtime_tracing
 
 if TYPE_CHECKING:
-    from penstock.client.fetching import Message as Fetched
+    from penstock.client.consumer.fetched import Message as Fetched
 
 
 def tracer_of(asked: Any) -> Tracer | None:

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from penstock.app.outgoing import Outgoing, encode_key, encode_payload
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import WallClock
-from penstock.client.batch import record_bytes
 from penstock.client.cluster import Cluster
-from penstock.client.committed import Committed
-from penstock.client.group_member import Membership
+from penstock.client.committed_offsets import Committed
+from penstock.client.consumer.group_member import Membership
 from penstock.client.metadata import TopicPartition
-from penstock.client.partitioner import partition_for_key
-from penstock.client.transactional import TransactionalWriter
+from penstock.client.producer.batch import record_bytes
+from penstock.client.producer.partitioner import partition_for_key
+from penstock.client.producer.transactional import TransactionalWriter
 from penstock.wire.records import Record
 
 BYTES_MAX = 512 * 1024

@@ -22,12 +22,12 @@ import uvloop
 
 from penstock.app.client import Client
 from penstock.app.durations import Duration, seconds_of
-from penstock.app.lane import Lane
 from penstock.app.message import Message
 from penstock.app.task import Handler, Reject, Retry, RetryBackoff, Task
+from penstock.app.task_runner import Lane
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Random, Workers
-from penstock.client.admin import GROUP_CONFIGS
+from penstock.client.admin.admin import GROUP_CONFIGS
 from penstock.runtime.random import SystemRandom
 from penstock.runtime.workers import ThreadWorkers
 

@@ -1,7 +1,7 @@
 """Counters that cost an attribute and an addition.
 
 The hot path does `counter.value += n`. Names, meanings and labels are declared once, in a
-catalogue; `penstock.http.metrics` turns it into the Prometheus text format when scraped.
+catalogue; `penstock.gateway.http.metrics` turns it into the Prometheus text format when scraped.
 """
 
 from bisect import bisect_left

@@ -4,7 +4,7 @@ Monotonic time and the network need no port: they are the event loop (`loop.time
 `loop.create_server`, `loop.create_connection`), uvloop in production and the simulator's loop in
 tests. Everything else that is not a pure function of its input comes through one of these.
 
-The real versions live in `penstock.runtime`, the simulated ones in `penstock.sim`.
+The real versions live in `penstock.runtime`, the simulated ones in `simulation`.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

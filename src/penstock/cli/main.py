@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import click
 
 from penstock import __version__
-from penstock.cli.commands import COMMANDS, SECTIONS, load
-from penstock.cli.completing import profile_names
-from penstock.cli.errors import PipeClosed, UserError, explain
-from penstock.cli.output import printable, whole
+from penstock.cli.command_table import COMMANDS, SECTIONS, load
+from penstock.cli.terminal.errors import PipeClosed, UserError, explain
+from penstock.cli.terminal.name_completion import profile_names
+from penstock.cli.terminal.output import printable, whole
 
 # A paragraph that is not to be rewrapped, and begins with a command.
 EXAMPLES = re.compile(r"\n\n\x08\n((?:penstock|echo|printf) .*(?:\n.+)*)")
@@ -34,7 +34,7 @@ def _headed(found: re.Match[str]) -> str:
 
 
 class Root(click.Group):
-    """The commands are a table, looked up by name: see `cli.commands`."""
+    """The commands are a table, looked up by name: see `cli.command_table`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

@@ -31,7 +31,7 @@ from penstock.client.errors import (
 )
 from penstock.client.framing import FrameCutter
 from penstock.wire.codec import reader, writer
-from penstock.wire.frame import read_response_header, request_frame
+from penstock.wire.framing import read_response_header, request_frame
 from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.wire.schema import wire_of
 

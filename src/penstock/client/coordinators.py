@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from penstock.client.cluster import Cluster
 from penstock.client.errors import check, refusal
-from penstock.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from penstock.wire.messages.classic_groups import FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP = 0
 TRANSACTION = 1

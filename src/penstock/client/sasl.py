@@ -11,7 +11,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Random
 from penstock.client.connection import Authenticate, Connection
 from penstock.security.scram import MECHANISMS, ClientExchange, ScramFailed
-from penstock.wire.messages.security import (
+from penstock.wire.messages.sasl import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
     SaslHandshakeRequest,

@@ -1,21 +1,21 @@
 """Groups and their offsets on this node: the shards of `__consumer_offsets`, and what they know.
 
 Gives the machines their settings, the cluster's topics and an engine for patterns. What a group
-does with a request is in `penstock.groups`.
+does with a request is in `penstock.state.groups`.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from penstock.base.ids import TopicId
-from penstock.base.machine import Decision, Token
-from penstock.cluster.configs import BrokerConfigs, describe_group
-from penstock.cluster.image import Image
-from penstock.coordinator.host import Host, Surroundings
-from penstock.coordinator.internal_topics import OFFSETS, InternalTopics
-from penstock.coordinator.patterns import compile_pattern
-from penstock.coordinator.seat import Seat
-from penstock.groups.config import (
+from penstock.base.state_machine import Decision, Token
+from penstock.cluster.configs.configs import BrokerConfigs, describe_group
+from penstock.cluster.metadata.image import Image
+from penstock.coordinator.runtime.internal_topics import OFFSETS, InternalTopics
+from penstock.coordinator.runtime.shard_host import Host, Surroundings
+from penstock.coordinator.runtime.shard_runtime import Seat
+from penstock.coordinator.topic_patterns import compile_pattern
+from penstock.state.groups.config import (
     Caller,
     ConsumerConfig,
     GroupConfig,
@@ -23,8 +23,8 @@ from penstock.groups.config import (
     default_consumer_config,
     default_share_config,
 )
-from penstock.groups.regex import MaySee, see_everything
-from penstock.groups.shard import GroupShard
+from penstock.state.groups.shard import GroupShard
+from penstock.state.groups.topic_regex import MaySee, see_everything
 
 View = Mapping[str, tuple[TopicId, int]]
 """Topic name to topic id and number of partitions."""

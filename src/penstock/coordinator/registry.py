@@ -3,7 +3,7 @@
 One partition holds everything, so there is one order of registrations and ids are given once. The
 node that leads it answers; every other node passes calls on to it (`AskRegistry`), and tries again
 for a while when leadership moves. Schemas are judged by workers, one at a time: see
-`penstock.registry.judging`.
+`penstock.state.registry.compatibility_check`.
 
 Bounds: `CALLS_MAX` calls at a time; `PATIENCE_SECONDS` for finding who leads.
 """
@@ -15,12 +15,15 @@ from typing import Any
 import msgspec
 
 from penstock.base.errors import ErrorCode, PeerError, Refused
-from penstock.base.machine import Decision, Token
+from penstock.base.state_machine import Decision, Token
 from penstock.client.errors import Unreachable, code_of
-from penstock.coordinator.host import Host, Surroundings
-from penstock.coordinator.internal_topics import InternalTopic, InternalTopics
-from penstock.coordinator.registry_marks import KnownMarks
-from penstock.registry.calls import (
+from penstock.coordinator.runtime.internal_topics import InternalTopic, InternalTopics
+from penstock.coordinator.runtime.shard_host import Host, Surroundings
+from penstock.coordinator.schema_id_checks import KnownMarks
+from penstock.state.registry.compatibility_check import Plan, Verdict, format_text, judge
+from penstock.state.registry.errors import Number, Rejected
+from penstock.state.registry.registration import Outdated
+from penstock.state.registry.requests import (
     AnyCall,
     DeleteConfig,
     DeleteMode,
@@ -31,11 +34,8 @@ from penstock.registry.calls import (
     decode_call,
     encode_call,
 )
-from penstock.registry.errors import Number, Rejected
-from penstock.registry.judging import Plan, Verdict, format_text, judge
-from penstock.registry.registering import Outdated
-from penstock.registry.shard import RegistryShard, Unformed
-from penstock.wire.messages.registry import AskRegistryRequest, AskRegistryResponse
+from penstock.state.registry.shard import RegistryShard, Unformed
+from penstock.wire.messages.internal.registry import AskRegistryRequest, AskRegistryResponse
 
 SCHEMAS = InternalTopic(
     name="__schemas",

@@ -5,7 +5,7 @@ wherever that is.
 
 Gives the machines their settings and producer ids, and has markers written once the record that
 decided on them is committed; after a restart, all that are still owed. What a transaction does
-with a request is in `penstock.txns`.
+with a request is in `penstock.state.transactions`.
 """
 
 import asyncio
@@ -13,20 +13,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.machine import Decision, Token
 from penstock.base.ports import UnknownResult
-from penstock.cluster.configs import BrokerConfigs
-from penstock.cluster.producer_ids import ProducerIds
+from penstock.base.state_machine import Decision, Token
+from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.metadata.producer_ids import ProducerIds
 from penstock.coordinator.groups import GroupCoordinator
-from penstock.coordinator.guards import Guards
-from penstock.coordinator.host import Host, Surroundings
-from penstock.coordinator.internal_topics import TRANSACTIONS, InternalTopics
-from penstock.coordinator.markers import MarkerWriter
-from penstock.coordinator.remote_txns import RemoteTxns
-from penstock.coordinator.seat import Effect, Seat
-from penstock.txns.config import Caller, TxnConfig
-from penstock.txns.records import Partition, Producer
-from penstock.txns.shard import TxnShard
+from penstock.coordinator.remote_transactions import RemoteTxns
+from penstock.coordinator.runtime.internal_topics import TRANSACTIONS, InternalTopics
+from penstock.coordinator.runtime.shard_host import Host, Surroundings
+from penstock.coordinator.runtime.shard_runtime import Effect, Seat
+from penstock.coordinator.txn_markers import MarkerWriter
+from penstock.coordinator.txn_verification import Guards
+from penstock.state.transactions.config import Caller, TxnConfig
+from penstock.state.transactions.records import Partition, Producer
+from penstock.state.transactions.shard import TxnShard
 
 STOCK_RETRY_SECONDS = 1.0
 PAUSE_SECONDS_MIN = 0.001

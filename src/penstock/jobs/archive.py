@@ -13,14 +13,21 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import functions as F
 
-from penstock.jobs.archives import Archive, ArchiveFile, RangeWriter, merge, plan_merges, repair
-from penstock.jobs.streams import follow
-from penstock.pipelines.explaining import reason_of
-from penstock.spark.planning import Range
-from penstock.spark.ranged import read_stream
-from penstock.spark.rows import read_rows, schema_of
+from penstock.jobs.archive_layout import (
+    Archive,
+    ArchiveFile,
+    RangeWriter,
+    merge,
+    plan_merges,
+    repair,
+)
+from penstock.jobs.streaming_query import follow
+from penstock.pipelines.error_explanations import reason_of
+from penstock.spark.option_values import OptionError
+from penstock.spark.range_planning import Range
 from penstock.spark.settings import ReadSettings, read_settings
-from penstock.spark.values import OptionError
+from penstock.spark.source.ranged_stream import read_stream
+from penstock.spark.source.rows import read_rows, schema_of
 
 FORMATS: Final = ("parquet", "delta", "iceberg")
 ROWS_PER_FILE: Final = 1_000_000

@@ -14,7 +14,7 @@ from typing import Any, Final
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from penstock.jobs.sides import Side, chosen, read_side
+from penstock.jobs.inputs import Side, chosen, read_side
 
 SAMPLES: Final = 10
 _HEADER_ID: Final = "get(filter(headers, h -> h.key = 'message_id'), 0).value"

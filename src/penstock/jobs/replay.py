@@ -13,8 +13,8 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from penstock.jobs.archive import read_archive
-from penstock.jobs.sides import chosen
-from penstock.spark.values import OptionError
+from penstock.jobs.inputs import chosen
+from penstock.spark.option_values import OptionError
 
 
 @dataclass(frozen=True, slots=True)

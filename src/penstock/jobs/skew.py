@@ -14,10 +14,10 @@ from typing import Any, Final
 from pyspark.sql import functions as F
 
 from penstock.app.salting import BUCKETS_MAX, salted
-from penstock.client.partitioner import partition_for_key
-from penstock.jobs import pictures
+from penstock.client.producer.partitioner import partition_for_key
+from penstock.jobs import charts
+from penstock.jobs.inputs import Side, read_side
 from penstock.jobs.reports import Report
-from penstock.jobs.sides import Side, read_side
 
 HOT_SHARE: Final = 0.5
 KEYS_MAX: Final = 20
@@ -156,10 +156,10 @@ def report_of(found: Skew) -> Report:
     held: dict[str, list[int]] = {"now": found.by_partition}
     if found.salted:
         held["salted"] = found.salted
-    report.picture("partitions", pictures.bars("Records by partition", names, held, "records"))
+    report.picture("partitions", charts.bars("Records by partition", names, held, "records"))
     keys = [one.key.decode("utf-8", "replace") for one in found.top]
     counts = {"records": [one.records for one in found.top]}
-    report.picture("keys", pictures.bars("The largest keys", keys, counts, "records"))
+    report.picture("keys", charts.bars("The largest keys", keys, counts, "records"))
     if found.buckets:
         report.heading("What to do")
         report.text(

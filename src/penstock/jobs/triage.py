@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from pyspark.sql import functions as F
 
-from penstock.client.letters import LetterFilter
-from penstock.jobs import pictures
+from penstock.client.dead_letters.letter import LetterFilter
+from penstock.jobs import charts
+from penstock.jobs.inputs import Side, read_side
 from penstock.jobs.reports import Report
-from penstock.jobs.sides import Side, read_side
-from penstock.queues import letters
+from penstock.state.queues import dead_letter_format as letters
 
 KINDS_MAX: Final = 50
 LINES_MAX: Final = 5
@@ -159,9 +159,9 @@ def report_of(found: Triage) -> Report:
         return report
     names = [f"{kind.error_class}: {kind.kind}" for kind in found.kinds[:15]]
     counts = {"letters": [kind.count for kind in found.kinds[:15]]}
-    report.picture("kinds", pictures.bars("Letters by kind", names, counts, "letters"))
+    report.picture("kinds", charts.bars("Letters by kind", names, counts, "letters"))
     largest = sorted(found.by_hour.items(), key=lambda pair: -sum(pair[1]))[:LINES_MAX]
-    report.picture("hours", pictures.lines("By hour", found.hours, dict(largest), "letters"))
+    report.picture("hours", charts.lines("By hour", found.hours, dict(largest), "letters"))
     report.heading("Kinds")
     report.table(
         ["count ", "error", "message", "groups", "from", "first", "last", "sample"],

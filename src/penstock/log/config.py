@@ -1,7 +1,7 @@
 """The settings of one log. Kafka's topic configs by Kafka's meanings, already parsed and bounded.
 
-`penstock.cluster.configs` owns names, defaults and validation; this is what the log sees of them.
-A changed config takes effect at the next append, roll, retention or compaction pass.
+`penstock.cluster.configs.configs` owns names, defaults and validation; this is what the log sees of
+them. A changed config takes effect at the next append, roll, retention or compaction pass.
 """
 
 from dataclasses import dataclass

@@ -30,9 +30,9 @@ from contextlib import asynccontextmanager
 
 from penstock.base.metrics import Histogram
 from penstock.base.ports import Disk, Workers
-from penstock.log import store
-from penstock.log.checkpoint import Flush
+from penstock.log import files
 from penstock.log.log import Log
+from penstock.log.persistence import Flush
 
 SYNC_ALL_FILES = 8
 SYNC_JOBS = 4
@@ -202,11 +202,11 @@ def _sync_one(disk: Disk, flush: Flush) -> None:
 
 def _write_down(disk: Disk, flush: Flush) -> None:
     for path, body in flush.caches:
-        store.write_cache(disk, path, body, flush.log.vault)
+        files.write_cache(disk, path, body, flush.log.vault)
     if flush.checkpoint is not None:
-        store.write_durably(disk, store.join(flush.log.path, store.CHECKPOINT), flush.checkpoint)
+        files.write_durably(disk, files.join(flush.log.path, files.CHECKPOINT), flush.checkpoint)
     for path in flush.obsolete:
-        store.remove(disk, path)
+        files.remove(disk, path)
 
 
 def _reveal(task: "asyncio.Task[None]") -> None:

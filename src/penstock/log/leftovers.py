@@ -9,24 +9,24 @@
 """
 
 from penstock.base.ports import Disk
-from penstock.log import store
+from penstock.log import files
 from penstock.log.segment import Segment
 
-REMOVED = (store.TEMPORARY, store.DELETED, store.CLEANED, store.REPLACED)
+REMOVED = (files.TEMPORARY, files.DELETED, files.CLEANED, files.REPLACED)
 
 
 def tidy(disk: Disk, path: str, names: list[str]) -> list[str]:
     """The names that are left. Blocks, and is durable when something was changed."""
-    swaps = [name for name in names if name.endswith(store.LOG + store.SWAP)]
+    swaps = [name for name in names if name.endswith(files.LOG + files.SWAP)]
     doomed = [name for name in names if name.endswith(REMOVED)]
-    bases = store.offsets_in(names, store.LOG)
-    for suffix in store.CACHES:
-        orphans = [offset for offset in store.offsets_in(names, suffix) if offset not in bases]
-        doomed += [store.file_name(offset, suffix) for offset in orphans]
+    bases = files.offsets_in(names, files.LOG)
+    for suffix in files.CACHES:
+        orphans = [offset for offset in files.offsets_in(names, suffix) if offset not in bases]
+        doomed += [files.file_name(offset, suffix) for offset in orphans]
     if not swaps and not doomed:
         return names
     for name in doomed:
-        store.remove(disk, store.join(path, name))
+        files.remove(disk, files.join(path, name))
     for name in swaps:
         _finish_swap(disk, path, name)
     disk.sync_dir(path)
@@ -34,20 +34,20 @@ def tidy(disk: Disk, path: str, names: list[str]) -> list[str]:
 
 
 def _finish_swap(disk: Disk, path: str, name: str) -> None:
-    final = name[: -len(store.SWAP)]
-    base_offset = store.offset_in(final, store.LOG)
+    final = name[: -len(files.SWAP)]
+    base_offset = files.offset_in(final, files.LOG)
     if base_offset is None:
         return
-    swap_path = store.join(path, name)
+    swap_path = files.join(path, name)
     segment = Segment(disk, path, base_offset, disk.open(swap_path), 0)  # Only its headers.
     end_offset = base_offset
     for _, header in segment.headers():
         end_offset = header.next_offset
     segment.file.close()
     for other in disk.listdir(path):
-        for suffix in (*store.CACHES, store.LOG):
-            offset = store.offset_in(other, suffix)
+        for suffix in (*files.CACHES, files.LOG):
+            offset = files.offset_in(other, suffix)
             if offset is not None and base_offset <= offset < max(end_offset, base_offset + 1):
-                store.remove(disk, store.join(path, other))
+                files.remove(disk, files.join(path, other))
     disk.sync_dir(path)  # Never are an old and a new segment with the same offsets both there.
-    disk.rename(swap_path, store.join(path, final))
+    disk.rename(swap_path, files.join(path, final))

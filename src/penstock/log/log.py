@@ -24,17 +24,18 @@ from typing import NamedTuple
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Disk
-from penstock.log import checkpoint, reading, recovery, retention, rolling, store, truncation
-from penstock.log.caches import AbortedTxn
-from penstock.log.checkpoint import Flush
+from penstock.log import files, follower_append, persistence, recovery, rolling, search
+from penstock.log.cleanup import retention
+from penstock.log.cleanup.retention import Removal
 from penstock.log.config import LogConfig
+from penstock.log.index_files import AbortedTxn
+from penstock.log.persistence import Flush
 from penstock.log.producers import Producers
+from penstock.log.read_span import Span
 from penstock.log.recovery import CleanState, Recovered
-from penstock.log.retention import Removal
 from penstock.log.segment import RELATIVE_OFFSET_MAX, Segment
-from penstock.log.span import Span
 from penstock.security.keyring import Keyring
-from penstock.wire.markers import Marker, decode_marker
+from penstock.wire.control_batches import Marker, decode_marker
 from penstock.wire.records import CONTROL, BatchHeader, stamp
 
 __all__ = [
@@ -199,12 +200,12 @@ class Log:
         `end_offset`; batches before that stay appended. A partial one at the end is left out, and
         so is, unless it `waits`, what has to be `expect`ed first.
         """
-        return truncation.append_replica(self, view, now_ms, waits)
+        return follower_append.append_replica(self, view, now_ms, waits)
 
     def expect(self, header: BatchHeader) -> None:
         """Writes down that the leader goes on with this batch, where that is news. Blocks."""
         self.require_online()
-        truncation.expect(self, header)
+        follower_append.expect(self, header)
 
     def append_as_is(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
         """Appends one checked batch with the offset and the epoch that it already has."""
@@ -282,9 +283,9 @@ class Log:
         self._epoch = epoch
 
     def write_epochs(self) -> None:
-        path = store.join(self.path, store.LEADER_EPOCHS)
+        path = files.join(self.path, files.LEADER_EPOCHS)
         try:
-            store.write_durably(self.disk, path, self.epochs.encode())
+            files.write_durably(self.disk, path, self.epochs.encode())
         except OSError as error:
             self.fail(f"the leader epochs could not be written: {error}")
             raise
@@ -325,7 +326,7 @@ class Log:
         """What is to be synced and written so that everything up to here is durable."""
         assert not self.flushing, "one flush at a time"
         assert not self.held, "somebody else is changing the files"
-        flush = checkpoint.plan_flush(self)
+        flush = persistence.plan_flush(self)
         if flush.checkpoint is not None:
             self.checkpoint_bytes = self.segments.size_bytes
             self.checkpoint_due = False
@@ -362,7 +363,7 @@ class Log:
 
     def sync(self) -> None:
         """Makes everything durable now. Blocks; for closing and cutting, not for serving."""
-        checkpoint.sync_log(self)
+        persistence.sync_log(self)
 
     def fail(self, reason: str) -> None:
         """Takes the log offline for good."""
@@ -403,13 +404,13 @@ class Log:
             limit = segment.size
             if limit_offset != end_offset:
                 limit = segment.tail_ceiling(limit_offset)
-            end = reading.ending(segment, first_end, position + bytes_max, limit)
+            end = search.ending(segment, first_end, position + bytes_max, limit)
             return Span(segment, offset, bytes_max, limit_offset, position, end, limit)
-        return reading.search(self, offset, bytes_max, limit_offset)
+        return search.search(self, offset, bytes_max, limit_offset)
 
     def keep_loaded(self, segment: Segment) -> None:
         """Lets go of the indexes of all sealed segments but those used last."""
-        reading.keep_loaded(self._loaded, segment, self.unsynced)
+        search.keep_loaded(self._loaded, segment, self.unsynced)
 
     @property
     def size_bytes(self) -> int:
@@ -423,12 +424,12 @@ class Log:
     def offset_for_time(self, timestamp: int) -> tuple[int, int, int] | None:
         """Offset, timestamp and epoch of the first record not older than `timestamp`. Blocks."""
         self.require_online()
-        return reading.offset_for_time(self, timestamp)
+        return search.offset_for_time(self, timestamp)
 
     def max_timestamp(self) -> tuple[int, int, int] | None:
         """Offset, timestamp and epoch of the first record with the largest timestamp. Blocks."""
         self.require_online()
-        return reading.max_timestamp(self)
+        return search.max_timestamp(self)
 
     # Transactions.
 
@@ -447,7 +448,7 @@ class Log:
     def aborted(self, from_offset: int, to_offset: int) -> list[AbortedTxn]:
         """The aborted transactions with records in [from, to), oldest marker first. May block."""
         self.require_online()
-        return reading.aborted(self, from_offset, to_offset)
+        return search.aborted(self, from_offset, to_offset)
 
     # Removing.
 
@@ -455,13 +456,13 @@ class Log:
         """Cuts everything from `offset` on. Blocks: durable when it returns. Not while a flush
         of this log runs: await `Flusher.settle` first."""
         self.require_online()
-        truncation.truncate_to(self, offset, now_ms)
+        follower_append.truncate_to(self, offset, now_ms)
         self._epoch = self.epochs.latest
 
     def start_over(self, offset: int) -> None:
         """Empties the log; it goes on at `offset`. As `truncate_to` otherwise."""
         self.require_online()
-        truncation.start_over(self, offset)
+        follower_append.start_over(self, offset)
 
     def reset(self, start_offset: int, end_offset: int, producers: Producers) -> None:
         """After a cut: what is left is durable."""
@@ -493,4 +494,4 @@ class Log:
         """Syncs everything and writes the caches. Blocks. None when offline: not clean."""
         if self.offline is not None:
             return None
-        return checkpoint.close_log(self)
+        return persistence.close_log(self)

@@ -27,8 +27,8 @@ from typing import TypeAlias
 import msgspec
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.log.caches import AbortedTxn
-from penstock.wire.markers import Marker
+from penstock.log.index_files import AbortedTxn
+from penstock.wire.control_batches import Marker
 from penstock.wire.records import TRANSACTIONAL, BatchHeader
 
 BATCHES_KEPT = 5

@@ -32,19 +32,20 @@ from typing import NamedTuple
 
 from penstock.base.errors import Corrupt
 from penstock.base.ports import Disk, File
-from penstock.log import epochs as epoch_file
-from penstock.log import key_file, leftovers, store
+from penstock.log import files, leftovers
+from penstock.log import leader_epochs as epoch_file
 from penstock.log.absent import AbsentFile
-from penstock.log.caches import Summary
 from penstock.log.config import LogConfig
-from penstock.log.epochs import Epochs
-from penstock.log.places import EVERYWHERE, Places, read_gaps
+from penstock.log.encryption import key_file
+from penstock.log.encryption.log_encryption import NO_KEY, PLAIN, Vault
+from penstock.log.expected_batches import EVERYWHERE, Places, read_gaps
+from penstock.log.index_files import Summary
+from penstock.log.leader_epochs import Epochs
 from penstock.log.producers import Producers
-from penstock.log.replay import rebuild_epochs, rebuild_producers
-from penstock.log.scan import scan
 from penstock.log.segment import Segment
+from penstock.log.segment_scan import scan
 from penstock.log.segments import Segments
-from penstock.log.vault import NO_KEY, PLAIN, Vault
+from penstock.log.state_rebuild import rebuild_epochs, rebuild_producers
 from penstock.security.keyring import Keyring
 
 log = logging.getLogger("penstock.log")
@@ -52,7 +53,7 @@ log = logging.getLogger("penstock.log")
 REWRITE_BYTES = 1024 * 1024
 NEVER_OPENED = -1
 """The known end of a log of which the node does not know that it ever existed."""
-SEGMENTS = (store.LOG, store.LOG + store.SWAP)
+SEGMENTS = (files.LOG, files.LOG + files.SWAP)
 
 
 class SegmentState(NamedTuple):
@@ -109,7 +110,7 @@ def open_directory(
         return _lost(disk, path, config, known_end)
     if not names:
         disk.mkdir(path)
-        disk.sync_dir(store.parent(path))
+        disk.sync_dir(files.parent(path))
     try:
         vault = _unlock(disk, path, config, keyring)
     except Corrupt as trouble:
@@ -118,7 +119,7 @@ def open_directory(
         return found
     names = leftovers.tidy(disk, path, names)
     segments = _segments(disk, path, config, names, vault)
-    snapshots = store.offsets_in(names, store.SNAPSHOT)
+    snapshots = files.offsets_in(names, files.SNAPSHOT)
     gaps_end = read_gaps(disk, path)
     try:
         if clean is not None:
@@ -142,7 +143,7 @@ def _segments(
 ) -> list[Segment]:
     return [
         Segment.open(disk, path, base_offset, config.index_interval_bytes, vault)
-        for base_offset in store.offsets_in(names, store.LOG)
+        for base_offset in files.offsets_in(names, files.LOG)
     ]
 
 
@@ -159,7 +160,7 @@ def _unlock(disk: Disk, path: str, config: LogConfig, keyring: Keyring | None) -
 def _locked(disk: Disk, path: str, config: LogConfig, names: list[str], reason: str) -> Recovered:
     """A log that nobody can read here; see `_quarantined`."""
     segments = _segments(disk, path, config, names, PLAIN)
-    if not segments and not disk.exists(store.join(path, store.CHECKPOINT)):
+    if not segments and not disk.exists(files.join(path, files.CHECKPOINT)):
         segments = [Segment.create(disk, path, 0, config.index_interval_bytes)]
     return _quarantined(disk, path, config, segments, reason)
 
@@ -173,7 +174,7 @@ def _drop_retired(disk: Disk, segments: list[Segment], start_offset: int) -> Non
         segment = segments.pop(0)
         segment.remove_caches()
         segment.file.close()
-        store.remove(disk, segment.path + store.LOG)
+        files.remove(disk, segment.path + files.LOG)
 
 
 def _set_places(
@@ -250,7 +251,7 @@ def _recover(
     end_offset = _repair_tail(disk, path, segments, point, known_end)
     held = Segments(segments)
     for offset in [offset for offset in snapshots if offset > end_offset]:
-        store.remove(disk, store.join(path, store.file_name(offset, store.SNAPSHOT)))
+        files.remove(disk, files.join(path, files.file_name(offset, files.SNAPSHOT)))
         snapshots.remove(offset)
     epochs = _recover_epochs(disk, path, held, epochs, end_offset)
     newest = min(point.recovery_point, end_offset)
@@ -262,11 +263,11 @@ def _recover(
     start_offset = min(max(point.start_offset, held[0].base_offset), end_offset)
     epochs.truncate_start(start_offset)
     cleaned_offset = min(point.cleaned_offset, end_offset)
-    checkpoint = store.Checkpoint(
+    checkpoint = files.Checkpoint(
         end_offset, active.base_offset, active.size, start_offset, cleaned_offset
     )
     if checkpoint != point:
-        store.write_checkpoint(disk, path, checkpoint)
+        files.write_checkpoint(disk, path, checkpoint)
     return Recovered(
         held, start_offset, end_offset, epochs, producers, snapshots, cleaned_offset, gaps_end
     )
@@ -274,22 +275,22 @@ def _recover(
 
 def _fresh(disk: Disk, path: str, config: LogConfig, vault: Vault) -> Recovered:
     """A log that has never been. Its first flush makes its first file durable."""
-    if disk.exists(store.join(path, store.CHECKPOINT)):
+    if disk.exists(files.join(path, files.CHECKPOINT)):
         raise Corrupt(f"{path}: there is a checkpoint, but there are no segments")
     segment = Segment.create(disk, path, 0, config.index_interval_bytes, vault)
     producers = Producers(config.producer_expiration_ms)
     return Recovered(Segments([segment]), 0, 0, Epochs(), producers, [], dir_dirty=True)
 
 
-def recovery_point(disk: Disk, path: str, segments: Sequence[Segment]) -> store.Checkpoint:
+def recovery_point(disk: Disk, path: str, segments: Sequence[Segment]) -> files.Checkpoint:
     """Where the scan starts. See the module's docstring for a missing or unreadable checkpoint."""
     first = segments[0].base_offset
-    checkpoint = store.read_checkpoint(disk, path)
+    checkpoint = files.read_checkpoint(disk, path)
     if checkpoint is None:
-        if not disk.exists(store.join(path, store.CHECKPOINT)):
-            return store.Checkpoint(first, first, 0, first)
+        if not disk.exists(files.join(path, files.CHECKPOINT)):
+            return files.Checkpoint(first, first, 0, first)
         last = segments[-1].base_offset
-        return store.Checkpoint(last, last, 0, first)
+        return files.Checkpoint(last, last, 0, first)
     if checkpoint.recovery_point < first:
         # Retention has removed everything up to the recovery point, and more.
         return checkpoint._replace(recovery_point=first, segment=first, position=0)
@@ -297,7 +298,7 @@ def recovery_point(disk: Disk, path: str, segments: Sequence[Segment]) -> store.
 
 
 def _repair_tail(
-    disk: Disk, path: str, segments: list[Segment], point: store.Checkpoint, known_end: int
+    disk: Disk, path: str, segments: list[Segment], point: files.Checkpoint, known_end: int
 ) -> int:
     """Scans from the recovery point and cuts at the first bad batch; where the log ends now.
 
@@ -334,14 +335,14 @@ def _repair_tail(
     for segment in reversed(segments[at:]):
         segment.remove_caches()
         segment.file.close()
-        store.remove(disk, segment.path + store.LOG)
+        files.remove(disk, segment.path + files.LOG)
     del segments[at:]
     disk.sync_dir(path)
     return offset
 
 
 def _scan_tail(
-    segments: Sequence[Segment], first: int, point: store.Checkpoint
+    segments: Sequence[Segment], first: int, point: files.Checkpoint
 ) -> tuple[list[tuple[int, int]], int]:
     """From where to where each segment from `first` on is whole, and the offset at the end."""
     position, offset = _position_of(segments[first], point)
@@ -376,7 +377,7 @@ def _rewrite(file: File, position: int, end: int) -> None:
         position += len(data)
 
 
-def _segment_of(segments: Sequence[Segment], point: store.Checkpoint) -> int:
+def _segment_of(segments: Sequence[Segment], point: files.Checkpoint) -> int:
     """Which segment the recovery point lies in: the one it names, unless compaction merged it."""
     at = 0
     for i, segment in enumerate(segments):
@@ -387,7 +388,7 @@ def _segment_of(segments: Sequence[Segment], point: store.Checkpoint) -> int:
     return at
 
 
-def _position_of(segment: Segment, point: store.Checkpoint) -> tuple[int, int]:
+def _position_of(segment: Segment, point: files.Checkpoint) -> tuple[int, int]:
     """Where in `segment` the recovery point lies, and the offset that comes there.
 
     Raises Corrupt when the file ends before. The offset is lower than the recovery point when
@@ -419,13 +420,13 @@ def _recover_epochs(
     else:
         changed = epochs.truncate_end(end_offset)
     if changed:
-        store.write_durably(disk, store.join(path, store.LEADER_EPOCHS), epochs.encode())
+        files.write_durably(disk, files.join(path, files.LEADER_EPOCHS), epochs.encode())
     return epochs
 
 
 def _lost(disk: Disk, path: str, config: LogConfig, known_end: int) -> Recovered:
     """A log that existed and is gone. Nothing is created in its place."""
-    place = AbsentFile(store.join(path, store.file_name(0, store.LOG)))
+    place = AbsentFile(files.join(path, files.file_name(0, files.LOG)))
     segment = Segment(disk, path, 0, place, config.index_interval_bytes)
     reason = (
         f"{path} is missing or holds no segments, but this node had this replica, committed up "
@@ -442,7 +443,7 @@ def _quarantined(
     """A log that only knows why it is not one. Nothing on disk is changed."""
     if not segments:
         # Something has to stand for the active segment; an offline log never touches it.
-        file = disk.open(store.join(path, store.CHECKPOINT))
+        file = disk.open(files.join(path, files.CHECKPOINT))
         segments = [Segment(disk, path, 0, file, config.index_interval_bytes)]
     held = Segments(segments)
     first = held[0].base_offset

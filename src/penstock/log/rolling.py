@@ -8,9 +8,9 @@ key here, which blocks once in its life; one that is opened with such a config h
 from typing import TYPE_CHECKING
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.log import key_file
+from penstock.log.encryption import key_file
+from penstock.log.encryption.log_encryption import NO_KEY
 from penstock.log.segment import Segment
-from penstock.log.vault import NO_KEY
 
 if TYPE_CHECKING:
     from penstock.log.log import Log

@@ -29,13 +29,19 @@ from collections.abc import Iterator, Sequence
 
 from penstock.base.errors import Corrupt, Refused
 from penstock.base.ports import Buffer, Disk, File
-from penstock.log import caches, store
+from penstock.log import files, index_files
 from penstock.log import index as indexes
-from penstock.log.caches import EMPTY, NO_TIMESTAMP, UNKNOWN, AbortedTxn, Summary
+from penstock.log.encryption.log_encryption import (
+    PLAIN,
+    SEALED_OVERHEAD,
+    Vault,
+    is_sealed,
+    seal_batches,
+)
+from penstock.log.expected_batches import EVERYWHERE, Places
 from penstock.log.index import Index
-from penstock.log.places import EVERYWHERE, Places
-from penstock.log.vault import PLAIN, SEALED_OVERHEAD, Vault, is_sealed, seal_batches
-from penstock.security.datakeys import Incarnation
+from penstock.log.index_files import EMPTY, NO_TIMESTAMP, UNKNOWN, AbortedTxn, Summary
+from penstock.security.data_keys import Incarnation
 from penstock.wire.records import (
     BATCH_OVERHEAD,
     LENGTH_OVERHEAD,
@@ -102,7 +108,7 @@ class Segment:
         self.is_encrypted: bool | None = None
         """Whether what is there is; None: of an earlier process, and nobody has looked."""
         self.overhead_bytes = 0  # How much longer a batch is when it is stored here.
-        self.path = store.join(directory, store.file_name(base_offset, ""))
+        self.path = files.join(directory, files.file_name(base_offset, ""))
         self.base_offset = base_offset
         self.file = file
         self.size = file.size()
@@ -129,14 +135,14 @@ class Segment:
     def open(
         cls, disk: Disk, directory: str, base_offset: int, interval_bytes: int, vault: Vault = PLAIN
     ) -> "Segment":
-        path = store.join(directory, store.file_name(base_offset, store.LOG))
+        path = files.join(directory, files.file_name(base_offset, files.LOG))
         return cls(disk, directory, base_offset, disk.open(path), interval_bytes, vault)
 
     @classmethod
     def create(
         cls, disk: Disk, directory: str, base_offset: int, interval_bytes: int, vault: Vault = PLAIN
     ) -> "Segment":
-        path = store.join(directory, store.file_name(base_offset, store.LOG))
+        path = files.join(directory, files.file_name(base_offset, files.LOG))
         file = disk.open(path, create=True)
         segment = cls(disk, directory, base_offset, file, interval_bytes, vault)
         assert segment.size == 0, f"{path} was there before it was created"
@@ -353,7 +359,7 @@ class Segment:
         """A twin whose indexes cover everything: the caches, and a scan of what they do not."""
         twin = self.blank()
         covered_offset = self.base_offset
-        cached = caches.read(self._disk, self.path, self.size, self.vault)
+        cached = index_files.read(self._disk, self.path, self.size, self.vault)
         if cached is not None and not self.retired:  # In this order: see `retired`.
             twin.believe(cached.summary)
             twin.size = cached.covered_bytes
@@ -371,7 +377,7 @@ class Segment:
 
     def blank(self) -> "Segment":
         """A twin over the same file whose indexes cover nothing yet."""
-        directory, file = store.parent(self.path), self.file
+        directory, file = files.parent(self.path), self.file
         interval = self._interval_bytes
         twin = Segment(self._disk, directory, self.base_offset, file, interval, self.vault)
         twin.size = 0
@@ -384,7 +390,7 @@ class Segment:
         """The cache files of this segment, which ends before `next_offset`."""
         index = self.load()
         assert self.times is not None
-        cached = caches.Cached(
+        cached = index_files.Cached(
             self.summary(),
             self._unindexed_bytes,
             self.size,
@@ -393,12 +399,12 @@ class Segment:
             self.times,
             self.aborted,
         )
-        return caches.encode(self.path, cached)
+        return index_files.encode(self.path, cached)
 
     def load_aborted(self, offset: int) -> bool:
         """Makes known the aborted transactions that ended below `offset`; False if it cannot."""
         if self.aborted is None:
-            cached = caches.read(self._disk, self.path, self.size, self.vault)
+            cached = index_files.read(self._disk, self.path, self.size, self.vault)
             if cached is None or cached.next_offset < offset:
                 return False
             self.aborted = cached.aborted
@@ -408,7 +414,7 @@ class Segment:
         return True
 
     def remove_caches(self) -> None:
-        caches.remove(self._disk, self.path)
+        index_files.remove(self._disk, self.path)
 
     def forget(self) -> None:
         """Drops the indexes from memory; they come back from the files when asked for."""
@@ -422,7 +428,7 @@ class Segment:
         self.generation += 1
         self.retired = True
         self.remove_caches()
-        self._disk.sync_dir(store.parent(self.path))
+        self._disk.sync_dir(files.parent(self.path))
         self.file.truncate(size)
         self.file.sync()
         cut = self.blank()

@@ -25,10 +25,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from penstock.cluster.config_types import parse, split_list
-from penstock.cluster.configs import InvalidConfig, Scope, find
-from penstock.cluster.keys import EVERYWHERE
-from penstock.runtime.etcd_config import EtcdConfig
+from penstock.cluster.configs.config_types import parse, split_list
+from penstock.cluster.configs.configs import InvalidConfig, Scope, find
+from penstock.cluster.metadata.store_keys import EVERYWHERE
+from penstock.runtime.etcd.config import EtcdConfig
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ import errno
 from dataclasses import dataclass
 from enum import StrEnum
 
-from penstock.cluster.config_types import InvalidConfig
-from penstock.cluster.configs import BrokerConfigs
-from penstock.cluster.keys import EVERYWHERE
-from penstock.http.origins import is_loopback
-from penstock.server.tls import TlsConfig
+from penstock.broker.server.tls import TlsConfig
+from penstock.cluster.configs.config_types import InvalidConfig
+from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.metadata.store_keys import EVERYWHERE
+from penstock.gateway.http.csrf import is_loopback
 
 LISTENERS_MAX = 16
 UNREAD = {

@@ -15,63 +15,64 @@ from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
-from penstock.api.context import Context
-from penstock.api.fetch_sessions import FetchSessions
-from penstock.api.meter import Meter
-from penstock.api.metrics import Metrics
-from penstock.api.read_replicas import selects
-from penstock.api.replica_sessions import ReplicaSessions
 from penstock.base.ids import NodeId
 from penstock.base.ports import Disk, Store
-from penstock.cluster import keys
-from penstock.cluster.compacting import Compactor
-from penstock.cluster.configs import BrokerConfigs, InvalidConfig
-from penstock.cluster.controller import Controller
-from penstock.cluster.fetchers import Fetchers
-from penstock.cluster.follower import Follower
-from penstock.cluster.image import Image
-from penstock.cluster.isr import InSyncReplicas
-from penstock.cluster.links import Links
-from penstock.cluster.losses import Losses
-from penstock.cluster.membership import Membership, NodeIdTaken
-from penstock.cluster.memory import Memory, WentBack
-from penstock.cluster.partitions import Partitions
-from penstock.cluster.peers import Peers
-from penstock.cluster.producer_ids import ProducerIds
-from penstock.cluster.reach import Reach
-from penstock.cluster.throttle import Throttle
-from penstock.cluster.upkeep import Upkeep
-from penstock.coordinator.ack_retention import AckRetention
-from penstock.coordinator.audit import AuditLog
-from penstock.coordinator.backlogs import Backlogs
-from penstock.coordinator.burial import Burials
+from penstock.broker.api.context import Context
+from penstock.broker.api.data.fetch_sessions import FetchSessions
+from penstock.broker.api.data.preferred_read_replica import selects
+from penstock.broker.api.data.replica_fetch_sessions import ReplicaSessions
+from penstock.broker.api.metrics import Metrics
+from penstock.broker.api.quota_meter import Meter
+from penstock.cluster.configs.configs import BrokerConfigs, InvalidConfig
+from penstock.cluster.controller.controller import Controller
+from penstock.cluster.controller.recent_failures import Losses
+from penstock.cluster.metadata import store_keys
+from penstock.cluster.metadata.image import Image
+from penstock.cluster.metadata.known_metadata_file import Memory, WentBack
+from penstock.cluster.metadata.membership import Membership, NodeIdTaken
+from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.peer_liveness import Links
+from penstock.cluster.metadata.peer_reachability import Reach
+from penstock.cluster.metadata.producer_ids import ProducerIds
+from penstock.cluster.replication.fetchers import Fetchers
+from penstock.cluster.replication.isr import InSyncReplicas
+from penstock.cluster.replication.partitions import Partitions
+from penstock.cluster.replication.peer_connections import Peers
+from penstock.cluster.replication.throttle import Throttle
+from penstock.cluster.storage.compaction_schedule import Compactor
+from penstock.cluster.storage.housekeeping import Upkeep
+from penstock.coordinator.audit_log import AuditLog
 from penstock.coordinator.groups import GroupCoordinator
-from penstock.coordinator.host import Surroundings
-from penstock.coordinator.internal_topics import InternalTopics
-from penstock.coordinator.positions import Positions
-from penstock.coordinator.queue_admin import QueueAdmin
-from penstock.coordinator.queue_reach import QueueReach
-from penstock.coordinator.queue_waking import QueueWaking
-from penstock.coordinator.queue_watch import QueueWatch
-from penstock.coordinator.queues import QueueCoordinator
+from penstock.coordinator.groups_by_topic import Positions
+from penstock.coordinator.queues.ack_retention import AckRetention
+from penstock.coordinator.queues.admin import QueueAdmin
+from penstock.coordinator.queues.backlog_limits import Backlogs
+from penstock.coordinator.queues.dead_letter_writer import Burials
+from penstock.coordinator.queues.gauges import QueueWatch
+from penstock.coordinator.queues.open_queues import QueueCoordinator
+from penstock.coordinator.queues.router import QueueReach
+from penstock.coordinator.queues.wakeup import QueueWaking
 from penstock.coordinator.registry import RegistryCoordinator
-from penstock.coordinator.time import SteadyTime
+from penstock.coordinator.runtime.internal_topics import InternalTopics
+from penstock.coordinator.runtime.shard_host import Surroundings
+from penstock.coordinator.runtime.steady_clock import SteadyTime
 from penstock.coordinator.transactions import TxnCoordinator
-from penstock.doors.door import Door
-from penstock.http.server import HttpServer, start_http
-from penstock.http.sqs.moves import Moves
+from penstock.gateway.core.gateway import Door
+from penstock.gateway.server import HttpServer, start_http
+from penstock.gateway.sqs.message_moves import Moves
 from penstock.log.flusher import Flusher
-from penstock.node import identity, joining, remembering, unlocking
+from penstock.node import data_directory, join, metadata_check
 from penstock.node.config import NodeConfig
-from penstock.node.front import CannotListen, Front
-from penstock.node.leaving import hand_over
+from penstock.node.controlled_shutdown import hand_over
+from penstock.node.http_port import web_of
+from penstock.node.kafka_listeners import CannotListen, Front
 from penstock.node.listeners import cannot_listen, plain_listener, show_address
-from penstock.node.opening import open_logs
+from penstock.node.metrics.metrics_refresh import Watching
+from penstock.node.metrics.node_metrics import observe
+from penstock.node.open_logs import open_logs
 from penstock.node.ports import Ports, real_ports
-from penstock.node.securing import Security, secure
-from penstock.node.telemetry import observe
-from penstock.node.watching import Watching
-from penstock.node.web import web_of
+from penstock.node.security import encryption_keys
+from penstock.node.security.security_setup import Security, secure
 
 log = logging.getLogger("penstock.node")
 
@@ -158,7 +159,7 @@ class Node:
             await open_logs(self, meta, is_new)
             self._to_stop.push_async_callback(self._close_logs)
             self.security = await secure(config, configs, self.store, self.follower, self.ports)
-        except (InvalidConfig, remembering.StoreIsOlder) as error:
+        except (InvalidConfig, metadata_check.StoreIsOlder) as error:
             raise NodeFailed(str(error)) from error
         self.peers = Peers(config.node_id, self.follower, *self.security.introduction)
         self._to_stop.push_async_callback(self.peers.close)
@@ -353,23 +354,23 @@ class Node:
         make = self.ports.member_time
         return around if make is None else replace(around, time=make())
 
-    async def _join(self) -> tuple[identity.Meta, bool]:
+    async def _join(self) -> tuple[data_directory.Meta, bool]:
         """Opens the metadata, and makes sure that this directory and node id belong to it.
 
         Answers who this node is, and whether its directory is a new one.
         """
         config = self.config
         try:
-            known = joining.look(self.ports, config)
-            self.unlocked = await unlocking.unlock(self.ports, self.configs, config.data_dir)
-            self.store: Store = await joining.open_store(self.ports, config, log.warning)
+            known = join.look(self.ports, config)
+            self.unlocked = await encryption_keys.unlock(self.ports, self.configs, config.data_dir)
+            self.store: Store = await join.open_store(self.ports, config, log.warning)
             self._to_stop.push_async_callback(self.store.close)
-            meta = await joining.agree(self.ports, config, self.store, known)
+            meta = await join.agree(self.ports, config, self.store, known)
             self.membership = Membership(
                 config.node_id, self.store, self.configs, is_leased=self.ports.is_store_shared
             )
             await self.membership.await_vacancy(meta.directory_id, log.warning)
-        except (joining.CannotJoin, NodeIdTaken) as error:
+        except (join.CannotJoin, NodeIdTaken) as error:
             raise NodeFailed(str(error)) from error
         return meta, known is None
 
@@ -377,7 +378,7 @@ class Node:
         config = self.config
         addresses = self.front.addresses()
         host, port = addresses[self.front.endpoints[0].name]
-        record = keys.BrokerRecord(
+        record = store_keys.BrokerRecord(
             config.node_id,
             host,
             port,
@@ -465,7 +466,7 @@ class Node:
         states = await self.workers.run(self.partitions.close)
         life = self.membership.life
         await self.workers.run(
-            identity.leave_clean_states,
+            data_directory.leave_clean_states,
             self.disk,
             self.config.data_dir,
             states,

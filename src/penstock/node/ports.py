@@ -1,7 +1,7 @@
 """The doors to the outside world that one node is given, and the real ones.
 
 A node uses nothing but these and its event loop, so the simulator runs the same node on doors of
-its own (`penstock.sim.process`).
+its own (`simulation.process`).
 """
 
 import os
@@ -11,16 +11,16 @@ from typing import Protocol
 
 from penstock.base.ports import Disk, Random, Store, WallClock, Workers
 from penstock.base.tracing import Tracer
-from penstock.cluster.compacting import COMPACTIONS_MAX
-from penstock.coordinator.time import SteadyTime
+from penstock.cluster.storage.compaction_schedule import COMPACTIONS_MAX
+from penstock.coordinator.runtime.steady_clock import SteadyTime
 from penstock.log.flusher import SYNC_JOBS
 from penstock.runtime.clock import SystemClock, thread_seconds
+from penstock.runtime.directory_lock import DirectoryLock
 from penstock.runtime.disk import LocalDisk
-from penstock.runtime.etcd_config import EtcdConfig
-from penstock.runtime.lock import DirectoryLock
+from penstock.runtime.etcd.config import EtcdConfig
 from penstock.runtime.random import SystemRandom
 from penstock.runtime.secrets import read_secret
-from penstock.runtime.store import SqliteStore
+from penstock.runtime.sqlite_store import SqliteStore
 from penstock.runtime.workers import ThreadWorkers
 
 
@@ -69,7 +69,7 @@ def real_ports(etcd: EtcdConfig | None = None) -> Ports:
     """This machine's. Without etcd the metadata is embedded."""
 
     async def open_etcd(path: str) -> Store:
-        from penstock.runtime.etcd import EtcdStore
+        from penstock.runtime.etcd.store import EtcdStore
 
         assert etcd is not None
         return await EtcdStore.open(etcd)

@@ -6,12 +6,20 @@ need it, and not with `Pipeline`, which does not.
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.pipelines.ends import EachBatch, Files, Latest, PipelineError, Queue, Stored, Topic
+from penstock.pipelines.endpoints import (
+    EachBatch,
+    Files,
+    Latest,
+    PipelineError,
+    Queue,
+    Stored,
+    Topic,
+)
 from penstock.pipelines.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from penstock.pipelines.building import Surroundings
-    from penstock.pipelines.running import Runner
+    from penstock.pipelines.query_builder import Surroundings
+    from penstock.pipelines.runner import Runner
     from penstock.pipelines.steps import (
         aggregate,
         dedup,
@@ -46,8 +54,8 @@ __all__ = [
 
 _STEPS = "penstock.pipelines.steps"
 _HOMES = {
-    "Runner": "penstock.pipelines.running",
-    "Surroundings": "penstock.pipelines.building",
+    "Runner": "penstock.pipelines.runner",
+    "Surroundings": "penstock.pipelines.query_builder",
     **dict.fromkeys(
         (
             "aggregate",

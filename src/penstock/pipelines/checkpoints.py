@@ -13,9 +13,9 @@ from typing import Any, Final, TypeAlias
 from pyarrow import ArrowInvalid
 from pyarrow import fs as filesystems
 
-from penstock.pipelines.ends import PipelineError
+from penstock.pipelines.endpoints import PipelineError
 from penstock.pipelines.pipeline import Stage
-from penstock.spark.planning import ForeignOffsets, from_json
+from penstock.spark.range_planning import ForeignOffsets, from_json
 
 IsWritten: TypeAlias = Callable[[str, int], bool]
 """Whether a batch of a query, told by its id and number, is in the topics it goes to."""

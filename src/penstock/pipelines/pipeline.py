@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from penstock.app.durations import ms_of
-from penstock.pipelines.ends import (
+from penstock.pipelines.endpoints import (
     EachBatch,
     Files,
     PipelineError,

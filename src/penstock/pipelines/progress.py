@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from penstock.client.metadata import TopicPartition
-from penstock.spark.planning import Offsets, count_between, from_json
+from penstock.spark.range_planning import Offsets, count_between, from_json
 
 STARTING: Final = "starting"
 RUNNING: Final = "running"

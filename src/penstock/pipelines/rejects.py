@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from penstock.pipelines.ends import PipelineError
-from penstock.pipelines.shaping import FAILURE, RECORD
+from penstock.pipelines.endpoints import PipelineError
+from penstock.pipelines.record_columns import FAILURE, RECORD
 
 _collected: ContextVar[list[Any] | None] = ContextVar("rejects", default=None)
 

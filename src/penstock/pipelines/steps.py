@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from penstock.app.dedup import ID_HEADERS
-from penstock.pipelines.ends import PipelineError
+from penstock.pipelines.endpoints import PipelineError
+from penstock.pipelines.record_columns import FAILURE, RECORD
 from penstock.pipelines.rejects import split
-from penstock.pipelines.shaping import FAILURE, RECORD
-from penstock.spark.schemas.frames import ERROR_TYPE
+from penstock.spark.schemas.dataframes import ERROR_TYPE
 
 _MESSAGE_ID = "_message_id"
 _MOMENT = "_event_time"

@@ -11,7 +11,7 @@ Bounds: `CACHE_MAX` answers are remembered; the lists themselves are bounded whe
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from penstock.security.rights import (
+from penstock.security.acl_types import (
     ALL_OPERATIONS,
     ANY,
     ANYBODY,

@@ -1,7 +1,7 @@
 """Key-encryption keys: where they are written down, and the keys that they wrap (RFC 3394).
 
 A key-encryption key (KEK) never touches data. It wraps the root key of each log, 32 random bytes,
-and only that wrapped form is ever on disk; `penstock.security.datakeys` says what is made of a
+and only that wrapped form is ever on disk; `penstock.security.data_keys` says what is made of a
 root. A KEK is named by a digest of itself, so nobody has to invent names, and a wrong key is told
 from a missing one.
 
@@ -19,8 +19,8 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from penstock.base.buffer_pool import Rooms
 from penstock.base.ports import Buffer, Random
-from penstock.base.rooms import Rooms
 
 KEY_BYTES = 32
 KEKS_MAX = 64

@@ -8,8 +8,8 @@ it: a user's clients share what is set for the user, users share what is set for
 default is what each of them has for itself.
 
 Bounds: `BUCKETS_MAX`, of which those used last are kept.
-Leaves to others: where quotas are kept (`cluster.quotas`), what is charged, and who waits
-(`api.metering`).
+Leaves to others: where quotas are kept (`cluster.access.quotas`), what is charged, and who waits
+(`broker.api.quota`).
 """
 
 from collections import OrderedDict
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from penstock.security.rates import Bucket
+from penstock.security.token_bucket import Bucket
 
 BUCKETS_MAX = 10_000
 REQUEST_WAIT_S_MAX = 10.0

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.spark.dead_letters import dead_letters, route
-    from penstock.spark.ranged import read_queue, read_stream
-    from penstock.spark.schemas.book import RegistryAddress
-    from penstock.spark.schemas.frames import decode, encode
+    from penstock.spark.schemas.dataframes import decode, encode
+    from penstock.spark.schemas.schema_cache import RegistryAddress
     from penstock.spark.session import open_session
-    from penstock.spark.source import PenstockDataSource
+    from penstock.spark.source.data_source import PenstockDataSource
+    from penstock.spark.source.ranged_stream import read_queue, read_stream
 
 __all__ = [
     "PenstockDataSource",
@@ -34,14 +34,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "PenstockDataSource": "penstock.spark.source",
-    "RegistryAddress": "penstock.spark.schemas.book",
+    "PenstockDataSource": "penstock.spark.source.data_source",
+    "RegistryAddress": "penstock.spark.schemas.schema_cache",
     "dead_letters": "penstock.spark.dead_letters",
-    "decode": "penstock.spark.schemas.frames",
-    "encode": "penstock.spark.schemas.frames",
+    "decode": "penstock.spark.schemas.dataframes",
+    "encode": "penstock.spark.schemas.dataframes",
     "open_session": "penstock.spark.session",
-    "read_queue": "penstock.spark.ranged",
-    "read_stream": "penstock.spark.ranged",
+    "read_queue": "penstock.spark.source.ranged_stream",
+    "read_stream": "penstock.spark.source.ranged_stream",
     "route": "penstock.spark.dead_letters",
 }
 

@@ -1,7 +1,8 @@
 """Bad rows as dead letters, which `penstock dlq` lists, groups and sends back.
 
 A letter is the record as it was, with headers that say where it came from and why it is bad: the
-same that brokers write (`queues.letters`). It goes to `<topic>.dlq`, unless told otherwise.
+same that brokers write (`state.queues.dead_letter_format`). It goes to `<topic>.dlq`, unless told
+otherwise.
 
 `route` sends good rows and letters through one sink, so that both are written in one transaction:
 a batch that is repeated repeats neither.
@@ -9,8 +10,8 @@ a batch that is repeated repeats neither.
 
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.queues import letters
-from penstock.spark.values import OptionError, nearest
+from penstock.spark.option_values import OptionError, nearest
+from penstock.state.queues import dead_letter_format
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -118,16 +119,16 @@ def _headers(frame: "DataFrame", error: str, group: str) -> "Column":
     now_ms = f.unix_millis(f.current_timestamp())
     at_ms = f.unix_millis(f.col("timestamp")) if "timestamp" in frame.columns else f.lit(-1)
     told = (
-        (letters.TOPIC, column("topic", "")),
-        (letters.PARTITION, column("partition", -1)),
-        (letters.OFFSET, column("offset", -1)),
-        (letters.TIMESTAMP, at_ms),
-        (letters.GROUP, f.lit(group)),
-        (letters.ATTEMPTS, f.lit(1)),
-        (letters.ERROR_CLASS, kind),
-        (letters.ERROR_MESSAGE, message),
-        (letters.FIRST_FAILURE, now_ms),
-        (letters.LAST_FAILURE, now_ms),
+        (dead_letter_format.TOPIC, column("topic", "")),
+        (dead_letter_format.PARTITION, column("partition", -1)),
+        (dead_letter_format.OFFSET, column("offset", -1)),
+        (dead_letter_format.TIMESTAMP, at_ms),
+        (dead_letter_format.GROUP, f.lit(group)),
+        (dead_letter_format.ATTEMPTS, f.lit(1)),
+        (dead_letter_format.ERROR_CLASS, kind),
+        (dead_letter_format.ERROR_MESSAGE, message),
+        (dead_letter_format.FIRST_FAILURE, now_ms),
+        (dead_letter_format.LAST_FAILURE, now_ms),
     )
     added = f.array(
         *(
@@ -142,6 +143,6 @@ def _headers(frame: "DataFrame", error: str, group: str) -> "Column":
         return added
     own = f.filter(
         f.coalesce(f.col("headers"), f.array().cast(f"array<{_HEADER}>")),
-        lambda one: ~one["key"].startswith(letters.PREFIX),
+        lambda one: ~one["key"].startswith(dead_letter_format.PREFIX),
     )
     return f.concat(own, added)

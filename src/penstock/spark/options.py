@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock.client.security import ALIASES as SPELLINGS
-from penstock.client.security import NAMES, is_security
-from penstock.spark.values import (
+from penstock.client.security_settings import ALIASES as SPELLINGS
+from penstock.client.security_settings import NAMES, is_security
+from penstock.spark.option_values import (
     OptionError,
     assignment,
     brokers,

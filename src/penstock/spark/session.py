@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.spark.values import OptionError
+from penstock.spark.option_values import OptionError
 
 DEFAULTS = {
     "spark.sql.session.timeZone": "UTC",

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.client.isolation import READ_COMMITTED, READ_UNCOMMITTED
+from penstock.client.consumer.isolation import READ_COMMITTED, READ_UNCOMMITTED
 from penstock.client.metadata import TopicPartition
+from penstock.spark.option_values import OptionError, nearest
 from penstock.spark.options import (
     AT_LEAST_ONCE,
     EXACTLY_ONCE,
@@ -17,8 +18,7 @@ from penstock.spark.options import (
     WRITE,
     read_options,
 )
-from penstock.spark.positions import Position, ending_position, starting_position
-from penstock.spark.values import OptionError, nearest
+from penstock.spark.source.start_and_end import Position, ending_position, starting_position
 from penstock.wire.compression import Codec
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")

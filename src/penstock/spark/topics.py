@@ -6,8 +6,8 @@ from collections.abc import Callable
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.cluster import Cluster
 from penstock.client.metadata import TopicPartition
+from penstock.spark.option_values import OptionError
 from penstock.spark.settings import ReadSettings
-from penstock.spark.values import OptionError
 
 
 async def places_of(cluster: Cluster, settings: ReadSettings) -> list[TopicPartition]:

@@ -29,18 +29,18 @@ from penstock.app.outgoing import Headers, Key, Outgoing, Payload
 from penstock.base.ports import Store
 from penstock.client.cluster import Cluster, parse_brokers
 from penstock.client.connection import ConnectionConfig
-from penstock.client.fetching import Message
-from penstock.client.producer import Sent
-from penstock.cluster.compacting import COMPACTIONS_MAX
-from penstock.coordinator.queue_policy import DEAD_LETTER_SUFFIX
-from penstock.coordinator.time import SteadyTime
+from penstock.client.consumer.fetched import Message
+from penstock.client.producer.producer import Sent
+from penstock.cluster.storage.compaction_schedule import COMPACTIONS_MAX
+from penstock.coordinator.queues.policy import DEAD_LETTER_SUFFIX
+from penstock.coordinator.runtime.steady_clock import SteadyTime
 from penstock.log.flusher import SYNC_JOBS
 from penstock.node.config import NodeConfig, load
 from penstock.node.node import Node
 from penstock.node.ports import Ports, real_ports
 from penstock.runtime.workers import ThreadWorkers
 from penstock.testing.clock import CountedStore, CountedWorkers, SkewedLoop, VirtualClock
-from penstock.testing.hand import Hand
+from penstock.testing.fixture_api import Hand
 
 DEFAULTS = {
     # A delay counts from a record's timestamp, which must be of the clock that is advanced.

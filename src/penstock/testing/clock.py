@@ -26,7 +26,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 from penstock.app.durations import Duration, seconds_of
 from penstock.base.ids import Millis
 from penstock.base.ports import Delete, Expect, Put, Workers
-from penstock.runtime.store import SqliteStore
+from penstock.runtime.sqlite_store import SqliteStore
 
 STEPS_MAX = 10_000
 QUIET_TURNS = 3

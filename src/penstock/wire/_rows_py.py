@@ -105,7 +105,7 @@ def _values(column: Column, rows: Sequence[int]) -> list[bytes | None]:
 
 
 def _murmur2(data: bytes) -> int:
-    """Kafka's 32-bit murmur2, as in `penstock.client.partitioner`."""
+    """Kafka's 32-bit murmur2, as in `penstock.client.producer.partitioner`."""
     length = len(data)
     h = (_SEED ^ length) & _MASK
     whole = length & ~3

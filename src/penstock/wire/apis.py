@@ -1,37 +1,39 @@
 """Every API we speak, by its key: the class of the request, and of the response.
 
-Which of them a broker serves, and at which versions, is `api.routes`' business.
+Which of them a broker serves, and at which versions, is `broker.api.routes`' business.
 """
 
 from typing import Any, Final
 
 from penstock.wire.messages import (
-    access_keys,
     acls,
     api_versions,
-    audit,
+    classic_groups,
     cluster,
-    committed,
     configs,
     consumer_groups,
-    encryption,
     fetch,
-    groups,
-    inter_broker,
+    list_offsets,
     log_dirs,
     metadata,
-    offsets,
+    offset_commit,
     produce,
-    queue_admin,
-    queues,
     quotas,
     reassignments,
-    registry,
-    security,
+    sasl,
     share,
     share_offsets,
     topics,
-    txns,
+    transactions,
+    txn_markers,
+)
+from penstock.wire.messages.internal import (
+    access_keys,
+    audit,
+    encryption,
+    queue_admin,
+    queues,
+    registry,
 )
 from penstock.wire.schema import wire_of
 
@@ -41,27 +43,27 @@ _FAMILIES: Final = (
     api_versions,
     audit,
     cluster,
-    committed,
+    offset_commit,
     configs,
     consumer_groups,
     encryption,
     fetch,
-    groups,
-    inter_broker,
+    classic_groups,
+    txn_markers,
     log_dirs,
     metadata,
-    offsets,
+    list_offsets,
     produce,
     queue_admin,
     queues,
     registry,
     quotas,
     reassignments,
-    security,
+    sasl,
     share,
     share_offsets,
     topics,
-    txns,
+    transactions,
 )
 
 

@@ -14,9 +14,9 @@ from functools import cache
 from typing import Any, TypeVar, cast
 
 from penstock.base.ports import Buffer
-from penstock.wire.reading import ReaderText
+from penstock.wire.reader_source import ReaderText
 from penstock.wire.schema import wire_of
-from penstock.wire.writing import WriterText
+from penstock.wire.writer_source import WriterText
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ outside the checksum, so stamping them costs nothing; a decoded payload never ex
 however small it was on the wire. `decode` does not verify the checksum: whoever took the bytes
 from outside does, with `check_batch` or `check_stored`. Offsets, epochs, sequences and timestamp
 bounds are the log's to judge. What control batches say is in
-`penstock.wire.markers`.
+`penstock.wire.control_batches`.
 """
 
 import struct
@@ -79,7 +79,7 @@ APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
-# Only ever on our own disks: the records are encrypted (`penstock.log.vault`).
+# Only ever on our own disks: the records are encrypted (`penstock.log.encryption.log_encryption`).
 ENCRYPTED: Final = 0x4000
 # Bits only a broker may set.
 BROKER_BITS: Final = APPEND_TIME | CONTROL | DELETE_HORIZON | ENCRYPTED

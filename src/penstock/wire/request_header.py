@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.base.errors import PeerError
 from penstock.wire.apis import REQUESTS
-from penstock.wire.frame import skip_header_tags
+from penstock.wire.framing import skip_header_tags
 from penstock.wire.schema import wire_of
 
 _REQUEST_HEADER = struct.Struct(">hhih")

@@ -6,10 +6,10 @@ from typing import Any
 
 from penstock.app.client import Client
 from penstock.app.message import Message
-from penstock.sim.clock import SimClock
-from penstock.sim.cluster import SimCluster
-from penstock.sim.loop import SimLoop, run
-from penstock.sim.random import SimRandom
+from simulation.clock import SimClock
+from simulation.cluster import SimCluster
+from simulation.loop import SimLoop, run
+from simulation.random import SimRandom
 
 OVERRIDES = {
     "offsets.topic.num.partitions": "1",

@@ -9,10 +9,10 @@ import pytest
 import penstock
 from penstock.app.client import Client
 from penstock.app.outgoing import Outgoing
-from penstock.app.publishing import BufferFull
+from penstock.app.publish import BufferFull
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.errors import Unreachable
-from penstock.client.partitioner import partition_for_key
+from penstock.client.producer.partitioner import partition_for_key
 from tests.unit.app.simulated import Sim, on_broker, take
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.app.dedup import Busy, MemoryDedup, Verdict, idempotent, message_id_of
 from penstock.app.dedup_stores import SqliteDedup
-from penstock.sim.clock import SimClock
+from simulation.clock import SimClock
 
 
 def message(message_id: str = "m-1", offset: int = 0) -> Any:

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.app.dedup import DedupStore, MemoryDedup, Verdict
 from penstock.app.dedup_stores import PostgresDedup, RedisDedup, SqlDedup, SqliteDedup
-from penstock.sim.clock import SimClock
+from simulation.clock import SimClock
 from tests.postgres import PostgresProcess
 from tests.redis_server import RedisProcess
 

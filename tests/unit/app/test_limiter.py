@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.app.limiter import RateLimited, RateLimiter, SyncRateLimiter, TokenBucket
-from penstock.sim.loop import SimLoop
+from simulation.loop import SimLoop
 
 T = TypeVar("T")
 

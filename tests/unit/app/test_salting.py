@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.app.salting import Salting, merge, salted, spread_hot_keys, unsalt
-from penstock.client.partitioner import partition_for_key
+from penstock.client.producer.partitioner import partition_for_key
 
 
 @given(key=st.binary(max_size=50), bucket=st.integers(0, 255))

@@ -7,8 +7,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from penstock.app.schemas import Registry, schema_of_model
-from penstock.registry.formats import parse, unreadable
-from penstock.registry.parsed import JSON, Source
+from penstock.state.registry.formats import parse, unreadable
+from penstock.state.registry.parsed_schemas import JSON, Source
 
 
 class Address(BaseModel):

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.app.message import Message
 from penstock.app.task import Reject, Retry, RetryBackoff, Task
-from penstock.sim.random import SimRandom
+from simulation.random import SimRandom
 
 
 def task(**changes: object) -> Task:

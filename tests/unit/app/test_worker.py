@@ -12,7 +12,7 @@ from penstock.app.message import Message
 from penstock.app.task import Reject, Retry, RetryBackoff
 from penstock.app.worker import Worker
 from penstock.base.errors import Refused
-from penstock.sim.workers import SimWorkers
+from simulation.workers import SimWorkers
 from tests.unit.app.simulated import Sim, on_broker, take
 
 

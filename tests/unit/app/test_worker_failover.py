@@ -8,7 +8,7 @@ import pytest
 from penstock.app.message import Message
 from penstock.app.task import RetryBackoff
 from penstock.app.worker import Worker
-from penstock.sim.workers import SimWorkers
+from simulation.workers import SimWorkers
 from tests.unit.app.simulated import Sim, on_broker
 
 KEYS, EACH = 12, 10

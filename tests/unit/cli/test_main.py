@@ -143,8 +143,8 @@ def test_a_bug_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> N
     def broken(*arguments: object) -> None:
         raise AssertionError("impossible")
 
-    monkeypatch.setattr("penstock.cli.session.run", broken)
-    monkeypatch.setattr("penstock.cli.topics.run", broken)
+    monkeypatch.setattr("penstock.cli.terminal.session.run", broken)
+    monkeypatch.setattr("penstock.cli.data.topics.run", broken)
     with pytest.raises(AssertionError, match="impossible"):
         main.run(["topic", "list"])
 
@@ -155,7 +155,7 @@ def test_an_interrupt_ends_with_130(
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("penstock.cli.topics.run", interrupted)
+    monkeypatch.setattr("penstock.cli.data.topics.run", interrupted)
     assert main.run(["topic", "list"]) == 130
 
 

@@ -4,7 +4,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.base.errors import ErrorCode
-from penstock.wire.messages.committed import (
+from penstock.wire.messages.classic_groups import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from penstock.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -16,11 +21,6 @@ from penstock.wire.messages.committed import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
-)
-from penstock.wire.messages.groups import (
-    Coordinator,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
 )
 from tests.unit.client.model import HOST, PORT, ModelBroker
 

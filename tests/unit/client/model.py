@@ -16,10 +16,8 @@ from penstock.base.ids import TopicId
 from penstock.client.cluster import Cluster
 from penstock.client.connection import Address, ConnectionConfig
 from penstock.client.framing import FrameCutter
-from penstock.sim.loop import SimLoop, run
-from penstock.sim.random import SimRandom
 from penstock.wire.codec import reader, writer
-from penstock.wire.frame import response_frame
+from penstock.wire.framing import response_frame
 from penstock.wire.messages import REQUESTS, RESPONSES
 from penstock.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from penstock.wire.messages.fetch import (
@@ -29,6 +27,12 @@ from penstock.wire.messages.fetch import (
     FetchRequest,
     FetchResponse,
 )
+from penstock.wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from penstock.wire.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -36,22 +40,18 @@ from penstock.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from penstock.wire.messages.offsets import (
-    ListOffsetsPartitionResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-)
 from penstock.wire.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from penstock.wire.messages.txns import InitProducerIdRequest, InitProducerIdResponse
+from penstock.wire.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from penstock.wire.records import BatchHeader, check_batch, decode, stamp
 from penstock.wire.request_header import read_request_header
 from penstock.wire.schema import wire_of
+from simulation.loop import SimLoop, run
+from simulation.random import SimRandom
 
 NO_REPLY = object()
 HANG = object()

@@ -4,19 +4,19 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import ParamSpec, TypeVar
 
-from penstock.client.admin import Admin
+from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster
-from penstock.client.consumer import Consumer, ConsumerConfig
-from penstock.client.fetching import READ_COMMITTED, Message
-from penstock.client.lookup import places_of, resolve
-from penstock.client.offsets import END, START, OffsetRange
-from penstock.client.producer import Producer, ProducerConfig
-from penstock.sim.clock import SimClock
-from penstock.sim.cluster import SimCluster
-from penstock.sim.loop import SimLoop
-from penstock.sim.random import SimRandom
-from penstock.sim.workers import SimWorkers
+from penstock.client.consumer.consumer import Consumer, ConsumerConfig
+from penstock.client.consumer.fetched import READ_COMMITTED, Message
+from penstock.client.list_offsets import places_of, resolve
+from penstock.client.offset_syntax import END, START, OffsetRange
+from penstock.client.producer.producer import Producer, ProducerConfig
 from penstock.wire.compression import Codec
+from simulation.clock import SimClock
+from simulation.cluster import SimCluster
+from simulation.loop import SimLoop
+from simulation.random import SimRandom
+from simulation.workers import SimWorkers
 
 OVERRIDES = {
     name: "1"

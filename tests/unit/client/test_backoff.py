@@ -1,7 +1,7 @@
 """Delays grow, stop growing, and differ between clients."""
 
 from penstock.client.backoff import Backoff
-from penstock.sim.random import SimRandom
+from simulation.random import SimRandom
 
 
 def test_delays_double_up_to_the_cap() -> None:

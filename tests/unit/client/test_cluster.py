@@ -9,9 +9,9 @@ from penstock.client.cluster import Cluster, parse_brokers
 from penstock.client.connection import Address, ConnectionConfig
 from penstock.client.errors import ConnectionLost, Unreachable
 from penstock.client.metadata import TopicPartition
-from penstock.sim.loop import SimLoop, run
-from penstock.sim.random import SimRandom
 from penstock.wire.messages.metadata import MetadataRequest
+from simulation.loop import SimLoop, run
+from simulation.random import SimRandom
 from tests.unit.client.model import CLOSE, HANG, ModelBroker, with_model
 
 

@@ -10,9 +10,9 @@ from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.client.cluster import Cluster
 from penstock.client.connection import Address, Connection, ConnectionConfig, connect
 from penstock.client.errors import ConnectionLost, RequestTimeout, Unreachable
-from penstock.sim.loop import SimLoop, run
 from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
 from penstock.wire.messages.produce import ProduceRequest
+from simulation.loop import SimLoop, run
 from tests.unit.client.model import CLOSE, HANG, ModelBroker
 
 Scenario = Callable[[SimLoop, ModelBroker, Connection], Awaitable[None]]
@@ -214,7 +214,7 @@ def test_a_refusal_carries_kafkas_code() -> None:
     async def main(loop: SimLoop) -> None:
         broker = ModelBroker()
         address = await broker.start()
-        from penstock.sim.random import SimRandom
+        from simulation.random import SimRandom
 
         async with Cluster(SimRandom(1), [address]) as cluster:
             with pytest.raises(Refused, match=r"topic 'nope' does not exist") as caught:

@@ -7,7 +7,7 @@ from typing import Any, cast
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.cluster import Cluster
 from penstock.client.coordinators import TRANSACTION, at_coordinator, find_coordinator
-from penstock.wire.messages.groups import Coordinator, FindCoordinatorResponse
+from penstock.wire.messages.classic_groups import Coordinator, FindCoordinatorResponse
 
 
 class Knowing:

@@ -3,7 +3,7 @@
 import asyncio
 
 from penstock.client.pacing import PORTION_MAX, Pace
-from penstock.sim.loop import SimLoop
+from simulation.loop import SimLoop
 
 
 def times_of(pace_of: float | None, counts: list[int]) -> list[float]:

@@ -5,17 +5,17 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from penstock.base.ids import TopicId, show_topic_id
 from penstock.base.ports import Put
-from penstock.cluster import keys
-from penstock.cluster.configs import BrokerConfigs
-from penstock.cluster.controller import Controller
-from penstock.cluster.elections import Election
-from penstock.cluster.follower import Follower
-from penstock.cluster.image import Image
-from penstock.cluster.keys import BrokerRecord, PartitionRecord, TopicRecord
-from penstock.cluster.membership import Membership
-from penstock.cluster.placement import birth
-from penstock.sim.loop import SimLoop, run
-from penstock.sim.store import SimEtcd, SimStore
+from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.controller.controller import Controller
+from penstock.cluster.controller.elections import Election
+from penstock.cluster.controller.placement import birth
+from penstock.cluster.metadata import store_keys
+from penstock.cluster.metadata.image import Image
+from penstock.cluster.metadata.membership import Membership
+from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.store_keys import BrokerRecord, PartitionRecord, TopicRecord
+from simulation.loop import SimLoop, run
+from simulation.store import SimEtcd, SimStore
 
 TOPIC = TopicId(bytes([7]) * 16)
 
@@ -98,7 +98,7 @@ class World:
     ) -> None:
         dotted = {key.replace("_", "."): value for key, value in configs.items()}
         record = TopicRecord(show_topic_id(topic_id), partitions, dotted)
-        await self.observer.commit([], [Put(keys.topic_key(name), keys.encode(record))])
+        await self.observer.commit([], [Put(store_keys.topic_key(name), store_keys.encode(record))])
 
     async def image(self) -> Image:
         """The truth, not what a node believes."""
@@ -109,7 +109,7 @@ class World:
         return (await self.image()).topics[name].partitions[index]
 
     async def put(self, record: PartitionRecord, index: int = 0, topic_id: TopicId = TOPIC) -> None:
-        put = Put(keys.partition_key(topic_id, index), keys.encode(record))
+        put = Put(store_keys.partition_key(topic_id, index), store_keys.encode(record))
         await self.observer.commit([], [put])
 
     async def until(self, holds: Callable[[Image], bool], seconds: float) -> Image:

@@ -12,23 +12,16 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NodeId, TopicId
-from penstock.cluster.configs import BrokerConfigs
-from penstock.cluster.fetchers import Fetchers
-from penstock.cluster.follower import Follower
-from penstock.cluster.image import EMPTY, Image
-from penstock.cluster.keys import BrokerRecord, PartitionRecord
-from penstock.cluster.partition import Home, Partition, ProduceRules
-from penstock.cluster.peers import Peers
+from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.metadata.image import EMPTY, Image
+from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.store_keys import BrokerRecord, PartitionRecord
+from penstock.cluster.replication.fetchers import Fetchers
+from penstock.cluster.replication.partition import Home, Partition, ProduceRules
+from penstock.cluster.replication.peer_connections import Peers
 from penstock.log.config import LogConfig
 from penstock.log.flusher import Flusher
 from penstock.log.log import Log
-from penstock.sim.clock import SimClock
-from penstock.sim.disk import SimDisk
-from penstock.sim.loop import SimLoop, run
-from penstock.sim.network import host_context
-from penstock.sim.random import SimRandom
-from penstock.sim.store import SimEtcd, SimStore
-from penstock.sim.workers import SimWorkers
 from penstock.wire.messages.fetch import (
     FetchableTopicResponse,
     FetchEpochEndOffset,
@@ -37,7 +30,7 @@ from penstock.wire.messages.fetch import (
     FetchRequest,
     FetchResponse,
 )
-from penstock.wire.messages.offsets import (
+from penstock.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
@@ -48,6 +41,13 @@ from penstock.wire.messages.offsets import (
     OffsetForLeaderTopicResult,
 )
 from penstock.wire.records import Record, encode, read_header
+from simulation.clock import SimClock
+from simulation.disk import SimDisk
+from simulation.loop import SimLoop, run
+from simulation.network import host_context
+from simulation.random import SimRandom
+from simulation.store import SimEtcd, SimStore
+from simulation.workers import SimWorkers
 from tests.unit.client.model import ModelBroker
 
 RULES = ProduceRules(1 << 20, False, 1 << 60, 1 << 60, False, None)

@@ -5,14 +5,14 @@ from collections.abc import Callable
 
 from penstock.base.errors import Refused
 from penstock.base.ports import Delete, Put
-from penstock.cluster import keys
-from penstock.coordinator.queue import Queue
-from penstock.coordinator.queue_reading import read_leased, records_of
-from penstock.queues.delivery import Delivery, Outcome
-from penstock.queues.keeping import QueueKey
-from penstock.queues.state import Lease
+from penstock.cluster.metadata import store_keys
+from penstock.coordinator.queues.open_queue import Queue
+from penstock.coordinator.queues.record_reader import read_leased, records_of
+from penstock.state.queues.delivery import Delivery, Outcome
+from penstock.state.queues.delivery_state import Lease
+from penstock.state.queues.state_shard import QueueKey
 from penstock.wire.records import Codec, Record, encode, read_header
-from tests.unit.api.harness import Node, on_node
+from tests.unit.broker.api.harness import Node, on_node
 
 CONFIGS = {
     "offsets.topic.num.partitions": "2",
@@ -55,11 +55,11 @@ class Taking:
 
 async def configure(node: Node, group: str, **configs: str) -> None:
     values = EAGER | {name.replace("_", "."): value for name, value in configs.items()}
-    await node.put(keys.group_configs_key(group), keys.ConfigsRecord(values=values))
+    await node.put(store_keys.group_configs_key(group), store_keys.ConfigsRecord(values=values))
 
 
 async def unconfigure(node: Node, group: str) -> None:
-    revision = await node.store.commit([], [Delete(keys.group_configs_key(group))])
+    revision = await node.store.commit([], [Delete(store_keys.group_configs_key(group))])
     assert revision is not None
     await node.ctx.reached(revision)
 

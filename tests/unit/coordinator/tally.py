@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.machine import Decision, Token
-from penstock.coordinator.host import Host
-from penstock.coordinator.seat import Effect, Seat
-from tests.unit.api.harness import Node
+from penstock.base.state_machine import Decision, Token
+from penstock.coordinator.runtime.shard_host import Host
+from penstock.coordinator.runtime.shard_runtime import Effect, Seat
+from tests.unit.broker.api.harness import Node
 
 TOPIC = "__consumer_offsets"
 

@@ -8,9 +8,15 @@ import pytest
 from penstock.base.errors import ErrorCode, Refused
 from penstock.coordinator import registry as coordinator
 from penstock.coordinator.registry import SCHEMAS
-from penstock.registry.calls import CheckProposal, GetById, GetVersion, ListSubjects, Register
-from penstock.registry.errors import Number, Rejected
-from tests.unit.api.harness import Node, on_node
+from penstock.state.registry.errors import Number, Rejected
+from penstock.state.registry.requests import (
+    CheckProposal,
+    GetById,
+    GetVersion,
+    ListSubjects,
+    Register,
+)
+from tests.unit.broker.api.harness import Node, on_node
 
 
 def text(number: int) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.jobs.reports import Report
-from penstock.spark.values import OptionError
+from penstock.spark.option_values import OptionError
 
 
 def made() -> Report:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.client.partitioner import partition_for_key
+from penstock.client.producer.partitioner import partition_for_key
 from penstock.jobs.skew import HotKey, Skew, advise, spread
 
 PARTITIONS = 8

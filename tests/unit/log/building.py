@@ -7,15 +7,13 @@ from dataclasses import replace
 import crc32c
 import pytest
 
-from penstock.log import compaction
-from penstock.log.compaction import Compacted
+from penstock.log.cleanup import compaction
+from penstock.log.cleanup.compaction import Compacted
 from penstock.log.config import LogConfig
 from penstock.log.flusher import sync
 from penstock.log.log import Appended, CleanState, Log, Removal
 from penstock.security.keyring import Keyring, kek_of
-from penstock.sim.disk import SimDisk
-from penstock.sim.random import SimRandom
-from penstock.wire.markers import encode_marker
+from penstock.wire.control_batches import encode_marker
 from penstock.wire.records import (
     ATTRIBUTES_AT,
     BATCH_OVERHEAD,
@@ -27,6 +25,8 @@ from penstock.wire.records import (
     encode,
     seal,
 )
+from simulation.disk import SimDisk
+from simulation.random import SimRandom
 
 PATH = "/data/topic-0"
 NOW_MS = 1_000_000

@@ -7,12 +7,12 @@ import random
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.log import store
+from penstock.log import files
 from penstock.log.config import LogConfig
 from penstock.log.flusher import SYNC_ALL_FILES, SYNC_JOBS, Flusher, shares_of
 from penstock.log.log import Log
-from penstock.sim.disk import Fault, SimDisk
-from penstock.sim.workers import SimWorkers
+from simulation.disk import Fault, SimDisk
+from simulation.workers import SimWorkers
 from tests.unit.log.building import NOW_MS, PATH, fill, make_disk, open_log
 
 
@@ -166,7 +166,7 @@ def test_a_disk_too_full_for_a_checkpoint_does_not_hold_back_the_data() -> None:
         await flusher.drain()
         fill(log, 17)
         assert len(log.segments) > 2
-        disk.inject(Fault("append", errno.ENOSPC, path=store.TEMPORARY, times=99))
+        disk.inject(Fault("append", errno.ENOSPC, path=files.TEMPORARY, times=99))
         flusher.mark(log)
         await flusher.drain()
         assert (failures, log.durable_offset, log.offline) == ([], 20, None)

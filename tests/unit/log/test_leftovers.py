@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.log import leftovers, store
-from penstock.sim.disk import SimDisk
+from penstock.log import files, leftovers
+from simulation.disk import SimDisk
 from tests.unit.log.building import (
     PATH,
     disk_of,
@@ -40,11 +40,11 @@ def test_what_was_never_finished_or_already_retired_goes() -> None:
     names = disk.listdir(PATH)
     for name in (
         "checkpoint.tmp",
-        store.file_name(0, ".log.cleaned"),
-        store.file_name(0, ".log.replaced"),
-        store.file_name(0, ".index.replaced"),
-        store.file_name(999, ".index"),
-        store.file_name(999, ".timeindex"),
+        files.file_name(0, ".log.cleaned"),
+        files.file_name(0, ".log.replaced"),
+        files.file_name(0, ".index.replaced"),
+        files.file_name(999, ".index"),
+        files.file_name(999, ".timeindex"),
     ):
         touch(disk, name)
     again = open_log(disk)
@@ -60,7 +60,7 @@ def test_a_hole_below_the_start_offset_is_none() -> None:
     log.delete_before(first)
     flush(log)
     disk = disk_of(log)
-    disk.rename(log.segments[1].path + store.LOG, log.segments[1].path + store.LOG + store.DELETED)
+    disk.rename(log.segments[1].path + files.LOG, log.segments[1].path + files.LOG + files.DELETED)
     again = open_log(disk)
     assert (again.offline, again.segments[0].base_offset) == (None, first)
     assert offsets(read_all(again)) == list(range(first, 30))

@@ -6,8 +6,8 @@ import pytest
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.log.config import LogConfig
-from penstock.sim.disk import Fault
 from penstock.wire.records import batches, read_header
+from simulation.disk import Fault
 from tests.unit.log.building import (
     NOW_MS,
     PATH,

@@ -5,11 +5,12 @@ import random
 import pytest
 
 from penstock.base.errors import Corrupt, ErrorCode, Refused
-from penstock.log import checkpoint, store
+from penstock.log import files as store
+from penstock.log import persistence
 from penstock.log.config import LogConfig
 from penstock.log.log import Log
-from penstock.sim.disk import SimDisk
 from penstock.wire.records import Record
+from simulation.disk import SimDisk
 from tests.unit.log.building import (
     NOW_MS,
     PATH,
@@ -328,7 +329,7 @@ def test_old_snapshots_are_pruned() -> None:
         log.checkpoint_due = True
         flush(log)
     snapshots = [path for path in disk.files() if path.endswith(store.SNAPSHOT)]
-    assert len(snapshots) <= len(log.segments) + checkpoint.SNAPSHOTS_KEPT
+    assert len(snapshots) <= len(log.segments) + persistence.SNAPSHOTS_KEPT
     assert len(snapshots) == len(log.snapshots)
 
 
@@ -439,7 +440,7 @@ def test_a_recovery_that_is_cut_off_can_be_repeated() -> None:
 
 
 def test_the_scan_starts_at_the_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "CHECKPOINT_BYTES", 1000)
+    monkeypatch.setattr(persistence, "CHECKPOINT_BYTES", 1000)
     disk = make_disk()
     log = open_log(disk, LogConfig())
     for _ in range(10):

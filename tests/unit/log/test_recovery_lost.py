@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.log.log import Log
-from penstock.sim.disk import SimDisk
+from simulation.disk import SimDisk
 from tests.unit.log.building import (
     NOW_MS,
     PATH,

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from penstock.sim.disk import Fault, SimDisk
+from simulation.disk import Fault, SimDisk
 from tests.unit.log.building import fill, flush, make_disk, offsets, open_log, read_all
 
 pytestmark = pytest.mark.usefixtures("in_both_modes")

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster.configs import InvalidConfig
+from penstock.cluster.configs.configs import InvalidConfig
 from penstock.node.config import NodeConfig, load, read_file
-from penstock.runtime.etcd_config import EtcdConfig
+from penstock.runtime.etcd.config import EtcdConfig
 
 
 def write(path: Path, text: str) -> str:

@@ -11,16 +11,17 @@ from typing import Any
 
 import pytest
 
-from penstock.api.fetch_sessions import Followed
-from penstock.cluster import alterations, topics
-from penstock.cluster.configs import InvalidConfig, Scope
-from penstock.node import identity
+from penstock.broker.api.data.fetch_sessions import Followed
+from penstock.cluster.configs import config_changes
+from penstock.cluster.configs.configs import InvalidConfig, Scope
+from penstock.cluster.metadata import topics
+from penstock.node import data_directory
 from penstock.node.config import NodeConfig
 from penstock.node.node import Node, NodeFailed
-from penstock.node.serving import serve
-from penstock.runtime.lock import InUse, Unusable
+from penstock.node.process import serve
+from penstock.runtime.directory_lock import InUse, Unusable
 from penstock.wire.records import Record, encode, read_header
-from tests.unit.server.world import (
+from tests.unit.broker.server.world import (
     correlation_of,
     fetch_frame,
     produce_frame,
@@ -35,7 +36,7 @@ def config_of(path: Path, **options: Any) -> NodeConfig:
 
 
 def marker(path: Path) -> Path:
-    return path / "data" / identity.CLEAN
+    return path / "data" / data_directory.CLEAN
 
 
 async def create(node: Node, name: str = "t", partitions: int = 1) -> None:
@@ -154,9 +155,9 @@ def test_a_changed_broker_config_reaches_fetches(tmp_path: Path) -> None:
     async def check(node: Node, kafka: str) -> None:
         assert node.ctx.fetch_bytes_max == 1_000_000
         values = {"message.max.bytes": "5000"}
-        edit = alterations.replacing(Scope.BROKER, values)
+        edit = config_changes.replacing(Scope.BROKER, values)
         await create(node)
-        await node.ctx.reached(await alterations.alter_broker(node.store, None, edit))
+        await node.ctx.reached(await config_changes.alter_broker(node.store, None, edit))
         partition = node.partitions.get("t", 0)
         assert partition is not None
         assert partition.rules.message_bytes_max == 5000
@@ -168,10 +169,10 @@ def test_a_changed_broker_config_reaches_fetches(tmp_path: Path) -> None:
 def test_a_changed_limit_of_connections_reaches_the_port(tmp_path: Path) -> None:
     async def check(node: Node, kafka: str) -> None:
         values = {"max.connections.per.ip.overrides": "127.0.0.1:0"}
-        edit = alterations.replacing(Scope.BROKER, values)
+        edit = config_changes.replacing(Scope.BROKER, values)
         (reply,) = await exchange(kafka, versions_frame(1))
         assert correlation_of(reply) == 1
-        await node.ctx.reached(await alterations.alter_broker(node.store, None, edit))
+        await node.ctx.reached(await config_changes.alter_broker(node.store, None, edit))
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
             await exchange(kafka, versions_frame(1))
 
@@ -282,7 +283,7 @@ def test_the_directory_of_another_node_is_refused(tmp_path: Path) -> None:
 def test_a_damaged_owner_file_is_refused_and_the_lock_released(tmp_path: Path) -> None:
     async def check() -> None:
         await running(config_of(tmp_path), _nothing)
-        meta = tmp_path / "data" / identity.META
+        meta = tmp_path / "data" / data_directory.META
         good = meta.read_bytes()
         meta.write_bytes(good[:-3] + b"xyz")
         with pytest.raises(InvalidConfig, match="is damaged"):

@@ -5,10 +5,10 @@ from typing import Any
 
 import promql_parser
 
-from penstock.api.metrics import Metrics
 from penstock.base.metrics import Family
-from penstock.http.metrics import sample_name
-from penstock.node.telemetry import observe
+from penstock.broker.api.metrics import Metrics
+from penstock.gateway.http.metrics import sample_name
+from penstock.node.metrics.node_metrics import observe
 
 OF_PROMETHEUS = {"up": {"job", "instance"}}
 EVERYWHERE = {"instance", "job"}

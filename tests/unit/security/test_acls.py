@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.security.acls import AccessControl, Entry, Filter, Resource
-from penstock.security.rights import (
+from penstock.security.acl_types import (
     ALL_OPERATIONS,
     ANY,
     ANYBODY,
@@ -15,6 +14,7 @@ from penstock.security.rights import (
     Permission,
     ResourceType,
 )
+from penstock.security.acls import AccessControl, Entry, Filter, Resource
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE

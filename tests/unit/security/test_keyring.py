@@ -13,7 +13,7 @@ from penstock.security.keyring import (
     kek_of,
     parse_keks,
 )
-from penstock.sim.random import SimRandom
+from simulation.random import SimRandom
 
 OLD, NEW = bytes(range(32)), bytes(range(1, 33))
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from penstock.spark.option_values import OptionError
 from penstock.spark.options import BOTH, IGNORED, OPTIONS, READ, SECURITY, WRITE, read_options
-from penstock.spark.values import OptionError
 
 HERE = {"kafka.bootstrap.servers": "localhost:9092"}
 

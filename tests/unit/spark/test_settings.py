@@ -4,11 +4,11 @@ import pickle
 
 import pytest
 
-from penstock.client.fetching import READ_COMMITTED
-from penstock.client.lookup import EARLIEST, LATEST
+from penstock.client.consumer.fetched import READ_COMMITTED
+from penstock.client.list_offsets import EARLIEST, LATEST
 from penstock.client.metadata import TopicPartition
+from penstock.spark.option_values import OptionError
 from penstock.spark.settings import COLUMNS, read_settings, shape_of, write_settings
-from penstock.spark.values import OptionError
 
 HERE = {"brokers": "localhost:9092"}
 READS = {**HERE, "subscribe": "b,a"}

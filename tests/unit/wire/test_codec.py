@@ -8,8 +8,8 @@ import pytest
 
 from penstock.base.errors import PeerError
 from penstock.wire.codec import reader, source, writer
+from penstock.wire.messages.classic_groups import HeartbeatRequest, HeartbeatResponse
 from penstock.wire.messages.fetch import FetchResponse
-from penstock.wire.messages.groups import HeartbeatRequest, HeartbeatResponse
 from penstock.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,

@@ -3,7 +3,7 @@
 Needs the extra `outbox` (SQLAlchemy); for PostgreSQL also a driver (extra `postgres`).
 """
 
-from penstock.app.outbox.enqueuing import Outbox
+from penstock.app.outbox.enqueue import Outbox
 from penstock.app.outbox.inbox import Inbox
 from penstock.app.outbox.relay import Relay, RelayConfig, relaying
 

@@ -16,20 +16,13 @@ from typing import Final, TypeVar
 from sqlalchemy import Engine, create_engine, inspect, make_url
 from sqlalchemy.exc import InterfaceError, OperationalError
 
-from penstock.app.outbox.enqueuing import Outbox
-from penstock.app.outbox.lanes import LaneLost, Lanes
-from penstock.app.outbox.sending import (
-    LEDGER,
-    Choice,
-    LaneSender,
-    OutOfStep,
-    RelayConfig,
-    in_thread,
-)
+from penstock.app.outbox.claims import LaneLost, Lanes
+from penstock.app.outbox.enqueue import Outbox
+from penstock.app.outbox.sender import LEDGER, Choice, LaneSender, OutOfStep, RelayConfig, in_thread
 from penstock.app.outbox.tables import State
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Random, WallClock
-from penstock.client.admin import Admin
+from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster, parse_brokers
 from penstock.client.connection import ConnectionConfig
 from penstock.client.errors import RETRIABLE

@@ -34,11 +34,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from penstock.registry.avro.model import AvroType
-from penstock.registry.avro.schema import AvroSchema
-from penstock.registry.parsed import Parsed
-from penstock.spark.schemas.form import Decode, Encode, Malformed
-from penstock.spark.values import OptionError
+from penstock.spark.option_values import OptionError
+from penstock.spark.schemas.format import Decode, Encode, Malformed
+from penstock.state.registry.avro.model import AvroType
+from penstock.state.registry.avro.schema import AvroSchema
+from penstock.state.registry.parsed_schemas import Parsed
 
 _PLAIN: Final[dict[str, DataType]] = {
     "null": NullType(),

@@ -25,10 +25,10 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from penstock.registry.jsonschema.model import Criterion, Kind, Node
-from penstock.registry.jsonschema.schema import JsonSchema
-from penstock.registry.parsed import Parsed
-from penstock.spark.schemas.form import Decode, Encode, Malformed
+from penstock.spark.schemas.format import Decode, Encode, Malformed
+from penstock.state.registry.jsonschema.model import Criterion, Kind, Node
+from penstock.state.registry.jsonschema.schema import JsonSchema
+from penstock.state.registry.parsed_schemas import Parsed
 
 Change: TypeAlias = Callable[[Any], Any]
 

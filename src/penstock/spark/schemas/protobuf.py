@@ -34,10 +34,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from penstock.registry.parsed import Parsed
-from penstock.registry.protobuf.schema import ProtobufSchema
-from penstock.spark.schemas.form import Decode, Encode, Malformed
-from penstock.spark.values import OptionError, nearest
+from penstock.spark.option_values import OptionError, nearest
+from penstock.spark.schemas.format import Decode, Encode, Malformed
+from penstock.state.registry.parsed_schemas import Parsed
+from penstock.state.registry.protobuf.schema import ProtobufSchema
 
 Change: TypeAlias = Callable[[Any], Any]
 

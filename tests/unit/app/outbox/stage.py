@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Engine
 
-from penstock.app.outbox.enqueuing import Outbox
+from penstock.app.outbox.enqueue import Outbox
 from penstock.app.outbox.relay import Relay, RelayConfig, open_engine
 from penstock.app.outbox.tables import State
 from penstock.client.cluster import Cluster, parse_brokers

@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 
 from penstock.app.outbox.inbox import Inbox
 from penstock.app.outbox.relay import open_engine
-from penstock.sim.clock import SimClock
+from simulation.clock import SimClock
 from tests.postgres import PostgresProcess
 from tests.unit.app.outbox.stage import sqlite_url
 

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import Engine, update
 from sqlalchemy.orm import Session
 
-from penstock.app.outbox.enqueuing import Outbox
-from penstock.app.outbox.lanes import Hold, InDoubt, LaneLost, Lanes
+from penstock.app.outbox.claims import Hold, InDoubt, LaneLost, Lanes
+from penstock.app.outbox.enqueue import Outbox
 from penstock.app.outbox.relay import (
     Choice,
     OutOfStep,
@@ -19,7 +19,7 @@ from penstock.app.outbox.relay import (
     open_engine,
     relaying,
 )
-from penstock.app.outbox.sending import LaneSender
+from penstock.app.outbox.sender import LaneSender
 from penstock.app.outbox.tables import State
 from penstock.app.sync import SyncClient
 from penstock.client.cluster import Cluster, parse_brokers
@@ -160,8 +160,8 @@ def test_a_relay_that_died_leaves_nothing_twice_and_nothing_behind(
             assert hold is not None
             claimed = relay._lanes.claim(hold, 100, 100_000)
             assert claimed is not None
-            from penstock.app.outbox.sending import LaneSender
-            from penstock.client.transactional import TransactionalWriter
+            from penstock.app.outbox.sender import LaneSender
+            from penstock.client.producer.transactional import TransactionalWriter
 
             sender = LaneSender(hold, relay._lanes, cluster, relay._workers, QUICK)
             writer = TransactionalWriter(cluster, hold.identity)
@@ -169,7 +169,7 @@ def test_a_relay_that_died_leaves_nothing_twice_and_nothing_behind(
                 await writer.begin()
                 with monkeypatch.context() as patched:
                     if died == "while writing":
-                        patched.setattr("penstock.client.transactional.end", _never)
+                        patched.setattr("penstock.client.producer.transactional.end", _never)
                     await sender._write(writer, claimed)
             relay.close()
 

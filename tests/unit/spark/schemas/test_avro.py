@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.registry.formats import parse
-from penstock.registry.parsed import AVRO, JSON, Dependency, Parsed, Reference, Source
+from penstock.spark.option_values import OptionError
 from penstock.spark.schemas.avro import AvroForm
-from penstock.spark.schemas.form import Malformed
-from penstock.spark.values import OptionError
+from penstock.spark.schemas.format import Malformed
+from penstock.state.registry.formats import parse
+from penstock.state.registry.parsed_schemas import AVRO, JSON, Dependency, Parsed, Reference, Source
 
 
 def avro(*fields: dict[str, Any], name: str = "Order") -> Parsed:

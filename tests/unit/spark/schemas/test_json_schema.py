@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_type
 
-from penstock.registry.formats import parse
-from penstock.registry.parsed import AVRO, JSON, Dependency, Parsed, Reference, Source
-from penstock.spark.schemas.form import Malformed
+from penstock.spark.schemas.format import Malformed
 from penstock.spark.schemas.json_schema import JsonForm
+from penstock.state.registry.formats import parse
+from penstock.state.registry.parsed_schemas import AVRO, JSON, Dependency, Parsed, Reference, Source
 
 
 def schema(properties: dict[str, Any], **rest: Any) -> Parsed:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.registry.formats import parse
-from penstock.registry.parsed import AVRO, PROTOBUF, Source
-from penstock.spark.schemas.form import Malformed
+from penstock.spark.option_values import OptionError
+from penstock.spark.schemas.format import Malformed
 from penstock.spark.schemas.protobuf import ProtobufForm, read_indexes, write_indexes
-from penstock.spark.values import OptionError
+from penstock.state.registry.formats import parse
+from penstock.state.registry.parsed_schemas import AVRO, PROTOBUF, Source
 
 TEXT = """
 syntax = "proto3";

@@ -1,0 +1,261 @@
+"""Losses between two lives of a node: directories, ends of files, bits, or everything since
+an earlier copy.
+
+One machine at a time, and only while every replica of everything is in sync: so what was
+acknowledged is on other machines, and must be found there whoever starts first. Of what a machine
+kept, only what it knows to be committed is damaged; no rule of one node can tell damage above that
+from a torn tail. Sometimes all other machines go down in the same moment, and often the one that
+lost something dies once more as soon as it is up again.
+
+`options_of(seed)` is a siege of these alone.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+
+from penstock.cluster.replication.high_watermark_checkpoint import Watermarks
+from penstock.log import files
+from penstock.wire.records import BATCH_OVERHEAD, read_header
+from simulation import cluster_run
+from simulation.cluster_run import LOG, SiegeOptions
+from simulation.faults import Cause, FaultPlan
+from simulation.host import SimHost
+
+ROOT = "data/logs"
+PEACE_S = 20.0
+"""Seconds that a fault waits for every replica to be in sync, before it is given up."""
+SAVED_S = (1.5, 4.0)
+"""After that what is committed is in the file of high watermarks, or most of it."""
+BETWEEN_LIVES_S = 0.9
+Damage = Callable[[FaultPlan, SimHost, random.Random], bool]
+"""Hurts a disk whose process has just ended; False: there was nothing to hurt."""
+
+
+def is_peace(plan: FaultPlan) -> bool:
+    """Everybody is up, in sync, and has looked at it."""
+    nodes = plan.world.cluster.nodes()
+    if len(nodes) < len(plan.world.cluster.hosts):
+        return False
+    brokers = [node for node in nodes if len(node.follower.image.brokers) == len(nodes)]
+    return len(brokers) == len(nodes) and all(
+        len(record.isr) == len(record.replicas) and record.leader in record.isr
+        for node in nodes
+        for topic in node.follower.image.topics.values()
+        for record in topic.partitions
+    )
+
+
+async def await_peace(plan: FaultPlan) -> bool:
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + PEACE_S
+    while not is_peace(plan):
+        if plan.is_healed or loop.time() >= until_s:
+            return False
+        await asyncio.sleep(0.1)
+    return True
+
+
+def between_lives(damage: Damage, *, is_clean: bool | None = None) -> Cause:
+    """A fault: the process ends, its disk is hurt, and it is started again."""
+
+    async def cause(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
+        await asyncio.sleep(rng.uniform(*SAVED_S))
+        if not await await_peace(plan):
+            return
+        host = _victim(plan, rng)
+        if rng.random() < 0.5:
+            for other in plan.world.cluster.hosts.values():
+                if other is not host:
+                    other.kill()
+        if is_clean or (is_clean is None and rng.random() < 0.5):
+            await host.stop()
+        else:
+            host.kill()
+        if host.node is not None or not damage(plan, host, rng):
+            return
+        plan.world.reached(f"lost: {damage.__name__}")
+        await _die_again(plan, host, rng)
+
+    return cause
+
+
+def _victim(plan: FaultPlan, rng: random.Random) -> SimHost:
+    """One that leads something, mostly."""
+    hosts = plan.world.cluster.hosts
+    leaders = [
+        node.config.node_id
+        for node in plan.world.cluster.nodes()
+        if any(one.topic == LOG for one in node.partitions.led())
+    ]
+    return hosts[rng.choice(leaders if leaders and rng.random() < 0.8 else sorted(hosts))]
+
+
+async def _die_again(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
+    """Two crashes within a second, sometimes: the next life must find the same."""
+    if rng.random() < 0.5:
+        return
+    until_s = asyncio.get_running_loop().time() + PEACE_S
+    while not host.is_up and asyncio.get_running_loop().time() < until_s:  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(rng.uniform(0, BETWEEN_LIVES_S))
+    if host.is_up and not plan.is_healed:
+        host.kill()
+
+
+# -- what is lost -----------------------------------------------------------------------------
+
+
+def partition_missing(plan: FaultPlan, host: SimHost, rng: random.Random) -> bool:
+    names = [path for path in _partitions(host) if f"/{LOG}." in path]
+    for path in rng.sample(names, rng.randint(1, len(names))) if names else ():
+        host.disk.take_away(path)
+    return bool(names)
+
+
+def logs_missing(plan: FaultPlan, host: SimHost, rng: random.Random) -> bool:
+    if not host.disk.exists(ROOT):
+        return False
+    host.disk.take_away(ROOT)
+    return True
+
+
+def segments_missing(plan: FaultPlan, host: SimHost, rng: random.Random) -> bool:
+    paths = [path for path in host.disk.files() if f"/{LOG}." in path and path.endswith(".log")]
+    for path in paths:
+        host.disk.take_away(path)
+    return bool(paths)
+
+
+def bit_flipped(plan: FaultPlan, host: SimHost, rng: random.Random) -> bool:
+    batches = _known_batches(host)
+    if not batches:
+        return False
+    path, position, size = rng.choice(batches)
+    host.disk.flip_bit(path, 8 * position + rng.randrange(8 * size))
+    return True
+
+
+def log_shortened(plan: FaultPlan, host: SimHost, rng: random.Random) -> bool:
+    batches = _known_batches(host)
+    if not batches:
+        return False
+    path, position, size = rng.choice(batches)
+    host.disk.shorten(path, position + rng.randrange(size))
+    return True
+
+
+def small_file_flipped(plan: FaultPlan, host: SimHost, rng: random.Random) -> bool:
+    """An index, a snapshot, a checkpoint, the epochs, or what the node knows of its replicas."""
+    paths = [
+        path
+        for path in host.disk.files()
+        if path.startswith("/data/")
+        and host.disk.size(path)
+        and (f"/{LOG}." in path or path.count("/") == 2)
+        and not path.endswith((".log", "meta.json"))
+    ]
+    if paths:
+        path = rng.choice(paths)
+        host.disk.flip_bit(path, rng.randrange(8 * host.disk.size(path)))
+    return bool(paths)
+
+
+def small_file_missing(plan: FaultPlan, host: SimHost, rng: random.Random) -> bool:
+    names = ("/data/high-watermarks", "/data/life", "/data/clean-shutdown")
+    paths = [path for path in names if host.disk.exists(path)]
+    if paths:
+        host.disk.take_away(rng.choice(paths))
+    return bool(paths)
+
+
+async def directory_rolled_back(plan: FaultPlan, host: SimHost, rng: random.Random) -> None:
+    """A copy of a machine that was stopped, or died, is put back in a later life."""
+    if not await await_peace(plan):
+        return
+    host = _victim(plan, rng)
+    if rng.random() < 0.7:
+        await host.stop()
+    else:
+        host.kill()
+    if host.node is not None:
+        return
+    copy = host.disk.copy()
+    await asyncio.sleep(rng.uniform(1.0, 6.0))
+    if not await await_peace(plan):
+        return
+    if rng.random() < 0.5:
+        for other in plan.world.cluster.hosts.values():
+            if other is not host:
+                other.kill()
+    if rng.random() < 0.5:
+        await host.stop()
+    else:
+        host.kill()
+    if host.node is None:
+        host.disk.put_back(copy)
+        plan.world.reached("lost: directory_rolled_back")
+        await _die_again(plan, host, rng)
+
+
+def _partitions(host: SimHost) -> list[str]:
+    disk = host.disk
+    return [
+        f"{ROOT}/{topic}/{index}"
+        for topic in disk.listdir(ROOT)
+        for index in disk.listdir(f"{ROOT}/{topic}")
+    ]
+
+
+def _known_batches(host: SimHost) -> list[tuple[str, int, int]]:
+    """Path, position and size of batches that the next start looks at, and that are known to have
+    been committed: as the files say, for the process is gone."""
+    disk, found = host.disk, []
+    known = Watermarks(disk, "data").read()
+    for directory in _partitions(host):
+        if f"/{LOG}." not in directory:
+            continue
+        checkpoint = files.read_checkpoint(disk, directory)
+        checked = checkpoint.recovery_point if checkpoint is not None else 0
+        end = known.get(directory.removeprefix(f"{ROOT}/"), 0)
+        for name in disk.listdir(directory):
+            if not name.endswith(files.LOG):
+                continue
+            path = f"{directory}/{name}"
+            content = memoryview(disk.open(path).read(0, disk.size(path)))
+            position = 0
+            while position + BATCH_OVERHEAD <= len(content):
+                header = read_header(content[position:])
+                if checked <= header.base_offset and header.next_offset <= end:
+                    found.append((path, position, header.size_bytes))
+                position += header.size_bytes
+    return found
+
+
+LOSSES: Mapping[str, Cause] = {
+    "partition missing": between_lives(partition_missing),
+    "all logs missing": between_lives(logs_missing),
+    "segments missing": between_lives(segments_missing),
+    "bit flipped in a log": between_lives(bit_flipped, is_clean=False),
+    "log shortened": between_lives(log_shortened, is_clean=False),
+    "bit flipped in a small file": between_lives(small_file_flipped),
+    "small file missing": between_lives(small_file_missing),
+    "directory rolled back": directory_rolled_back,
+}
+
+
+def options_of(seed: int) -> SiegeOptions:
+    """A siege of losses: one fault at a time, long enough to come to peace between them."""
+    options = cluster_run.options_of(seed)
+    options.faults = LOSSES
+    options.crowds, options.has_crew = 0, False
+    options.lanes, options.pause_s = 1, 1.0
+    options.chaos_s = 60.0
+    options.log_records = 300
+    options.overrides = {
+        **options.overrides,
+        "replica.high.watermark.checkpoint.interval.ms": "1000",
+        "broker.session.timeout.ms": "2000",
+        "broker.heartbeat.interval.ms": "300",
+    }
+    return options

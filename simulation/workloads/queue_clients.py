@@ -1,0 +1,376 @@
+"""Publishers and members of a queue, and an administrator who redrives dead-lettered messages.
+
+Publishers use the real producer and say by headers how their messages are delivered. Members ask
+leaders for leases and settle them as gateways do (TakeFromQueues, SettleLeases): they accept,
+release with a delay, reject, extend, give back, answer late or not at all, and die. The redriver is
+stopped in the middle of its work and starts again. All report to `checkers.deliveries`.
+
+Clocks: every publisher has its own, up to `skew_s` ahead or behind, which is set now and then.
+"""
+
+import asyncio
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.base.errors import ErrorCode, PeerError, Refused
+from penstock.base.ids import TopicId
+from penstock.client.dead_letters.redrive import REDRIVEN_FROM, Errand, Redriver
+from penstock.client.errors import DeliveryTimeout, code_of
+from penstock.client.metadata import TopicPartition
+from penstock.client.producer.producer import Producer
+from penstock.client.producer.sender import ProducerConfig
+from penstock.coordinator.queues.settle import Verdict
+from penstock.state.queues import delivery_headers
+from penstock.wire.messages.internal.queues import (
+    LeaseRuling,
+    SettleLeasesRequest,
+    SettleLeasesResponse,
+    TakeFromQueuesRequest,
+    TakeFromQueuesResponse,
+)
+from penstock.wire.records import batches, decode, is_control
+from simulation.checkers.queue_deliveries import DeliveryChecker, Place, Sent
+from simulation.client import LOST, SimClient
+from simulation.clock import EPOCH_MS, SimClock
+from simulation.random import SimRandom
+
+if TYPE_CHECKING:
+    from simulation.world import World
+
+TOPIC, GROUP = "jobs", "workers"
+DEAD = f"{TOPIC}.dlq"
+DELIVERY_TIMEOUT_MS = 600_000
+WAIT_MS = 300
+BYTES_MAX = 1 << 20
+TROUBLE = (OSError, PeerError, Refused)
+POISON = b"poison"
+"""Members reject messages that begin so, and accept their copies."""
+
+
+@dataclass(slots=True)
+class QueueScene:
+    """Scene that publishers and members of one run have in common."""
+
+    world: "World"
+    checker: DeliveryChecker
+    partitions: int
+    lock_ms: int
+    """Of the group."""
+    skew_s: float
+    is_ordered: bool = False
+    is_calm: bool = False
+    """Members accept everything at once, and publishers send no more."""
+    topic_id: TopicId = field(default_factory=lambda: TopicId(bytes(16)))
+
+    def epoch(self, index: int) -> int:
+        """Of the partition's leader, by what the nodes know that run."""
+        found = [
+            partition.leader_epoch
+            for node in self.world.cluster.nodes()
+            if (partition := node.partitions.get(TOPIC, index)) is not None
+        ]
+        return max(found, default=-1)
+
+
+class Publisher:
+    """Sends `count` messages at random intervals, and ends."""
+
+    def __init__(self, scene: QueueScene, client: SimClient, count: int, pause_s: float) -> None:
+        self.scene = scene
+        self.client = client
+        self.is_done = False
+        self._count = count
+        self._pause_s = pause_s
+        self._rng = scene.world.rng(f"publisher/{client.name}")
+        self._clock = SimClock(scene.world.loop, epoch_ms=EPOCH_MS)
+        self._skew_ms = 0
+
+    async def run(self) -> None:
+        self._set_clock()
+        while True:
+            try:
+                await self.client.cluster.refresh({TOPIC})
+                break
+            except LOST:
+                await asyncio.sleep(0.5)
+        producer = Producer(
+            self._clock,
+            SimRandom(self._rng.getrandbits(64)),
+            self.client.cluster,
+            ProducerConfig(delivery_timeout_ms=DELIVERY_TIMEOUT_MS, auto_create=False),
+        )
+        async with asyncio.TaskGroup() as deliveries:
+            for number in range(self._count):
+                deliveries.create_task(self._send(producer, number))
+                if self._rng.random() < 0.1:
+                    self._set_clock()
+                if self._rng.random() < 0.8:
+                    await asyncio.sleep(self._rng.uniform(0, 2 * self._pause_s))
+        await producer.close()
+        self.is_done = True
+
+    def _set_clock(self) -> None:
+        skew_ms = int(self._rng.uniform(-1, 1) * self.scene.skew_s * 1000)
+        self._clock.jump(skew_ms - self._skew_ms)
+        self._skew_ms = skew_ms
+
+    async def _send(self, producer: Producer, number: int) -> None:
+        world, rng = self.scene.world, self._rng
+        now_s, headers = world.now(), []
+        delay_s, ttl_s, dedup_id = 0.0, None, None
+        kind = rng.random()
+        if kind < 0.25:
+            delay_s = round(rng.uniform(0.2, 8.0), 3)
+            name, value = delivery_headers.DELAY_MS, int(delay_s * 1000)
+            if rng.random() < 0.3:
+                name, value = delivery_headers.DELIVER_AT, EPOCH_MS + int((now_s + delay_s) * 1000)
+            headers.append((name, b"%d" % value))
+        elif kind < 0.5:
+            dedup_id = b"id-%d" % rng.randrange(6)
+            headers.append((delivery_headers.DEDUP_ID, dedup_id))
+        elif kind < 0.6:
+            ttl_s = round(rng.uniform(0.5, 6.0), 3)
+            headers.append((delivery_headers.TTL_MS, b"%d" % int(ttl_s * 1000)))
+        if rng.random() < 0.2:
+            headers.append((delivery_headers.PRIORITY, b"%d" % rng.randint(0, 9)))
+        word = POISON if rng.random() < 0.1 else b"job"
+        value_of = b"%s %s-%d" % (word, self.client.name.encode(), number)
+        self.scene.checker.sends(value_of, Sent(now_s, delay_s, ttl_s, dedup_id))
+        world.tally.operations["publish"] += 1
+        key = b"k%d" % rng.randrange(4) if rng.random() < 0.7 else None
+        index = rng.randrange(self.scene.partitions)
+        try:
+            delivery = await producer.send(TOPIC, value_of, key, partition=index, headers=headers)
+            sent = await delivery
+        except (DeliveryTimeout, Refused) as error:
+            world.reached(f"publish failed: {type(error).__name__}")
+            return
+        self.scene.checker.acknowledged(value_of, (sent.partition, sent.offset))
+
+
+@dataclass(slots=True)
+class _Given:
+    place: Place
+    value: bytes
+    count: int
+    is_copy: bool
+
+
+class Worker:
+    """One member: asks one leader after the other, and settles what it is given."""
+
+    def __init__(self, scene: QueueScene, client: SimClient) -> None:
+        self.scene = scene
+        self.client = client
+        self._rng = scene.world.rng(f"worker/{client.name}")
+
+    async def run(self) -> None:
+        rng = self._rng
+        while True:
+            index = rng.randrange(self.scene.partitions)
+            try:
+                found = await self._take(index)
+            except LOST:
+                found = []
+                await asyncio.sleep(rng.uniform(0.05, 0.3))
+            if found:
+                await self._settle(index, found)
+            await asyncio.sleep(rng.uniform(0.01, 0.1))
+
+    async def _take(self, index: int) -> list[_Given]:
+        scene, rng = self.scene, self._rng
+        is_calm = scene.is_calm
+        lock_ms = -1 if is_calm or rng.random() < 0.5 else rng.randint(1000, 2 * scene.lock_ms)
+        request = TakeFromQueuesRequest(
+            group_id=GROUP,
+            topic_id=scene.topic_id,
+            partitions=[index],
+            member_id=self.client.name,
+            records_max=10 if is_calm else rng.randint(1, 5),
+            bytes_max=BYTES_MAX,
+            wait_ms=rng.choice((0, WAIT_MS)),
+            lock_ms=lock_ms,
+            fills=rng.random() < 0.3,
+            with_followers=scene.is_ordered and rng.random() < 0.3,
+        )
+        asked_s, epoch = scene.world.now(), scene.epoch(index)
+        answer = await self.client.ask_leader(
+            TopicPartition(TOPIC, index), request, TakeFromQueuesResponse, version=0
+        )
+        assert not answer.error_code, answer
+        if epoch != scene.epoch(index):
+            epoch = -1
+        found: list[_Given] = []
+        for row in answer.rows:
+            self.client.told("TakeFromQueues", row.error_code)
+            counts = {
+                offset: lease.delivery_count
+                for lease in row.leases
+                for offset in range(lease.first, lease.last + 1)
+            }
+            found += _read(row.records, counts, row.partition)
+        held_s = (scene.lock_ms if lock_ms < 0 else lock_ms) / 1000
+        for one in found:
+            scene.checker.receives(
+                self.client.name,
+                one.place,
+                one.value,
+                one.count,
+                asked_s,
+                held_s,
+                epoch,
+                is_copy=one.is_copy,
+            )
+        return found
+
+    async def _settle(self, index: int, found: list[_Given]) -> None:
+        scene, rng = self.scene, self._rng
+        if not scene.is_calm:
+            if rng.random() < 0.12:
+                scene.world.reached("member does not answer")
+                return
+            if rng.random() < 0.3:
+                await asyncio.sleep(rng.uniform(0, 1.5 * scene.lock_ms / 1000))
+        rulings = [self._ruling(one) for one in found]
+        asked_s, epoch, checker = scene.world.now(), scene.epoch(index), scene.checker
+        for one, ruling in zip(found, rulings, strict=True):
+            accepts = ruling.verdict in (Verdict.ACCEPT, Verdict.FINISH)
+            checker.answers(self.client.name, one.place, accepts=accepts)
+            if ruling.verdict == Verdict.GIVE_BACK:
+                checker.gives_back(one.place, one.count)
+        try:
+            answer = await self.client.ask_leader(
+                TopicPartition(TOPIC, index),
+                SettleLeasesRequest(rulings=rulings),
+                SettleLeasesResponse,
+                version=0,
+            )
+        except LOST:
+            scene.world.reached("settlement unknown")
+            return
+        if epoch != scene.epoch(index):
+            epoch = -1
+        for one, ruling, told in zip(found, rulings, answer.answers, strict=True):
+            code = self.client.told(f"Settle {Verdict(ruling.verdict).name}", told.error_code)
+            if code is ErrorCode.NONE:
+                self._was_settled(one, ruling, asked_s, epoch)
+
+    def _was_settled(self, one: _Given, ruling: LeaseRuling, asked_s: float, epoch: int) -> None:
+        checker = self.scene.checker
+        match ruling.verdict:
+            case Verdict.ACCEPT | Verdict.FINISH:
+                checker.was_accepted(one.place)
+            case Verdict.REJECT:
+                checker.was_rejected(one.place)
+            case Verdict.RELEASE:
+                delay_s = max(ruling.delay_ms, 0) / 1000
+                checker.was_released(one.place, asked_s, delay_s, epoch)
+
+    def _ruling(self, one: _Given) -> LeaseRuling:
+        rng = self._rng
+        verdict, delay_ms, error_class = Verdict.ACCEPT, -1, ""
+        if one.value.startswith(POISON) and not one.is_copy:
+            verdict, error_class = Verdict.REJECT, "Poisonous"
+        elif not self.scene.is_calm:
+            drawn = rng.random()
+            if drawn < 0.25:
+                verdict = Verdict.RELEASE
+                delay_ms = rng.choice((-1, 0, 500, 3000))
+            elif drawn < 0.3:
+                verdict = Verdict.GIVE_BACK
+            elif drawn < 0.35:
+                verdict = Verdict.FINISH
+        index, offset = one.place
+        return LeaseRuling(
+            group_id=GROUP,
+            topic_id=self.scene.topic_id,
+            partition=index,
+            member_id=self.client.name,
+            first=offset,
+            last=offset,
+            verdict=verdict,
+            delay_ms=delay_ms,
+            error_class=error_class,
+        )
+
+
+def _read(data: bytes, counts: dict[int, int], index: int) -> list[_Given]:
+    """The leased messages of whole batches."""
+    view, found = memoryview(data), []
+    for position, header in batches(view):
+        if is_control(header.attributes):
+            continue
+        for record in decode(view[position : position + header.size_bytes]):
+            if record.offset in counts:
+                assert record.value is not None
+                is_copy = any(name == REDRIVEN_FROM for name, _ in record.headers)
+                place = index, record.offset
+                found.append(_Given(place, bytes(record.value), counts[record.offset], is_copy))
+    return found
+
+
+class Workforce:
+    """Members that die and are replaced."""
+
+    def __init__(self, scene: QueueScene, count: int) -> None:
+        self.scene = scene
+        self._clients: dict[int, SimClient] = {}
+        self._numbers = itertools.count(1)
+        self._count = count
+
+    def _start(self, slot: int) -> None:
+        client = self.scene.world.client(f"worker{slot}.{next(self._numbers)}")
+        self._clients[slot] = client
+        client.start(Worker(self.scene, client).run())
+
+    async def live(self) -> None:
+        rng = self.scene.world.rng("workforce")
+        for slot in range(self._count):
+            self._start(slot)
+        while not self.scene.is_calm:
+            await asyncio.sleep(rng.uniform(2.0, 10.0))
+            slot = rng.randrange(self._count)
+            self.scene.world.fault("member dies")
+            self._clients[slot].kill(silent=rng.random() < 0.5)
+            self._start(slot)
+
+
+class Redrives:
+    """An administrator's process that sends dead-lettered messages back, and dies now and then."""
+
+    def __init__(self, scene: QueueScene) -> None:
+        self.scene = scene
+        self.rng = scene.world.rng("redrives")
+        self.finished = 0
+        """Redrives that came to their end."""
+        self.client: SimClient | None = None
+        self._numbers = itertools.count(1)
+
+    def start(self) -> None:
+        """A new process, in the place of the last one."""
+        if self.client is not None:
+            self.client.kill(silent=self.rng.random() < 0.5)
+        self.client = self.scene.world.client(f"redriver.{next(self._numbers)}")
+        self.client.start(self._run(self.client))
+
+    async def _run(self, client: SimClient) -> None:
+        clock = SimClock(self.scene.world.loop)
+        for number in itertools.count(1):
+            try:
+                await client.cluster.refresh({TOPIC})
+                errand = Errand(DEAD, f"{client.name}-{number}", "administrator")
+                redriver = Redriver(client.cluster, clock, errand, letters_max=3)
+                report = await redriver.run()
+                self.finished += 1
+                self.scene.world.tally.operations["redrive"] += report.settled
+                self.scene.world.reached("redrive finished")
+            except TROUBLE as error:
+                name = code_of(error.code).name if isinstance(error, Refused) else "lost"
+                self.scene.world.reached(f"redrive {name}")
+            await asyncio.sleep(self.rng.uniform(0.5, 3.0))
+
+    async def live(self) -> None:
+        while not self.scene.is_calm:
+            await asyncio.sleep(self.rng.uniform(3.0, 8.0))
+            self.start()

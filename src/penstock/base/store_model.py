@@ -1,0 +1,161 @@
+"""The rules of the metadata store, without its door: revisions, guards, leases, history.
+
+Pure: changes and the time come in, what changed goes out. The embedded store
+(`runtime/sqlite_store.py`) makes each change durable before it applies it here; the simulated one
+(`simulation/store.py`) lets it lag, get lost and be unknown. Semantics are etcd's:
+
+- every transaction that changes something takes one new revision; one that changes nothing
+  (deleting what is not there) takes none;
+- a put with a lease that no longer exists fails like a guard;
+- a put without a lease takes the key off the lease it had;
+- a key whose lease ends is deleted, all keys of the lease at one revision;
+- the last `history_max` revisions can be watched; who asks for older ones must read again.
+"""
+
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from penstock.base.ports import COMMIT_CHANGES_MAX, Change, Delete, Entry, Expect, Put
+
+
+def check_size(expects: Sequence[Expect], changes: Sequence[Put | Delete]) -> None:
+    """What etcd would refuse, no store takes: else only a cluster would find out."""
+    assert max(len(expects), len(changes)) <= COMMIT_CHANGES_MAX, "too much for one transaction"
+    keys = {change.key for change in changes}
+    assert len(keys) == len(changes), "a key may be changed once in a transaction"
+
+
+@dataclass(slots=True)
+class Lease:
+    ttl_s: float
+    deadline_s: float
+    keys: dict[str, None] = field(default_factory=dict)  # A set with an order.
+
+
+class KeySpace:
+    def __init__(self, *, history_max: int = 10_000) -> None:
+        self.revision = 0
+        self.compacted = 0
+        """Revisions up to this one can no longer be watched."""
+        self.leases: dict[int, Lease] = {}
+        self._entries: dict[str, Entry] = {}
+        self._keys: list[str] = []  # Sorted.
+        self._history: list[list[Change]] = []  # Of the revisions above `compacted`, in order.
+        self._history_max = history_max
+
+    # Reading.
+
+    def get(self, key: str) -> Entry | None:
+        return self._entries.get(key)
+
+    def range(self, prefix: str) -> list[Entry]:
+        start = bisect.bisect_left(self._keys, prefix)
+        found = []
+        for at in range(start, len(self._keys)):
+            key = self._keys[at]
+            if not key.startswith(prefix):
+                break
+            found.append(self._entries[key])
+        return found
+
+    def changes_at(self, revision: int, prefix: str) -> list[Change]:
+        """What changed under `prefix` at a revision that is not compacted."""
+        changes = self._history[revision - self.compacted - 1]
+        return [change for change in changes if change.key.startswith(prefix)]
+
+    # Changing.
+
+    def plan(
+        self, expects: Sequence[Expect], changes: Sequence[Put | Delete]
+    ) -> list[Put | Delete] | None:
+        """The changes that would have an effect, or None if a guard does not hold."""
+        check_size(expects, changes)
+        for expect in expects:
+            entry = self._entries.get(expect.key)
+            if (entry.revision if entry else 0) != expect.revision:
+                return None
+        effective: list[Put | Delete] = []
+        for change in changes:
+            if isinstance(change, Put):
+                if change.lease and change.lease not in self.leases:
+                    return None
+                effective.append(change)
+            elif change.key in self._entries:
+                effective.append(change)
+        return effective
+
+    def apply(self, changes: Sequence[Put | Delete]) -> int:
+        """Applies a plan at the next revision, which it answers; an empty one takes none."""
+        if not changes:
+            return self.revision
+        self.revision += 1
+        seen = []
+        for change in changes:
+            if isinstance(change, Put):
+                self.restore(Entry(change.key, change.value, self.revision, change.lease))
+                seen.append(Change(change.key, change.value, self.revision))
+            else:
+                self._detach(self._entries.pop(change.key))
+                del self._keys[bisect.bisect_left(self._keys, change.key)]
+                seen.append(Change(change.key, None, self.revision))
+        self._history.append(seen)
+        if len(self._history) >= 2 * self._history_max:  # In chunks, to move it rarely.
+            self.compact(self.revision - self._history_max)
+        return self.revision
+
+    def restore(self, entry: Entry) -> None:
+        """Sets an entry as it is, revision and all: the one change that makes no history."""
+        old = self._entries.get(entry.key)
+        if old is None:
+            bisect.insort(self._keys, entry.key)
+        else:
+            self._detach(old)
+        self._entries[entry.key] = entry
+        if entry.lease:
+            self.leases[entry.lease].keys[entry.key] = None
+
+    def restart(self, revision: int) -> None:
+        """After `restore`: goes on from `revision`, with no history before it."""
+        self.revision = self.compacted = revision
+        self._history.clear()
+
+    def compact(self, revision: int) -> None:
+        if revision > self.compacted:
+            assert revision <= self.revision
+            del self._history[: revision - self.compacted]
+            self.compacted = revision
+
+    # Leases. The time is the caller's, in seconds.
+
+    def grant(self, lease: int, ttl_s: float, now_s: float) -> None:
+        assert lease > 0
+        assert lease not in self.leases
+        self.leases[lease] = Lease(ttl_s, now_s + ttl_s)
+
+    def renew(self, lease: int, now_s: float) -> bool:
+        held = self.leases.get(lease)
+        if held is None or held.deadline_s <= now_s:
+            return False
+        held.deadline_s = now_s + held.ttl_s
+        return True
+
+    def expired(self, now_s: float) -> list[int]:
+        return [number for number, held in self.leases.items() if held.deadline_s <= now_s]
+
+    def next_deadline_s(self) -> float | None:
+        return min((held.deadline_s for held in self.leases.values()), default=None)
+
+    def keys_of(self, lease: int) -> list[Put | Delete]:
+        """The deletions that the end of a lease brings."""
+        held = self.leases.get(lease)
+        return [Delete(key) for key in sorted(held.keys)] if held else []
+
+    def end(self, lease: int) -> None:
+        """Forgets a lease whose keys are gone."""
+        held = self.leases.pop(lease, None)
+        assert held is None or not held.keys
+
+    def _detach(self, entry: Entry) -> None:
+        if entry.lease and entry.lease in self.leases:
+            self.leases[entry.lease].keys.pop(entry.key, None)

@@ -1,0 +1,1 @@
+"""The Kafka endpoint: `server` holds the sockets, `api` one handler for each Kafka API."""

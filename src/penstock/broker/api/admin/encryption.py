@@ -1,0 +1,63 @@
+"""DescribeKeys (api 30030), version 0; RotateKeys (30031), 0. Penstock's own.
+
+Both answer for this node alone. A rotation goes on while it is asked for, some logs at a time.
+"""
+
+from penstock.base.errors import ErrorCode
+from penstock.broker.api.context import Call, Context
+from penstock.broker.api.response_rows import may_cluster
+from penstock.broker.api.route_row import Operation
+from penstock.security.keyring import KeyTrouble
+from penstock.wire.messages.internal.encryption import (
+    DescribeKeysRequest,
+    DescribeKeysResponse,
+    KekUse,
+    RotateKeysRequest,
+    RotateKeysResponse,
+)
+
+NO_SOURCE = "this node has no key; set encryption.kek.source"
+
+
+def describe_keys(ctx: Context, call: Call, request: DescribeKeysRequest) -> DescribeKeysResponse:
+    if not may_cluster(ctx, call, Operation.DESCRIBE):
+        return DescribeKeysResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    encryption = ctx.encryption
+    if encryption is None:
+        return DescribeKeysResponse(
+            error_code=ErrorCode.NONE, plain_logs=sum(1 for _ in ctx.partitions.replicas())
+        )
+    uses = encryption.uses()
+    current = encryption.keyring.current.id
+    return DescribeKeysResponse(
+        error_code=ErrorCode.NONE,
+        keys=[
+            KekUse(id=kek_id, is_current=kek_id == current, logs=uses[kek_id])
+            for kek_id in encryption.keyring.ids
+        ],
+        plain_logs=encryption.plain,
+    )
+
+
+async def rotate_keys(ctx: Context, call: Call, request: RotateKeysRequest) -> RotateKeysResponse:
+    if not may_cluster(ctx, call, Operation.ALTER):
+        return RotateKeysResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    encryption = ctx.encryption
+    if encryption is None:
+        return RotateKeysResponse(error_code=ErrorCode.INVALID_CONFIG, error_message=NO_SOURCE)
+    try:
+        if request.reload:
+            await encryption.reload()
+        progress = await encryption.rotate(request.logs_max)
+    except KeyTrouble as trouble:
+        return RotateKeysResponse(error_code=ErrorCode.INVALID_CONFIG, error_message=str(trouble))
+    except OSError as error:
+        return RotateKeysResponse(
+            error_code=ErrorCode.KAFKA_STORAGE_ERROR, error_message=f"a key file: {error}"
+        )
+    return RotateKeysResponse(
+        error_code=ErrorCode.NONE,
+        key_id=encryption.keyring.current.id,
+        rewrapped=progress.rewrapped,
+        remaining=progress.remaining,
+    )

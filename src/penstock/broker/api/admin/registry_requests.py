@@ -1,0 +1,18 @@
+"""What other nodes ask about schemas: AskRegistry (api 30010), version 0.
+
+Penstock's own, between its nodes; a caller must have the right to act for the cluster.
+"""
+
+from penstock.base.errors import ErrorCode
+from penstock.broker.api.context import Call, Context
+from penstock.broker.api.response_rows import may_cluster
+from penstock.broker.api.route_row import Operation
+from penstock.wire.messages.internal.registry import AskRegistryRequest, AskRegistryResponse
+
+
+async def ask_registry(
+    ctx: Context, call: Call, request: AskRegistryRequest
+) -> AskRegistryResponse:
+    if not may_cluster(ctx, call, Operation.CLUSTER_ACTION):
+        return AskRegistryResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return await ctx.registry.answer_peer(request)

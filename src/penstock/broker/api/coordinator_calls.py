@@ -1,0 +1,111 @@
+"""What the handlers of groups and transactions share: from a request to its coordinator and back.
+
+A call that its coordinator answers later is kept, and forgotten there if the connection goes.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from penstock.base.errors import Refused
+from penstock.broker.api.context import Call, Context
+from penstock.broker.api.route_row import Operation, ResourceType
+from penstock.state.groups.config import Caller
+from penstock.state.groups.error_replies import refusal
+
+GROUP_OPERATIONS = (
+    Operation.READ,
+    Operation.DELETE,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
+ID_BYTES = 16
+CALLERS_REMEMBERED = 500
+
+Shape: TypeAlias = Callable[[Any], Any]
+"""Completes a response, whether it came from the shard or says no to all of a request."""
+
+
+def caller_of(ctx: Context, call: Call, *, fresh_id: bool = False) -> Caller:
+    """Who asks, in the machines' words; with an id for a new member where one may be needed."""
+    client_id, peer, principal = call.client_id or "", call.caller.peer, call.principal
+    if not fresh_id:
+        return _caller(client_id, peer, call.version, principal)
+    return Caller(client_id, f"/{peer}", call.version, new_id(ctx), principal)
+
+
+@lru_cache(maxsize=CALLERS_REMEMBERED)
+def _caller(client_id: str, peer: str, version: int, principal: str) -> Caller:
+    """Members call again and again."""
+    return Caller(client_id, f"/{peer}", version, "", principal)
+
+
+def new_id(ctx: Context) -> str:
+    """A random id as Java prints a UUID; tools cut member ids at these dashes."""
+    text = ctx.random.random_bytes(ID_BYTES).hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
+def ask_group(
+    ctx: Context,
+    call: Call,
+    name: str,
+    request: Any,
+    shape: Shape | None = None,
+    *,
+    fresh_id: bool = False,
+) -> Any:
+    """Gives a request to its group's shard; the response if that refuses, None if it comes later.
+
+    It may also have been given by then: most heartbeats are answered at once.
+    """
+
+    def answer(reply: Any) -> None:
+        if call.is_done:
+            return
+        if isinstance(reply, Refused):
+            reply = refusal(name, request, reply, call.version)
+        call.reply(reply if shape is None else shape(reply))
+
+    caller = caller_of(ctx, call, fresh_id=fresh_id)
+    try:
+        seat, token = ctx.groups.handle(request.group_id, name, request, caller, answer)
+    except Refused as refused:
+        response = refusal(name, request, refused, call.version)
+        return response if shape is None else shape(response)
+    if not call.is_done:
+        call.when_abandoned(lambda: seat.dropped(token))
+    return None
+
+
+async def gathered(futures: Iterable["asyncio.Future[Any] | Refused"]) -> list[Any]:
+    """Every reply, or the Refused in its place; the calls were all made before the first wait."""
+    found: list[Any] = []
+    for future in list(futures):
+        if isinstance(future, Refused):
+            found.append(future)
+            continue
+        try:
+            found.append(await future)
+        except Refused as refused:
+            found.append(refused)
+    return found
+
+
+def may_group(ctx: Context, call: Call, operation: Operation, group_id: str) -> bool:
+    return ctx.authorize(call, operation, ResourceType.GROUP, group_id)
+
+
+def may_txn(ctx: Context, call: Call, operation: Operation, transactional_id: str) -> bool:
+    return ctx.authorize(call, operation, ResourceType.TRANSACTIONAL_ID, transactional_id)
+
+
+def group_operations(ctx: Context, call: Call, group_id: str) -> int:
+    """The caller's rights on a group, a bit for each operation (KIP-430)."""
+    return sum(
+        1 << operation
+        for operation in GROUP_OPERATIONS
+        if may_group(ctx, call, operation, group_id)
+    )

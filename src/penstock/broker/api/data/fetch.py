@@ -1,0 +1,314 @@
+"""Fetch (api 1), versions 4-18.
+
+Answers with whole stored batches, straight from the log, committed ones only. Waits until
+`min_bytes` are there or `max_wait_ms` have passed; any error or a closed session answers at once.
+The first partition that has data gives at least one batch, however large; beyond that
+`max_bytes`, `partition_max_bytes` and the broker's own `fetch.max.bytes` hold.
+
+v7 sessions (KIP-227, `fetch_sessions.py`); v11 racks; v12 flexible, detects diverging epochs; v13
+topic ids; v15 moves the replica id into a tagged field; v16 says where a new leader is; v17 and v18
+add what only replicas send: those are answered by `replica_fetch`.
+
+A consumer that names its rack is sent to an in-sync follower there, if `replica.selector.class`
+says so (KIP-392, `read_replicas`); a follower serves what it knows to be committed. So that nobody
+stays with a replica that has lost its leader without noticing, it asks for a rack or an epoch.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+from penstock.base.errors import Corrupt, ErrorCode, Refused
+from penstock.base.ids import TopicId
+from penstock.broker.api.context import Call, Context
+from penstock.broker.api.data.fetch_reply import READ_COMMITTED, Found, Reply
+from penstock.broker.api.data.fetch_sessions import (
+    FULL_NEW_SESSION,
+    FULL_WITHOUT_SESSION,
+    FetchSession,
+    Followed,
+)
+from penstock.broker.api.data.preferred_read_replica import nearest
+from penstock.broker.api.data.replica_fetch import replica_fetch
+from penstock.broker.api.quota import exempt
+from penstock.broker.api.response_rows import led_partition
+from penstock.cluster.replication.partition import Partition
+from penstock.log.read_span import Span
+from penstock.wire.messages.fetch import FetchRequest, FetchResponse
+
+TOPIC_IDS_SINCE = 13
+FOLLOWERS_SINCE = 11
+WAIT_MS_MAX = 300_000
+
+
+def fetch(ctx: Context, call: Call, request: FetchRequest) -> Any:
+    """Answers now if it can; else parks the call until there is enough or time is up."""
+    state = request.replica_state
+    replica = state.replica_id if state is not None else request.replica_id
+    if replica >= 0:
+        exempt(call)
+        return replica_fetch(ctx, call, request, replica)
+    by_id = call.version >= TOPIC_IDS_SINCE
+    wanted = _wanted(request, by_id)
+    now = call.started
+    session: FetchSession | None = None
+    sessions = ctx.fetch_sessions
+    epoch = request.session_epoch
+    incremental = epoch not in (FULL_NEW_SESSION, FULL_WITHOUT_SESSION)
+    try:
+        if incremental:
+            session = sessions.resume(request.session_id, epoch, by_id, now, call.principal)
+            forgotten = [
+                (TopicId(topic.topic_id) if by_id else topic.topic, index)
+                for topic in request.forgotten_topics_data
+                for index in topic.partitions
+            ]
+            sessions.update(session, wanted, forgotten)
+            if not session.partitions:
+                # Nothing is left to follow: its place is free, and the answer says so.
+                sessions.close(session.id)
+                session, wanted = None, []
+        else:
+            if request.session_id:
+                sessions.end(request.session_id, call.principal)
+            if epoch == FULL_NEW_SESSION:
+                session = sessions.open(wanted, by_id, now, call.principal)
+    except Refused as refused:
+        return FetchResponse(error_code=refused.code, responses=[])
+    return Attempt(ctx, call, request, session, incremental, wanted).start()
+
+
+def _wanted(request: FetchRequest, by_id: bool) -> list[Followed]:
+    return [
+        Followed(
+            TopicId(topic.topic_id) if by_id else topic.topic,
+            partition.partition,
+            partition.fetch_offset,
+            partition.partition_max_bytes,
+            partition.current_leader_epoch,
+            partition.last_fetched_epoch,
+        )
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+
+
+class Attempt:
+    """One fetch request, from its first look at the logs to its reply."""
+
+    __slots__ = (
+        "_call",
+        "_ctx",
+        "_is_guarded",
+        "_is_woken",
+        "_reply",
+        "_request",
+        "_session",
+        "_timer",
+        "_topics_by_id",
+        "_wanted",
+        "_watched",
+    )
+
+    def __init__(
+        self,
+        ctx: Context,
+        call: Call,
+        request: FetchRequest,
+        session: FetchSession | None,
+        incremental: bool,
+        wanted: list[Followed],
+    ) -> None:
+        self._ctx = ctx
+        self._call = call
+        self._request = request
+        self._session = session
+        metrics = ctx.metrics
+        self._reply = Reply(
+            ctx,
+            request,
+            session,
+            incremental,
+            metrics.bytes_out,
+            call.caller.listener,
+            metrics.traffic,
+        )
+        self._wanted = wanted
+        self._timer: asyncio.TimerHandle | None = None  # Armed for as long as it is parked.
+        self._is_woken = False
+        self._watched: list[Partition] = []
+
+    def start(self) -> Any:
+        founds, enough = self._look()
+        if enough or self._request.max_wait_ms <= 0:
+            return self._reply.answer(founds)
+        self._park(founds)
+        return None
+
+    # -- looking ----------------------------------------------------------------------------
+
+    def _look(self) -> tuple[list[Found], bool]:
+        """Finds what could be sent, without reading it, and whether that is enough."""
+        # Asked once for all partitions, and again after each wait: both may change meanwhile.
+        self._topics_by_id = self._ctx.image.topics_by_id
+        self._is_guarded = self._ctx.authorizer.is_on
+        request = self._request
+        room = min(request.max_bytes, self._ctx.fetch_bytes_max)
+        bytes_min = request.min_bytes
+        if self._ctx.meter.is_on:
+            # No more at once than a quota allows in one window, and no waiting for more than that.
+            room = min(room, self._quota_room())
+            bytes_min = min(bytes_min, room)
+        has_data = False
+        total = 0
+        enough = False
+        founds: list[Found] = []
+        session = self._session
+        for followed in self._wanted if session is None else session.partitions.values():
+            found = Found(followed)
+            founds.append(found)
+            try:
+                span = self._locate(found, room, has_data)
+            except Refused as refused:
+                found.code = refused.code
+                enough = True
+                continue
+            except (Corrupt, OSError) as error:
+                self._reply.fail(found, error)
+                enough = True
+                continue
+            if found.diverging is not None or found.preferred >= 0:
+                enough = True
+            if span is not None:
+                found.span = span
+                has_data = True
+                size = span.size
+                total += size + span.left_out
+                room -= size
+                assert found.partition is not None
+                if span.segment is not found.partition.log.segments.active:
+                    enough = True  # There is more behind it, however little this segment has.
+        return founds, enough or total >= bytes_min or not founds
+
+    def _quota_room(self) -> int:
+        call = self._call
+        bytes_max = self._ctx.meter.fetch_bytes_max(call.principal, call.client_id)
+        return int(min(bytes_max, self._request.max_bytes))
+
+    def _locate(self, found: Found, room: int, has_data: bool) -> Span | None:
+        ctx, followed = self._ctx, found.followed
+        if isinstance(followed.topic, bytes):
+            known = self._topics_by_id.get(followed.topic)
+            if known is None:
+                raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
+            found.name = known.name
+        else:
+            found.name = followed.topic
+        if self._is_guarded:
+            call = self._call
+            needs = call.needs
+            if not ctx.authorize(call, needs.operation, needs.resource, found.name):
+                raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        partition = found.partition = self._readable(found.name, followed)
+        if followed.leader_epoch != partition.leader_epoch:
+            partition.check_epoch(followed.leader_epoch)
+        log = partition.log
+        if log.offline is not None:
+            log.require_online()
+        if followed.last_fetched_epoch >= 0:
+            epoch, end = partition.epoch_end(followed.last_fetched_epoch)
+            if epoch < 0 and partition.leading is None:
+                raise Refused(ErrorCode.OFFSET_NOT_AVAILABLE)  # It may not have been copied yet.
+            if epoch < 0:
+                raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE, "an epoch that is not known here")
+            if epoch < followed.last_fetched_epoch or end < followed.offset:
+                found.diverging = (epoch, end)
+                return None
+        limit = partition.high_watermark
+        found.stable = log.last_stable_offset(limit)
+        if self._request.isolation_level == READ_COMMITTED:
+            limit = found.stable
+        offset = followed.offset
+        if offset > log.end_offset or offset < log.start_offset:
+            if offset >= log.start_offset and partition.leading is None:
+                raise Refused(ErrorCode.OFFSET_NOT_AVAILABLE)  # It may not have been copied yet.
+            raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if ctx.has_replica_selector and self._request.rack_id:
+            found.preferred = nearest(ctx, partition, offset, self._request.rack_id)
+            if found.preferred >= 0:
+                return None
+        if offset >= limit or (has_data and room <= 0):
+            return None
+        allowed = min(followed.bytes_max, room)
+        span = log.locate(offset, max(allowed, 0), limit)
+        if span is not None and has_data and span.size > allowed:
+            return None  # only the first one may exceed its limit to carry a whole batch
+        return span
+
+    def _readable(self, name: str, followed: Followed) -> Partition:
+        """The partition, if this node leads it, or follows and the consumer knows what it does."""
+        if self._call.version >= FOLLOWERS_SINCE and (
+            followed.leader_epoch >= 0 or self._request.rack_id
+        ):
+            replica = self._ctx.partitions.replica(name, followed.index)
+            if replica is not None:
+                if replica.is_cutting:
+                    raise Refused(ErrorCode.REPLICA_NOT_AVAILABLE)
+                return replica
+        return led_partition(self._ctx, name, followed.index)
+
+    # -- waiting ----------------------------------------------------------------------------
+
+    def _park(self, founds: list[Found]) -> None:
+        for found in founds:
+            if found.partition is not None:
+                found.partition.watch(self._wake)
+                self._watched.append(found.partition)
+        loop = asyncio.get_running_loop()
+        wait_ms = min(self._request.max_wait_ms, WAIT_MS_MAX)
+        self._timer = loop.call_later(wait_ms / 1000, self._time_is_up)
+        self._call.when_abandoned(self._leave)
+
+    def _wake(self) -> None:
+        """Looks again: once for all that a group commit brings, and after it, not within it."""
+        if not self._is_woken:
+            self._is_woken = True
+            asyncio.get_running_loop().call_soon(self._look_again)
+
+    def _look_again(self) -> None:
+        self._is_woken = False
+        if self._timer is None:
+            return
+        founds, enough = self._look()
+        if enough:
+            self._conclude(founds)
+
+    def _time_is_up(self) -> None:
+        self._conclude(self._look()[0])
+
+    def _leave(self) -> None:
+        """No longer waits: for the reply is on its way, or its connection is gone."""
+        for partition in self._watched:
+            partition.unwatch(self._wake)
+        self._watched.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _conclude(self, founds: list[Found]) -> None:
+        self._leave()
+        answer = self._reply.answer(founds)
+        if isinstance(answer, FetchResponse):
+            self._call.reply(answer)
+        else:
+            task = asyncio.get_running_loop().create_task(self._reply_later(answer))
+            self._call.when_abandoned(lambda: _cancel(task))
+
+    async def _reply_later(self, answer: Awaitable[FetchResponse]) -> None:
+        response = await answer
+        if not self._call.is_done:
+            self._call.reply(response)
+
+
+def _cancel(task: "asyncio.Task[None]") -> None:
+    task.cancel()

@@ -1,0 +1,341 @@
+"""The second half of a fetch: from what was found in the logs to the response.
+
+Small contents are read on the loop from the page cache; large ones leave as slices of their files
+and are not read at all; what is cold, or was never checked by this process, is read by a worker
+first. Whatever cannot be read takes its own partition offline and is an error in its own row.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Protocol
+
+from penstock.base.deferred import Later
+from penstock.base.errors import Corrupt, ErrorCode, Refused
+from penstock.base.ids import NO_TOPIC_ID
+from penstock.base.metrics import Counter
+from penstock.base.ports import Buffer, Slice
+from penstock.broker.api.context import Context
+from penstock.broker.api.data.fetch_sessions import Followed, TopicKey
+from penstock.broker.api.response_rows import leader_elsewhere, storage_failure
+from penstock.broker.api.traffic_counters import Traffic
+from penstock.cluster.replication.partition import Partition
+from penstock.log.read_span import Span
+from penstock.wire.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchEpochEndOffset,
+    FetchLeaderIdAndEpoch,
+    FetchNodeEndpoint,
+    FetchPartitionData,
+    FetchRequest,
+    FetchResponse,
+)
+from penstock.wire.records import BATCH_OVERHEAD, age_seconds
+
+BUFFERS = (bytes, bytearray, memoryview)
+READ_COMMITTED = 1
+LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+"""With these, the answer says who leads (KIP-951)."""
+READS_AT_ONCE = 4
+AGES_NOTED_MS = 10
+SLICE_BYTES_MIN = 32 * 1024
+"""From here on it is cheaper to have the kernel send a stretch of the file than to read it."""
+
+
+class Session(Protocol):
+    """What an answer needs of the session it belongs to."""
+
+    id: int
+
+    def served(self, followed: Followed) -> None: ...
+
+
+class Found:
+    """What one partition has for this fetch."""
+
+    __slots__ = (
+        "code",
+        "diverging",
+        "followed",
+        "name",
+        "partition",
+        "preferred",
+        "span",
+        "stable",
+    )
+
+    def __init__(self, followed: Followed) -> None:
+        self.followed = followed
+        self.name = ""
+        self.partition: Partition | None = None
+        self.span: Span | None = None
+        self.code = ErrorCode.NONE
+        self.diverging: tuple[int, int] | None = None
+        self.preferred = -1
+        """Another node that the consumer should rather read from."""
+        self.stable = -1
+
+
+class Reply:
+    """The response to one fetch request, in the making."""
+
+    __slots__ = (
+        "_ctx",
+        "_endpoints",
+        "_incremental",
+        "_listener",
+        "_request",
+        "_sent",
+        "_session",
+        "_traffic",
+    )
+
+    def __init__(
+        self,
+        ctx: Context,
+        request: FetchRequest,
+        session: Session | None,
+        incremental: bool,
+        sent: Counter,
+        listener: str,
+        traffic: Traffic | None = None,
+    ) -> None:
+        """`sent` and, of a consumer, `traffic` are told how much goes out."""
+        self._ctx = ctx
+        self._listener = listener
+        self._sent = sent
+        self._traffic = traffic
+        self._request = request
+        self._session = session
+        self._incremental = incremental
+        self._endpoints: dict[int, FetchNodeEndpoint] | None = None
+
+    def answer(self, founds: list[Found]) -> FetchResponse | Awaitable[FetchResponse]:
+        """Reads what was found; straight from the page cache, or off the loop where it is cold."""
+        contents: list[Buffer | Slice] = []
+        missing: list[int] = []
+        for found in founds:
+            content = b"" if found.span is None else self._content(found.span)
+            if content is None:
+                missing.append(len(contents))
+                content = b""
+            contents.append(content)
+        if missing:
+            return Later(self._answer_cold, founds, contents, missing)
+        return self._response(founds, contents)
+
+    def _content(self, span: Span) -> Buffer | Slice | None:
+        """What to send of it, if that needs no wait; None: a worker must read it."""
+        try:
+            size = span.size
+            if size < SLICE_BYTES_MIN:
+                return span.read_cached()
+            segment = span.segment
+            if segment.is_encrypted:
+                return self._sealed_content(span)
+            part = span.slice()
+            if part is None or not segment.file.is_at_hand(span.position, size):
+                return None
+            return part
+        except OSError:
+            return None  # The worker meets the same error and says what it means.
+
+    def _sealed_content(self, span: Span) -> Buffer | Slice | None:
+        ahead = self._ctx.read_ahead
+        opened = ahead.take(span) if span.is_sealed else None
+        if opened is not None:
+            ahead.follow(span, opened.end)
+            return opened.content
+        part = span.sealed_slice()
+        if part is not None:
+            ahead.follow(span, part.end)
+        return part
+
+    async def _answer_cold(
+        self, founds: list[Found], contents: list[Buffer | Slice], missing: list[int]
+    ) -> FetchResponse:
+        """Has workers read those contents that are missing."""
+        spans = [founds[at].span for at in missing]
+        if not all(span is None or span.segment.is_encrypted for span in spans):
+            self._ctx.metrics.cold_reads.value += 1
+        for first in range(0, len(missing), READS_AT_ONCE):
+            # Some side by side: those that are opened, too, cost time of a processor.
+            some = missing[first : first + READS_AT_ONCE]
+            read = await asyncio.gather(*(self._read(founds[at]) for at in some))
+            for at, content in zip(some, read, strict=True):
+                contents[at] = content
+        return self._response(founds, contents)
+
+    async def _read(self, found: Found) -> Buffer | Slice:
+        """Has a worker read, and check where need be; keeps large contents no longer than that."""
+        span = found.span
+        if span is None:
+            return b""
+        try:
+            data = await self._ctx.workers.run(span.read)
+        except Refused:
+            found.span = None
+            return b""  # Too many are waiting for the disk: nothing this time.
+        except (Corrupt, OSError) as error:
+            self.fail(found, error)
+            return b""
+        if len(data) < SLICE_BYTES_MIN:
+            return data
+        checked = span.segment.unverified_start
+        if span.position < checked < span.end:
+            span.end = checked  # Not the half batch that could not be checked.
+            if span.size < SLICE_BYTES_MIN:
+                return data[: span.size]
+        return span.slice() or data
+
+    def fail(self, found: Found, error: Corrupt | OSError) -> None:
+        assert found.partition is not None
+        found.code = storage_failure(self._ctx, found.partition, error)
+        found.span = None
+
+    def _response(self, founds: list[Found], contents: list[Buffer | Slice]) -> FetchResponse:
+        topics: dict[TopicKey, list[FetchPartitionData]] = {}
+        session, traffic = self._session, self._traffic
+        sent, records = 0, 0.0
+        for found, content in zip(founds, contents, strict=True):
+            followed = found.followed
+            size = len(content)
+            row = self._row(found, content, size)
+            if row.error_code:
+                size = 0
+                self._ctx.metrics.count_error("Fetch", row.error_code)
+            if session is not None:
+                news = (
+                    size
+                    or row.error_code
+                    or found.diverging is not None
+                    or found.preferred >= 0
+                    or row.high_watermark != followed.high_watermark_sent
+                    or row.log_start_offset != followed.start_offset_sent
+                )
+                followed.high_watermark_sent = row.high_watermark
+                followed.start_offset_sent = row.log_start_offset
+                if size:
+                    session.served(followed)
+                if self._incremental and not news:
+                    continue
+            if size:
+                sent += size
+                if traffic is not None:
+                    assert found.partition is not None
+                    if not records:
+                        self._note_age(found, content)
+                    out, count = traffic[found.partition.topic], _records(found, size)
+                    out.bytes_out += size
+                    out.records_out += count
+                    records += count
+            rows = topics.get(followed.topic)
+            if rows is None:
+                rows = topics[followed.topic] = []
+            rows.append(row)
+        self._sent.value += sent
+        if records:
+            self._ctx.metrics.records_out.value += records
+        endpoints = self._endpoints
+        return FetchResponse(
+            node_endpoints=tuple(endpoints.values()) if endpoints else (),
+            session_id=session.id if session is not None else 0,
+            responses=[
+                FetchableTopicResponse(key, NO_TOPIC_ID, rows)
+                if isinstance(key, str)
+                else FetchableTopicResponse("", key, rows)
+                for key, rows in topics.items()
+            ],
+        )
+
+    def _note_age(self, found: Found, content: Buffer | Slice) -> None:
+        """How old what is sent is: a look at the first header, whatever there is after it.
+
+        What is sent from its file would have to be read for that, so it is done now and then:
+        whoever catches up asks for the next stretch a thousand times a second.
+        """
+        metrics, now_ms = self._ctx.metrics, self._ctx.clock.now_ms()
+        head: Buffer | None
+        if isinstance(content, BUFFERS):
+            head = content
+        elif 0 <= now_ms - metrics.age_noted_ms < AGES_NOTED_MS:
+            return
+        else:
+            assert found.span is not None
+            metrics.age_noted_ms = now_ms
+            head = found.span.segment.file.read_cached(found.span.position, BATCH_OVERHEAD)
+        if head is not None and len(head) >= BATCH_OVERHEAD:
+            metrics.age_at_fetch.observe(age_seconds(head, now_ms))
+
+    def _row(self, found: Found, content: Buffer | Slice, size: int) -> FetchPartitionData:
+        followed = found.followed
+        partition = found.partition
+        is_committed = self._request.isolation_level == READ_COMMITTED
+        aborted = self._aborted(found) if size and is_committed else None
+        if found.code is not ErrorCode.NONE or partition is None:
+            row = FetchPartitionData(followed.index, found.code, -1, -1, -1, None, -1, b"")
+            if found.code in LEADER_ERRORS:
+                self._show_leader(found, row)
+            return row
+        row = FetchPartitionData(
+            followed.index,
+            0,
+            partition.high_watermark,
+            found.stable,
+            partition.log.start_offset,
+            aborted,
+            found.preferred,
+            content,
+        )
+        if found.diverging is not None:
+            row.diverging_epoch = FetchEpochEndOffset(
+                epoch=found.diverging[0], end_offset=found.diverging[1]
+            )
+        return row
+
+    def _show_leader(self, found: Found, row: FetchPartitionData) -> None:
+        """Names the leader of what this node does not lead, so that nobody has to ask."""
+        elsewhere = leader_elsewhere(self._ctx, found.name, found.followed.index)
+        if elsewhere is None:
+            return
+        leader, epoch = elsewhere
+        row.current_leader = FetchLeaderIdAndEpoch(leader_id=leader.node_id, leader_epoch=epoch)
+        if self._endpoints is None:
+            self._endpoints = {}
+        host, port = leader.at(self._listener)
+        self._endpoints[leader.node_id] = FetchNodeEndpoint(
+            node_id=leader.node_id, host=host, port=port, rack=leader.rack
+        )
+
+    def _aborted(self, found: Found) -> list[AbortedTransaction] | None:
+        """What a read_committed consumer must skip in the segment that it gets a part of."""
+        assert found.partition is not None
+        assert found.span is not None
+        log, segment = found.partition.log, found.span.segment
+        if segment.aborted == [] and segment is log.segments.active:
+            return []
+        end_offset = log.segments.end_of(segment, log.end_offset)
+        try:
+            return [
+                AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset)
+                for txn in log.aborted(found.followed.offset, min(found.stable, end_offset))
+            ]
+        except Refused as refused:
+            found.code = refused.code
+        except (Corrupt, OSError) as error:
+            self.fail(found, error)
+        return None
+
+
+def _records(found: Found, size: int) -> float:
+    """How many are sent: exactly, up to the end of a segment; else by their share of its bytes."""
+    span, partition = found.span, found.partition
+    assert span is not None
+    assert partition is not None
+    segment, log = span.segment, partition.log
+    segments = log.segments
+    is_last = segment is segments.active
+    end_offset = log.end_offset if is_last else segments.end_of(segment, log.end_offset)
+    if span.end >= segment.size:
+        return max(0, end_offset - found.followed.offset)
+    return size * (end_offset - segment.base_offset) / segment.size

@@ -1,0 +1,37 @@
+"""Which replica a consumer should read from (KIP-392): one in its own rack, if there is one.
+
+`replica.selector.class` chooses; besides none there is Kafka's RackAwareReplicaSelector, by its
+full name. Among the in-sync replicas of the consumer's rack that are up and have what it asks for,
+the leader wins, else the one that has come furthest; whoever leads answers with that choice instead
+of records, and clients come back to ask now and then.
+"""
+
+from penstock.broker.api.context import Context
+from penstock.cluster.replication.partition import Partition
+
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+NO_REPLICA = -1
+
+
+def selects(name: str | None) -> bool:
+    """Whether `replica.selector.class` has us choose at all."""
+    return name == RACK_AWARE
+
+
+def nearest(ctx: Context, partition: Partition, offset: int, rack: str) -> int:
+    """The node to read from instead of this one, or -1."""
+    leading = partition.leading
+    if leading is None:
+        return NO_REPLICA
+    brokers = ctx.image.brokers
+    own = brokers.get(ctx.node_id)
+    if own is not None and own.rack == rack:
+        return NO_REPLICA
+    best, best_end = NO_REPLICA, -1
+    for node in leading.record.isr:
+        broker, copy = brokers.get(node), leading.copies.get(node)
+        if broker is None or copy is None or broker.rack != rack or broker.is_draining:
+            continue
+        if copy.start_offset <= offset <= copy.end_offset and copy.end_offset > best_end:
+            best, best_end = node, copy.end_offset
+    return best

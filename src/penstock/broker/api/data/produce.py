@@ -1,0 +1,449 @@
+"""Produce (api 0), versions 3-13.
+
+One record batch v2 for each partition, appended at once; the reply is parked, so a pipelined
+producer overlaps with the disk. acks=1 waits until every batch is on our disk, acks=all until it is
+committed (on the disk of every in-sync replica), until `timeout_ms` says that the client has given
+up (give or take a sweep of the listener); acks=0 gets no reply at all, and hears of an error by the
+end of its connection, as in Kafka. v7 zstd; v9 flexible; v10 says who leads now (KIP-951); v13
+names topics by id.
+
+acks=all needs `min.insync.replicas`: with fewer it is refused before the append
+(NOT_ENOUGH_REPLICAS), and answered NOT_ENOUGH_REPLICAS_AFTER_APPEND when they become fewer while it
+waits. A node that is not sure of its place in the cluster (`membership`) takes no writes.
+
+Batches are checked by their header and CRC and not opened, except for topics whose config asks
+for it (compacted ones need keys; `compression.type` may ask for another codec): those are looked
+into by a worker while the connection waits, and appended afterwards in the same order. So are
+batches that begin a transaction on their partition, while its coordinator is asked (`txn_produce`).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Collection, Iterable
+from itertools import islice
+from typing import Any
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.broker.api.backpressure import slow_down
+from penstock.broker.api.context import Call, Context
+from penstock.broker.api.coordinator_calls import may_txn
+from penstock.broker.api.data.schema_checks import check_schemas
+from penstock.broker.api.data.transactional_produce import Admission, is_open, outside
+from penstock.broker.api.response_rows import leader_elsewhere, led_partition
+from penstock.broker.api.route_row import Operation
+from penstock.cluster.metadata.image import INTERNAL_TOPICS
+from penstock.cluster.replication.partition import Partition, ProduceRules
+from penstock.wire import records
+from penstock.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceLeaderIdAndEpoch,
+    ProduceNodeEndpoint,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from penstock.wire.records import BatchHeader
+
+ZSTD = 4
+TRANSACTIONAL = 0x10
+TOPIC_IDS_SINCE = 13
+ZSTD_SINCE = 7
+NO_TIMESTAMP = -1
+UNPACKED_BYTES_MIN = 8 << 20
+UNPACKED_RATIO_MAX = 64
+"""What a batch may unpack to: so much, or so many times what was sent, to keep bombs small."""
+REST_AFTER_BOMB = 9
+"""How many times as long as it took to find out that a batch unpacks to too much nobody unpacks."""
+RECORDS_NAMED_MAX = 100
+"""Records of a refused batch that the answer names."""
+NOT_YET = ErrorCode.REQUEST_TIMED_OUT
+"""What a row says for as long as its batch is not committed."""
+
+
+class RefusedRecords(Refused):
+    """A batch that is refused because of some of its records, which the answer names (KIP-467)."""
+
+    def __init__(self, code: ErrorCode, message: str, indexes: Iterable[int]) -> None:
+        super().__init__(code, message)
+        self.rows = [
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+            for index in islice(indexes, RECORDS_NAMED_MAX)
+        ]
+
+
+class PendingProduce:
+    """A reply that waits for some of its partitions to be committed."""
+
+    __slots__ = ("call", "response", "waiting")
+
+    def __init__(self, call: Call, response: ProduceResponse) -> None:
+        self.call = call
+        self.response = response
+        self.waiting = 1  # for the appends themselves: no reply before the last one is made
+
+    def committed(self, row: object, code: ErrorCode) -> None:
+        assert isinstance(row, PartitionProduceResponse)
+        row.error_code = code
+        if code is not ErrorCode.NONE:
+            row.base_offset = -1
+            row.log_append_time_ms = -1
+        self.waiting -= 1
+        if self.waiting == 0 and not self.call.is_done:
+            self.call.reply(self.response)
+
+    def time_out(self) -> None:
+        """The client waits no longer: those that still wait have NOT_YET in their rows."""
+        self.call.reply(self.response)
+
+
+def produce(ctx: Context, call: Call, request: ProduceRequest) -> Awaitable[Any] | None:
+    looks = _looks(ctx, call, request)
+    admission = None
+    if request.transactional_id is not None:
+        admission = _admission(ctx, call, request, request.transactional_id)
+    if looks or not (admission is None or admission.is_granted()):
+        _keep_batches(request)
+        if admission is not None:
+            # The task may be cancelled before it has begun.
+            call.when_abandoned(admission.close)
+        return _produce_slowly(ctx, call, request, looks, admission)
+    admitted: Collection[int] = ()
+    if admission is not None:
+        admitted = admission.admitted()
+        admission.close()
+    _append_all(ctx, call, request, {}, call.started, admitted)
+    return None
+
+
+def _append_all(
+    ctx: Context,
+    call: Call,
+    request: ProduceRequest,
+    prepared: dict[int, memoryview | Refused],
+    now_s: float,
+    admitted: Collection[int] = (),
+) -> None:
+    """Appends every partition's batch; replies now or when the last one is committed."""
+    rows: list[TopicProduceResponse] = []
+    pending = PendingProduce(call, ProduceResponse(rows))
+    has_moved = False
+    acks = request.acks
+    now_ms = ctx.clock.now_ms()
+    is_fenced = now_s >= ctx.membership.valid_until
+    in_txn = request.transactional_id is not None
+    for topic in request.topic_data:
+        answers: list[PartitionProduceResponse] = []
+        rows.append(TopicProduceResponse(topic.name, topic.topic_id, answers))
+        for data in topic.partition_data:
+            row = PartitionProduceResponse(data.index, 0, -1)
+            answers.append(row)
+            try:
+                if acks not in (-1, 0, 1):
+                    raise Refused(ErrorCode.INVALID_REQUIRED_ACKS)
+                partition = _partition(ctx, call, topic, data.index)
+                if is_fenced:
+                    raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                if acks < 0 and partition.leading is not None and partition.leading.is_under_min:
+                    raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS)
+                if in_txn:
+                    _check_transaction(ctx, call, request, partition, data, prepared, admitted)
+                end = _append(ctx, call, partition, data, prepared, row, now_ms, in_txn)
+            except Refused as refused:
+                row.error_code = refused.code
+                row.error_message = refused.message
+                if isinstance(refused, RefusedRecords):
+                    row.record_errors = refused.rows
+                ctx.metrics.count_error("Produce", refused.code)
+                has_moved |= refused.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+                continue
+            except OSError as error:
+                # The log has undone or fenced off what was half written.
+                row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                ctx.metrics.count_error("Produce", row.error_code)
+                row.error_message = f"the broker could not write: {error.strerror}"
+                row.base_offset = -1
+                continue
+            wait = partition.when_written if acks > 0 else partition.when_committed
+            if acks and not wait(end, pending, row):
+                row.error_code = NOT_YET
+                pending.waiting += 1
+    pending.waiting -= 1
+    if has_moved:
+        _show_leaders(ctx, call, pending.response)
+    if ctx.partitions.pressure.is_on:
+        slow_down(ctx, call, pending.response)
+    if acks == 0:
+        if any(row.error_code for topic_row in rows for row in topic_row.partition_responses):
+            call.hang_up()
+        else:
+            call.finish_silently()
+    elif pending.waiting == 0:
+        call.reply(pending.response)
+    else:
+        call.when_overdue(request.timeout_ms / 1000, pending.time_out)
+
+
+def _show_leaders(ctx: Context, call: Call, response: ProduceResponse) -> None:
+    """Names the leaders of what this node does not lead, so that nobody has to ask (KIP-951)."""
+    endpoints: dict[int, ProduceNodeEndpoint] = {}
+    for topic in response.responses:
+        known = ctx.image.topics_by_id.get(topic.topic_id)
+        name = topic.name or (known.name if known is not None else "")
+        for row in topic.partition_responses:
+            if row.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                continue
+            found = leader_elsewhere(ctx, name, row.index)
+            if found is not None:
+                leader, epoch = found
+                row.current_leader = ProduceLeaderIdAndEpoch(
+                    leader_id=leader.node_id, leader_epoch=epoch
+                )
+                host, port = leader.at(call.caller.listener)
+                endpoints[leader.node_id] = ProduceNodeEndpoint(
+                    node_id=leader.node_id, host=host, port=port, rack=leader.rack
+                )
+    response.node_endpoints = list(endpoints.values())
+
+
+def _partition(ctx: Context, call: Call, topic: TopicProduceData, index: int) -> Partition:
+    name = topic.name
+    if call.version >= TOPIC_IDS_SINCE:
+        known = ctx.image.topics_by_id.get(topic.topic_id)
+        if known is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
+        name = known.name
+    needs = call.needs
+    if not ctx.authorize(call, needs.operation, needs.resource, name):
+        raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if name in INTERNAL_TOPICS:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by the broker only")
+    return led_partition(ctx, name, index)
+
+
+def _append(
+    ctx: Context,
+    call: Call,
+    partition: Partition,
+    data: PartitionProduceData,
+    prepared: dict[int, memoryview | Refused],
+    row: PartitionProduceResponse,
+    now_ms: int,
+    in_txn: bool,
+) -> int:
+    """Checks and appends one batch, fills the row, and returns the end offset to wait for."""
+    ready = prepared.get(id(data)) if prepared else None
+    if isinstance(ready, Refused):
+        raise ready
+    batch = ready if ready is not None else data.records
+    if not batch:
+        raise Refused(ErrorCode.INVALID_RECORD, "no records")
+    if ctx.partitions.pressure.is_on:
+        _check_pressure(ctx, partition)
+    header = records.check_batch(batch)
+    rules = partition.rules
+    if header.attributes & TRANSACTIONAL and not in_txn:
+        raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no transactional id")
+    _check(header, len(batch), rules, call.version, now_ms)
+    if rules.append_time:
+        records.stamp_append_time(batch, now_ms)
+        header = records.read_header(batch)
+    appended = partition.append(batch, header, now_ms)
+    if rules.append_time:
+        row.log_append_time_ms = appended.max_timestamp if appended.duplicate else now_ms
+    row.base_offset = appended.base_offset
+    row.log_start_offset = partition.log.start_offset
+    metrics = ctx.metrics
+    if appended.duplicate:
+        metrics.duplicates.value += 1
+    else:
+        metrics.records_in.value += header.count
+        metrics.bytes_in.value += len(batch)
+        traffic = metrics.traffic[partition.topic]
+        traffic.records_in += header.count
+        traffic.bytes_in += len(batch)
+    return appended.last_offset + 1
+
+
+def _check_pressure(ctx: Context, partition: Partition) -> None:
+    pressure = ctx.partitions.pressure
+    if pressure.refusal is not None:
+        partition.starve()
+    pressure.check(partition.topic, partition.index)
+
+
+def _check(header: BatchHeader, size: int, rules: ProduceRules, version: int, now_ms: int) -> None:
+    """What the header alone can tell about whether this topic takes the batch."""
+    if size > rules.message_bytes_max:
+        raise Refused(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch has {size} bytes, max.message.bytes allows {rules.message_bytes_max}",
+        )
+    attributes = header.attributes
+    if attributes & 7 == ZSTD and version < ZSTD_SINCE:
+        raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
+    if not rules.append_time and (newest := header.max_timestamp) != NO_TIMESTAMP:
+        # Which record it is, the header of a batch of one can tell.
+        indexes = range(1 if header.count == 1 else 0)
+        if newest - now_ms > rules.timestamp_after_max_ms:
+            raise RefusedRecords(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"timestamp {newest} is more than message.timestamp.after.max.ms in the future",
+                indexes,
+            )
+        if now_ms - header.base_timestamp > rules.timestamp_before_max_ms:
+            raise RefusedRecords(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"timestamp {header.base_timestamp} is older than "
+                "message.timestamp.before.max.ms allows",
+                indexes,
+            )
+
+
+# -- transactions -----------------------------------------------------------------------------
+
+
+def _admission(
+    ctx: Context, call: Call, request: ProduceRequest, transactional_id: str
+) -> Admission:
+    """Finds the batches that their transaction's coordinator must be asked about."""
+    admission = Admission(ctx, call, transactional_id)
+    if may_txn(ctx, call, Operation.WRITE, transactional_id):
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                try:
+                    admission.consider(data, _partition(ctx, call, topic, data.index))
+                except Refused:
+                    continue
+    return admission
+
+
+def _check_transaction(
+    ctx: Context,
+    call: Call,
+    request: ProduceRequest,
+    partition: Partition,
+    data: PartitionProduceData,
+    prepared: dict[int, memoryview | Refused],
+    admitted: Collection[int],
+) -> None:
+    """Right before the append: the batch is plain, or in a transaction that is still open."""
+    batch = data.records
+    if batch is None or len(batch) < records.BATCH_OVERHEAD:
+        return
+    header = records.read_header(batch)
+    if not header.attributes & TRANSACTIONAL or isinstance(prepared.get(id(data)), Refused):
+        return
+    if not may_txn(ctx, call, Operation.WRITE, request.transactional_id or ""):
+        raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if id(data) not in admitted and not is_open(partition, header):
+        raise outside()
+
+
+# -- topics that are looked into ----------------------------------------------------------------
+
+
+def _looks(
+    ctx: Context, call: Call, request: ProduceRequest
+) -> list[tuple[PartitionProduceData, Partition]]:
+    """The batches that must be opened before they are appended, with their partitions."""
+    if not ctx.partitions.any_look_inside:
+        return []
+    found: list[tuple[PartitionProduceData, Partition]] = []
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            try:
+                partition = _partition(ctx, call, topic, data.index)
+            except Refused:
+                continue
+            rules, batch = partition.rules, data.records
+            # What is too large anyway is refused without being opened.
+            if rules.look_inside and batch is not None and len(batch) <= rules.message_bytes_max:
+                found.append((data, partition))
+    return found
+
+
+def _keep_batches(request: ProduceRequest) -> None:
+    """The receive buffer is used again as soon as the handler returns: copies every batch."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if data.records is not None:
+                data.records = memoryview(bytearray(data.records))
+
+
+async def _produce_slowly(
+    ctx: Context,
+    call: Call,
+    request: ProduceRequest,
+    looks: list[tuple[PartitionProduceData, Partition]],
+    admission: Admission | None,
+) -> None:
+    """Looks into batches on a worker and asks about others, then appends all of them."""
+    prepared: dict[int, memoryview | Refused] = {}
+    try:
+        for data, partition in looks:
+            assert data.records is not None
+            rules = partition.rules
+            try:
+                if rules.needs_schemas:
+                    bytes_max = _unpacked_bytes_max(data.records)
+                    await check_schemas(ctx, partition.topic, data.records, rules, bytes_max)
+                # Few at a time: what is unpacked may be much larger than what was sent.
+                async with ctx.looking:
+                    prepared[id(data)] = await _look(ctx, data.records, rules)
+            except Refused as refused:
+                # Without the frames that it came through: they hold this one, and what it unpacked.
+                prepared[id(data)] = refused.with_traceback(None)
+        if admission is not None:
+            await admission.ask()
+            prepared.update(admission.refused)
+        if not call.is_done:
+            admitted = admission.admitted() if admission is not None else ()
+            now_s = asyncio.get_running_loop().time()
+            _append_all(ctx, call, request, prepared, now_s, admitted)
+    finally:
+        if admission is not None:
+            admission.close()
+
+
+async def _look(ctx: Context, batch: memoryview, rules: ProduceRules) -> memoryview:
+    """By a worker. After what was too large the next one waits, so that bombs take little time."""
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    try:
+        return await ctx.workers.run(_look_inside, batch, rules)
+    except Refused as refused:
+        if refused.code is ErrorCode.MESSAGE_TOO_LARGE:
+            await asyncio.sleep(REST_AFTER_BOMB * (loop.time() - began_s))
+        raise
+
+
+def _unpacked_bytes_max(batch: memoryview) -> int:
+    bytes_max = max(UNPACKED_BYTES_MIN, UNPACKED_RATIO_MAX * len(batch))
+    return min(bytes_max, records.DECODED_BYTES_MAX)
+
+
+def _look_inside(batch: memoryview, rules: ProduceRules) -> memoryview:
+    """Checks keys and brings the batch to the topic's codec. Runs on a worker."""
+    header = records.check_batch(batch)
+    columns = records.decode(batch, bytes_max=_unpacked_bytes_max(batch))
+    if rules.keys_required and columns.has_null_key:
+        raise RefusedRecords(
+            ErrorCode.INVALID_RECORD,
+            "a compacted topic takes only records with a key",
+            (index for index, start in enumerate(columns.key_starts) if start < 0),
+        )
+    if rules.codec is None or header.attributes & 7 == rules.codec:
+        return batch
+    return memoryview(
+        records.encode(
+            list(columns),
+            codec=rules.codec,
+            level=rules.level,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            transactional=records.is_transactional(header.attributes),
+        )
+    )

@@ -1,0 +1,126 @@
+"""From a frame to the right handler, and from its answer to a frame.
+
+Everything is looked up once for each (API, version) and kept, so that a request costs a header, a
+codec call and a function call. An API or version that we do not speak ends the connection, as in
+Kafka; only ApiVersions answers in its oldest version instead, so that the client can choose again.
+
+Whoever has not said who they are yet, where that is asked for, may only say so: everything but
+routes that need no right ends the connection, and so does a session that is over.
+"""
+
+import asyncio
+from typing import Any
+
+from penstock.base.errors import PeerError
+from penstock.base.ports import Buffer
+from penstock.broker.api.api_versions import API_VERSIONS_KEY, unsupported
+from penstock.broker.api.audit_rules import ADMINISTRATIVE, SASL_AUTHENTICATE, deed_of, is_told
+from penstock.broker.api.context import Call, Caller, Context, Prepared
+from penstock.broker.api.quota import MeteredCall, timed
+from penstock.broker.api.routes import ROUTES
+from penstock.security.login import Login
+from penstock.wire.codec import reader, step_writer, writer
+from penstock.wire.framing import has_response_tags, tagged_frame
+from penstock.wire.request_header import read_request_header
+
+
+class Dispatcher:
+    """The route table, ready to be called."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._now = asyncio.get_running_loop().time
+        self._routes = {route.key: route for route in ROUTES}
+        self._prepared: dict[tuple[int, int], Prepared] = {}
+        self._timed: dict[Prepared, Prepared] = {}
+
+    def encode(self, call: Call, response: Any) -> list[Buffer]:
+        prepared = call.prepared
+        if call.asked is not None or call.denied is not None or prepared.is_login:
+            deed = deed_of(call, response)
+            if deed is not None:
+                self._ctx.audit.tell(deed)
+        parts: list[Buffer] = []
+        prepared.write(response, parts)
+        return tagged_frame(call.correlation_id, parts, prepared.has_tags)
+
+    def call(self, caller: Caller, view: memoryview, start: int, end: int) -> Call:
+        key, version, correlation_id, client_id, position = read_request_header(view, start, end)
+        prepared = self._prepared.get((key, version))
+        if prepared is None:
+            prepared = self._prepare(key, version)
+        login = caller.login
+        if login is not None and prepared.route.needs is not None:
+            self._check(login, prepared.route.name)
+        prepared.metrics.requests.value += 1
+        if self._ctx.meter.is_on:
+            asked = correlation_id, client_id, version, position
+            return self._metered(caller, prepared, *asked, end - start)
+        return Call(
+            caller, prepared, correlation_id, client_id, version, position, self.encode, self._now
+        )
+
+    def _metered(
+        self,
+        caller: Caller,
+        prepared: Prepared,
+        correlation_id: int,
+        client_id: str | None,
+        version: int,
+        position: int,
+        size: int,
+    ) -> Call:
+        """While there are quotas, every call knows what it costs."""
+        meter = self._ctx.meter
+        if meter.times_requests:
+            known = self._timed.get(prepared)
+            if known is None:
+                known = self._timed[prepared] = timed(prepared)
+            prepared = known
+        asked = correlation_id, client_id, version, position
+        return MeteredCall(caller, prepared, *asked, self.encode, self._now, meter, size)
+
+    def _check(self, login: Login, name: str) -> None:
+        if login.is_awaited:
+            raise PeerError(f"{name} before authentication")
+        if self._now() >= login.ends_at:
+            raise PeerError("its session is over, and it did not authenticate again")
+
+    def _prepare(self, key: int, version: int) -> Prepared:
+        route = self._routes.get(key)
+        if route is None:
+            raise PeerError(f"unknown api key {key}")
+        low, high = route.versions
+        asked = version
+        if not low <= version <= high:
+            if key != API_VERSIONS_KEY:
+                raise PeerError(f"{route.name} version {version}, spoken are {low} to {high}")
+            version = 0
+        prepared = Prepared(
+            route,
+            version,
+            reader(route.request, version),
+            writer(route.response, version),
+            self._ctx.metrics.route(route.name),
+            has_tags=has_response_tags(route.response, version),
+            is_audited=key in ADMINISTRATIVE,
+            is_login=key == SASL_AUTHENTICATE,
+            # Compiled for those that are ever large only.
+            write_steps=lambda m, parts: step_writer(route.response, version)(m, parts),
+        )
+        if asked == version:
+            # What is not spoken is not kept either: there are 65,536 versions to ask for.
+            self._prepared[key, version] = prepared
+        return prepared
+
+    def handle(self, call: Call, view: memoryview, end: int) -> Any:
+        prepared = call.prepared
+        if call.version != prepared.version:
+            call.version = prepared.version
+            return unsupported()
+        # Bytes after the body are ignored, as Kafka does: librdkafka leaves three of them after
+        # the null topic array of its Metadata requests.
+        request, _ = prepared.read(view, call.position, end)
+        if prepared.is_audited and is_told(prepared.route.key, request):
+            call.asked = request
+        return prepared.route.handler(self._ctx, call, request)

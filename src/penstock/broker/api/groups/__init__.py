@@ -1,0 +1,1 @@
+"""Consumer groups, committed offsets and transactions: Kafka's coordinator APIs."""

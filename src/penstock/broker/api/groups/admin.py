@@ -1,0 +1,172 @@
+"""Groups as administrators see them: DescribeGroups (api 15), versions 0-6; ListGroups (16), 0-5;
+DeleteGroups (42), 0-2; ConsumerGroupDescribe (69), 0-1.
+
+Each names several groups, whose shards are all asked before the first answer is waited for.
+ListGroups asks every shard of this node: who wants all groups of a cluster asks every broker.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.fair_turns import picked
+from penstock.base.state_machine import Decision, Token
+from penstock.broker.api.context import Call, Context
+from penstock.broker.api.coordinator_calls import caller_of, gathered, group_operations, may_group
+from penstock.broker.api.large_replies import answered, holder_of
+from penstock.broker.api.queues.share_offsets import forget_group
+from penstock.broker.api.response_rows import may, may_cluster
+from penstock.broker.api.route_row import Operation
+from penstock.coordinator.runtime.shard_host import ask
+from penstock.state.groups.error_replies import refusal
+from penstock.state.groups.shard import GroupShard
+from penstock.wire.messages.classic_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from penstock.wire.messages.consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedConsumerGroup,
+)
+
+GROUPS_MAX = 10_000
+"""Groups one request may name."""
+
+
+async def describe_groups(
+    ctx: Context, call: Call, request: DescribeGroupsRequest
+) -> DescribeGroupsResponse:
+    names = list(dict.fromkeys(request.groups[:GROUPS_MAX]))
+    asked = [DescribeGroupsRequest(groups=[name]) for name in names]
+    replies = await ask_each(ctx, call, names, asked, Operation.DESCRIBE)
+    rows = [reply.groups[0] for reply in replies]
+    if request.include_authorized_operations:
+        for row in rows:
+            if not row.error_code:
+                row.authorized_operations = group_operations(ctx, call, row.group_id)
+    members = sum(len(row.members) for row in rows)
+    return await answered(ctx, call, DescribeGroupsResponse(groups=rows), len(rows) + members)
+
+
+async def consumer_group_describe(
+    ctx: Context, call: Call, request: ConsumerGroupDescribeRequest
+) -> ConsumerGroupDescribeResponse:
+    names = list(dict.fromkeys(request.group_ids[:GROUPS_MAX]))
+    asked = [
+        ConsumerGroupDescribeRequest(group_ids=[name], include_authorized_operations=False)
+        for name in names
+    ]
+    replies = await ask_each(ctx, call, names, asked, Operation.DESCRIBE)
+    rows = [_shown(ctx, call, reply.groups[0]) for reply in replies]
+    if request.include_authorized_operations:
+        for row in rows:
+            if not row.error_code:
+                row.authorized_operations = group_operations(ctx, call, row.group_id)
+    members = sum(len(row.members) for row in rows)
+    response = ConsumerGroupDescribeResponse(groups=rows)
+    return await answered(ctx, call, response, len(rows) + members)
+
+
+def _shown(ctx: Context, call: Call, row: DescribedConsumerGroup) -> DescribedConsumerGroup:
+    """A group is told with all its topics or not at all."""
+    topics = {
+        assigned.topic_name
+        for member in row.members
+        for assignment in (member.assignment, member.target_assignment)
+        for assigned in assignment.topic_partitions
+    }
+    if all(may(ctx, call, Operation.DESCRIBE, name) for name in sorted(topics)):
+        return row
+    row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    row.error_message = "The group has described topic(s) that the client is not authorized to see."
+    row.members = ()
+    return row
+
+
+async def delete_groups(
+    ctx: Context, call: Call, request: DeleteGroupsRequest
+) -> DeleteGroupsResponse:
+    names = list(dict.fromkeys(request.groups_names[:GROUPS_MAX]))
+    failed = await _forget_positions(ctx, call, names)
+    asked = [DeleteGroupsRequest(groups_names=[name]) for name in names]
+    replies = await ask_each(ctx, call, names, asked, Operation.DELETE)
+    rows = {reply.results[0].group_id: reply.results[0] for reply in replies}
+    return DeleteGroupsResponse(results=[*rows.values(), *failed])
+
+
+async def _forget_positions(
+    ctx: Context, call: Call, names: list[str]
+) -> list[DeletableGroupResult]:
+    """Share groups have positions that go before them; those where they cannot yet, stay."""
+    failed = []
+    for group_id in list(names):
+        try:
+            if may_group(ctx, call, Operation.DELETE, group_id):
+                await forget_group(ctx, call, group_id)
+        except Refused as refused:
+            names.remove(group_id)
+            failed.append(DeletableGroupResult(group_id=group_id, error_code=int(refused.code)))
+    return failed
+
+
+async def list_groups(ctx: Context, call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
+    host = ctx.groups.host
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if host.is_loading else ErrorCode.NONE
+    caller = caller_of(ctx, call)
+
+    def decide(shard: GroupShard, token: Token, now_ms: int) -> Decision:
+        return shard.handle("ListGroups", request, token, caller, now_ms)
+
+    sees_all = may_cluster(ctx, call, Operation.DESCRIBE)
+
+    def shown(row: ListedGroup) -> ListedGroup | None:
+        is_seen = sees_all or may_group(ctx, call, Operation.DESCRIBE, row.group_id)
+        return row if is_seen else None
+
+    rows: list[ListedGroup] = []
+    for seat, _ in host.active():
+        # One after the other: each of them goes through all of its groups.
+        for reply in await gathered([ask(seat, decide)]):
+            if not isinstance(reply, Refused):
+                rows += await ctx.turns.do(holder_of(call), picked(reply.groups, shown))
+    return await answered(ctx, call, ListGroupsResponse(error_code=code, groups=rows), len(rows))
+
+
+async def ask_each(
+    ctx: Context, call: Call, names: list[str], requests: Iterable[Any], operation: Operation
+) -> list[Any]:
+    """The answer of each group's shard to its own request, or the refusal in its shape."""
+    name = call.route.name
+    asked = list(requests)
+    futures = [
+        _ask(ctx, call, group_id, request, operation)
+        for group_id, request in zip(names, asked, strict=True)
+    ]
+    return [
+        refusal(name, request, reply, call.version) if isinstance(reply, Refused) else reply
+        for request, reply in zip(asked, await gathered(futures), strict=True)
+    ]
+
+
+def _ask(
+    ctx: Context, call: Call, group_id: str, request: Any, operation: Operation
+) -> "asyncio.Future[Any] | Refused":
+    if not may_group(ctx, call, operation, group_id):
+        return Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    name, caller = call.route.name, caller_of(ctx, call)
+
+    def decide(shard: GroupShard, token: Token, now_ms: int) -> Decision:
+        return shard.handle(name, request, token, caller, now_ms)
+
+    try:
+        return ctx.groups.host.ask(group_id, decide)
+    except Refused as refused:
+        return refused

@@ -1,0 +1,190 @@
+"""Membership of groups: JoinGroup (api 11), versions 0-9; Heartbeat (12), 0-4; LeaveGroup (13),
+0-5; SyncGroup (14), 0-5; ConsumerGroupHeartbeat (68), 0-1; and FindCoordinator (10), 0-6.
+
+FindCoordinator brings the internal topic into being when it is the first to ask, and waits for
+it, so that its first answer is already useful. v4 asks for several keys at once.
+
+The others go to their group's shard as they are, once the caller's rights are checked. A join or
+a sync is answered when the group has moved on; until then the connection waits, as in Kafka.
+"""
+
+import functools
+from collections.abc import Awaitable, Collection
+from typing import Any
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.broker.api.context import Call, Context
+from penstock.broker.api.coordinator_calls import ask_group, may_group, may_txn
+from penstock.broker.api.data.metadata import live_leader
+from penstock.broker.api.response_rows import may, may_cluster, reached_at
+from penstock.broker.api.route_row import Operation
+from penstock.cluster.metadata.image import Image
+from penstock.coordinator.runtime.shard_host import Host
+from penstock.state.groups.error_replies import refusal
+from penstock.wire.messages.classic_groups import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupResponse,
+    SyncGroupResponse,
+)
+from penstock.wire.messages.consumer_groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+GROUP_KEY, TXN_KEY, SHARE_KEY = 0, 1, 2
+KEYS_SINCE = 4
+KEYS_MAX = 10_000
+NO_NODE = -1
+CONSUMER_PROTOCOL = "consumer"
+
+
+# -- members ----------------------------------------------------------------------------------
+
+
+def member_request(ctx: Context, call: Call, request: Any) -> Any:
+    """JoinGroup, SyncGroup, LeaveGroup and ConsumerGroupHeartbeat."""
+    name = call.route.name
+    if not may_group(ctx, call, Operation.READ, request.group_id):
+        return refusal(name, request, Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED), call.version)
+
+    def counted(response: Any) -> Any:
+        _count(ctx, response)
+        return _while_loading(response)
+
+    # A member that has no id yet may be given one.
+    is_new = not getattr(request, "member_id", "-")
+    return ask_group(ctx, call, name, request, counted, fresh_id=is_new)
+
+
+def heartbeat(ctx: Context, call: Call, request: HeartbeatRequest) -> Any:
+    """As the others, with nothing to count: there are more of these than of all of them."""
+    if not may_group(ctx, call, Operation.READ, request.group_id):
+        return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    return ask_group(ctx, call, "Heartbeat", request, _while_loading)
+
+
+def _while_loading(response: Any) -> Any:
+    """A coordinator that is still loading says what Kafka's says: to a heartbeat that all is
+    well, to a sync that its rebalance begins again. Clients of the classic protocol do not expect
+    to hear of loading here, and some of them end over it."""
+    if response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        if isinstance(response, HeartbeatResponse):
+            response.error_code = ErrorCode.NONE
+        elif isinstance(response, SyncGroupResponse):
+            response.error_code = ErrorCode.REBALANCE_IN_PROGRESS
+    return response
+
+
+def _count(ctx: Context, reply: Any) -> None:
+    """Rebalances, by what they leave behind: a generation has one leader."""
+    if isinstance(reply, JoinGroupResponse):
+        if not reply.error_code and reply.member_id == reply.leader:
+            ctx.metrics.generations.value += 1
+    elif isinstance(reply, ConsumerGroupHeartbeatResponse) and reply.assignment is not None:
+        ctx.metrics.assignments.value += 1
+
+
+def consumer_group_heartbeat(
+    ctx: Context, call: Call, request: ConsumerGroupHeartbeatRequest
+) -> Any:
+    """As the others, but the topics it names must be the caller's to see."""
+    if CONSUMER_PROTOCOL not in ctx.configs.items("group.coordinator.rebalance.protocols"):
+        refused = Refused(ErrorCode.UNSUPPORTED_VERSION)
+        return refusal(call.route.name, request, refused, call.version)
+    names = request.subscribed_topic_names
+    if (
+        names
+        and may_group(ctx, call, Operation.READ, request.group_id)
+        and not all(may(ctx, call, Operation.DESCRIBE, name) for name in names)
+    ):
+        refused = Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return refusal(call.route.name, request, refused, call.version)
+    return member_request(ctx, call, request)
+
+
+# -- FindCoordinator --------------------------------------------------------------------------
+
+
+def find_coordinator(
+    ctx: Context, call: Call, request: FindCoordinatorRequest
+) -> Awaitable[FindCoordinatorResponse] | None:
+    if ctx.membership.is_misleading:
+        call.hang_up()  # As Metadata does.
+        return None
+    return _find_all(ctx, call, request)
+
+
+async def _find_all(
+    ctx: Context, call: Call, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    await ctx.losses.look()
+    if call.version >= KEYS_SINCE:
+        keys = dict.fromkeys(request.coordinator_keys[:KEYS_MAX])
+        rows = [await _find(ctx, call, request.key_type, key) for key in keys]
+        return FindCoordinatorResponse(coordinators=rows)
+    row = await _find(ctx, call, request.key_type, request.key)
+    return FindCoordinatorResponse(
+        error_code=row.error_code,
+        error_message=row.error_message,
+        node_id=row.node_id,
+        host=row.host,
+        port=row.port,
+    )
+
+
+async def _find(ctx: Context, call: Call, key_type: int, key: str) -> Coordinator:
+    row = Coordinator(
+        key=key,
+        node_id=NO_NODE,
+        host="",
+        port=NO_NODE,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+    )
+    try:
+        host = await _host(ctx, call, key_type, key)
+        index = host.index_of(key)
+        await ctx.losses.outlast(functools.partial(_is_led_by, host.topic, index))
+        record = ctx.image.partition(host.topic, index)
+        leader = live_leader(ctx.image, record) if record is not None else NO_NODE
+        broker = ctx.image.brokers.get(leader)
+        if broker is None:
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    except Refused as refused:
+        row.error_code = refused.code
+        row.error_message = refused.message
+        return row
+    row.node_id = leader
+    row.host, row.port = reached_at(call, broker)
+    return row
+
+
+def _is_led_by(topic: str, index: int, image: Image, nodes: Collection[int]) -> bool:
+    record = image.partition(topic, index)
+    return record is not None and record.leader in nodes
+
+
+async def _host(ctx: Context, call: Call, key_type: int, key: str) -> Host[Any]:
+    """The shards that a key of this type is one of, created if need be."""
+    if key_type == GROUP_KEY:
+        if not may_group(ctx, call, Operation.DESCRIBE, key):
+            raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        await ctx.groups.ensure()
+        return ctx.groups.host
+    if key_type == TXN_KEY:
+        if not may_txn(ctx, call, Operation.DESCRIBE, key):
+            raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        await ctx.txns.ensure()
+        return ctx.txns.host
+    if key_type == SHARE_KEY:
+        if not may_cluster(ctx, call, Operation.CLUSTER_ACTION):
+            raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        if key.count(":") < 2:
+            raise Refused(ErrorCode.INVALID_REQUEST, "not a group, a topic id and a partition")
+        await ctx.queues.keeping.ensure()
+        return ctx.queues.keeping.host
+    raise Refused(ErrorCode.INVALID_REQUEST, f"unknown coordinator type {key_type}")

@@ -1,0 +1,151 @@
+"""Queues as administrators see and mend them: InspectQueues (api 30005), ChangeQueues (30006) and
+ListPositions (30007), version 0; Penstock's own.
+
+The first two are answered by the leader of the partitions asked about; anybody else says
+NOT_LEADER_OR_FOLLOWER. Looking needs the right to describe the group and the topic, changing the
+right to read both, as acknowledging does. ListPositions is for other nodes, and for tools with the
+right to describe the cluster.
+"""
+
+from penstock.base.errors import Corrupt, ErrorCode, Refused
+from penstock.broker.api.context import Call, Context
+from penstock.broker.api.coordinator_calls import may_group
+from penstock.broker.api.response_rows import ROWS_MAX, may, may_cluster
+from penstock.broker.api.route_row import Operation
+from penstock.cluster.metadata.image import Topic
+from penstock.coordinator.groups_by_topic import response_of
+from penstock.coordinator.queues import inspection
+from penstock.state.queues.state_shard import QueueKey
+from penstock.wire.messages.internal.queue_admin import (
+    ChangedPartition,
+    ChangeQueuesRequest,
+    ChangeQueuesResponse,
+    InspectedPartition,
+    InspectQueuesRequest,
+    InspectQueuesResponse,
+    ListPositionsRequest,
+    ListPositionsResponse,
+    QueueChange,
+    QueueReport,
+    QueueRun,
+)
+
+CHANGES = {0: inspection.finish, 1: inspection.offer_again, 2: inspection.withdraw}
+"""By the kind that a request names."""
+
+
+def _require(ctx: Context, call: Call, operation: Operation, group: str, topic: str) -> Topic:
+    """The topic, for somebody who may do this to the group and to it."""
+    if not may_group(ctx, call, operation, group):
+        raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if not may(ctx, call, operation, topic):
+        raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if not group:
+        raise Refused(ErrorCode.INVALID_GROUP_ID)
+    found = ctx.image.topics.get(topic)
+    if found is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {topic}.")
+    return found
+
+
+# -- looking ----------------------------------------------------------------------------------
+
+
+async def inspect_queues(
+    ctx: Context, call: Call, request: InspectQueuesRequest
+) -> InspectQueuesResponse:
+    rows = [await _inspect(ctx, call, request, asked) for asked in request.partitions[:ROWS_MAX]]
+    return InspectQueuesResponse(partitions=rows)
+
+
+async def _inspect(
+    ctx: Context, call: Call, request: InspectQueuesRequest, asked: InspectedPartition
+) -> QueueReport:
+    row = QueueReport(partition=asked.partition, error_code=ErrorCode.NONE)
+    try:
+        topic = _require(ctx, call, Operation.DESCRIBE, request.group_id, request.topic)
+        key = QueueKey(request.group_id, topic.id, asked.partition)
+        found = await inspection.inspect(
+            ctx.queues, key, max(asked.from_offset, 0), max(asked.runs_max, 0)
+        )
+    except Refused as refused:
+        row.error_code, row.error_message = refused.code, refused.message
+        return row
+    except (Corrupt, OSError) as error:
+        row.error_code, row.error_message = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+        return row
+    return _report(asked.partition, found)
+
+
+def _report(partition: int, found: inspection.Inspection) -> QueueReport:
+    return QueueReport(
+        partition=partition,
+        error_code=ErrorCode.NONE,
+        log_start_offset=found.log_start,
+        high_watermark=found.high_watermark,
+        start_offset=found.start,
+        is_open=found.is_open,
+        ready=found.ready,
+        leased=found.leased,
+        delayed=found.delayed,
+        given_up=found.given_up,
+        unfinished=found.unfinished,
+        oldest_ms=found.oldest_ms,
+        runs=[
+            QueueRun(
+                first=run.first,
+                last=run.last,
+                state=run.state,
+                delivery_count=run.delivery_count,
+                until_ms=run.until_ms,
+                member=run.member,
+            )
+            for run in found.runs
+        ],
+        next_offset=found.next_offset,
+        ready_by_priority=found.ready_by_priority,
+    )
+
+
+# -- changing ---------------------------------------------------------------------------------
+
+
+async def change_queues(
+    ctx: Context, call: Call, request: ChangeQueuesRequest
+) -> ChangeQueuesResponse:
+    rows = [await _change(ctx, call, request, asked) for asked in request.partitions[:ROWS_MAX]]
+    return ChangeQueuesResponse(partitions=rows)
+
+
+async def _change(
+    ctx: Context, call: Call, request: ChangeQueuesRequest, asked: ChangedPartition
+) -> QueueChange:
+    row = QueueChange(partition=asked.partition, error_code=ErrorCode.NONE)
+    try:
+        topic = _require(ctx, call, Operation.READ, request.group_id, request.topic)
+        key = QueueKey(request.group_id, topic.id, asked.partition)
+        runs = [(run.first, run.last) for run in asked.runs]
+        change = CHANGES.get(request.kind)
+        if change is None:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"unknown kind {request.kind}")
+        row.changed = await change(ctx.queues, key, runs)
+        row.start_offset = (await inspection.inspect(ctx.queues, key)).start
+    except Refused as refused:
+        row.error_code, row.error_message = refused.code, refused.message
+    except (Corrupt, OSError) as error:
+        row.error_code, row.error_message = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+    return row
+
+
+# -- positions --------------------------------------------------------------------------------
+
+
+async def list_positions(
+    ctx: Context, call: Call, request: ListPositionsRequest
+) -> ListPositionsResponse:
+    if not may_cluster(ctx, call, Operation.DESCRIBE):
+        return ListPositionsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    try:
+        return response_of(await ctx.positions.here(request.topics))
+    except Refused as refused:
+        return ListPositionsResponse(error_code=refused.code, error_message=refused.message)

@@ -1,0 +1,75 @@
+"""What other nodes ask about queues: KeepQueueState (api 30001), TellQueue (30002),
+TakeFromQueues (30003) and SettleLeases (30004), version 0.
+
+Penstock's own, between its nodes; ApiVersions does not name them, and a caller must have the right
+to act for the cluster. Answers come in the order of the calls.
+"""
+
+from functools import partial
+
+from penstock.base.errors import ErrorCode
+from penstock.broker.api.context import Call, Context
+from penstock.broker.api.response_rows import may_cluster
+from penstock.broker.api.route_row import Operation
+from penstock.wire.messages.internal.queues import (
+    KeepQueueStateRequest,
+    KeepQueueStateResponse,
+    QueueAnswer,
+    QueueStateAnswer,
+    RulingAnswer,
+    SettleLeasesRequest,
+    SettleLeasesResponse,
+    TakeFromQueuesRequest,
+    TakeFromQueuesResponse,
+    TellQueueRequest,
+    TellQueueResponse,
+)
+
+DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def keep_queue_state(
+    ctx: Context, call: Call, request: KeepQueueStateRequest
+) -> KeepQueueStateResponse | None:
+    """Makes all calls at once, in their order; replies when the last one is kept."""
+    calls = request.calls
+    answers = [QueueStateAnswer(error_code=DENIED) for _ in calls]
+    if not calls or not may_cluster(ctx, call, Operation.CLUSTER_ACTION):
+        return KeepQueueStateResponse(answers=answers)
+    left = len(calls)
+
+    def answered(at: int, answer: QueueStateAnswer) -> None:
+        nonlocal left
+        answers[at] = answer
+        left -= 1
+        if not left and not call.is_done:
+            call.reply(KeepQueueStateResponse(answers=answers))
+
+    for at, one in enumerate(calls):
+        ctx.queues.keeping.answer_here(one, partial(answered, at))
+    return None
+
+
+async def tell_queue(ctx: Context, call: Call, request: TellQueueRequest) -> TellQueueResponse:
+    if not may_cluster(ctx, call, Operation.CLUSTER_ACTION):
+        answers = [QueueAnswer(error_code=DENIED) for _ in request.calls]
+        return TellQueueResponse(answers=answers)
+    return TellQueueResponse(answers=await ctx.queue_admin.answer_all(request.calls))
+
+
+async def take_from_queues(
+    ctx: Context, call: Call, request: TakeFromQueuesRequest
+) -> TakeFromQueuesResponse:
+    """Waits for records as long as the request says; a lost connection gives them back."""
+    if not may_cluster(ctx, call, Operation.CLUSTER_ACTION):
+        return TakeFromQueuesResponse(error_code=DENIED)
+    return await ctx.queue_reach.answer_take(request)
+
+
+async def settle_leases(
+    ctx: Context, call: Call, request: SettleLeasesRequest
+) -> SettleLeasesResponse:
+    if not may_cluster(ctx, call, Operation.CLUSTER_ACTION):
+        answers = [RulingAnswer(error_code=DENIED) for _ in request.rulings]
+        return SettleLeasesResponse(answers=answers)
+    return await ctx.queue_reach.answer_settle(request)

@@ -1,0 +1,361 @@
+"""ShareAcknowledge (api 79), versions 1-2; and the acknowledgements that come with a ShareFetch.
+
+What became of records that a member holds: accepted (1), released for another try (2), rejected
+(3), or, from v2 on and where the request says so, held for longer (4); 0 is for offsets that have
+no record. The acknowledgements of one partition count together or not at all: with one record that
+the member does not hold any more, all are refused (INVALID_RECORD_STATE). They are answered when
+they are kept.
+
+Penstock's own clients add, in tagged fields, a pause before the next try, why a record failed, how
+long a lease shall last, and that a record was never looked at.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Protocol
+
+from penstock.base.errors import Corrupt, ErrorCode, Refused
+from penstock.base.ids import TopicId
+from penstock.broker.api.context import Call, Caller, Context
+from penstock.broker.api.coordinator_calls import may_group
+from penstock.broker.api.queues.share_sessions import FINAL, INITIAL, Place, ShareSession
+from penstock.broker.api.response_rows import leader_elsewhere, may
+from penstock.broker.api.route_row import Operation
+from penstock.coordinator.queues.open_queue import Queue
+from penstock.state.queues.delivery import REJECTED, Delivery, Outcome
+from penstock.state.queues.state_shard import QueueKey
+from penstock.wire.messages.share import (
+    ShareAcknowledgeLeaderIdAndEpoch,
+    ShareAcknowledgeNodeEndpoint,
+    ShareAcknowledgePartitionData,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareAcknowledgeTopicResponse,
+)
+
+GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
+NO_LEADER = -1
+MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+"""With these, the answer says who leads (KIP-951)."""
+DELAY_MS_MAX = 365 * 86_400_000
+LOCK_MS_MAX = 12 * 3_600_000
+
+
+class Batch(Protocol):
+    """A range of offsets and what became of each, or of all, of them.
+
+    What only Penstock's clients say is minus one, None or False with all others.
+    """
+
+    @property
+    def first_offset(self) -> int: ...
+
+    @property
+    def last_offset(self) -> int: ...
+
+    @property
+    def acknowledge_types(self) -> Sequence[int]: ...
+
+    @property
+    def delay_ms(self) -> int: ...
+
+    @property
+    def error_class(self) -> str | None: ...
+
+    @property
+    def error_message(self) -> str | None: ...
+
+    @property
+    def lock_ms(self) -> int: ...
+
+    @property
+    def is_unseen(self) -> bool: ...
+
+    @property
+    def is_patient(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a client of ours says beside its verdict."""
+
+    delay_ms: int | None = None
+    """How long a released record waits; None: as the group's policy has it."""
+    error_class: str | None = None
+    error_message: str = ""
+    lock_ms: int | None = None
+    """How long a renewed lease lasts; None: as the group's policy has it."""
+    is_unseen: bool = False
+    """Nobody looked at what is released: the delivery does not count."""
+    is_patient: bool = False
+    """True if released records wait, unless the group's policy says that none do."""
+
+
+NOTHING = Note()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    first: int
+    last: int
+    kind: int
+    note: Note = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledging:
+    """Who acknowledges, and whether it may hold on to records."""
+
+    ctx: Context
+    call: Call
+    group: str
+    member: str
+    can_renew: bool
+
+    def start(self, place: Place, batches: Sequence[Batch]) -> "asyncio.Future[Refused | None]":
+        """Done when the acknowledgements of one partition are kept, or with why they are not."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Refused | None] = loop.create_future()
+        key = QueueKey(self.group, place[0], place[1])
+        try:
+            check_rights(self.ctx, self.call, place[0])
+            verdicts = list(verdicts_of(batches, self.can_renew))
+            queue = self.ctx.queues.find(key)
+            if queue is None:
+                return loop.create_task(self._open_first(key, verdicts))
+            self._answer(queue, verdicts, future)
+        except Refused as refused:
+            future.set_result(refused)
+        return future
+
+    async def _open_first(self, key: QueueKey, verdicts: list[Verdict]) -> Refused | None:
+        future: asyncio.Future[Refused | None] = asyncio.get_running_loop().create_future()
+        try:
+            self._answer(await self.ctx.queues.open(key), verdicts, future)
+        except Refused as refused:
+            return refused
+        except (Corrupt, OSError) as error:
+            return Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        return await future
+
+    def _answer(
+        self, queue: Queue, verdicts: list[Verdict], future: "asyncio.Future[Refused | None]"
+    ) -> None:
+        def told(refused: Refused | None) -> None:
+            if not future.done():
+                future.set_result(refused)
+
+        queue.change(lambda machine, now_ms: judge(machine, self.member, verdicts, now_ms), told)
+
+
+def judge(machine: Delivery, member: str, verdicts: list[Verdict], now_ms: int) -> Outcome:
+    """Has all verdicts count, or none."""
+    machine.check_held(member, [(one.first, one.last) for one in verdicts], now_ms)
+    outcome = Outcome()
+    for verdict in verdicts:
+        part = _judge_one(machine, member, verdict, now_ms)
+        outcome.ops += part.ops
+        outcome.letters += part.letters
+    return outcome
+
+
+def _judge_one(machine: Delivery, member: str, verdict: Verdict, now_ms: int) -> Outcome:
+    first, last, note = verdict.first, verdict.last, verdict.note
+    if verdict.kind in (GAP, ACCEPT):
+        return machine.accept(member, first, last, now_ms)
+    if verdict.kind == RELEASE and note.is_unseen:
+        return machine.give_back(member, first, last, now_ms)
+    if verdict.kind == RELEASE:
+        return machine.release(
+            member,
+            first,
+            last,
+            now_ms,
+            delay_ms=note.delay_ms,
+            is_patient=note.is_patient,
+            error_class=note.error_class or "",
+            error_message=note.error_message,
+        )
+    if verdict.kind == REJECT:
+        return machine.reject(
+            member,
+            first,
+            last,
+            now_ms,
+            error_class=note.error_class or REJECTED,
+            error_message=note.error_message,
+        )
+    return machine.renew(member, first, last, now_ms, note.lock_ms)
+
+
+def verdicts_of(batches: Iterable[Batch], can_renew: bool) -> Iterator[Verdict]:
+    """Runs of records with the same verdict; refuses what makes no sense."""
+    following = -1
+    for batch in batches:
+        first, last = batch.first_offset, batch.last_offset
+        kinds = batch.acknowledge_types
+        if first <= following or last < first:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"offsets {first} to {last} are out of order")
+        following = last
+        if len(kinds) not in (1, last - first + 1):
+            raise Refused(
+                ErrorCode.INVALID_REQUEST, f"{len(kinds)} types for {last - first + 1} records"
+            )
+        kind_max = RENEW if can_renew else REJECT
+        if any(not GAP <= kind <= kind_max for kind in kinds):
+            raise Refused(ErrorCode.INVALID_REQUEST, f"types {sorted(set(kinds))}")
+        note = _note_of(batch)
+        if len(kinds) == 1:
+            yield Verdict(first, last, kinds[0], note)
+            continue
+        offset = first
+        for kind, run in groupby(kinds):
+            count = len(list(run))
+            yield Verdict(offset, offset + count - 1, kind, note)
+            offset += count
+
+
+def _note_of(batch: Batch) -> Note:
+    texts = (batch.error_class, batch.error_message)
+    is_silent = not batch.is_unseen and not batch.is_patient
+    if batch.delay_ms == batch.lock_ms == -1 and texts == (None, None) and is_silent:
+        return NOTHING
+    if not -1 <= batch.delay_ms <= DELAY_MS_MAX:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"a delay of {batch.delay_ms} ms")
+    if not -1 <= batch.lock_ms <= LOCK_MS_MAX:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"a lease of {batch.lock_ms} ms")
+    return Note(
+        None if batch.delay_ms < 0 else batch.delay_ms,
+        batch.error_class,
+        batch.error_message or "",
+        None if batch.lock_ms < 0 else batch.lock_ms,
+        batch.is_unseen,
+        batch.is_patient,
+    )
+
+
+def check_rights(ctx: Context, call: Call, topic_id: TopicId) -> None:
+    topic = ctx.image.topics_by_id.get(topic_id)
+    if topic is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
+    if not may(ctx, call, Operation.READ, topic.name):
+        raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def check_caller(
+    ctx: Context, call: Call, group_id: str | None, member_id: str | None
+) -> tuple[str, str]:
+    """The group and the member that a request speaks for."""
+    if not group_id or not may_group(ctx, call, Operation.READ, group_id):
+        raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if not member_id:
+        raise Refused(ErrorCode.INVALID_REQUEST, "a member id is required")
+    return group_id, member_id
+
+
+def end_session(ctx: Context, session: ShareSession) -> None:
+    """Lets go of everything that a member holds, for its session is over."""
+    for topic_id, index in session.partitions:
+        queue = ctx.queues.find(QueueKey(session.group, topic_id, index))
+        if queue is not None and not queue.is_closed:
+            queue.change(
+                lambda machine, now_ms: machine.release_member(session.member, now_ms),
+                lambda refused: None,
+            )
+
+
+# -- ShareAcknowledge -------------------------------------------------------------------------
+
+
+def share_acknowledge(
+    ctx: Context, call: Call, request: ShareAcknowledgeRequest
+) -> ShareAcknowledgeResponse | Coroutine[Any, Any, ShareAcknowledgeResponse]:
+    """What depends on the order of requests is done at once, the rest takes its time."""
+    try:
+        group, member = check_caller(ctx, call, request.group_id, request.member_id)
+        session = _session(ctx, call, request, group, member)
+    except Refused as refused:
+        return ShareAcknowledgeResponse(
+            error_code=refused.code,
+            error_message=refused.message,
+            responses=(),
+            node_endpoints=(),
+        )
+    can_renew = request.is_renew_ack and ctx.queues.lease_settings(group).can_renew
+    acknowledging = Acknowledging(ctx, call, group, member, can_renew)
+    answers = [
+        (place, acknowledging.start(place, row.acknowledgement_batches))
+        for topic in request.topics
+        for row in topic.partitions
+        if (place := (topic.topic_id, row.partition_index))
+    ]
+    is_last = request.share_session_epoch == FINAL
+    return _acknowledge(ctx, session, call.caller, answers, is_last=is_last)
+
+
+async def _acknowledge(
+    ctx: Context,
+    session: ShareSession,
+    caller: Caller,
+    answers: "list[tuple[Place, asyncio.Future[Refused | None]]]",
+    *,
+    is_last: bool,
+) -> ShareAcknowledgeResponse:
+    results = [(place, await answer) for place, answer in answers]
+    if is_last:
+        ctx.share_sessions.close(session)
+        end_session(ctx, session)
+    # A fetch before it that waits for records keeps this reply back.
+    session.hurry(caller)
+    return _response(ctx, session.group, caller.listener, results)
+
+
+def _session(
+    ctx: Context, call: Call, request: ShareAcknowledgeRequest, group: str, member: str
+) -> ShareSession:
+    epoch = request.share_session_epoch
+    if epoch == INITIAL:
+        raise Refused(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+    if epoch == FINAL:
+        return ctx.share_sessions.find(group, member)
+    return ctx.share_sessions.resume(group, member, epoch)
+
+
+def _response(
+    ctx: Context, group: str, listener: str, results: Sequence[tuple[Place, Refused | None]]
+) -> ShareAcknowledgeResponse:
+    topics: dict[TopicId, list[ShareAcknowledgePartitionData]] = {}
+    endpoints: dict[int, ShareAcknowledgeNodeEndpoint] = {}
+    for (topic_id, index), refused in results:
+        leader = ShareAcknowledgeLeaderIdAndEpoch(leader_id=NO_LEADER, leader_epoch=NO_LEADER)
+        topic = ctx.image.topics_by_id.get(topic_id)
+        if refused is not None and refused.code in MOVED and topic is not None:
+            elsewhere = leader_elsewhere(ctx, topic.name, index)
+            if elsewhere is not None:
+                broker, epoch = elsewhere
+                leader = ShareAcknowledgeLeaderIdAndEpoch(
+                    leader_id=broker.node_id, leader_epoch=epoch
+                )
+                host, port = broker.at(listener)
+                endpoints[broker.node_id] = ShareAcknowledgeNodeEndpoint(
+                    node_id=broker.node_id, host=host, port=port, rack=broker.rack
+                )
+        topics.setdefault(topic_id, []).append(
+            ShareAcknowledgePartitionData(
+                partition_index=index,
+                error_code=ErrorCode.NONE if refused is None else refused.code,
+                error_message=None if refused is None else refused.message,
+                current_leader=leader,
+            )
+        )
+    return ShareAcknowledgeResponse(
+        error_code=ErrorCode.NONE,
+        acquisition_lock_timeout_ms=ctx.queues.lease_settings(group).lock_ms,
+        responses=[
+            ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=rows)
+            for topic_id, rows in topics.items()
+        ],
+        node_endpoints=list(endpoints.values()),
+    )

@@ -1,0 +1,257 @@
+"""ShareFetch (api 78), versions 1-2: records for a member of a share group, leased to it.
+
+First the acknowledgements that came along count, then records are acquired from the partitions of
+the session, in turns. Nothing there? The request waits for `max_wait_ms`, or until `min_bytes` are
+acquired, or until the next request of its session has its answer, for replies leave in order. The
+reply leaves when the leases are kept. Whole batches are sent, beside the ranges of offsets in them
+that were acquired; what does not fit into `max_bytes` is given back, and so is everything if the
+connection is gone before the reply.
+
+`max_records` is kept exactly, whichever acquire mode (v2) is asked for; ranges are exact as well,
+so `batch_size`, a hint for brokers that track whole batches, has nothing to say here. Records of
+one answer are of one priority: clients read them in the order of the log. A request that only
+renews (v2) acquires nothing, nor does one that has room for no bytes.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.ids import TopicId
+from penstock.broker.api.context import Call, Context
+from penstock.broker.api.queues.delivery_counters import count_delivery
+from penstock.broker.api.queues.share_acknowledge import (
+    MOVED,
+    NO_LEADER,
+    Acknowledging,
+    check_caller,
+    check_rights,
+    end_session,
+)
+from penstock.broker.api.queues.share_sessions import FINAL, INITIAL, Place, ShareSession
+from penstock.broker.api.response_rows import leader_elsewhere
+from penstock.coordinator.queues.receive import Wanted, take
+from penstock.state.queues.delivery_state import Lease
+from penstock.state.queues.state_shard import QueueKey
+from penstock.wire.messages.share import (
+    AcquiredRecords,
+    ShareFetchableTopicResponse,
+    ShareFetchLeaderIdAndEpoch,
+    ShareFetchNodeEndpoint,
+    ShareFetchPartitionData,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+
+WAIT_MS_MAX = 300_000
+RECORDS_MAX = 100_000
+
+
+def share_fetch(
+    ctx: Context, call: Call, request: ShareFetchRequest
+) -> ShareFetchResponse | Coroutine[Any, Any, ShareFetchResponse]:
+    """What depends on the order of requests is done at once, the rest takes its time."""
+    try:
+        group, member = check_caller(ctx, call, request.group_id, request.member_id)
+        _check_request(request)
+        session = _session(ctx, call, request, group, member)
+    except Refused as refused:
+        return ShareFetchResponse(
+            error_code=refused.code,
+            error_message=refused.message,
+            acquisition_lock_timeout_ms=0,
+            responses=(),
+            node_endpoints=(),
+        )
+    can_renew = request.is_renew_ack and ctx.queues.lease_settings(group).can_renew
+    acknowledging = Acknowledging(ctx, call, group, member, can_renew)
+    answers = [
+        (place, acknowledging.start(place, row.acknowledgement_batches))
+        for topic in request.topics
+        for row in topic.partitions
+        if row.acknowledgement_batches and (place := (topic.topic_id, row.partition_index))
+    ]
+    # Replies leave in order: one that waits for records is answered before this one can be.
+    session.wait(call.caller)
+    return _fetch(ctx, call, request, session, answers)
+
+
+async def _fetch(
+    ctx: Context,
+    call: Call,
+    request: ShareFetchRequest,
+    session: ShareSession,
+    answers: "list[tuple[Place, asyncio.Future[Refused | None]]]",
+) -> ShareFetchResponse:
+    rows = _Rows(ctx, call.caller.listener)
+    if request.share_session_epoch != FINAL and not request.is_renew_ack:
+        await _acquire(ctx, call, request, session, rows)
+        if ctx.share_sessions.is_gone(session):
+            # It was ended meanwhile: what was taken for it after that has nobody.
+            end_session(ctx, session)
+    for place, answer in answers:
+        rows.acknowledged(place, await answer)
+    if request.share_session_epoch == FINAL:
+        ctx.share_sessions.close(session)
+        end_session(ctx, session)
+    return rows.response(ctx.queues.lease_settings(session.group).lock_ms)
+
+
+def _check_request(request: ShareFetchRequest) -> None:
+    if request.is_renew_ack and (
+        request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms
+    ):
+        raise Refused(ErrorCode.INVALID_REQUEST, "a request that renews fetches nothing")
+
+
+def _session(
+    ctx: Context, call: Call, request: ShareFetchRequest, group: str, member: str
+) -> ShareSession:
+    epoch, sessions = request.share_session_epoch, ctx.share_sessions
+    wanted = [
+        (topic.topic_id, row.partition_index)
+        for topic in request.topics
+        for row in topic.partitions
+    ]
+    if epoch == FINAL:
+        return sessions.find(group, member)
+    if epoch == INITIAL:
+        if any(row.acknowledgement_batches for topic in request.topics for row in topic.partitions):
+            raise Refused(
+                ErrorCode.INVALID_REQUEST, "a new share session has acquired nothing to acknowledge"
+            )
+        sessions_max = ctx.configs.integer("group.share.max.share.sessions")
+        session = sessions.open(
+            group, member, call.caller, sessions_max, lambda ended: _lost(ctx, ended)
+        )
+        forgotten: list[Place] = []
+    else:
+        session = sessions.resume(group, member, epoch)
+        forgotten = [
+            (topic.topic_id, index)
+            for topic in request.forgotten_topics_data
+            for index in topic.partitions
+        ]
+    session.update(wanted, forgotten)
+    return session
+
+
+async def _acquire(
+    ctx: Context, call: Call, request: ShareFetchRequest, session: ShareSession, rows: "_Rows"
+) -> None:
+    """Takes records from the partitions of the session, in turns."""
+    if request.max_bytes <= 0:
+        return  # There is no room for any.
+    keys = []
+    for place in session.partitions:
+        try:
+            check_rights(ctx, call, place[0])
+            keys.append(QueueKey(session.group, *place))
+        except Refused as refused:
+            rows.refused(place, refused)
+    wanted = Wanted(
+        session.member,
+        max(0, min(request.max_records, RECORDS_MAX)),
+        max(1, min(request.max_bytes, ctx.fetch_bytes_max)),
+        max(1, min(request.min_bytes, request.max_bytes, ctx.fetch_bytes_max)),
+        # What is refused already is told at once.
+        0 if rows else max(0, min(request.max_wait_ms, WAIT_MS_MAX)),
+    )
+    taken = await take(ctx.queues, keys, wanted, session.waiting)
+    for key, found in taken.found.items():
+        place = (TopicId(key.topic_id), key.partition)
+        rows.acquired(place, found.parts, found.leases)
+        session.served(place)
+        count_delivery(ctx, ctx.image.topics_by_id.get(place[0]), key, found)
+    for key, why in taken.refused.items():
+        rows.refused((TopicId(key.topic_id), key.partition), why)
+
+
+def _lost(ctx: Context, session: ShareSession) -> None:
+    """The connection is gone. What was on its way to it is given back first, and not counted."""
+    asyncio.get_running_loop().call_soon(end_session, ctx, session)
+
+
+class _Rows:
+    """The answer, in the making: one row for each partition that has something to say."""
+
+    def __init__(self, ctx: Context, listener: str) -> None:
+        self._ctx = ctx
+        self._listener = listener
+        self._rows: dict[Place, ShareFetchPartitionData] = {}
+        self._endpoints: dict[int, ShareFetchNodeEndpoint] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def _row(self, place: Place) -> ShareFetchPartitionData:
+        row = self._rows.get(place)
+        if row is None:
+            row = self._rows[place] = ShareFetchPartitionData(
+                partition_index=place[1],
+                error_code=ErrorCode.NONE,
+                acknowledge_error_code=ErrorCode.NONE,
+                current_leader=ShareFetchLeaderIdAndEpoch(
+                    leader_id=NO_LEADER, leader_epoch=NO_LEADER
+                ),
+                records=b"",
+                acquired_records=(),
+            )
+        return row
+
+    def acquired(self, place: Place, parts: list[memoryview], leases: list[Lease]) -> None:
+        row = self._row(place)
+        row.records = b"".join(parts)
+        row.acquired_records = [
+            AcquiredRecords(
+                first_offset=lease.first,
+                last_offset=lease.last,
+                delivery_count=lease.delivery_count,
+            )
+            for lease in leases
+        ]
+
+    def refused(self, place: Place, refused: Refused) -> None:
+        row = self._row(place)
+        row.error_code, row.error_message = refused.code, refused.message
+        row.records, row.acquired_records = b"", ()
+        self._show_leader(place, row, refused)
+
+    def acknowledged(self, place: Place, refused: Refused | None) -> None:
+        row = self._row(place)
+        if refused is not None:
+            row.acknowledge_error_code = refused.code
+            row.acknowledge_error_message = refused.message
+            self._show_leader(place, row, refused)
+
+    def _show_leader(self, place: Place, row: ShareFetchPartitionData, refused: Refused) -> None:
+        """Names the leader of what this node does not lead, so that nobody has to ask."""
+        topic = self._ctx.image.topics_by_id.get(place[0])
+        if refused.code not in MOVED or topic is None:
+            return
+        elsewhere = leader_elsewhere(self._ctx, topic.name, place[1])
+        if elsewhere is None:
+            return
+        leader, epoch = elsewhere
+        row.current_leader = ShareFetchLeaderIdAndEpoch(
+            leader_id=leader.node_id, leader_epoch=epoch
+        )
+        host, port = leader.at(self._listener)
+        self._endpoints[leader.node_id] = ShareFetchNodeEndpoint(
+            node_id=leader.node_id, host=host, port=port, rack=leader.rack
+        )
+
+    def response(self, lock_ms: int) -> ShareFetchResponse:
+        topics: dict[TopicId, list[ShareFetchPartitionData]] = {}
+        for (topic_id, _), row in self._rows.items():
+            topics.setdefault(topic_id, []).append(row)
+        return ShareFetchResponse(
+            error_code=ErrorCode.NONE,
+            acquisition_lock_timeout_ms=lock_ms,
+            responses=[
+                ShareFetchableTopicResponse(topic_id=topic_id, partitions=rows)
+                for topic_id, rows in topics.items()
+            ],
+            node_endpoints=list(self._endpoints.values()),
+        )

@@ -1,0 +1,67 @@
+"""Share groups and their members: ShareGroupHeartbeat (api 76) and ShareGroupDescribe (77), v1.
+
+Both go to the group's shard, once the caller's rights are checked: to read the group, and to see
+the topics it names.
+"""
+
+from typing import Any
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.broker.api.context import Call, Context
+from penstock.broker.api.coordinator_calls import ask_group, group_operations, may_group
+from penstock.broker.api.groups.admin import GROUPS_MAX, ask_each
+from penstock.broker.api.response_rows import may
+from penstock.broker.api.route_row import Operation
+from penstock.state.groups.error_replies import refusal
+from penstock.wire.messages.share import (
+    DescribedShareGroup,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    ShareGroupHeartbeatRequest,
+)
+
+
+def share_group_heartbeat(ctx: Context, call: Call, request: ShareGroupHeartbeatRequest) -> Any:
+    name = call.route.name
+    code = None
+    if not may_group(ctx, call, Operation.READ, request.group_id):
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    elif not all(
+        may(ctx, call, Operation.DESCRIBE, topic) for topic in request.subscribed_topic_names or ()
+    ):
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if code is not None:
+        return refusal(name, request, Refused(code), call.version)
+    return ask_group(ctx, call, name, request)
+
+
+async def share_group_describe(
+    ctx: Context, call: Call, request: ShareGroupDescribeRequest
+) -> ShareGroupDescribeResponse:
+    names = list(dict.fromkeys(request.group_ids[:GROUPS_MAX]))
+    asked = [
+        ShareGroupDescribeRequest(group_ids=[name], include_authorized_operations=False)
+        for name in names
+    ]
+    replies = await ask_each(ctx, call, names, asked, Operation.DESCRIBE)
+    rows = [_shown(ctx, call, reply.groups[0]) for reply in replies]
+    if request.include_authorized_operations:
+        for row in rows:
+            if not row.error_code:
+                row.authorized_operations = group_operations(ctx, call, row.group_id)
+    return ShareGroupDescribeResponse(groups=rows)
+
+
+def _shown(ctx: Context, call: Call, row: DescribedShareGroup) -> DescribedShareGroup:
+    """A group is told with all its topics or not at all."""
+    topics = {
+        assigned.topic_name
+        for member in row.members
+        for assigned in member.assignment.topic_partitions
+    }
+    if all(may(ctx, call, Operation.DESCRIBE, name) for name in sorted(topics)):
+        return row
+    row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    row.error_message = "The group has described topic(s) that the client is not authorized to see."
+    row.members = ()
+    return row

@@ -1,0 +1,128 @@
+"""What the administrative handlers share: rights, waiting, and refusals as rows.
+
+A handler shows the happy path; `refusal` turns what was raised for one topic or partition into
+that row's code and message.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from penstock.base.errors import Corrupt, ErrorCode, Refused
+from penstock.broker.api.context import Call, Context
+from penstock.broker.api.route_row import Operation, ResourceType
+from penstock.cluster.metadata.image import Image
+from penstock.cluster.metadata.store_keys import EVERYWHERE, BrokerRecord
+from penstock.cluster.replication.partition import Partition
+
+CLUSTER_NAME = "kafka-cluster"
+ROWS_MAX = 2_000
+"""Topics or resources one request may change or describe in detail."""
+WAIT_MS_MAX = 60_000
+
+TOPIC_OPERATIONS = (
+    Operation.READ,
+    Operation.WRITE,
+    Operation.CREATE,
+    Operation.DELETE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)
+CLUSTER_OPERATIONS = (
+    Operation.CREATE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+    Operation.CLUSTER_ACTION,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+    Operation.IDEMPOTENT_WRITE,
+)
+
+T = TypeVar("T")
+
+
+def may(ctx: Context, call: Call, operation: Operation, topic: str) -> bool:
+    return ctx.authorize(call, operation, ResourceType.TOPIC, topic)
+
+
+def may_cluster(ctx: Context, call: Call, operation: Operation) -> bool:
+    return ctx.authorize(call, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def may_write_some(ctx: Context, call: Call) -> bool:
+    """Whether it may write to any topic at all: then it may be idempotent too (KIP-679)."""
+    return ctx.authorizer.allows_some(
+        call.principal, Operation.WRITE, ResourceType.TOPIC, call.caller.peer
+    )
+
+
+def topic_operations(ctx: Context, call: Call, name: str) -> int:
+    """The caller's rights on a topic, a bit for each operation (KIP-430)."""
+    return sum(1 << operation for operation in TOPIC_OPERATIONS if may(ctx, call, operation, name))
+
+
+def cluster_operations(ctx: Context, call: Call) -> int:
+    return sum(
+        1 << operation for operation in CLUSTER_OPERATIONS if may_cluster(ctx, call, operation)
+    )
+
+
+def led_partition(ctx: Context, topic: str, index: int) -> Partition:
+    """The partition, if this node serves it; raises what a client should hear otherwise."""
+    partition = ctx.partitions.get(topic, index)
+    if partition is not None:
+        return partition
+    if ctx.image.partition(topic, index) is not None:
+        # Known but not here, or not open yet: the client asks for metadata and tries again.
+        raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def leader_elsewhere(ctx: Context, topic: str, index: int) -> tuple[BrokerRecord, int] | None:
+    """Who leads a partition that this node does not, and in which epoch (KIP-951)."""
+    record = ctx.image.partition(topic, index)
+    if record is None or record.leader == ctx.node_id:
+        return None
+    broker = ctx.image.brokers.get(record.leader)
+    return (broker, record.leader_epoch) if broker is not None else None
+
+
+def endpoints(image: Image, call: Call) -> Iterator[tuple[BrokerRecord, tuple[str, int]]]:
+    """The brokers, and where each is reached by clients that came the way this one did."""
+    for broker in image.brokers.values():
+        yield broker, reached_at(call, broker)
+
+
+def reached_at(call: Call, broker: BrokerRecord) -> tuple[str, int]:
+    """Where this client reaches a broker. One that listens everywhere and was given no address to
+    advertise is a node alone: the client is there already."""
+    host, port = broker.at(call.caller.listener)
+    return (call.caller.local_host or host, port) if host in EVERYWHERE else (host, port)
+
+
+def storage_failure(ctx: Context, partition: Partition, error: Corrupt | OSError) -> ErrorCode:
+    """The disk failed under a read: the partition goes offline, the client hears why."""
+    ctx.partitions.read_failed(partition, error)
+    return ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def settled(ctx: Context, revision: int, timeout_ms: int) -> bool:
+    """Waits until this node has acted on a change; False when the client's time is up first."""
+    timeout_ms = max(1, min(timeout_ms, WAIT_MS_MAX))
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            await ctx.reached(revision)
+    except TimeoutError:
+        return False
+    return True
+
+
+def duplicates(items: Iterable[T]) -> set[T]:
+    """The items that occur more than once."""
+    seen: set[T] = set()
+    twice: set[T] = set()
+    for item in items:
+        (twice if item in seen else seen).add(item)
+    return twice

@@ -1,0 +1,1 @@
+"""Logins, users, access control lists and quotas as Kafka APIs."""

@@ -1,0 +1,20 @@
+"""What a connection tells of itself, and to whom; the listener is one."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.broker.server.connection import Connection
+    from penstock.broker.server.writable_poller import Room
+
+
+class ConnectionOwner:
+    """Told when a connection begins and when it is over."""
+
+    room: "Room"
+    """Where its connections wait when their sockets are full."""
+
+    def opened(self, connection: "Connection") -> None:
+        raise NotImplementedError
+
+    def lost(self, connection: "Connection") -> None:
+        raise NotImplementedError

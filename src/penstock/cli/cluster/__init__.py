@@ -1,0 +1,1 @@
+"""`penstock cluster`, `doctor`, `plan`, `debug` and `encryption`."""

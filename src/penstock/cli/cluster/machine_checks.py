@@ -1,0 +1,157 @@
+"""What `penstock doctor` checks on this machine, and what each finding means.
+
+Measuring and judging are apart: `judge_*` are given numbers and answer with a `Check`. A check is
+`fail` where data or service is at risk now, `warn` where it will be, and says what to do then.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.cli.terminal.output import show_bytes
+
+FREE_PERCENT_WARN, FREE_PERCENT_FAIL = 15.0, 5.0
+SYNC_TIMES = 20
+SYNC_BYTES = 4096
+SYNC_MS_WARN, SYNC_MS_FAIL = 20.0, 200.0
+FILES_WARN, FILES_FAIL = 65_536, 4_096
+CLOCK_ERROR_MS_WARN = 1_000.0
+TIME_ERROR = 5
+"""What adjtimex(2) answers where nothing disciplines the clock."""
+MAXERROR_AT = 24
+"""Where in struct timex the kernel's estimate of the largest error is, in microseconds."""
+
+
+class Verdict(enum.StrEnum):
+    ok = "ok"
+    skipped = "skipped"
+    warn = "warn"
+    fail = "fail"
+
+
+class Check(NamedTuple):
+    name: str
+    verdict: Verdict
+    finding: str
+    action: str = ""
+
+
+def check_disk(directory: Path) -> list[Check]:
+    """Space, and how long a sync takes, where the data is or would be."""
+    name = "disk space"
+    place = directory
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    status = os.statvfs(place)
+    total, free = status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
+    found = [judge_space(name, str(place), total, free)]
+    if not os.access(place, os.W_OK):
+        action = "run it as the user that the node runs as, or name its directory with --data"
+        return [*found, Check("sync", Verdict.skipped, f"{place} cannot be written to", action)]
+    return [*found, judge_syncs(measure_syncs(place))]
+
+
+def judge_space(name: str, place: str, total: int, free: int) -> Check:
+    percent = 100 * free / total if total else 0.0
+    finding = f"{show_bytes(free)} ({percent:.0f} %) free at {place}"
+    action = "lower retention.ms or retention.bytes of the largest topics, or give it more disk"
+    if percent < FREE_PERCENT_FAIL:
+        return Check(name, Verdict.fail, finding, action)
+    if percent < FREE_PERCENT_WARN:
+        return Check(name, Verdict.warn, finding, action)
+    return Check(name, Verdict.ok, finding)
+
+
+def measure_syncs(place: Path) -> list[float]:
+    """Milliseconds of each of some small writes made durable, in a file that is gone then."""
+    import tempfile
+    import time
+
+    taken: list[float] = []
+    with tempfile.TemporaryFile(dir=place) as file:
+        for _ in range(SYNC_TIMES):
+            began = time.perf_counter()
+            file.write(bytes(SYNC_BYTES))
+            file.flush()
+            os.fdatasync(file.fileno())
+            taken.append((time.perf_counter() - began) * 1000)
+    return taken
+
+
+def judge_syncs(taken_ms: Sequence[float]) -> Check:
+    ordered = sorted(taken_ms)
+    median, worst = ordered[len(ordered) // 2], ordered[-1]
+    finding = f"{median:.1f} ms to make a write durable (worst of {len(ordered)}: {worst:.1f} ms)"
+    action = (
+        "every acknowledged write waits for this: use a local SSD, and see what else writes to it"
+    )
+    if median > SYNC_MS_FAIL:
+        return Check("sync", Verdict.fail, finding, action)
+    if median > SYNC_MS_WARN:
+        return Check("sync", Verdict.warn, finding, action)
+    return Check("sync", Verdict.ok, finding)
+
+
+def check_files() -> Check:
+    import resource
+
+    return judge_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def judge_files(soft: int) -> Check:
+    finding = f"{soft:,} files may be open at once" if soft >= 0 else "as many as one likes"
+    action = (
+        f"each partition and each connection needs some: `ulimit -n {FILES_WARN}`, or "
+        f"LimitNOFILE={FILES_WARN} in the systemd unit"
+    )
+    if 0 <= soft < FILES_FAIL:
+        return Check("open files", Verdict.fail, finding, action)
+    if 0 <= soft < FILES_WARN:
+        return Check("open files", Verdict.warn, finding, action)
+    return Check("open files", Verdict.ok, finding)
+
+
+def check_clock() -> Check:
+    """What the kernel says of its clock; asking changes nothing."""
+    import ctypes
+
+    timex = ctypes.create_string_buffer(512)
+    try:
+        state = ctypes.CDLL(None, use_errno=True).adjtimex(timex)
+    except (OSError, AttributeError):
+        state = -1
+    error_us = int.from_bytes(timex.raw[MAXERROR_AT : MAXERROR_AT + 8], "little", signed=True)
+    return judge_clock(state, error_us / 1000)
+
+
+def judge_clock(state: int, error_ms: float) -> Check:
+    action = "run chrony or systemd-timesyncd: retention, delays and lag in time go by the clock"
+    if state < 0:
+        return Check("clock", Verdict.skipped, "the kernel does not tell", action)
+    if state == TIME_ERROR:
+        return Check("clock", Verdict.warn, "no time server keeps this clock right", action)
+    finding = f"kept right to within {error_ms:.0f} ms"
+    if error_ms > CLOCK_ERROR_MS_WARN:
+        return Check("clock", Verdict.warn, finding, action)
+    return Check("clock", Verdict.ok, finding)
+
+
+def check_config(path: str | None) -> Check:
+    """The node's file, read as the node would."""
+    from penstock.cluster.configs.configs import InvalidConfig
+    from penstock.node.config import load
+
+    if path is None:
+        return Check("config", Verdict.skipped, "no file named", "name the node's with --config")
+    try:
+        config = load(path, {}, {})
+    except InvalidConfig as error:
+        return Check("config", Verdict.fail, str(error), "correct the file")
+    if config.is_insecure:
+        action = "set up users and TLS: docs, how to let the right people in"
+        return Check("config", Verdict.warn, f"{path} lets everybody do everything", action)
+    return Check("config", Verdict.ok, f"{path} is sound")

@@ -1,0 +1,149 @@
+"""Plans of moves: read from a file, made for a goal, shown, and carried out as asked."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING
+
+from penstock.cli.terminal.confirm import confirm
+from penstock.cli.terminal.errors import UserError
+from penstock.cli.terminal.output import Format, print_data, print_table
+from penstock.cli.terminal.session import Session, require_topics
+
+if TYPE_CHECKING:
+    from penstock.client.metadata import TopicPartition
+
+    Plan = dict[TopicPartition, tuple[int, ...]]
+
+CORDONED = "cordoned.log.dirs"
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a plan is to be carried out."""
+
+    throttle: int | None
+    dry_run: bool
+    no_wait: bool
+    yes: bool
+    format: Format
+
+
+def read_plan(file: IO[str]) -> Plan:
+    from penstock.client.metadata import TopicPartition
+
+    try:
+        rows = json.load(file)["partitions"]
+        return {
+            TopicPartition(str(row["topic"]), int(row["partition"])): tuple(
+                int(node) for node in row["replicas"]
+            )
+            for row in rows
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"--plan: {error!r}; expected "
+            '{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}'
+        ) from None
+
+
+async def select(session: Session, topics: tuple[str, ...]) -> Plan:
+    """Where the replicas of these topics are now."""
+    from penstock.cli.cluster.move_progress import read_layout
+
+    await require_topics(session, topics)
+    layout = await read_layout(session)
+    return {place: nodes for place, nodes in layout.items() if not topics or place.topic in topics}
+
+
+async def make_plan(
+    session: Session, layout: Plan, wanted: Plan | None, nodes: list[int] | None, factor: int | None
+) -> Plan:
+    from penstock.cluster.controller import rebalance_plan
+
+    if wanted is not None:
+        return {place: target for place, target in wanted.items() if layout.get(place) != target}
+    racks = await open_racks(session)
+    if nodes is not None:
+        unknown = [node for node in nodes if node not in racks]
+        if unknown:
+            raise UserError(f"--to: node {unknown[0]} is not up, or is being drained")
+        leaving = {node for place in layout.values() for node in place if node not in nodes}
+        chosen = {node: racks[node] for node in nodes}
+        plan = rebalance_plan.evacuate(layout, chosen, leaving)
+    elif factor is not None:
+        plan = rebalance_plan.resize(layout, racks, factor)
+    else:
+        plan = rebalance_plan.spread(layout, racks)
+    return plan
+
+
+async def open_racks(session: Session) -> dict[int, str | None]:
+    """The nodes that take new replicas, with their racks."""
+    from penstock.client.admin.admin import BROKER, Admin
+
+    admin = Admin(session.cluster)
+    racks = {}
+    for node, broker in sorted(session.cluster.metadata.brokers.items()):
+        entries = await admin.describe_configs(BROKER, str(node), [CORDONED])
+        if not any(entry.value for entry in entries):
+            racks[node] = broker.rack
+    return racks
+
+
+async def carry_out(session: Session, plan: Plan, layout: Plan, manner: Manner) -> None:
+    """Shows the plan, asks, begins it and waits for its end, as far as that is wanted."""
+    from penstock.cli.cluster import move_progress
+
+    copies = sum(node not in layout.get(place, ()) for place in plan for node in plan[place])
+    if manner.dry_run or not plan:
+        _print_plan(plan, layout, copies, manner.format)
+        return
+    if not manner.format.is_data:
+        _print_plan(plan, layout, copies, manner.format)
+    confirm(f"Move {len(plan)} partitions?", manner.yes)
+    await move_progress.begin(session, plan, layout, manner.throttle)
+    if not manner.no_wait:
+        await move_progress.finish(session, plan)
+        if manner.throttle is not None:
+            await move_progress.clear_throttle(session)
+    if manner.format.is_data:
+        print_data(
+            {**_document(plan, layout), "copies": copies, "done": not manner.no_wait}, manner.format
+        )
+        return
+    if manner.no_wait:
+        print("begun; see `penstock cluster reassign --status`")
+        if manner.throttle is not None:
+            print(
+                "when it is done, take the throttle off: `penstock cluster reassign --unthrottle`"
+            )
+    else:
+        print(f"moved {len(plan)} partitions")
+
+
+def _document(plan: Plan, layout: Plan) -> dict[str, object]:
+    return {
+        "version": 1,
+        "partitions": [
+            {
+                "topic": place.topic,
+                "partition": place.partition,
+                "replicas": list(target),
+                "from": list(layout.get(place, ())),
+            }
+            for place, target in plan.items()
+        ],
+    }
+
+
+def _print_plan(plan: Plan, layout: Plan, copies: int, format: Format) -> None:
+    if format.is_data:
+        print_data({**_document(plan, layout), "copies": copies, "done": not plan}, format)
+    elif not plan:
+        print("nothing to move")
+    else:
+        rows = [(p.topic, p.partition, layout.get(p, ()), target) for p, target in plan.items()]
+        print_table(["topic", "partition ", "from", "to"], rows)
+        print(f"{len(plan)} partitions, {copies} replicas to copy")

@@ -1,0 +1,121 @@
+"""Carrying a plan of moves out: at a bounded rate, to its end, with progress shown.
+
+A throttle is two configs: on every broker that takes part the bytes a second, on every topic the
+replicas it holds back (KIP-73). Both are taken off again when the moves are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from penstock.cli.terminal.errors import UserError
+from penstock.cli.terminal.progress import Progress
+
+if TYPE_CHECKING:
+    from penstock.cli.terminal.session import Session
+    from penstock.client.metadata import TopicPartition
+
+    Plan = Mapping[TopicPartition, tuple[int, ...]]
+
+LOOK_SECONDS = 0.5
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+HELD_BACK = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+BATCH = 1_000
+"""Partitions in one request."""
+
+
+async def read_layout(session: Session) -> dict[TopicPartition, tuple[int, ...]]:
+    """Where every replica is, those that a move under way is to take away left out."""
+    from penstock.client.admin.admin import Admin
+    from penstock.client.admin.reassignments import Moves
+    from penstock.client.metadata import TopicPartition
+
+    moving = await Moves(session.cluster).under_way()
+    layout = {}
+    for topic in await Admin(session.cluster).list_topics():
+        for partition in topic.partitions.values():
+            place = TopicPartition(topic.name, partition.index)
+            gone = moving[place].removing if place in moving else ()
+            layout[place] = tuple(node for node in partition.replicas if node not in gone)
+    return layout
+
+
+async def begin(session: Session, plan: Plan, layout: Plan, throttle: int | None) -> None:
+    """Asks for every move; raises UserError with the first refusals, if there are any."""
+    from itertools import islice
+
+    from penstock.client.admin.reassignments import Moves
+
+    if throttle is not None:
+        await set_throttle(session, plan, layout, throttle)
+    refused = []
+    waiting = iter(plan.items())
+    while part := dict(islice(waiting, BATCH)):
+        answers = await Moves(session.cluster).reassign(part)
+        refused += [f"{place}: {why}" for place, why in answers.items() if why is not None]
+    if refused:
+        more = f" (and {len(refused) - 3} more)" if len(refused) > 3 else ""
+        raise UserError(f"{len(refused)} moves were refused: {'; '.join(refused[:3])}{more}")
+
+
+async def finish(session: Session, plan: Plan) -> None:
+    """Waits until every move of the plan has ended; raises UserError if one was called off."""
+    import asyncio
+
+    from penstock.client.admin.reassignments import Moves
+
+    moves = Moves(session.cluster)
+    left = len(plan)
+    with Progress("moving", len(plan), unit="partitions") as progress:
+        while left:
+            under_way = await moves.under_way()
+            now = sum(place in under_way for place in plan)
+            progress.advance(left - now)
+            left = now
+            if left:
+                await asyncio.sleep(LOOK_SECONDS)
+    layout = await read_layout(session)
+    elsewhere = [str(place) for place in plan if layout.get(place) != plan[place]]
+    if elsewhere:
+        raise UserError(
+            f"{len(elsewhere)} partitions are not where they were to go, {elsewhere[0]} for one; "
+            "somebody has cancelled the move or begun another"
+        )
+
+
+async def set_throttle(session: Session, plan: Plan, layout: Plan, rate: int) -> None:
+    from penstock.client.admin.admin import BROKER, TOPIC, Admin
+
+    admin = Admin(session.cluster)
+    held_back: dict[str, tuple[list[str], list[str]]] = {}
+    nodes: dict[int, None] = {}
+    for place, target in plan.items():
+        sources, takers = held_back.setdefault(place.topic, ([], []))
+        old = layout.get(place, ())
+        new = [node for node in target if node not in old]
+        sources += [f"{place.partition}:{node}" for node in old]
+        takers += [f"{place.partition}:{node}" for node in new]
+        nodes.update(dict.fromkeys((*old, *new)))
+    for name, pairs in held_back.items():
+        values = {key: ",".join(pair) for key, pair in zip(HELD_BACK, pairs, strict=True)}
+        await admin.alter_configs(TOPIC, name, values)
+    for node in sorted(set(nodes) & set(session.cluster.metadata.brokers)):
+        await admin.alter_configs(BROKER, str(node), dict.fromkeys(RATES, str(rate)))
+
+
+async def clear_throttle(session: Session) -> None:
+    """Takes every throttle off, whoever put it there."""
+    from penstock.base.errors import ErrorCode, Refused
+    from penstock.client.admin.admin import BROKER, TOPIC, Admin
+
+    admin = Admin(session.cluster)
+    topics = await admin.list_topics()
+    for node in sorted(session.cluster.metadata.brokers):
+        await admin.alter_configs(BROKER, str(node), deletes=RATES)
+    for topic in topics:
+        try:
+            await admin.alter_configs(TOPIC, topic.name, deletes=HELD_BACK)
+        except Refused as refused:
+            if refused.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise  # It was deleted meanwhile.

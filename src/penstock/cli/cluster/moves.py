@@ -1,0 +1,311 @@
+"""`penstock cluster reassign`, `elect` and `drain`: where replicas are, and who leads.
+
+Each shows what it would do with --dry-run, in the form in which --plan takes it back; that is also
+the form of Kafka's own tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from penstock.cli.cluster.move_plans import (
+    CORDONED,
+    Manner,
+    carry_out,
+    make_plan,
+    open_racks,
+    read_plan,
+    select,
+)
+from penstock.cli.terminal.confirm import confirm, yes_option
+from penstock.cli.terminal.errors import UserError
+from penstock.cli.terminal.name_completion import topic_names
+from penstock.cli.terminal.output import Format, format_option, print_data, print_rows
+from penstock.cli.terminal.session import Session, brokers_option, require_topics, run
+
+if TYPE_CHECKING:
+    from penstock.client.metadata import TopicPartition
+
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+no_wait_option = click.option("--no-wait", is_flag=True, help="Do not wait for the copying.")
+throttle_option = click.option(
+    "--throttle",
+    type=click.IntRange(min=1),
+    metavar="BYTES",
+    help="Bytes a second that each node may copy [no limit].",
+)
+topics_argument = click.argument(
+    "topics", nargs=-1, help="Topic names [all].", shell_complete=topic_names
+)
+
+
+# -- reassign -----------------------------------------------------------------------------------
+
+
+@click.command("reassign")
+@topics_argument
+@click.option("--balance", is_flag=True, help="Spread replicas and leaders evenly.")
+@click.option("--factor", type=click.IntRange(min=1), metavar="N", help="Have N replicas of each.")
+@click.option("--to", metavar="ID,...", help="Have replicas on these nodes only.")
+@click.option("--plan", "file", type=click.File("r"), help="Do what this file says.")
+@click.option("--cancel", is_flag=True, help="Call off the moves under way.")
+@click.option("--status", is_flag=True, help="Show the moves under way.")
+@click.option("--unthrottle", is_flag=True, help="Take every throttle off.")
+@throttle_option
+@dry_run_option
+@no_wait_option
+@yes_option
+@brokers_option
+@format_option
+def reassign(
+    topics: tuple[str, ...],
+    balance: bool,
+    factor: int | None,
+    to: str | None,
+    file: IO[str] | None,
+    cancel: bool,
+    status: bool,
+    unthrottle: bool,
+    throttle: int | None,
+    dry_run: bool,
+    no_wait: bool,
+    yes: bool,
+    brokers: str,
+    format: Format,
+) -> None:
+    """Move replicas to other nodes: evenly, more or fewer of them, or as a plan says.
+
+    \b
+    penstock cluster reassign --balance --dry-run
+    penstock cluster reassign orders --factor 3 --throttle 50000000
+    penstock cluster reassign --plan plan.json
+    penstock cluster reassign --status
+    """
+    goals = (balance, factor, to, file, cancel, status, unthrottle)
+    if sum(goal not in (None, False) for goal in goals) != 1:
+        raise UserError(
+            "say what to do with one of --balance, --factor, --to, --plan, --cancel, --status, "
+            "--unthrottle"
+        )
+    if status:
+        run(brokers, lambda session: _show_status(session, topics, format))
+    elif cancel:
+        run(brokers, lambda session: _cancel(session, topics, dry_run, format))
+    elif unthrottle:
+        run(brokers, _unthrottle)
+    else:
+        wanted = read_plan(file) if file is not None else None
+        nodes = _parse_nodes(to) if to is not None else None
+        manner = Manner(throttle, dry_run, no_wait, yes, format)
+
+        async def work(session: Session) -> None:
+            layout = await select(session, topics)
+            plan = await make_plan(session, layout, wanted, nodes, factor)
+            await carry_out(session, plan, layout, manner)
+
+        run(brokers, work)
+
+
+def _parse_nodes(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UserError(f"--to: node ids separated by commas, not {text!r}") from None
+
+
+async def _show_status(session: Session, topics: tuple[str, ...], format: Format) -> None:
+    from penstock.client.admin.reassignments import Moves
+
+    await require_topics(session, topics)
+    under_way = await Moves(session.cluster).under_way()
+    rows = [
+        (place.topic, place.partition, move.replicas, move.adding, move.removing)
+        for place, move in sorted(under_way.items())
+        if not topics or place.topic in topics
+    ]
+    if not rows and not format.is_data:
+        print("no moves under way")
+        return
+    keys = ("topic", "partition", "replicas", "adding", "removing")
+    print_rows(format, keys, ["topic", "partition ", "replicas", "adding", "removing"], rows)
+
+
+async def _cancel(session: Session, topics: tuple[str, ...], dry_run: bool, format: Format) -> None:
+    from penstock.client.admin.reassignments import Moves
+
+    await require_topics(session, topics)
+    moves = Moves(session.cluster)
+    places = [p for p in sorted(await moves.under_way()) if not topics or p.topic in topics]
+    answers = {} if dry_run or not places else await moves.reassign(dict.fromkeys(places))
+    refused = {place: why for place, why in answers.items() if why is not None}
+    if format.is_data:
+        print_data(
+            {"cancelled": [str(p) for p in places if p not in refused], "done": not dry_run}, format
+        )
+    else:
+        print(f"{'would cancel' if dry_run else 'cancelled'} {len(places) - len(refused)} moves")
+    if refused:
+        place, why = next(iter(refused.items()))
+        raise UserError(f"{len(refused)} moves go on: {place}: {why}")
+
+
+async def _unthrottle(session: Session) -> None:
+    from penstock.cli.cluster.move_progress import clear_throttle
+
+    await clear_throttle(session)
+    print("no replica is throttled")
+
+
+# -- elect --------------------------------------------------------------------------------------
+
+
+@click.command("elect")
+@topics_argument
+@click.option(
+    "--unclean", is_flag=True, help="Any replica that is up, for partitions that have no leader."
+)
+@dry_run_option
+@yes_option
+@brokers_option
+@format_option
+def elect(
+    topics: tuple[str, ...], unclean: bool, dry_run: bool, yes: bool, brokers: str, format: Format
+) -> None:
+    """Hand leadership back to preferred replicas, or (--unclean) to any that is left.
+
+    An unclean election gives up records that only the missing replicas have.
+
+    \b
+    penstock cluster elect
+    penstock cluster elect orders --unclean --dry-run
+    """
+
+    async def work(session: Session) -> None:
+        from penstock.client.admin.reassignments import Moves
+
+        places = await _to_elect(session, topics, unclean)
+        if dry_run or not places:
+            _print_elections(places, {}, dry_run, format)
+            return
+        if unclean:
+            question = f"Elect leaders of {len(places)} partitions, though records may be lost?"
+            confirm(question, yes)
+        answers = await Moves(session.cluster).elect(places, unclean=unclean)
+        failed = {place: why for place, why in answers.items() if why is not None}
+        _print_elections(places, failed, dry_run, format)
+        if failed:
+            place, why = next(iter(failed.items()))
+            raise UserError(f"{len(failed)} elections were not held: {place}: {why}")
+
+    run(brokers, work)
+
+
+async def _to_elect(
+    session: Session, topics: tuple[str, ...], unclean: bool
+) -> list[TopicPartition]:
+    from penstock.client.admin.admin import Admin
+    from penstock.client.metadata import TopicPartition
+
+    await require_topics(session, topics)
+    infos = await Admin(session.cluster).list_topics()
+    return [
+        TopicPartition(info.name, p.index)
+        for info in infos
+        if not topics or info.name in topics
+        for p in info.partitions.values()
+        if (p.leader_id < 0 if unclean else p.leader_id != p.replicas[0])
+    ]
+
+
+def _print_elections(
+    places: list[TopicPartition],
+    failed: Mapping[TopicPartition, Exception],
+    dry_run: bool,
+    format: Format,
+) -> None:
+    if format.is_data:
+        print_data(
+            {
+                "partitions": [
+                    {
+                        "topic": place.topic,
+                        "partition": place.partition,
+                        "error": str(failed[place]) if place in failed else None,
+                    }
+                    for place in places
+                ],
+                "done": not dry_run,
+            },
+            format,
+        )
+    elif not places:
+        print("no election is needed")
+    elif dry_run:
+        for place in places:
+            print(f"would elect a leader of {place}")
+    else:
+        print(f"elected leaders of {len(places) - len(failed)} partitions")
+
+
+# -- drain --------------------------------------------------------------------------------------
+
+
+@click.command("drain")
+@click.argument("node", type=int, help="The node's id.")
+@click.option("--undo", is_flag=True, help="Let the node have replicas again.")
+@throttle_option
+@dry_run_option
+@no_wait_option
+@yes_option
+@brokers_option
+@format_option
+def drain(
+    node: int,
+    undo: bool,
+    throttle: int | None,
+    dry_run: bool,
+    no_wait: bool,
+    yes: bool,
+    brokers: str,
+    format: Format,
+) -> None:
+    """Move everything off a node and keep it empty, so that it can be taken away.
+
+    \b
+    penstock cluster drain 4 --dry-run
+    penstock cluster drain 4 --throttle 50000000
+    penstock cluster drain 4 --undo
+    """
+    manner = Manner(throttle, dry_run, no_wait, yes, format)
+
+    async def work(session: Session) -> None:
+        from penstock.client.admin.admin import BROKER, Admin
+        from penstock.cluster.controller import rebalance_plan
+
+        admin = Admin(session.cluster)
+        if undo:
+            if not dry_run:
+                await admin.alter_configs(BROKER, str(node), deletes=[CORDONED])
+            print(f"node {node} {'would take' if dry_run else 'takes'} replicas again")
+            return
+        layout = await select(session, ())
+        racks = await open_racks(session)
+        if node not in session.cluster.metadata.brokers and not any(
+            node in nodes for nodes in layout.values()
+        ):
+            raise UserError(f"there is no node {node}; see `penstock cluster describe`")
+        plan = rebalance_plan.evacuate(layout, racks, {node})
+        if not dry_run:
+            confirm(f"Move {len(plan)} partitions off node {node} and keep it empty?", yes)
+            if node in session.cluster.metadata.brokers:  # One that is down gets nothing new.
+                await admin.alter_configs(BROKER, str(node), {CORDONED: "*"})
+        await carry_out(session, plan, layout, replace(manner, yes=True))
+
+    run(brokers, work)
+
+
+COMMANDS = (reassign, elect, drain)

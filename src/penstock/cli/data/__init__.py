@@ -1,0 +1,1 @@
+"""`penstock topic`, `config`, `produce`, `consume`, `replay`, `txn` and `bench`."""

@@ -1,0 +1,230 @@
+"""`penstock consume`: records of a topic to standard output, as kcat and rpk print them.
+
+Follows the topic for ever, as both of them do, unless the range has an end, `-n` is reached or
+`-e` asks to stop at the end. Offsets are committed nowhere, unless `-g` names a group to read in
+(`consume_group`). The grammar of `-o` is in `penstock.client.offset_syntax`, of `-f` in
+`penstock.cli.terminal.output_template`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from penstock.cli.terminal.errors import UserError
+from penstock.cli.terminal.name_completion import group_names, topic_names
+from penstock.cli.terminal.output import Format, format_option
+from penstock.cli.terminal.output_template import (
+    DEFAULT,
+    META,
+    WIDE,
+    as_json,
+    as_yaml,
+    compile_template,
+)
+from penstock.cli.terminal.progress import Progress
+from penstock.cli.terminal.session import Session, brokers_option, require_topics, run
+
+if TYPE_CHECKING:
+    from penstock.client.consumer.fetched import Message
+    from penstock.client.list_offsets import Span
+    from penstock.client.metadata import TopicPartition
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to read, read from the command line."""
+
+    topics: list[str]
+    offsets: str
+    partitions: list[int] | None
+    limit: int | None
+    follow: bool
+    committed: bool
+
+
+@click.command("consume")
+@click.argument(
+    "topics", nargs=-1, required=True, help="The topics to read.", shell_complete=topic_names
+)
+@click.option(
+    "-o",
+    "--offset",
+    default="start",
+    show_default=True,
+    help="Where: start, end, 5, +10, -10, 5:9, :end, @-1h, @2026-11-01:end.",
+)
+@click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    type=int,
+    multiple=True,
+    help="Only this partition; repeatable.",
+)
+@click.option(
+    "-g",
+    "--group",
+    help="Read as a member of this group: its partitions, from its positions on, and keep them.",
+    shell_complete=group_names,
+)
+@click.option("-n", "--num", type=click.IntRange(min=1), help="Stop after so many records.")
+@click.option(
+    "-F/-e",
+    "--follow/--no-follow",
+    default=True,
+    help="Wait for more at the end (the default), or stop there.",
+)
+@click.option(
+    "-f",
+    "--template",
+    show_default=DEFAULT,
+    help="What to print: %t %p %o %k %v %h %T %d; %v{hex}, {base64}, {json}; \\n \\t.",
+)
+@click.option(
+    "--meta-only", is_flag=True, help="Where records are, when, and their keys: no values."
+)
+@click.option("--committed", is_flag=True, help="Only records of committed transactions.")
+@brokers_option
+@format_option
+def consume(
+    topics: tuple[str, ...],
+    offset: str,
+    partitions: tuple[int, ...],
+    group: str | None,
+    num: int | None,
+    follow: bool,
+    template: str | None,
+    meta_only: bool,
+    committed: bool,
+    brokers: str,
+    format: Format,
+) -> None:
+    """Read records of topics, from the start, and wait for more.
+
+    \b
+    penstock consume orders -o -10 -e
+    penstock consume orders -o @-1h -f '%p:%o %k %v\\n'
+    penstock consume orders -o @2026-11-01:2026-11-02 --format json
+    penstock consume photos --meta-only -o -5 -e
+    penstock consume orders -g billing -n 100
+    """
+    if meta_only and template is not None:
+        raise UserError("-f says what to print: leave out --meta-only, or %v of the template")
+    render = _renderer(format, META if meta_only else template or DEFAULT, meta_only)
+    plan = Plan(list(topics), offset, list(partitions) or None, num, follow, committed)
+    # Wrong offsets are refused before anything is connected to.
+    _parse(plan.offsets)
+    if group is not None:
+        from penstock.cli.data.consume_group import check_plan, read_as_member
+
+        check_plan(plan)
+
+    async def work(session: Session) -> None:
+        out = sys.stdout.buffer
+        if group is not None:
+            await read_as_member(session, plan, group, render, out.write, out.flush)
+        else:
+            await read(session, plan, render, out.write, out.flush)
+
+    run(brokers, work)
+
+
+def _renderer(format: Format, template: str, meta_only: bool) -> Callable[[Message], bytes]:
+    is_seen = sys.stdout.isatty()
+    match format:
+        case Format.json:
+            return partial(as_json, has_value=not meta_only, is_seen=is_seen)
+        case Format.yaml:
+            return partial(as_yaml, has_value=not meta_only)
+        case Format.wide:
+            return compile_template(META if meta_only else WIDE, is_seen=is_seen)
+        case _:
+            return compile_template(template, is_seen=is_seen)
+
+
+async def read(
+    session: Session,
+    plan: Plan,
+    render: Callable[[Message], bytes],
+    write: Callable[[bytes], object],
+    flush: Callable[[], object],
+) -> None:
+    from penstock.client.consumer.consumer import ConsumerConfig
+
+    spans = await _resolve(session, plan)
+    left = plan.limit
+    config = ConsumerConfig(isolation_level=int(plan.committed), reset=None)
+    with _progress(plan, spans) as progress:
+        async with session.consumer(config) as consumer:
+            consumer.assign({where: span.start for where, span in spans.items()})
+            _drop_finished(consumer.positions, spans, consumer.unassign)
+            while consumer.positions:
+                for fetched in await consumer.fetch():
+                    end = spans[fetched.where].end
+                    progress.advance(max(0, fetched.next_offset - fetched.offset))
+                    for message in fetched.messages():
+                        if end is not None and message.offset >= end:
+                            break
+                        write(render(message))
+                        if left is not None:
+                            left -= 1
+                            if left == 0:
+                                flush()
+                                return
+                flush()
+                _drop_finished(consumer.positions, spans, consumer.unassign)
+
+
+def _progress(plan: Plan, spans: dict[TopicPartition, Span]) -> AbstractContextManager[Progress]:
+    """Shown where records go to a file or another program, and the range has an end."""
+    total = sum((span.end or span.start) - span.start for span in spans.values())
+    is_seen = sys.stdout.isatty() or plan.limit is not None
+    if is_seen or any(span.end is None for span in spans.values()):
+        return nullcontext(Progress.silent())
+    return Progress(f"reading {', '.join(plan.topics)}", total, "offsets")
+
+
+def _drop_finished(
+    positions: object, spans: dict[TopicPartition, Span], drop: Callable[[TopicPartition], None]
+) -> None:
+    assert isinstance(positions, dict)
+    for where, position in list(positions.items()):
+        end = spans[where].end
+        if end is not None and position >= end:
+            drop(where)
+
+
+async def _resolve(session: Session, plan: Plan) -> dict[TopicPartition, Span]:
+    from penstock.client.list_offsets import places_of, resolve
+    from penstock.client.offset_syntax import parse_offsets
+
+    await require_topics(session, plan.topics)
+    wanted = parse_offsets(plan.offsets, session.clock.now_ms())
+    spans: dict[TopicPartition, Span] = {}
+    for topic in dict.fromkeys(plan.topics):
+        places = await places_of(session.cluster, topic, plan.partitions)
+        spans |= await resolve(
+            session.cluster,
+            places,
+            wanted,
+            isolation_level=int(plan.committed),
+            must_end=not plan.follow,
+        )
+    return spans
+
+
+def _parse(text: str) -> None:
+    from penstock.base.ids import Millis
+    from penstock.client.offset_syntax import OffsetSyntaxError, parse_offsets
+
+    try:
+        parse_offsets(text, Millis(0))
+    except OffsetSyntaxError as error:
+        raise UserError(f"-o {error}") from None

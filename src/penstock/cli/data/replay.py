@@ -1,0 +1,336 @@
+"""`penstock replay`: read again from an offset or a time, for one group or into another topic.
+
+Shows what it is about to do and asks before it does; `--dry-run` stops there.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from penstock.cli.terminal.confirm import confirm, yes_option
+from penstock.cli.terminal.errors import UserError
+from penstock.cli.terminal.name_completion import group_names, topic_names
+from penstock.cli.terminal.output import Format, format_option, print_data, print_table
+from penstock.cli.terminal.session import Session, brokers_option, nearest, require_topics, run
+
+if TYPE_CHECKING:
+    from penstock.client.consumer.record_counts import Count
+    from penstock.client.dead_letters.replay import CopyReport
+    from penstock.client.list_offsets import Span
+    from penstock.client.metadata import TopicPartition
+    from penstock.client.offset_syntax import OffsetRange
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the command line asks for."""
+
+    topic: str
+    range: OffsetRange
+    partitions: list[int] | None
+    group: str | None
+    to: str | None
+    name: str
+    rate: float | None
+    restart: bool
+    dry_run: bool
+    yes: bool
+
+
+@dataclass(frozen=True)
+class Outcome:
+    kind: str
+    """share group, consumer group or copy."""
+    spans: dict[TopicPartition, Span]
+    count: Count
+    """By partition: offered again, from there on, or copied there."""
+    is_done: bool
+    is_resumed: bool = False
+
+
+@click.command("replay", short_help="Read a topic again, for a group or as a copy.")
+@click.argument("topic", help="The topic to read again.", shell_complete=topic_names)
+@click.option(
+    "-g", "--group", shell_complete=group_names, help="For this group, share or consumer."
+)
+@click.option(
+    "--to-topic",
+    metavar="TOPIC",
+    shell_complete=topic_names,
+    help="Copy the range into this topic instead.",
+)
+@click.option("--from-offset", metavar="OFFSET", help="start, 5, +10 or -10 (before the end).")
+@click.option("--from-time", metavar="TIME", help="-1h, 2026-11-01, 2026-11-01T12:00, 1700000000.")
+@click.option("--until-offset", metavar="OFFSET", help="Up to, not including, this [the end].")
+@click.option("--until-time", metavar="TIME", help="Up to the first record of this time.")
+@click.option("-p", "--partition", "partitions", type=int, multiple=True, help="Only of these.")
+@click.option(
+    "--rate", type=click.FloatRange(min=0, min_open=True), help="Copy at most so many a second."
+)
+@click.option("--name", help="Of a copy, to go on with it by [TOPIC.TO-TOPIC].")
+@click.option("--restart", is_flag=True, help="Begin a copy anew that was interrupted.")
+@click.option("--dry-run", is_flag=True, help="Only show what would happen.")
+@yes_option
+@brokers_option
+@format_option
+def replay(
+    topic: str,
+    group: str | None,
+    to_topic: str | None,
+    from_offset: str | None,
+    from_time: str | None,
+    until_offset: str | None,
+    until_time: str | None,
+    partitions: tuple[int, ...],
+    rate: float | None,
+    name: str | None,
+    restart: bool,
+    dry_run: bool,
+    yes: bool,
+    brokers: str,
+    format: Format,
+) -> None:
+    """Read a topic again: for one group, or as a copy in another topic. Others do not notice.
+
+    A share group is offered again what it has finished in the range, while its members go on. A
+    consumer group's offsets are moved, so it must have no members and the range no end. A copy
+    keeps keys, headers and times; interrupted, the same command goes on with it.
+
+    \b
+    penstock replay orders --group billing --from-time -1h
+    penstock replay jobs --group workers --from-offset 100 --until-offset 200
+    penstock replay orders --to-topic orders.again --from-time 2026-11-01 --rate 1000
+    """
+    if (group is None) == (to_topic is None):
+        raise UserError("name either --group, for whom to read again, or --to-topic, to copy into")
+    wanted = Wanted(
+        topic=topic,
+        range=parse_range(from_offset, from_time, until_offset, until_time),
+        partitions=list(partitions) or None,
+        group=group,
+        to=to_topic,
+        name=name or f"{topic}.{to_topic}",
+        rate=rate,
+        restart=restart,
+        dry_run=dry_run,
+        yes=yes,
+    )
+    _print(wanted, run(brokers, lambda session: _replay(session, wanted)), format)
+
+
+def parse_range(
+    from_offset: str | None,
+    from_time: str | None,
+    until_offset: str | None,
+    until_time: str | None,
+) -> OffsetRange:
+    """Exactly one beginning, at most one end, in the grammar of offsets."""
+    from penstock.client.offset_syntax import (
+        OffsetRange,
+        OffsetSyntaxError,
+        Position,
+        parse_position,
+    )
+    from penstock.runtime.clock import SystemClock
+
+    if (from_offset is None) == (from_time is None):
+        raise UserError("say from where: --from-offset 5 or --from-time -1h")
+    if until_offset is not None and until_time is not None:
+        raise UserError("--until-offset or --until-time, not both")
+    now_ms = SystemClock().now_ms()
+
+    def position(option: str, text: str, *, is_time: bool) -> Position:
+        try:
+            return parse_position(f"@{text.removeprefix('@')}" if is_time else text, now_ms)
+        except OffsetSyntaxError as error:
+            raise UserError(f"{option} {error}") from None
+
+    if from_offset is not None:
+        start = position("--from-offset", from_offset, is_time=False)
+    else:
+        start = position("--from-time", from_time or "", is_time=True)
+    end = None
+    if until_offset is not None:
+        end = position("--until-offset", until_offset, is_time=False)
+    elif until_time is not None:
+        end = position("--until-time", until_time, is_time=True)
+    return OffsetRange(start, end)
+
+
+# -- doing it ---------------------------------------------------------------------------------
+
+
+async def _require_target(session: Session, source: str, name: str) -> None:
+    """A copy keeps partitions where both topics have as many."""
+    await session.cluster.refresh(None)
+    topics = session.cluster.metadata.topics
+    if name not in topics:
+        like = f"penstock topic create {name} -p {len(topics[source].partitions)}"
+        raise UserError(f"topic {name!r} does not exist; make it first: `{like}`")
+
+
+async def _replay(session: Session, wanted: Wanted) -> Outcome:
+    from penstock.client.list_offsets import places_of, resolve
+
+    await require_topics(session, [wanted.topic])
+    if wanted.to is not None:
+        await _require_target(session, wanted.topic, wanted.to)
+    places = await places_of(session.cluster, wanted.topic, wanted.partitions)
+    spans = await resolve(session.cluster, places, wanted.range, must_end=True)
+    if wanted.to is not None:
+        return await _copy(session, wanted, wanted.to, spans)
+    assert wanted.group is not None
+    if await _is_share_group(session, wanted.group, wanted.topic):
+        return await _offer_again(session, wanted, wanted.group, spans)
+    return await _seek(session, wanted, wanted.group, spans)
+
+
+async def _is_share_group(session: Session, group: str, topic: str) -> bool:
+    from penstock.client.admin.groups import list_groups
+    from penstock.client.admin.queues import list_queues
+
+    queues = await list_queues(session.cluster, [topic])
+    if any(queue.group == group for queue in queues):
+        return True
+    kinds = {one.name: one.kind for one in await list_groups(session.cluster)}
+    if kinds.get(group) == "share":
+        raise UserError(f"share group {group!r} has never read {topic!r}: nothing to read again")
+    if group not in kinds:
+        close = nearest(group, kinds)
+        hint = f"; did you mean {close!r}?" if close else ""
+        print(f"penstock: group {group!r} is new{hint}", file=sys.stderr)
+    return False
+
+
+async def _offer_again(
+    session: Session, wanted: Wanted, group: str, spans: dict[TopicPartition, Span]
+) -> Outcome:
+    from penstock.client.consumer.record_counts import count_records
+    from penstock.client.dead_letters.replay import finished_within, replay_share_group
+
+    finished = {
+        where: await finished_within(session.cluster, group, where, span)
+        for where, span in spans.items()
+    }
+    count = await count_records(session.cluster, finished)
+    if wanted.dry_run or not count.total:
+        return Outcome("share group", spans, count, is_done=False)
+    confirm(
+        f"Offer {_many(count)} finished records of {wanted.topic} to {group} again?", wanted.yes
+    )
+    await replay_share_group(session.cluster, group, spans)
+    return Outcome("share group", spans, count, is_done=True)
+
+
+async def _seek(
+    session: Session, wanted: Wanted, group: str, spans: dict[TopicPartition, Span]
+) -> Outcome:
+    from penstock.client.committed_offsets import commit_offsets
+
+    if wanted.range.end is not None:
+        raise UserError(
+            "a consumer group reads on from where it is put: leave out --until, or copy the range "
+            "with --to-topic"
+        )
+    count = await _count_all(session, spans)
+    if wanted.dry_run:
+        return Outcome("consumer group", spans, count, is_done=False)
+    confirm(f"Have {group} read {_many(count)} records of {wanted.topic}?", wanted.yes)
+    starts = {where: span.start for where, span in spans.items()}
+    await commit_offsets(session.cluster, group, starts)
+    return Outcome("consumer group", spans, count, is_done=True)
+
+
+async def _copy(
+    session: Session, wanted: Wanted, to: str, spans: dict[TopicPartition, Span]
+) -> Outcome:
+    from penstock.base.errors import ErrorCode, Refused
+    from penstock.cli.terminal.progress import Progress
+    from penstock.client.admin.groups import delete_group
+    from penstock.client.consumer.record_counts import Count
+    from penstock.client.dead_letters.replay import Copier, Copy, cursor_group, unfinished_copy
+
+    left = await unfinished_copy(session.cluster, wanted.name)
+    if left and wanted.restart and not wanted.dry_run:
+        try:
+            await delete_group(session.cluster, cursor_group(wanted.name))
+        except Refused as refused:
+            if refused.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                raise
+        left = {}
+    elif left:
+        if any(where.topic != wanted.topic for where in left):
+            raise UserError(f"{wanted.name!r} is a copy of another topic: choose another --name")
+        print(f"goes on with the copy {wanted.name!r} that was interrupted", file=sys.stderr)
+    spans = left or spans
+    count = await _count_all(session, spans)
+    if wanted.dry_run or not count.total:
+        return Outcome("copy", spans, count, is_done=False, is_resumed=bool(left))
+    confirm(f"Copy {_many(count)} records of {wanted.topic} to {to}?", wanted.yes)
+    copy = Copy(wanted.name, to, spans, wanted.rate)
+    with Progress(f"copying {wanted.topic} to {to}", count.total) as progress:
+        report: CopyReport = await Copier(session.cluster, copy, progress.advance).run()
+    copied = Count(report.targets, is_exact=True)
+    return Outcome("copy", spans, copied, is_done=True, is_resumed=report.is_resumed)
+
+
+async def _count_all(session: Session, spans: dict[TopicPartition, Span]) -> Count:
+    from penstock.client.consumer.record_counts import count_records
+    from penstock.client.dead_letters.replay import offsets_of
+
+    return await count_records(
+        session.cluster, {where: offsets_of(span) for where, span in spans.items()}
+    )
+
+
+def _many(count: Count) -> str:
+    return f"{'' if count.is_exact else 'up to '}{count.total:,}"
+
+
+# -- what is printed --------------------------------------------------------------------------
+
+
+def _print(wanted: Wanted, outcome: Outcome, format: Format) -> None:
+    if format.is_data:
+        document = {
+            "topic": wanted.topic,
+            "group": wanted.group,
+            "to": wanted.to,
+            "kind": outcome.kind,
+            "executed": outcome.is_done,
+            "resumed": outcome.is_resumed,
+            "records": outcome.count.total,
+            "exact": outcome.count.is_exact,
+            "partitions": [
+                {"partition": where.partition, "from": span.start, "until": span.end}
+                for where, span in sorted(outcome.spans.items())
+            ],
+        }
+        print_data(document, format)
+        return
+    rows = [
+        (where.partition, span.start, span.end, outcome.count.records.get(where))
+        for where, span in sorted(outcome.spans.items())
+    ]
+    print_table(["partition ", "from ", "until ", "records "], rows)
+    print()
+    print(_sentence(wanted, outcome))
+
+
+def _sentence(wanted: Wanted, outcome: Outcome) -> str:
+    many = _many(outcome.count)
+    if not outcome.is_done and not wanted.dry_run:
+        return "nothing to do: there is nothing in this range"
+    would = "" if outcome.is_done else "would have "
+    ending = "" if outcome.is_done else ": this was a dry run"
+    match outcome.kind:
+        case "copy":
+            return f"{would}copied {many} records to {wanted.to}{ending}"
+        case "share group":
+            return f"{would}offered {many} records to {wanted.group} again{ending}"
+        case _:
+            return f"{would}moved {wanted.group} back by {many} records from the end{ending}"

@@ -1,0 +1,1 @@
+"""`penstock group`: list, describe, seek, alter, advise."""

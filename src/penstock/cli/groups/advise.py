@@ -1,0 +1,189 @@
+"""`penstock group advise`: measures a group twice, and says what would help it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.cli.groups.arguments import require_group
+from penstock.cli.groups.findings import (
+    Finding,
+    HotKey,
+    Place,
+    conclude,
+    hot_keys,
+    hot_partitions,
+    show_key,
+)
+from penstock.cli.terminal.name_completion import group_names
+from penstock.cli.terminal.output import Format, format_option, print_data
+from penstock.cli.terminal.session import Session, brokers_option, run
+from penstock.client.admin.scaling import Row, Scaling, Wish, scale, standing
+
+if TYPE_CHECKING:
+    from penstock.client.consumer.consumer import Consumer
+
+SAMPLE_RECORDS = 2_000
+"""The newest of a hot partition."""
+SAMPLE_SECONDS = 5.0
+SAMPLED_MAX = 5
+"""Partitions whose keys are looked at."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Advice:
+    members: int
+    rows: dict[Place, Row]
+    scaling: Scaling
+    hot: list[Place]
+    keys: dict[Place, list[HotKey]]
+    findings: list[Finding]
+
+
+@click.command("advise")
+@click.argument("name", help="The group.", shell_complete=group_names)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(1, 3600),
+    default=10.0,
+    show_default=True,
+    help="How long to measure.",
+)
+@click.option(
+    "--target-delay",
+    type=click.FloatRange(1),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a record may wait.",
+)
+@brokers_option
+@format_option
+def advise(name: str, seconds: float, target_delay: float, brokers: str, format: Format) -> None:
+    """Say why a group is behind, and what would help.
+
+    Measures its lag twice, looks at how evenly partitions are written to, and at the keys of those
+    that are hot: how many members there should be, what is stuck, which keys are hot. Changes
+    nothing.
+
+    \b
+    penstock group advise billing
+    penstock group advise billing --seconds 60 --target-delay 300
+    """
+
+    async def work(session: Session) -> Advice:
+        return await _advise(session, name, seconds, target_delay)
+
+    found = run(brokers, work)
+    if format.is_data:
+        print_data(_document(name, found), format)
+    else:
+        _show(name, found)
+
+
+async def _advise(session: Session, name: str, seconds: float, target_s: float) -> Advice:
+    import asyncio
+
+    from penstock.cli.terminal.progress import Progress
+
+    await require_group(session, name)
+    loop = asyncio.get_running_loop()
+    first = await _rows(session, name)
+    before = standing(loop.time(), first)
+    with Progress(f"measuring {name}", round(seconds), "seconds") as progress:
+        for _ in range(round(seconds)):
+            await asyncio.sleep(seconds / round(seconds))
+            progress.advance()
+    info = await require_group(session, name)
+    rows = await _rows(session, name)
+    now = standing(loop.time(), rows)
+    members = len(info.members)
+    scaling = scale(before, now, members, Wish(target_s=target_s))
+    hot = hot_partitions(first, rows)
+    keys = {
+        place: hot_keys(await _sample(session, place, rows[place])) for place in hot[:SAMPLED_MAX]
+    }
+    findings = conclude(first, rows, members, scaling, keys, hot)
+    return Advice(members, rows, scaling, hot, keys, findings)
+
+
+async def _rows(session: Session, name: str) -> dict[Place, Row]:
+    from penstock.client.committed_offsets import committed_offsets
+    from penstock.client.list_offsets import LATEST, list_offsets
+
+    committed = await committed_offsets(session.cluster, name)
+    await session.cluster.refresh({where.topic for where in committed})
+    led = [where for where in committed if session.cluster.metadata.leader_of(where) >= 0]
+    ends = await list_offsets(session.cluster, dict.fromkeys(led, LATEST))
+    return {
+        (where.topic, where.partition): Row(committed[where].offset, ends[where].offset)
+        for where in led
+        if where in ends
+    }
+
+
+async def _sample(session: Session, place: Place, row: Row) -> list[bytes | None]:
+    """The keys of a partition's newest records."""
+    from penstock.client.consumer.consumer import ConsumerConfig
+    from penstock.client.list_offsets import EARLIEST
+    from penstock.client.metadata import TopicPartition
+
+    where = TopicPartition(*place)
+    consumer = session.consumer(ConsumerConfig(reset=EARLIEST))
+    async with consumer:
+        consumer.assign({where: max(0, row.end - SAMPLE_RECORDS)})
+        return await _read_keys(consumer, row.end)
+
+
+async def _read_keys(consumer: Consumer, end: int) -> list[bytes | None]:
+    import asyncio
+
+    keys: list[bytes | None] = []
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + SAMPLE_SECONDS
+    while len(keys) < SAMPLE_RECORDS and loop.time() < deadline:
+        for fetched in await consumer.fetch(timeout_ms=1_000):
+            keys += [message.key for message in fetched.messages()]
+            if fetched.next_offset >= end:
+                return keys[-SAMPLE_RECORDS:]
+    return keys[:SAMPLE_RECORDS]
+
+
+def _document(name: str, found: Advice) -> dict[str, Any]:
+    return {
+        "group": name,
+        "members": found.members,
+        "lag": sum(row.lag for row in found.rows.values()),
+        **dataclasses.asdict(found.scaling),
+        "hot_partitions": [
+            {
+                "topic": place[0],
+                "partition": place[1],
+                "lag": found.rows[place].lag,
+                "hot_keys": [
+                    {"key": show_key(one.key), "share": one.share}
+                    for one in found.keys.get(place, ())
+                ],
+            }
+            for place in found.hot
+        ],
+        "findings": [one._asdict() for one in found.findings],
+    }
+
+
+def _show(name: str, found: Advice) -> None:
+    scaling = found.scaling
+    lag = sum(row.lag for row in found.rows.values())
+    print(f"group    {name}")
+    print(f"members  {found.members}, {scaling.desired} advised")
+    print(f"lag      {lag:,} records in {len(found.rows)} partitions")
+    if scaling.read_per_s is not None:
+        print(f"reads    {scaling.read_per_s:,.1f} records/s, {scaling.written_per_s:,.1f} come in")
+    print()
+    if not found.findings:
+        print("nothing to advise: it keeps up")
+    for finding in found.findings:
+        print(f"- {finding.what}")
+        print(f"  -> {finding.proposal}")

@@ -1,0 +1,1 @@
+"""`penstock queue` and `penstock dlq`."""

@@ -1,0 +1,356 @@
+"""`penstock dlq redrive` and `penstock dlq purge`: settling dead letters.
+
+Nothing is changed before it was counted and confirmed; `--dry-run` stops there. An errand that is
+interrupted has settled some letters and left the rest: the same command goes on.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.cli.queues.dlq_arguments import (
+    document_of,
+    filter_of,
+    filter_options,
+    letters_topic,
+    show_data,
+    topic_argument,
+)
+from penstock.cli.terminal.confirm import confirm, yes_option
+from penstock.cli.terminal.errors import UserError
+from penstock.cli.terminal.output import Format, format_option, print_data, print_table
+from penstock.cli.terminal.session import Session, brokers_option, require_topics, run
+
+if TYPE_CHECKING:
+    from penstock.client.dead_letters.letter import Letter, LetterFilter
+    from penstock.client.dead_letters.redrive import Errand, Report
+    from penstock.client.metadata import TopicPartition
+
+PREVIEW_ROWS = 20
+
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would happen.")
+limit_option = click.option(
+    "-n", "--limit", type=click.IntRange(min=1), help="At most so many letters."
+)
+
+
+@dataclass
+class Preview:
+    """What an errand would do: counted, and the first letters."""
+
+    count: int = 0
+    letters: list[Letter] = field(default_factory=list)
+    targets: dict[TopicPartition, int] = field(default_factory=dict)
+    first_targets: list[TopicPartition | None] = field(default_factory=list)
+
+
+@click.command("redrive")
+@topic_argument
+@filter_options
+@click.option("--to", metavar="TOPIC", help="Send them here, not to where they came from.")
+@click.option(
+    "--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many letters a second."
+)
+@limit_option
+@click.option("--edit", is_flag=True, help="Edit the payload of the one letter in $EDITOR first.")
+@click.option("--payload", help="Send the one letter with this payload; @FILE reads it from there.")
+@click.option(
+    "--keep-timestamp",
+    is_flag=True,
+    help="Keep the time of the record; mind the topic's retention.",
+)
+@dry_run_option
+@yes_option
+@brokers_option
+@format_option
+def redrive(
+    topic: str,
+    to: str | None,
+    rate: float | None,
+    limit: int | None,
+    edit: bool,
+    payload: str | None,
+    keep_timestamp: bool,
+    dry_run: bool,
+    yes: bool,
+    brokers: str,
+    format: Format,
+    **chosen: Any,
+) -> None:
+    """Send letters back to the topics they came from, each exactly once.
+
+    Order is kept: letters of one key go back in the order in which they died. Letters that die
+    again are new ones; `--redrives-max 0` leaves those out that were sent back before.
+
+    \b
+    penstock dlq redrive orders.dlq --error 'Timeout*' --dry-run
+    penstock dlq redrive orders.dlq --error 'Timeout*' --rate 100 --yes
+    penstock dlq redrive orders.dlq --letter 0:15 --edit
+    penstock dlq redrive orders.dlq --to orders.quarantine
+    """
+    wanted = filter_of(**chosen)
+    is_edited = edit or payload is not None
+    if is_edited and (len(wanted.ids) != 1 or (edit and payload is not None)):
+        raise UserError("--edit or --payload is for one letter: name it with --letter P:OFFSET")
+
+    async def work(session: Session) -> tuple[Preview, Report | None]:
+        from penstock.client.dead_letters.redrive import Errand
+
+        name = await letters_topic(session, topic)
+        if to is not None:
+            await require_topics(session, [to])
+        preview = await _preview(session, name, wanted, to, limit)
+        if dry_run or not preview.count:
+            return preview, None
+        new_payload = _revised(preview.letters[0], edit, payload) if is_edited else None
+        confirm(f"Send {_letters(preview.count)} of {name} {_destination(preview)}?", yes)
+        errand = Errand(
+            topic=name,
+            run=run_id(session),
+            who=who(),
+            chosen=wanted,
+            to=to,
+            keeps_timestamp=keep_timestamp,
+            rate_per_s=rate,
+            limit=limit,
+            revise=_reviser(new_payload) if is_edited else None,
+        )
+        return preview, await carry_out(session, errand, preview.count)
+
+    preview, report = run(brokers, work)
+    _print_outcome("redriven", preview, report, format, is_dry=dry_run)
+
+
+@click.command("purge")
+@topic_argument
+@filter_options
+@limit_option
+@click.option("--all", "every", is_flag=True, help="All letters; needed where nothing is chosen.")
+@click.option("--keep-records", is_flag=True, help="Only settle them: leave them in the log.")
+@dry_run_option
+@yes_option
+@brokers_option
+@format_option
+def purge(
+    topic: str,
+    limit: int | None,
+    every: bool,
+    keep_records: bool,
+    dry_run: bool,
+    yes: bool,
+    brokers: str,
+    format: Format,
+    **chosen: Any,
+) -> None:
+    """Settle letters without sending them back, and delete them from the log as far as it goes.
+
+    A log is deleted from its start: letters behind one that is still open stay on disk until that
+    one is settled too, or the topic's retention takes them.
+
+    \b
+    penstock dlq purge orders.dlq --error ValueError --failed @:-30d
+    penstock dlq purge orders.dlq --all --yes
+    """
+    wanted = filter_of(**chosen)
+    if not every and not wanted.described() and limit is None:
+        raise UserError("purge all letters? say so with --all, or choose some (see --help)")
+
+    async def work(session: Session) -> tuple[Preview, Report | None]:
+        from penstock.client.dead_letters.redrive import Errand
+
+        name = await letters_topic(session, topic)
+        preview = await _preview(session, name, wanted, None, limit, purges=True)
+        if dry_run or not preview.count:
+            return preview, None
+        confirm(f"Purge {_letters(preview.count)} of {name} for good?", yes)
+        errand = Errand(
+            topic=name,
+            run=run_id(session),
+            who=who(),
+            chosen=wanted,
+            purges=True,
+            limit=limit,
+        )
+        report = await carry_out(session, errand, preview.count)
+        if not keep_records:
+            await _delete_settled(session, name)
+        return preview, report
+
+    preview, report = run(brokers, work)
+    _print_outcome("purged", preview, report, format, is_dry=dry_run)
+
+
+# -- before -----------------------------------------------------------------------------------
+
+
+async def _preview(
+    session: Session,
+    topic: str,
+    wanted: LetterFilter,
+    to: str | None,
+    limit: int | None,
+    *,
+    purges: bool = False,
+) -> Preview:
+    from penstock.cli.terminal.progress import Progress
+    from penstock.client.dead_letters.open import open_letters
+    from penstock.client.dead_letters.redrive import target_of
+
+    preview = Preview()
+    with Progress(f"reading {topic}", unit="letters") as progress:
+        async with aclosing(open_letters(session.cluster, topic, wanted)) as letters:
+            async for letter in letters:
+                if limit is not None and preview.count >= limit:
+                    break
+                target = None if purges else await target_of(session.cluster, letter, to)
+                preview.count += 1
+                if target is not None:
+                    preview.targets[target] = preview.targets.get(target, 0) + 1
+                if len(preview.letters) < PREVIEW_ROWS:
+                    preview.letters.append(letter)
+                    preview.first_targets.append(target)
+                progress.advance()
+    return preview
+
+
+def _revised(letter: Letter, edit: bool, payload: str | None) -> bytes:
+    if not edit:
+        assert payload is not None
+        if payload.startswith("@"):
+            with open(payload[1:], "rb") as file:
+                return file.read()
+        return payload.encode()
+    try:
+        before = (letter.payload or b"").decode()
+    except UnicodeDecodeError:
+        raise UserError("this payload is no text: use --payload @FILE instead of --edit") from None
+    after = click.edit(before, extension=".json" if before.lstrip()[:1] in "{[" else ".txt")
+    if after is None:
+        raise UserError("the payload was not changed: nothing was sent")
+    # Editors end the last line; a payload that had no such end gets none.
+    return (after if before.endswith("\n") else after.removesuffix("\n")).encode()
+
+
+def _reviser(payload: bytes | None) -> Any:
+    from dataclasses import replace
+
+    return lambda letter: replace(letter, payload=payload)
+
+
+def _destination(preview: Preview) -> str:
+    topics = sorted({target.topic for target in preview.targets})
+    return "to " + ", ".join(topics[:5]) + (", ..." if len(topics) > 5 else "")
+
+
+def _letters(count: int) -> str:
+    return f"{count:,} letter{'' if count == 1 else 's'}"
+
+
+def run_id(session: Session) -> str:
+    return session.random.random_bytes(6).hex()
+
+
+def who() -> str:
+    """The person at the terminal, as far as the system knows."""
+    import getpass
+    import socket
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
+
+
+# -- doing it ---------------------------------------------------------------------------------
+
+
+async def carry_out(session: Session, errand: Errand, expected: int) -> Report:
+    from penstock.cli.terminal.progress import Progress
+    from penstock.client.dead_letters.redrive import Redriver
+
+    title = f"{'purging' if errand.purges else 'redriving'} {errand.topic}"
+    with Progress(title, expected, "letters") as progress:
+        return await Redriver(session.cluster, session.clock, errand, progress.advance).run()
+
+
+async def _delete_settled(session: Session, topic: str) -> None:
+    """Takes out of the log what lies before the first open letter of each partition."""
+    from penstock.client.admin.admin import Admin
+    from penstock.client.admin.queues import inspect
+    from penstock.client.dead_letters.open import DEAD_LETTERS
+    from penstock.client.list_offsets import places_of
+
+    places = await places_of(session.cluster, topic)
+    reports = await inspect(session.cluster, DEAD_LETTERS, places)
+    before = {
+        where: report.start_offset
+        for where, report in reports.items()
+        if report.start_offset > report.log_start_offset
+    }
+    if before:
+        await Admin(session.cluster).delete_records(before)
+
+
+# -- after ------------------------------------------------------------------------------------
+
+
+def _print_outcome(
+    done: str, preview: Preview, report: Report | None, format: Format, *, is_dry: bool
+) -> None:
+    if format.is_data:
+        targets = preview.targets if report is None else report.targets
+        print_data(
+            {
+                "executed": report is not None,
+                "letters": preview.count if report is None else report.settled,
+                "skipped": 0 if report is None else report.skipped,
+                "too_large": [] if report is None else list(report.too_large),
+                "targets": [
+                    {"topic": where.topic, "partition": where.partition, "letters": count}
+                    for where, count in sorted(targets.items())
+                ],
+                "first": [document_of(letter, is_whole=False) for letter in preview.letters],
+            },
+            format,
+        )
+        return
+    if report is not None:
+        print(f"{done} {_letters(report.settled)}")
+        for where, count in sorted(report.targets.items()):
+            print(f"  {count:,} to {where}")
+        if report.skipped:
+            print(f"left {_letters(report.skipped)} whose record was lost: see `dlq list`")
+        for name, why in report.too_large.items():
+            print(f"left {name}: {why}")
+        return
+    if preview.count:
+        _print_preview(preview)
+    if is_dry:
+        print(f"{_letters(preview.count)} would be {done}: this was a dry run")
+    else:
+        print("no such letters are open")
+
+
+def _print_preview(preview: Preview) -> None:
+    rows = [
+        (
+            letter.id,
+            letter.error_class or None,
+            letter.redrives,
+            show_data(letter.key, 30),
+            None if target is None else str(target),
+            show_data(letter.payload, 40),
+        )
+        for letter, target in zip(preview.letters, preview.first_targets, strict=True)
+    ]
+    print_table(["letter", "error", "redrives ", "key", "to", "payload"], rows)
+    if preview.count > len(rows):
+        print(f"... and {preview.count - len(rows):,} more")
+    for where, count in sorted(preview.targets.items()):
+        print(f"{count:,} to {where}")
+    print(flush=True)

@@ -1,0 +1,1 @@
+"""`penstock user`, `acl`, `quota`, `audit` and `profile`."""

@@ -1,0 +1,244 @@
+"""`penstock acl`: who may do what with which resources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from penstock.cli.terminal.confirm import confirm, yes_option
+from penstock.cli.terminal.errors import UserError
+from penstock.cli.terminal.output import Format, format_option, print_listing
+from penstock.cli.terminal.session import Session, brokers_option, run
+from penstock.security.acl_types import (
+    ALL_OPERATIONS,
+    WILDCARD,
+    Operation,
+    Pattern,
+    Permission,
+    ResourceType,
+)
+from penstock.security.acls import Entry, Filter, Resource
+
+CLUSTER = "kafka-cluster"
+RESOURCES = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP}
+RESOURCES |= {"transactional-id": ResourceType.TRANSACTIONAL_ID}
+OPERATIONS = {one.name.lower().replace("_", "-"): int(one) for one in Operation}
+OPERATIONS["all"] = ALL_OPERATIONS
+OPERATION_NAMES = {number: name for name, number in OPERATIONS.items()}
+RESOURCE_NAMES = {int(one): one.name.lower().replace("_", "-") for one in ResourceType}
+REDRIVER = "redriver"
+# What people mean by them: all that a producer, a consumer or a redriver needs.
+ROLES: dict[str, dict[ResourceType, tuple[str, ...]]] = {
+    "producer": {ResourceType.TOPIC: ("write", "describe", "create")},
+    "consumer": {ResourceType.TOPIC: ("read", "describe"), ResourceType.GROUP: ("read",)},
+    REDRIVER: {ResourceType.TOPIC: ("read", "describe")},
+}
+
+Command = Callable[..., Any]
+
+
+def _resource_options(command: Command) -> Command:
+    options = (
+        click.option("--topic", "topics", multiple=True, help="A topic; * for all; repeatable."),
+        click.option("--group", "groups", multiple=True, help="A group; repeatable."),
+        click.option(
+            "--transactional-id", "txns", multiple=True, help="A transactional id; repeatable."
+        ),
+        click.option("--cluster", is_flag=True, help="The cluster itself."),
+        click.option("--prefix", is_flag=True, help="Names are the beginnings of names."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.group("acl", no_args_is_help=True, short_help="Who may do what with which resources.")
+def acl() -> None:
+    """Who may do what with topics, groups, transactional ids and the cluster.
+
+    Obeyed once the broker was started with `--set authorizer.class.name=acl`.
+    """
+
+
+@acl.command("list")
+@click.option("--principal", help="Only of this principal, as User:alice.")
+@_resource_options
+@brokers_option
+@format_option
+def list_command(principal: str | None, brokers: str, format: Format, **named: Any) -> None:
+    """List bindings.
+
+    \b
+    penstock acl list
+    penstock acl list --topic orders
+    """
+    wanted = [
+        Filter(resource.type, resource.name, Pattern.MATCH, _principal(principal))
+        for resource in _resources(**named)
+    ] or [Filter(principal=_principal(principal))]
+
+    async def work(session: Session) -> None:
+        from penstock.client.admin.access import Access
+
+        access = Access(session.cluster)
+        found = [binding for one in wanted for binding in await access.bindings(one)]
+        _show(list(dict.fromkeys(found)), format)
+
+    run(brokers, work)
+
+
+def _adding(permission: Permission, verb: str, example: str) -> click.Command:
+    @click.command(verb, help=f"{verb.capitalize()} something to somebody.\n\n\b\n{example}")
+    @click.argument("principal", help="Whom, as User:alice or alice; User:* is everybody.")
+    @click.argument(
+        "operations",
+        nargs=-1,
+        type=click.Choice([*OPERATIONS, *ROLES]),
+        help="What: operations, or a role that stands for several.",
+    )
+    @click.option("--host", default=WILDCARD, show_default=True, help="From where.")
+    @_resource_options
+    @brokers_option
+    def command(
+        principal: str, operations: tuple[str, ...], host: str, brokers: str, **named: Any
+    ) -> None:
+        resources = _resources(**named)
+        if not resources or not operations:
+            raise UserError("say what and on which resource, as in `read --topic orders`")
+        bindings = [
+            (resource, Entry(_principal(principal) or "", host, number, permission))
+            for resource in resources
+            for number in _numbers(resource, operations)
+        ]
+        if REDRIVER in operations:
+            who = _principal(principal) or ""
+            bindings += [
+                (beside, Entry(who, host, OPERATIONS[word], permission))
+                for beside, word in _of_redriver(resources)
+            ]
+        if not bindings:
+            raise UserError("these operations are not for these resources")
+
+        async def work(session: Session) -> None:
+            from penstock.client.admin.access import Access
+
+            await Access(session.cluster).add(bindings)
+            _show(bindings, Format.text)
+
+        run(brokers, work)
+
+    return command
+
+
+acl.add_command(
+    _adding(
+        Permission.ALLOW,
+        "allow",
+        "penstock acl allow alice consumer --topic orders --group billing\n"
+        "penstock acl allow User:etl write create --topic etl- --prefix",
+    )
+)
+acl.add_command(_adding(Permission.DENY, "deny", "penstock acl deny alice read --topic payroll"))
+
+
+@acl.command("remove")
+@click.option("--principal", help="Only of this principal, as User:alice.")
+@_resource_options
+@yes_option
+@brokers_option
+def remove_command(principal: str | None, yes: bool, brokers: str, **named: Any) -> None:
+    """Remove bindings: of a principal, of a resource, or of both.
+
+    \b
+    penstock acl remove --principal alice --topic orders
+    """
+    resources = _resources(**named)
+    if not resources and principal is None:
+        raise UserError("say which: --principal, a resource, or both")
+    wanted = [
+        Filter(resource.type, resource.name, resource.pattern, _principal(principal))
+        for resource in resources
+    ] or [Filter(principal=_principal(principal))]
+
+    async def work(session: Session) -> None:
+        from penstock.client.admin.access import Access
+
+        access = Access(session.cluster)
+        found = [binding for one in wanted for binding in await access.bindings(one)]
+        if not found:
+            raise UserError("nothing matches; see `penstock acl list`")
+        _show(found, Format.text)
+        confirm(f"Remove these {len(found)}?", yes)
+        removed = [binding for one in wanted for binding in await access.remove(one)]
+        print(f"removed {len(removed)}")
+
+    run(brokers, work)
+
+
+def _principal(text: str | None) -> str | None:
+    return text if text is None or ":" in text else f"User:{text}"
+
+
+def _resources(
+    topics: tuple[str, ...],
+    groups: tuple[str, ...],
+    txns: tuple[str, ...],
+    cluster: bool,
+    prefix: bool,
+) -> list[Resource]:
+    pattern = Pattern.PREFIXED if prefix else Pattern.LITERAL
+    found = [
+        Resource(kind, name, Pattern.LITERAL if name == WILDCARD else pattern)
+        for kind, names in zip(RESOURCES.values(), (topics, groups, txns), strict=True)
+        for name in names
+    ]
+    if cluster:
+        found.append(Resource(ResourceType.CLUSTER, CLUSTER))
+    return found
+
+
+def _numbers(resource: Resource, operations: tuple[str, ...]) -> list[int]:
+    """Which operations a word means for a resource; a role leaves some resources out."""
+    numbers: dict[int, None] = {}
+    for word in operations:
+        role = ROLES.get(word)
+        words = (word,) if role is None else role.get(ResourceType(resource.type), ())
+        numbers |= dict.fromkeys(OPERATIONS[each] for each in words)
+    return list(numbers)
+
+
+def _of_redriver(letters: list[Resource]) -> list[tuple[Resource, str]]:
+    """What sending dead letters back needs beside the letters: notes, and the record of it."""
+    from penstock.client.dead_letters.open import CURSOR_PREFIX, DEAD_LETTERS, cursor_group
+    from penstock.client.dead_letters.redrive import AUDIT
+
+    audit = Resource(ResourceType.TOPIC, AUDIT)
+    found = [(Resource(ResourceType.GROUP, DEAD_LETTERS), "read")]
+    found += [(audit, "write"), (audit, "create")]
+    for one in letters:
+        if one.type == ResourceType.TOPIC:
+            is_any = one.name == WILDCARD
+            name = CURSOR_PREFIX if is_any else cursor_group(one.name)
+            pattern = Pattern.PREFIXED if is_any else one.pattern
+            found.append((Resource(ResourceType.GROUP, name, pattern), "read"))
+            found.append((Resource(ResourceType.TRANSACTIONAL_ID, name, pattern), "write"))
+    return found
+
+
+def _show(bindings: list[tuple[Resource, Entry]], format: Format) -> None:
+    rows = [
+        {
+            "resource": RESOURCE_NAMES.get(resource.type, str(resource.type)),
+            "name": resource.name,
+            "pattern": Pattern(resource.pattern).name.lower(),
+            "principal": entry.principal,
+            "host": entry.host,
+            "operation": OPERATION_NAMES.get(entry.operation, str(entry.operation)),
+            "permission": Permission(entry.permission).name.lower(),
+        }
+        for resource, entry in bindings
+    ]
+    columns = ("permission", "principal", "operation", "resource", "name", "pattern", "host")
+    print_listing(format, rows, columns, [[row[column] for column in columns] for row in rows])

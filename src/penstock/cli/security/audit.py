@@ -1,0 +1,153 @@
+"""`penstock audit`: who did what, from the topic that administrative and denied actions are in."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections import deque
+from typing import TYPE_CHECKING
+
+import click
+
+from penstock.cli.terminal.errors import UserError
+from penstock.cli.terminal.output import Format, format_option, print_listing, show_time
+from penstock.cli.terminal.session import Session, brokers_option, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.security.audit_entries import Entry
+
+COLUMNS = ("time", "who", "from", "door", "action", "outcome", "resources")
+
+
+@click.command("audit", short_help="Show who changed what, and who was refused.")
+@click.option("--principal", metavar="NAME", help="Only of this principal, such as User:ann.")
+@click.option("--action", metavar="PATTERN", help="Only actions like this: DeleteTopics, 'POST *'.")
+@click.option("--resource", metavar="PATTERN", help="Only about this: topic:orders, 'topic:*'.")
+@click.option("--outcome", type=click.Choice(["done", "denied", "failed"]), help="Only these.")
+@click.option(
+    "--door",
+    metavar="NAME",
+    help="Only through this one: kafka, http, console, sqs, sns, registry.",
+)
+@click.option("--since", metavar="AGO", help="Only as old as this: 15m, 24h, 7d.")
+@click.option("-n", "--last", type=int, default=100, show_default=True, help="At most so many.")
+@brokers_option
+@format_option
+def audit(
+    principal: str | None,
+    action: str | None,
+    resource: str | None,
+    outcome: str | None,
+    door: str | None,
+    since: str | None,
+    last: int,
+    brokers: str,
+    format: Format,
+) -> None:
+    """Show who changed what, and who was denied it.
+
+    It is kept where ACLs are obeyed, or with audit.enable=true. The topic is __audit: `penstock
+    consume __audit` follows it, and needs the right to read it as this does.
+
+    \b
+    penstock audit --since 24h --outcome denied
+    penstock audit --resource topic:orders --format json
+    """
+    if last < 1:
+        raise UserError(f"--last {last} shows nothing; ask for one or more")
+
+    def fits(entry: Entry) -> bool:
+        return (
+            (principal is None or entry.principal in (principal, f"User:{principal}"))
+            and (action is None or fnmatch.fnmatchcase(entry.action, action))
+            and (outcome is None or entry.outcome == outcome)
+            and (door is None or entry.door == door)
+            and (resource is None or _is_about(entry, resource))
+        )
+
+    entries = run(brokers, lambda session: _read(session, since, fits, last))
+    import msgspec
+
+    document = [msgspec.to_builtins(entry) for entry in entries]
+    print_listing(format, document, COLUMNS, [_row(entry) for entry in entries])
+
+
+def _is_about(entry: Entry, pattern: str) -> bool:
+    return any(
+        fnmatch.fnmatchcase(part, pattern)
+        for resource in entry.resources
+        for part in (resource, resource.partition(" ")[0])
+    )
+
+
+async def _read(
+    session: Session, since: str | None, fits: Callable[[Entry], bool], last: int
+) -> list[Entry]:
+    """Reads to where the topic ends now."""
+    import msgspec
+
+    from penstock.base.errors import Refused
+    from penstock.cli.terminal.progress import Progress
+    from penstock.client.admin.admin import Admin
+    from penstock.client.consumer.consumer import ConsumerConfig
+    from penstock.client.list_offsets import EARLIEST, LATEST, list_offsets
+    from penstock.client.metadata import TopicPartition
+    from penstock.security.audit_entries import ENTRY
+
+    where = TopicPartition("__audit", 0)
+    try:
+        await Admin(session.cluster).describe_topics([where.topic])
+    except Refused:
+        raise UserError(
+            "there is no audit log yet, or you may not read it; it is kept where ACLs are obeyed, "
+            "or with --set audit.enable=true"
+        ) from None
+    found: deque[Entry] = deque(maxlen=last)
+    begin = EARLIEST if since is None else session.clock.now_ms() - _milliseconds(since)
+    start = (await list_offsets(session.cluster, {where: begin}))[where].offset
+    end = (await list_offsets(session.cluster, {where: LATEST}))[where].offset
+    if start < 0 or start >= end:
+        return []
+    consumer = session.consumer(ConsumerConfig())
+    async with consumer:
+        consumer.assign({where: start})
+        with Progress("reading the audit log", end - start, "entries") as progress:
+            while start < end:
+                for message in await consumer.poll():
+                    start = message.offset + 1
+                    progress.advance()
+                    try:
+                        entry = ENTRY.decode(message.value or b"")
+                    except msgspec.MsgspecError:
+                        continue
+                    if fits(entry):
+                        found.append(entry)
+    return list(found)
+
+
+def _milliseconds(text: str) -> int:
+    units = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+    number, unit = text[:-1], text[-1:]
+    if unit not in units or not number.isdecimal():
+        raise UserError(f"--since {text!r}: write a number with s, m, h or d, such as 24h")
+    return int(number) * units[unit]
+
+
+def _row(entry: Entry) -> tuple[str, ...]:
+    about = ", ".join(entry.resources)
+    if entry.more_resources:
+        about += f" and {entry.more_resources} more"
+    if entry.codes:
+        about += f" ({', '.join(entry.codes)})"
+    if entry.suppressed:
+        about += f" [{entry.suppressed} more like this]"
+    return (
+        show_time(entry.time_ms),
+        entry.principal,
+        entry.peer,
+        entry.door,
+        entry.action,
+        entry.outcome,
+        about,
+    )

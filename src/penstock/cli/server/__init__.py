@@ -1,0 +1,1 @@
+"""`penstock up` and `penstock node`, and the etcd that a local cluster starts."""

@@ -1,0 +1,334 @@
+"""A whole cluster on this machine, for development and tests: etcd and some nodes as children.
+
+    DATA/lock            one supervisor for each cluster
+    DATA/etcd, etcd.log  the metadata
+    DATA/node-1          that node's data
+    DATA/node-1.toml     what it is told, written at every start; `penstock node` takes it, too
+    DATA/node-1.log      what it says
+
+Owns: starting the children, saying when all serve, reporting one that ends, stopping them in the
+right order: nodes first, all at once, because they need etcd to say goodbye. A child that ends is
+reported and not started again; the others go on. Children end with this process, however it ends:
+the kernel sees to that.
+Leaves to others: what a node does (`penstock.node`), etcd itself (`penstock.cli.server.etcd`).
+"""
+
+import asyncio
+import ctypes
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from penstock.cli.server.etcd import EtcdChild, free_port, start_etcd
+from penstock.cli.terminal.errors import UserError
+from penstock.runtime.directory_lock import DirectoryLock
+
+NODES_MAX = 9
+READY_SECONDS = 120.0
+READY = re.compile(r"penstock ready kafka=(?P<kafka>\S+) http=(?P<http>\S+)")
+LOG_LINES_SHOWN = 3
+LINE_BYTES_MAX = 1 << 16
+PR_SET_PDEATHSIG = 1
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to start."""
+
+    data_dir: Path
+    nodes: int
+    host: str = "127.0.0.1"
+    kafka_port: int = 9092
+    """The first node's; the others take the next ones. 0: the system chooses them all."""
+    http_port: int = 8080
+    sets: Mapping[str, str] = field(default_factory=dict)
+    is_insecure: bool = False
+    command: tuple[str, ...] = (sys.executable, "-m", "penstock.cli.main")
+    """What runs `penstock`."""
+
+    def port_of(self, first: int, node_id: int) -> int:
+        return first + node_id - 1 if first else 0
+
+    def settings(self) -> dict[str, str]:
+        """Defaults that fit the number of nodes, and what was asked for over them."""
+        copies = str(min(3, self.nodes))
+        in_sync = "2" if self.nodes >= 3 else "1"
+        return {
+            "default.replication.factor": copies,
+            "min.insync.replicas": in_sync,
+            "offsets.topic.replication.factor": copies,
+            "transaction.state.log.replication.factor": copies,
+            "transaction.state.log.min.isr": in_sync,
+            **self.sets,
+        }
+
+
+class NodeChild:
+    """One node's process."""
+
+    def __init__(self, plan: Plan, node_id: int, etcd_url: str) -> None:
+        self.node_id = node_id
+        self.kafka = self.http = ""
+        self.is_expected_to_end = False
+        self._plan = plan
+        self._etcd_url = etcd_url
+        self._path = plan.data_dir / f"node-{node_id}"
+        self._log_path = self._path.with_suffix(".log")
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        plan, node_id = self._plan, self.node_id
+        self._write_config(
+            plan.port_of(plan.kafka_port, node_id), plan.port_of(plan.http_port, node_id)
+        )
+        command = (*plan.command, "node", "--config")
+        with self._log_path.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *command,
+                str(self._config_path),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                limit=LINE_BYTES_MAX,
+                start_new_session=True,  # Ctrl-C is for the supervisor, which passes it on.
+                preexec_fn=_end_with(os.getpid()),
+            )
+
+    async def ready(self) -> None:
+        """Returns when the node serves; raises UserError if it ends instead."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            if found := READY.search(line.decode(errors="replace")):
+                self.kafka, self.http = found["kafka"], found["http"]
+                # So that `penstock node` can start it again where clients know it.
+                self._write_config(_port_in(self.kafka), _port_in(self.http))
+                return
+        code = await self._process.wait()
+        raise UserError(
+            f"node {self.node_id} did not start (exit code {code}): {self._last_words()}"
+        )
+
+    async def ended(self) -> str:
+        """Waits for the end of the process, and says how it came."""
+        assert self._process is not None
+        code = await self._process.wait()
+        how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+        words = f": {self._last_words()}" if code > 0 else ""
+        return f"node {self.node_id} {how}{words}"
+
+    def signal(self, number: int) -> None:
+        self.is_expected_to_end = True
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(number)
+
+    async def wait(self) -> int:
+        return 0 if self._process is None else await self._process.wait()
+
+    @property
+    def _config_path(self) -> Path:
+        return self._path.with_suffix(".toml")
+
+    def _write_config(self, kafka_port: int, http_port: int) -> None:
+        lines = [
+            f"node-id = {self.node_id}",
+            f"data = {json.dumps(str(self._path.absolute()))}",
+            f"host = {json.dumps(self._plan.host)}",
+            f"kafka-port = {kafka_port}",
+            f"http-port = {http_port}",
+            f"insecure = {json.dumps(self._plan.is_insecure)}",
+            *(f"{json.dumps(k)} = {json.dumps(v)}" for k, v in self._plan.settings().items()),
+            "[etcd]",
+            f"endpoints = [{json.dumps(self._etcd_url)}]",
+        ]
+        # Secrets that --set gave are in it.
+        self._config_path.touch(0o600)
+        self._config_path.chmod(0o600)
+        self._config_path.write_text("\n".join(lines) + "\n")
+
+    def _last_words(self) -> str:
+        lines = self._log_path.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]
+        return " | ".join([*lines, f"see {self._log_path}"])
+
+
+class LocalCluster:
+    """The supervisor. `run` is its whole life."""
+
+    def __init__(self, plan: Plan, say: Say) -> None:
+        self._plan = plan
+        self._say = say
+        self._signals = 0
+        self._asked = asyncio.Event()
+        self._etcd: EtcdChild | None = None
+        self._nodes: list[NodeChild] = []
+
+    async def run(self, ready: Callable[[str, str], None]) -> int:
+        """Starts everything, serves until asked to stop; answers the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, self._ask_to_stop)
+        lock = DirectoryLock(str(self._plan.data_dir))
+        try:
+            return await self._run(ready)
+        finally:
+            await self._stop()
+            lock.release()
+
+    async def _run(self, ready: Callable[[str, str], None]) -> int:
+        starting = asyncio.ensure_future(self._start())
+        asked = asyncio.ensure_future(self._asked.wait())
+        try:
+            await asyncio.wait((starting, asked), return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():
+                return 0
+            starting.result()
+            ready(
+                ",".join(node.kafka for node in self._nodes),
+                ",".join(node.http for node in self._nodes),
+            )
+            return await self._supervise(asked)
+        finally:
+            for task in (starting, asked):
+                task.cancel()
+            await asyncio.wait((starting, asked))
+
+    async def _start(self) -> None:
+        plan = self._plan
+        _check(plan, self._say)
+        port = free_port()
+        url = f"http://127.0.0.1:{port}"
+        self._nodes = [NodeChild(plan, node_id, url) for node_id in range(1, plan.nodes + 1)]
+        self._say(f"starting etcd and {plan.nodes} nodes in {plan.data_dir}")
+        try:
+            async with asyncio.timeout(READY_SECONDS), asyncio.TaskGroup() as group:
+                # The nodes wait for etcd by themselves; together they are there sooner.
+                group.create_task(self._start_etcd(port))
+                for node in self._nodes:
+                    group.create_task(self._start_node(node))
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None  # The others are its consequences.
+        except TimeoutError:
+            raise UserError(
+                f"the cluster does not serve after {READY_SECONDS:g} s; see the logs in "
+                f"{plan.data_dir}"
+            ) from None
+
+    async def _start_etcd(self, port: int) -> None:
+        self._etcd = await start_etcd(str(self._plan.data_dir / "etcd"), client_port=port)
+        self._say(f"etcd serves at {self._etcd.url}")
+
+    async def _start_node(self, node: NodeChild) -> None:
+        await node.start()
+        await node.ready()
+        self._say(f"node {node.node_id} serves at {node.kafka}")
+
+    async def _supervise(self, asked: "asyncio.Task[Literal[True]]") -> int:
+        """Until asked to stop, or until no node is left; reports every end."""
+        assert self._etcd is not None
+        etcd = asyncio.ensure_future(self._report(_etcd_ended(self._etcd)))
+        nodes = [asyncio.ensure_future(self._report(node.ended())) for node in self._nodes]
+        none_left = asyncio.ensure_future(asyncio.wait(nodes))
+        try:
+            await asyncio.wait((none_left, asked), return_when=asyncio.FIRST_COMPLETED)
+            if asked.done():
+                return 0
+            self._say("no node is left")
+            return 1
+        finally:
+            tasks = (etcd, none_left, *nodes)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _report(self, end: Coroutine[Any, Any, str]) -> None:
+        self._say(await end)
+
+    async def _stop(self) -> None:
+        """Nodes first: they say goodbye to etcd. Asked again, everything ends at once."""
+        running = [node for node in self._nodes if not node.is_expected_to_end]
+        for node in running:
+            node.signal(signal.SIGTERM)
+        ends = asyncio.ensure_future(asyncio.gather(*(node.wait() for node in running)))
+        seen = max(self._signals, 1)
+        while not ends.done():
+            self._asked.clear()
+            asked = asyncio.ensure_future(self._asked.wait())
+            await asyncio.wait((ends, asked), return_when=asyncio.FIRST_COMPLETED)
+            asked.cancel()
+            if self._signals > seen:
+                seen = self._signals
+                for node in running:
+                    node.signal(signal.SIGTERM if seen == 2 else signal.SIGKILL)
+        if self._etcd is not None:
+            await self._etcd.stop()
+
+    def _ask_to_stop(self) -> None:
+        self._signals += 1
+        if self._signals == 1:
+            self._say("stopping (again: at once)")
+        self._asked.set()
+
+
+def _check(plan: Plan, say: Say) -> None:
+    """Refuses a directory that is something else; says when nodes of before are left out."""
+    if not 1 <= plan.nodes <= NODES_MAX:
+        raise UserError(f"--nodes {plan.nodes} is not between 1 and {NODES_MAX}")
+    first, second = sorted((plan.kafka_port, plan.http_port))
+    if first and second < first + plan.nodes:
+        raise UserError(
+            f"the ports from {first} on, one for each node, run into those from {second} on; "
+            f"choose --kafka-port and --http-port at least {plan.nodes} apart"
+        )
+    if (plan.data_dir / "meta.json").exists():
+        raise UserError(
+            f"{plan.data_dir} holds the data of one node by itself; choose another --data "
+            "directory for a cluster"
+        )
+    left_out = [
+        path.name
+        for path in sorted(plan.data_dir.glob("node-*"))
+        if path.is_dir() and path.name.removeprefix("node-") not in _ids(plan)
+    ]
+    if left_out:
+        say(
+            f"{', '.join(left_out)} took part before and is not started: what only it holds is "
+            "unavailable"
+        )
+
+
+def _ids(plan: Plan) -> list[str]:
+    return [str(node_id) for node_id in range(1, plan.nodes + 1)]
+
+
+async def _etcd_ended(etcd: EtcdChild) -> str:
+    code = await etcd.wait()
+    return (
+        f"etcd ended with code {code}: the nodes stop taking writes when their leases end; "
+        "stop this command and start it again"
+    )
+
+
+def _port_in(address: str) -> int:
+    return int(address.rstrip("/").rpartition(":")[2])
+
+
+def _end_with(parent: int) -> Callable[[], None] | None:
+    """What a child runs first, so that a supervisor that was killed leaves no orphans."""
+    if sys.platform != "linux":
+        return None
+
+    def end_with_parent() -> None:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # It was killed in between.
+            os._exit(1)
+
+    return end_with_parent

@@ -1,0 +1,50 @@
+"""`penstock node`: one node of a cluster in this process, until SIGTERM or Ctrl-C.
+
+What it is told comes from its file; the cluster's metadata is in etcd, which is not started here.
+Says the same ready line as `penstock up`. Its log goes to standard error, with times.
+"""
+
+import click
+
+from penstock.cli.server.up import announce, parse_pairs, quick_imports, set_option
+from penstock.cli.terminal.errors import UserError
+from penstock.cli.terminal.logs import log_format_option, log_level_option, set_up
+
+
+@click.command("node")
+@click.option(
+    "--config", required=True, metavar="FILE", help="What the node is told, as TOML; see below."
+)
+@set_option
+@log_format_option
+@log_level_option("info")
+def node(config: str, sets: tuple[str, ...], log_format: str, log_level: str) -> None:
+    """Start one node of a cluster whose metadata is in etcd.
+
+    The first SIGTERM or Ctrl-C hands over what the node leads and stops it cleanly; a second one
+    stops it at once.
+
+    \b
+    penstock node --config node.toml
+
+    \b
+    node-id = 2
+    data = "/var/lib/penstock"
+    host = "0.0.0.0"
+    advertised-host = "penstock-2.example.com"
+    rack = "east"
+    [etcd]
+    endpoints = ["http://10.0.0.1:2379", "http://10.0.0.2:2379"]
+    """
+    with quick_imports():
+        from penstock.node.config import load
+        from penstock.node.process import run
+
+    loaded = load(config, {}, parse_pairs(sets, "--set"))
+    if loaded.etcd is None:
+        raise UserError(
+            f"{config} has no [etcd] section with endpoints, so there is no cluster to join; "
+            "a node by itself is started with `penstock up`"
+        )
+    set_up(log_format, log_level, node=loaded.node_id)
+    run(loaded, announce)

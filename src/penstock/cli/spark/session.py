@@ -1,0 +1,97 @@
+"""What commands that run on Spark share: where Spark is, and its settings."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
+
+from penstock.cli.terminal.errors import UserError
+from penstock.cli.terminal.session import security_settings
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option(
+        "--master",
+        envvar="PENSTOCK_SPARK_MASTER",
+        show_envvar=True,
+        metavar="URL",
+        help="Where Spark runs: local[*] (the default), spark://host:7077, yarn, k8s://...",
+    ),
+    click.option(
+        "--remote",
+        envvar="SPARK_REMOTE",
+        show_envvar=True,
+        metavar="sc://HOST:PORT",
+        help="A server of Spark Connect, instead of --master.",
+    ),
+    click.option(
+        "--conf",
+        "confs",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A setting of Spark; repeatable.",
+    ),
+)
+
+
+def spark_options(command: F) -> F:
+    """--master, --remote, --conf; `spark_session` takes them."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def spark_cluster(brokers: str) -> dict[str, str]:
+    """Where the cluster is and how to get in, as options of the data source."""
+    settings, _ = security_settings()
+    return {"brokers": brokers, **{f"kafka.{name}": value for name, value in settings.items()}}
+
+
+@contextmanager
+def spark_session(
+    name: str, master: str | None, remote: str | None, confs: tuple[str, ...]
+) -> Iterator[Any]:
+    """A session for one command. Without a word, local on all cores."""
+    from penstock.spark.session import has_session, open_session
+
+    settings = {}
+    for conf in confs:
+        key, equals, value = conf.partition("=")
+        if not equals:
+            raise UserError(f"--conf {conf!r} is not NAME=VALUE")
+        settings[key] = value
+    is_ours = not has_session()
+    session = open_session(name, master=master, remote=remote, settings=settings)
+    try:
+        yield session
+    finally:
+        if is_ours:
+            session.stop()
+
+
+@contextmanager
+def job_session(
+    name: str, *, master: str | None, remote: str | None, confs: tuple[str, ...]
+) -> Iterator[Any]:
+    """As `spark_session`, for what runs once: Spark shows its own bars on a terminal.
+
+    What Spark refuses, and what its tasks raise, is told in one line.
+    """
+    shown = (f"spark.ui.showConsoleProgress={str(sys.stderr.isatty()).lower()}",)
+    with spark_session(f"penstock {name}", master, remote, (*shown, *confs)) as session:
+        from pyspark.errors import PySparkException
+
+        from penstock.pipelines.error_explanations import reason_of
+
+        try:
+            yield session
+        except PySparkException as error:
+            reason = reason_of(str(error))
+            if reason.startswith("AssertionError"):
+                raise
+            raise UserError(reason) from error

@@ -1,0 +1,1 @@
+"""Input and output of commands: tables, progress, confirmation, templates, errors."""

@@ -1,0 +1,228 @@
+"""How every command prints: tables for people, JSON and YAML for programs, on standard output.
+
+`--format` is declared here and nowhere else. `json` and `yaml` are one document per listing. `text`
+is a table; `wide` has its further columns, and is not cut to the terminal. Tables are plain when
+standard output is not a terminal: no frames, no colours, no cutting to a width, so that `grep` and
+`awk` see whole rows.
+
+What strangers wrote is shown on a terminal with its control characters escaped, and goes into pipes
+and files byte for byte.
+"""
+
+from __future__ import annotations
+
+import enum
+import io
+import json
+import os
+import sys
+import unicodedata
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, TextIO
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WIDE = "+"
+WIDTH_MAX = 10_000
+
+
+class Format(enum.StrEnum):
+    text = "text"
+    json = "json"
+    yaml = "yaml"
+    wide = "wide"
+
+    @property
+    def is_data(self) -> bool:
+        """Whether it is for programs."""
+        return self in (Format.json, Format.yaml)
+
+
+format_option = click.option(
+    "--format",
+    type=click.Choice(Format),
+    default="text",
+    show_default=True,
+    help="How to print; wide has more columns than text.",
+)
+
+
+def console(*, stderr: bool = False, width: int | None = None) -> Console:
+    """A rich console; with NO_COLOR it writes no escapes at all, not even for bold."""
+    from rich.console import Console
+
+    colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    return Console(
+        stderr=stderr, highlight=False, soft_wrap=True, width=width, color_system=colours
+    )
+
+
+def whole(stream: TextIO) -> TextIO:
+    """The stream, such that nothing written to it is lost.
+
+    With PYTHONUNBUFFERED nothing below it writes again what a full pipe did not take. Lines still
+    leave at once.
+    """
+    raw = getattr(stream, "buffer", None)
+    if not isinstance(raw, io.RawIOBase):
+        return stream
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=True,
+    )
+
+
+def print_data(value: Any, format: Format) -> None:
+    """One document for programs."""
+    if format is Format.yaml:
+        from penstock.cli.terminal.yaml import dumped
+
+        print(dumped(value), end="")
+    else:
+        print(shown_json(value, indent=2, is_seen=sys.stdout.isatty()))
+
+
+def print_listing(
+    format: Format, document: Any, columns: Sequence[str], rows: Sequence[Sequence[object]]
+) -> None:
+    """The document for programs, the table for people."""
+    if format.is_data:
+        print_data(document, format)
+    else:
+        print_table(columns, rows, format)
+
+
+def print_rows(
+    format: Format, keys: Sequence[str], columns: Sequence[str], rows: Sequence[Sequence[object]]
+) -> None:
+    """A listing whose document has the cells of the table, under these keys."""
+    print_listing(format, [dict(zip(keys, row, strict=True)) for row in rows], columns, rows)
+
+
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], format: Format = Format.text
+) -> None:
+    """Columns whose name ends in a space are numbers, set to the right; those whose name begins
+    with a plus are shown in `wide` only."""
+    shown = [
+        index
+        for index, name in enumerate(columns)
+        if format is Format.wide or not name.startswith(WIDE)
+    ]
+    columns = [columns[index].removeprefix(WIDE) for index in shown]
+    cells = [[_show(row[index]) for index in shown] for row in rows]
+    if not sys.stdout.isatty():
+        _print_plain(columns, cells)
+        return
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    for name in columns:
+        justify: Literal["right", "left"] = "right" if name.endswith(" ") else "left"
+        # A name that is too long goes on in the next line: cut, it could not be copied.
+        table.add_column(name.strip(), justify=justify, overflow="fold")
+    for row in cells:
+        table.add_row(*(_escape(cell) for cell in row))
+    console(width=WIDTH_MAX if format is Format.wide else None).print(table)
+
+
+def _print_plain(columns: Sequence[str], cells: list[list[str]]) -> None:
+    header = [name.strip().upper() for name in columns]
+    widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
+    for row in [header, *cells]:
+        parts = [
+            cell.rjust(width) if name.endswith(" ") else cell.ljust(width)
+            for cell, width, name in zip(row, widths, columns, strict=True)
+        ]
+        print("  ".join(parts).rstrip())
+
+
+def _show(cell: object) -> str:
+    if cell is None:
+        return "-"
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    if isinstance(cell, (list, tuple)):
+        return printable(",".join(map(str, cell)))
+    return printable(str(cell))
+
+
+def printable(text: str, keep: str = "") -> str:
+    """The text in one line. What would break the line, or tell the terminal to do something, is
+    written as its escape: error messages and keys come from outside. `keep` stays as it is."""
+    if text.isprintable():
+        return text
+    return "".join([c if c.isprintable() or c in keep else _escaped(c) for c in text])
+
+
+def harmless(data: bytes) -> bytes:
+    """For a terminal: what is not text, or would tell it to do something, as its escape."""
+    return printable(data.decode(errors="backslashreplace"), "\n\t").encode()
+
+
+def shown_json(value: Any, *, indent: int | None = None, is_seen: bool) -> str:
+    """JSON either way. `is_seen`: on a terminal, so that no character is left that acts on it."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    if not is_seen or text.isprintable():
+        return text
+    return "".join([c if c.isprintable() or c == "\n" else _json_escaped(c) for c in text])
+
+
+def _json_escaped(char: str) -> str:
+    # DEL is the one control character that JSON has no need to escape, and json does not.
+    return "\\u007f" if char == "\x7f" else json.dumps(char)[1:-1]
+
+
+def _escaped(char: str) -> str:
+    # Spaces other than the plain one are not printable to Python, and harmless.
+    return char if unicodedata.category(char) == "Zs" else repr(char)[1:-1]
+
+
+def _escape(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def show_bytes(count: float) -> str:
+    """1536 as `1.5 KiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError
+
+
+def show_count(count: float) -> str:
+    """1234567 as `1,234,567`."""
+    return f"{count:,.0f}"
+
+
+def show_duration(duration_ms: int) -> str:
+    """The two largest units: 95 000 as `1m35s`, 350 as `350ms`."""
+    if duration_ms < 1000:
+        return f"{duration_ms}ms"
+    seconds = duration_ms // 1000
+    for size, unit, rest_size, rest_unit in (
+        (86_400, "d", 3600, "h"),
+        (3600, "h", 60, "m"),
+        (60, "m", 1, "s"),
+    ):
+        if seconds >= size:
+            rest = seconds % size // rest_size
+            return f"{seconds // size}{unit}" + (f"{rest}{rest_unit}" if rest else "")
+    return f"{seconds}s"
+
+
+def show_time(at_ms: int) -> str:
+    """A moment in UTC, as `2026-11-01T12:00:00.250Z`."""
+    from datetime import UTC, datetime
+
+    moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,167 @@
+"""How a command talks to a cluster: which brokers, on which loop, with which ports.
+
+The command line is one of the two places that may use the real clock and the real randomness
+(`penstock.runtime`); everything below gets them as arguments.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from penstock.cli.terminal.errors import UserError
+
+if TYPE_CHECKING:
+    from penstock.base.ports import Random, WallClock
+    from penstock.client.cluster import Cluster
+    from penstock.client.consumer.consumer import Consumer, ConsumerConfig
+    from penstock.client.producer.producer import Producer, ProducerConfig
+    from penstock.client.security_settings import Security
+
+T = TypeVar("T")
+
+DEFAULT_BROKERS = "127.0.0.1:9092"
+
+
+def default_brokers() -> str:
+    """Of the profile that is named or in use; without any, of this machine."""
+    from penstock.cli.terminal import profile_file
+
+    found = profile_file.chosen()
+    return DEFAULT_BROKERS if found is None else found[1].brokers
+
+
+brokers_option = click.option(
+    "-b",
+    "--brokers",
+    default=default_brokers,
+    show_default=f"those of the profile in use, else {DEFAULT_BROKERS}",
+    envvar="PENSTOCK_BROKERS",
+    show_envvar=True,
+    metavar="HOST:PORT,...",
+    help="Brokers to connect to first.",
+)
+
+
+@dataclass(frozen=True)
+class Session:
+    """A connected cluster and the outside world's ports."""
+
+    clock: WallClock
+    random: Random
+    cluster: Cluster
+
+    def producer(self, config: ProducerConfig) -> Producer:
+        from penstock.client.producer.producer import Producer
+
+        return Producer(self.clock, self.random, self.cluster, config)
+
+    def consumer(self, config: ConsumerConfig) -> Consumer:
+        from penstock.client.consumer.consumer import Consumer
+
+        return Consumer(self.cluster, config)
+
+
+def run(
+    brokers: str, work: Callable[[Session], Awaitable[T]], *, within_s: float | None = None
+) -> T:
+    """Connects, does the work, disconnects. A broker that is not there fails at once."""
+    import asyncio
+
+    import uvloop
+
+    from penstock.client.cluster import Cluster, parse_brokers
+    from penstock.client.connection import ConnectionConfig
+    from penstock.runtime.clock import SystemClock
+    from penstock.runtime.random import SystemRandom
+
+    try:
+        addresses = parse_brokers(brokers)
+    except ValueError as error:
+        raise UserError(f"--brokers: {error}") from None
+    random = SystemRandom()
+    security = _security(random)
+
+    async def connected() -> T:
+        config = ConnectionConfig(client_id="penstock-cli", tls=security.tls)
+        authenticate = security.authenticate
+        async with (
+            asyncio.timeout(within_s),
+            Cluster(random, addresses, config, authenticate=authenticate) as cluster,
+        ):
+            return await work(Session(SystemClock(), random, cluster))
+
+    return uvloop.run(connected())
+
+
+def _security(random: Random) -> Security:
+    from penstock.client.security_settings import parse_security
+
+    settings, source = security_settings()
+    try:
+        return parse_security(settings, random)
+    except ValueError as error:
+        raise UserError(f"{source}: {error}") from None
+
+
+def security_settings(*, takes_one_in_use: bool = True) -> tuple[dict[str, str], str]:
+    """How to get in, and who says so: --command-config, else the profile.
+
+    A profile's password goes to the profile's brokers, or to those named together with the profile,
+    and to nobody else.
+    """
+    from penstock.cli.terminal import profile_file
+    from penstock.client.security_settings import read_properties
+
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return {}, ""
+    options = context.find_root().params
+    path = options.get("command_config")
+    if path is not None:
+        source = f"--command-config {path}"
+        try:
+            with open(path, encoding="utf-8") as file:
+                return read_properties(file.read()), source
+        except (OSError, ValueError) as error:
+            raise UserError(f"{source}: {error}") from None
+    is_meant = options.get("profile") is not None or (
+        takes_one_in_use and _has_default_brokers(context)
+    )
+    found = profile_file.chosen() if is_meant else None
+    if found is None:
+        return {}, ""
+    name, profile = found
+    return profile.security, f"profile {name} ({profile_file.path()})"
+
+
+def _has_default_brokers(context: click.Context) -> bool:
+    from click.core import ParameterSource
+
+    return context.get_parameter_source("brokers") in (None, ParameterSource.DEFAULT)
+
+
+def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
+    """The known name most like `name`, if any is close enough to be meant."""
+    matches = difflib.get_close_matches(name[:100], list(known), n=1, cutoff=likeness)
+    return matches[0] if matches else None
+
+
+async def require_topics(session: Session, names: Iterable[str]) -> None:
+    """Fails with the nearest name when a topic does not exist."""
+    from penstock.base.errors import ErrorCode, Refused
+
+    for name in names:
+        try:
+            await session.cluster.topic(name)
+        except Refused as refused:
+            if refused.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            await session.cluster.refresh(None)
+            close = nearest(name, session.cluster.metadata.topics)
+            hint = f"did you mean {close!r}?" if close else "see `penstock topic list`"
+            raise UserError(f"topic {name!r} does not exist; {hint}") from None

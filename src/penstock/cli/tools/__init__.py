@@ -1,0 +1,1 @@
+"""`penstock worker`, `outbox`, `generate`, `cheat`, `completion` and `wire`."""

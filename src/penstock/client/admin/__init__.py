@@ -1,0 +1,1 @@
+"""Administration of a cluster: topics, groups, access, quotas, queues, transactions."""

@@ -1,0 +1,206 @@
+"""Administers who may get in and what they may do: users, access keys, access control lists.
+
+Passwords are salted and hashed here: the broker never sees one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from penstock.client.cluster import Cluster
+from penstock.client.errors import check, refusal
+from penstock.security import scram
+from penstock.security.acls import Entry, Filter, Resource
+from penstock.wire.messages.acls import (
+    AclCreation,
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsFilter,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+)
+from penstock.wire.messages.internal.access_keys import (
+    AccessKeyInfo,
+    CreateAccessKeyRequest,
+    CreateAccessKeyResponse,
+    DeleteAccessKeyRequest,
+    DeleteAccessKeyResponse,
+    DescribeAccessKeysRequest,
+    DescribeAccessKeysResponse,
+)
+from penstock.wire.messages.sasl import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+
+VERSION = 0
+SALT_BYTES = 24
+NUMBERS = {name: number for number, name in scram.NUMBERS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user and the mechanisms there are credentials for."""
+
+    name: str
+    mechanisms: dict[str, int]
+    """Iterations by mechanism."""
+
+
+Binding = tuple[Resource, Entry]
+Answer = TypeVar("Answer")
+
+
+class Access:
+    """Users and lists of one cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    # -- users ------------------------------------------------------------------------------
+
+    async def users(self) -> list[User]:
+        connection = await self._cluster.any_connection()
+        answer = await connection.call(
+            DescribeUserScramCredentialsRequest(users=None), DescribeUserScramCredentialsResponse
+        )
+        check(answer.error_code, answer.error_message)
+        for row in answer.results:
+            check(row.error_code, row.error_message)
+        return [
+            User(
+                row.user,
+                {scram.NUMBERS[info.mechanism]: info.iterations for info in row.credential_infos},
+            )
+            for row in answer.results
+        ]
+
+    async def set_password(
+        self, name: str, password: str, mechanisms: Sequence[str], iterations: int
+    ) -> None:
+        rows = []
+        for mechanism in mechanisms:
+            salt = self._cluster.random.random_bytes(SALT_BYTES)
+            rows.append(
+                ScramCredentialUpsertion(
+                    name=name,
+                    mechanism=NUMBERS[mechanism],
+                    iterations=iterations,
+                    salt=salt,
+                    salted_password=scram.salted_password(mechanism, password, salt, iterations),
+                )
+            )
+        await self._alter(AlterUserScramCredentialsRequest(deletions=(), upsertions=rows))
+
+    async def delete_user(self, name: str, mechanisms: Sequence[str]) -> None:
+        rows = [
+            ScramCredentialDeletion(name=name, mechanism=NUMBERS[mechanism])
+            for mechanism in mechanisms
+        ]
+        await self._alter(AlterUserScramCredentialsRequest(deletions=rows, upsertions=()))
+
+    async def _alter(self, request: AlterUserScramCredentialsRequest) -> None:
+        connection = await self._cluster.any_connection()
+        answer = await connection.call(request, AlterUserScramCredentialsResponse)
+        for row in answer.results:
+            check(row.error_code, row.error_message)
+
+    # -- access keys ------------------------------------------------------------------------
+
+    async def create_key(self, user: str) -> tuple[str, str]:
+        """A new key for a user, and its secret, which nobody can be asked for later."""
+        answer = await self._own(CreateAccessKeyRequest(user=user), CreateAccessKeyResponse)
+        check(answer.error_code, answer.error_message)
+        return answer.access_key, answer.secret
+
+    async def access_keys(self, user: str | None = None) -> Sequence[AccessKeyInfo]:
+        answer = await self._own(DescribeAccessKeysRequest(user=user), DescribeAccessKeysResponse)
+        check(answer.error_code, answer.error_message)
+        return answer.keys
+
+    async def delete_key(self, access_key: str) -> None:
+        request = DeleteAccessKeyRequest(access_key=access_key)
+        answer = await self._own(request, DeleteAccessKeyResponse)
+        check(answer.error_code, answer.error_message)
+
+    async def _own(self, request: object, answer: type[Answer]) -> Answer:
+        """An API of Penstock's own: ApiVersions does not name it, so nothing is negotiated."""
+        connection = await self._cluster.any_connection()
+        return await connection.call(request, answer, version=VERSION)
+
+    # -- lists ------------------------------------------------------------------------------
+
+    async def bindings(self, wanted: Filter) -> list[Binding]:
+        connection = await self._cluster.any_connection()
+        answer = await connection.call(
+            DescribeAclsRequest(
+                resource_type_filter=wanted.resource_type,
+                resource_name_filter=wanted.name,
+                pattern_type_filter=wanted.pattern,
+                principal_filter=wanted.principal,
+                host_filter=wanted.host,
+                operation=wanted.operation,
+                permission_type=wanted.permission,
+            ),
+            DescribeAclsResponse,
+        )
+        check(answer.error_code, answer.error_message)
+        return [
+            (
+                Resource(row.resource_type, row.resource_name, row.pattern_type),
+                Entry(acl.principal, acl.host, acl.operation, acl.permission_type),
+            )
+            for row in answer.resources
+            for acl in row.acls
+        ]
+
+    async def add(self, bindings: Sequence[Binding]) -> None:
+        connection = await self._cluster.any_connection()
+        answer = await connection.call(
+            CreateAclsRequest(
+                creations=[
+                    AclCreation(
+                        resource_type=resource.type,
+                        resource_name=resource.name,
+                        resource_pattern_type=resource.pattern,
+                        principal=entry.principal,
+                        host=entry.host,
+                        operation=entry.operation,
+                        permission_type=entry.permission,
+                    )
+                    for resource, entry in bindings
+                ]
+            ),
+            CreateAclsResponse,
+        )
+        for row in answer.results:
+            check(row.error_code, row.error_message)
+
+    async def remove(self, wanted: Filter) -> list[Binding]:
+        connection = await self._cluster.any_connection()
+        asked = DeleteAclsFilter(
+            resource_type_filter=wanted.resource_type,
+            resource_name_filter=wanted.name,
+            pattern_type_filter=wanted.pattern,
+            principal_filter=wanted.principal,
+            host_filter=wanted.host,
+            operation=wanted.operation,
+            permission_type=wanted.permission,
+        )
+        answer = await connection.call(DeleteAclsRequest(filters=[asked]), DeleteAclsResponse)
+        row = answer.filter_results[0]
+        if row.error_code:
+            raise refusal(row.error_code, row.error_message)
+        return [
+            (
+                Resource(acl.resource_type, acl.resource_name, acl.pattern_type),
+                Entry(acl.principal, acl.host, acl.operation, acl.permission_type),
+            )
+            for acl in row.matching_acls
+        ]

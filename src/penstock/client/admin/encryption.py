@@ -1,0 +1,69 @@
+"""Encryption at rest, as an administrator sees it: which keys each node has, and their rotation."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from penstock.client.cluster import Cluster
+from penstock.client.errors import check
+from penstock.wire.messages.internal.encryption import (
+    DescribeKeysRequest,
+    DescribeKeysResponse,
+    RotateKeysRequest,
+    RotateKeysResponse,
+)
+
+LOGS_AT_ONCE = 50
+
+
+@dataclass(frozen=True, slots=True)
+class KeyUse:
+    """One key-encryption key on one node; `key_id` is None for what is not encrypted."""
+
+    node_id: int
+    key_id: str | None
+    is_current: bool
+    logs: int
+
+
+class Encryption:
+    """The keys of one cluster's nodes."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def nodes(self) -> list[int]:
+        await self._cluster.refresh(())
+        return sorted(self._cluster.metadata.brokers)
+
+    async def describe(self) -> list[KeyUse]:
+        found = []
+        for node_id in await self.nodes():
+            connection = await self._cluster.connection(node_id)
+            answer = await connection.call(DescribeKeysRequest(), DescribeKeysResponse, version=0)
+            check(answer.error_code, answer.error_message, about=f"node {node_id}")
+            found += [KeyUse(node_id, one.id, one.is_current, one.logs) for one in answer.keys]
+            found.append(KeyUse(node_id, None, False, answer.plain_logs))
+        return found
+
+    async def rotate(
+        self, nodes: Sequence[int], tell: Callable[[int, int, int], None]
+    ) -> dict[int, int]:
+        """Has nodes read their keys anew and put every log under the first one; how many each did.
+
+        `tell(node, done, remaining)` is called after each step. Doing it again does no harm, so
+        whatever interrupts it, the next call goes on.
+        """
+        rotated = {}
+        for node_id in nodes:
+            done, reload = 0, True
+            while True:
+                connection = await self._cluster.connection(node_id)
+                request = RotateKeysRequest(reload=reload, logs_max=LOGS_AT_ONCE)
+                answer = await connection.call(request, RotateKeysResponse, version=0)
+                check(answer.error_code, answer.error_message, about=f"node {node_id}")
+                done, reload = done + answer.rewrapped, False
+                tell(node_id, done, answer.remaining)
+                if not answer.remaining or not answer.rewrapped:
+                    break
+            rotated[node_id] = done
+        return rotated

@@ -1,0 +1,233 @@
+"""Groups as an administrator sees them: list, describe with members, delete.
+
+A group is classic or, since KIP-848, a consumer group; both are described in one shape. Every
+broker lists only the groups it coordinates, so a listing asks them all. What a group has
+committed is in `committed`, how far it is behind in `lag`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from penstock.base.errors import ErrorCode, PeerError, Refused
+from penstock.client.cluster import Cluster
+from penstock.client.coordinators import GROUP, at_coordinator, at_every_broker
+from penstock.client.errors import check, refusal
+from penstock.client.metadata import TopicPartition
+from penstock.state.groups.consumer_protocol import CONSUMER, read_assignment, read_subscription
+from penstock.wire.messages.classic_groups import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from penstock.wire.messages.consumer_groups import (
+    ConsumerGroupDescribeAssignment,
+    ConsumerGroupDescribeMember,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedConsumerGroup,
+)
+
+_DEAD = "Dead"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A group in a few words; `state` and `kind` are empty where the broker is too old to say."""
+
+    name: str
+    state: str
+    kind: str
+    """In lower case: classic, consumer, share, streams."""
+    protocol_type: str
+    coordinator_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    topics: tuple[str, ...]
+    """What it subscribed to by name."""
+    assigned: tuple[TopicPartition, ...]
+    target: tuple[TopicPartition, ...]
+    """What it shall have when a rebalance is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    name: str
+    state: str
+    kind: str
+    protocol_type: str
+    assignor: str
+    """Empty while none is chosen."""
+    epoch: int | None
+    """None for a classic group: its generation is not told."""
+    coordinator_id: int
+    members: tuple[GroupMember, ...]
+
+    def owner_of(self, where: TopicPartition) -> GroupMember | None:
+        return next((member for member in self.members if where in member.assigned), None)
+
+
+async def list_groups(cluster: Cluster) -> list[GroupListing]:
+    """Every group of the cluster, by name."""
+
+    async def ask(node_id: int) -> list[GroupListing]:
+        reply = await cluster.call(ListGroupsRequest(), ListGroupsResponse, node_id=node_id)
+        check(reply.error_code, about=f"groups of broker {node_id}")
+        return [
+            GroupListing(
+                row.group_id, row.group_state, row.group_type.lower(), row.protocol_type, node_id
+            )
+            for row in reply.groups
+        ]
+
+    return sorted(await at_every_broker(cluster, ask), key=lambda group: group.name)
+
+
+async def describe_group(cluster: Cluster, name: str) -> GroupInfo:
+    """A classic or consumer group. Raises Refused(GROUP_ID_NOT_FOUND) for any other name."""
+
+    async def ask(node_id: int) -> GroupInfo:
+        try:
+            return await _describe_consumer(cluster, name, node_id)
+        except Refused as refused:
+            # It is classic, or it is not there, or the broker is older than KIP-848.
+            if refused.code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+                raise
+        return await _describe_classic(cluster, name, node_id)
+
+    return await at_coordinator(cluster, GROUP, name, ask)
+
+
+async def delete_group(cluster: Cluster, name: str) -> None:
+    """Forgets a group and its offsets. Raises Refused(NON_EMPTY_GROUP) while it has members."""
+
+    async def ask(node_id: int) -> None:
+        request = DeleteGroupsRequest(groups_names=[name])
+        reply = await cluster.call(request, DeleteGroupsResponse, node_id=node_id)
+        for row in reply.results:
+            if row.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+                raise _missing(name)
+            check(row.error_code, about=f"group {name!r}")
+
+    await at_coordinator(cluster, GROUP, name, ask, is_repeatable=False)
+
+
+async def _describe_consumer(cluster: Cluster, name: str, node_id: int) -> GroupInfo:
+    request = ConsumerGroupDescribeRequest(group_ids=[name], include_authorized_operations=False)
+    reply = await cluster.call(request, ConsumerGroupDescribeResponse, node_id=node_id)
+    for row in reply.groups:
+        check(row.error_code, row.error_message, about=f"group {name!r}")
+        return _consumer_group(row, node_id)
+    raise refusal(-1, about=f"group {name!r}")
+
+
+async def _describe_classic(cluster: Cluster, name: str, node_id: int) -> GroupInfo:
+    request = DescribeGroupsRequest(groups=[name])
+    reply = await cluster.call(request, DescribeGroupsResponse, node_id=node_id)
+    for row in reply.groups:
+        # Before v6 a group that is not there is said to be dead.
+        if row.error_code == ErrorCode.GROUP_ID_NOT_FOUND or row.group_state == _DEAD:
+            raise _missing(name)
+        check(row.error_code, row.error_message, about=f"group {name!r}")
+        return _classic_group(row, node_id)
+    raise refusal(-1, about=f"group {name!r}")
+
+
+def _missing(name: str) -> Refused:
+    return Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"group {name!r} does not exist")
+
+
+def _consumer_group(row: DescribedConsumerGroup, node_id: int) -> GroupInfo:
+    return GroupInfo(
+        name=row.group_id,
+        state=row.group_state,
+        kind="consumer",
+        protocol_type=CONSUMER,
+        assignor=row.assignor_name,
+        epoch=row.group_epoch,
+        coordinator_id=node_id,
+        members=_sorted(_consumer_member(member) for member in row.members),
+    )
+
+
+def _consumer_member(row: ConsumerGroupDescribeMember) -> GroupMember:
+    return GroupMember(
+        member_id=row.member_id,
+        instance_id=row.instance_id,
+        client_id=row.client_id,
+        host=_host(row.client_host),
+        topics=tuple(row.subscribed_topic_names),
+        assigned=_places(row.assignment),
+        target=_places(row.target_assignment),
+    )
+
+
+def _places(assignment: ConsumerGroupDescribeAssignment) -> tuple[TopicPartition, ...]:
+    return tuple(
+        sorted(
+            TopicPartition(topic.topic_name, index)
+            for topic in assignment.topic_partitions
+            for index in topic.partitions
+        )
+    )
+
+
+def _classic_group(row: DescribedGroup, node_id: int) -> GroupInfo:
+    is_consumer = row.protocol_type == CONSUMER
+    return GroupInfo(
+        name=row.group_id,
+        state=row.group_state,
+        kind="classic",
+        protocol_type=row.protocol_type,
+        assignor=row.protocol_data,
+        epoch=None,
+        coordinator_id=node_id,
+        members=_sorted(_classic_member(member, is_consumer) for member in row.members),
+    )
+
+
+def _classic_member(row: DescribedGroupMember, is_consumer: bool) -> GroupMember:
+    topics: tuple[str, ...] = ()
+    assigned: tuple[TopicPartition, ...] = ()
+    if is_consumer:
+        try:
+            data = bytes(row.member_metadata)
+            topics = tuple(read_subscription(data)[1].topics) if data else ()
+            assigned = tuple(
+                sorted(
+                    TopicPartition(topic.topic, index)
+                    for topic in read_assignment(bytes(row.member_assignment)).assigned_partitions
+                    for index in topic.partitions
+                )
+            )
+        except PeerError:
+            # These bytes are the members' own; one that speaks oddly is still a member.
+            pass
+    return GroupMember(
+        member_id=row.member_id,
+        instance_id=row.group_instance_id,
+        client_id=row.client_id,
+        host=_host(row.client_host),
+        topics=topics,
+        assigned=assigned,
+        target=assigned,
+    )
+
+
+def _host(text: str) -> str:
+    """Brokers write an address as Java does, with a slash before it."""
+    return text.removeprefix("/")
+
+
+def _sorted(members: Iterable[GroupMember]) -> tuple[GroupMember, ...]:
+    return tuple(sorted(members, key=lambda member: (member.client_id, member.member_id)))

@@ -1,0 +1,1 @@
+"""Reading records: fetches, group members, record counts."""

@@ -1,0 +1,250 @@
+"""Being a member of a consumer group whose partitions the coordinator assigns (KIP-848).
+
+Owns the member's epoch, what it holds, and the task that calls the coordinator. Partitions that are
+to go elsewhere are given up first (`on_revoked` is awaited: the place to commit), then the
+coordinator is told; new ones are handed over (`on_assigned`) when they are free. A member that the
+coordinator forgot or fenced has lost everything it held (`on_lost`) and joins again.
+
+Positions are committed here too, under the member's epoch, so that one that was expelled cannot
+move the positions of its successor.
+"""
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from penstock.base.errors import ErrorCode, PeerError, Refused
+from penstock.base.ids import TopicId
+from penstock.client.cluster import Cluster
+from penstock.client.coordinators import GROUP, at_coordinator
+from penstock.client.errors import RETRIABLE, check
+from penstock.client.metadata import TopicPartition
+from penstock.wire.messages.consumer_groups import (
+    ConsumerGroupHeartbeatAssignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatRequestTopicPartitions,
+    ConsumerGroupHeartbeatResponse,
+)
+from penstock.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+
+JOIN = 0
+LEAVE = -1
+REBALANCE_TIMEOUT_MS = 60_000
+_NAMED_UNTIL = 9
+_EXPELLED = (
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.FENCED_MEMBER_EPOCH,
+    ErrorCode.UNRELEASED_INSTANCE_ID,
+)
+_STALE = (ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION)
+_COMMIT_TRIES = 5
+
+
+class Membership(NamedTuple):
+    """Who commits: brokers refuse one that is no longer a member."""
+
+    member_id: str
+    epoch: int
+
+
+class GroupListener(NamedTuple):
+    """What is told to whoever reads."""
+
+    on_assigned: Callable[[list[TopicPartition]], Awaitable[None]]
+    on_revoked: Callable[[list[TopicPartition]], Awaitable[None]]
+    on_lost: Callable[[], None]
+    on_failed: Callable[[Exception], None]
+
+
+class GroupMember:
+    """`await join()`, then it beats by itself until `await leave()`."""
+
+    def __init__(
+        self, cluster: Cluster, group: str, topics: Sequence[str], listener: GroupListener
+    ) -> None:
+        self.group = group
+        self.member_id = base64.urlsafe_b64encode(cluster.random.random_bytes(16)).decode()[:22]
+        self._cluster = cluster
+        self._topics = sorted(topics)
+        self._listener = listener
+        self._epoch = JOIN
+        self._owned: list[TopicPartition] = []
+        self._told: list[TopicPartition] | None = None
+        """What the coordinator knows of `_owned`; None: it must be told."""
+        self._interval_s = 1.0
+        self._hurry = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def membership(self) -> Membership:
+        return Membership(self.member_id, self._epoch)
+
+    async def join(self) -> None:
+        await self._beat()
+        self._task = asyncio.get_running_loop().create_task(self._keep_beating())
+
+    async def leave(self) -> None:
+        """Says goodbye, if somebody listens; else the coordinator will find out."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._task = None
+        try:
+            async with asyncio.timeout(2):
+                await self._call(LEAVE)
+        except (OSError, Refused, PeerError):
+            return
+
+    # Heartbeats.
+
+    async def _keep_beating(self) -> None:
+        failures = 0
+        while True:
+            if not self._hurry.is_set():
+                try:
+                    async with asyncio.timeout(self._interval_s):
+                        await self._hurry.wait()
+                except TimeoutError:
+                    pass
+            self._hurry.clear()
+            try:
+                await self._beat()
+                failures = 0
+            except OSError:
+                await self._cluster.backoff.wait(failures)
+                failures += 1
+            except Refused as refused:
+                if refused.code not in RETRIABLE:
+                    self._listener.on_failed(refused)
+                    return
+            except PeerError as error:
+                self._listener.on_failed(error)
+                return
+
+    async def _beat(self) -> None:
+        try:
+            reply = await self._call(self._epoch)
+        except Refused as refused:
+            if refused.code not in _EXPELLED:
+                raise
+            self._epoch, self._owned, self._told = JOIN, [], None
+            self._listener.on_lost()
+            reply = await self._call(JOIN)
+        self._told = list(self._owned)
+        self._epoch = reply.member_epoch
+        self._interval_s = max(50, reply.heartbeat_interval_ms) / 1000
+        if reply.assignment is not None:
+            await self._reconcile(await self._named(reply.assignment))
+
+    async def _reconcile(self, assigned: list[TopicPartition]) -> None:
+        revoked = [where for where in self._owned if where not in assigned]
+        added = [where for where in assigned if where not in self._owned]
+        if revoked:
+            await self._listener.on_revoked(revoked)
+        self._owned = sorted(assigned)
+        if added:
+            await self._listener.on_assigned(added)
+        if self._told != self._owned:
+            # The others wait for what was given up.
+            self._hurry.set()
+
+    async def _named(self, assignment: ConsumerGroupHeartbeatAssignment) -> list[TopicPartition]:
+        """Assignments name topics by id; ids are known once the metadata is."""
+        names: dict[TopicId, str] = {}
+        for attempt in range(5):
+            topics = self._cluster.metadata.topics
+            names = {topics[name].topic_id: name for name in self._topics if name in topics}
+            if all(bytes(row.topic_id) in names for row in assignment.topic_partitions):
+                break
+            await self._cluster.refresh_quietly(self._topics)
+            await self._cluster.backoff.wait(attempt)
+        return [
+            TopicPartition(names[TopicId(bytes(row.topic_id))], index)
+            for row in assignment.topic_partitions
+            if bytes(row.topic_id) in names
+            for index in row.partitions
+        ]
+
+    async def _call(self, epoch: int) -> ConsumerGroupHeartbeatResponse:
+        is_joining = epoch == JOIN
+        owned = self._owned if is_joining or self._told != self._owned else None
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group,
+            member_id=self.member_id,
+            member_epoch=epoch,
+            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS if is_joining else -1,
+            subscribed_topic_names=self._topics if is_joining else None,
+            topic_partitions=None if owned is None else self._rows(owned),
+        )
+
+        async def ask(node_id: int) -> ConsumerGroupHeartbeatResponse:
+            reply = await self._cluster.call(
+                request, ConsumerGroupHeartbeatResponse, node_id=node_id
+            )
+            check(reply.error_code, reply.error_message, about=f"group {self.group!r}")
+            return reply
+
+        return await at_coordinator(self._cluster, GROUP, self.group, ask)
+
+    def _rows(
+        self, owned: list[TopicPartition]
+    ) -> list[ConsumerGroupHeartbeatRequestTopicPartitions]:
+        rows: dict[str, list[int]] = {}
+        for where in owned:
+            rows.setdefault(where.topic, []).append(where.partition)
+        return [
+            ConsumerGroupHeartbeatRequestTopicPartitions(
+                topic_id=self._cluster.known_topic(name).topic_id, partitions=indexes
+            )
+            for name, indexes in rows.items()
+        ]
+
+    # Positions.
+
+    async def commit(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Keeps positions of partitions that this member holds; refused once it holds them not."""
+        for attempt in range(_COMMIT_TRIES):
+            try:
+                await self._commit(positions)
+                return
+            except Refused as refused:
+                if refused.code not in _STALE or attempt == _COMMIT_TRIES - 1:
+                    raise
+            # The group moved on while this was under way; the next heartbeat says where to.
+            self._hurry.set()
+            await self._cluster.backoff.wait(attempt)
+
+    async def _commit(self, positions: Mapping[TopicPartition, int]) -> None:
+        rows: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for where in sorted(positions):
+            row = OffsetCommitRequestPartition(
+                partition_index=where.partition,
+                committed_offset=positions[where],
+                committed_metadata="",
+            )
+            rows.setdefault(where.topic, []).append(row)
+
+        async def ask(node_id: int) -> None:
+            request = OffsetCommitRequest(
+                group_id=self.group,
+                generation_id_or_member_epoch=self._epoch,
+                member_id=self.member_id,
+                topics=[OffsetCommitRequestTopic(name=n, partitions=rows[n]) for n in rows],
+            )
+            reply = await self._cluster.call(
+                request, OffsetCommitResponse, node_id=node_id, version_max=_NAMED_UNTIL
+            )
+            for topic in reply.topics:
+                for answer in topic.partitions:
+                    where = TopicPartition(topic.name, answer.partition_index)
+                    check(answer.error_code, about=str(where))
+
+        # Committing the same positions twice does what doing it once does.
+        await at_coordinator(self._cluster, GROUP, self.group, ask)

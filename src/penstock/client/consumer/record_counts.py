@@ -1,0 +1,71 @@
+"""How many records lie at given offsets: not every offset has one.
+
+Markers of transactions take an offset each, records of aborted transactions are nobody's, and a
+compacted log has holes. So the range is read; batches that lie in it whole are counted by their
+header, others are opened, by workers where there are some. Reading costs what it costs: above
+`OFFSETS_MAX` offsets nothing is read, and the answer is how many there may be.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from penstock.client.cluster import Cluster
+from penstock.client.consumer.consumer import Consumer, ConsumerConfig
+from penstock.client.consumer.fetched import READ_COMMITTED, Fetched, opened
+from penstock.client.list_offsets import EARLIEST, LATEST, list_offsets
+from penstock.client.metadata import TopicPartition
+from penstock.state.queues.intervals import IntervalSet
+from penstock.wire.records import Column, decode, read_header
+
+OFFSETS_MAX = 200_000
+_WAIT_MS = 100
+
+
+class Count(NamedTuple):
+    records: dict[TopicPartition, int]
+    is_exact: bool
+    """Otherwise these are offsets: there are so many records at most."""
+
+    @property
+    def total(self) -> int:
+        return sum(self.records.values())
+
+
+async def count_records(cluster: Cluster, wanted: Mapping[TopicPartition, IntervalSet]) -> Count:
+    """Of committed records, those at these offsets."""
+    offsets = {where: len(runs) for where, runs in wanted.items()}
+    if sum(offsets.values()) > OFFSETS_MAX:
+        return Count(offsets, is_exact=False)
+    return Count(
+        {where: await _count(cluster, where, runs) for where, runs in wanted.items()}, True
+    )
+
+
+async def _count(cluster: Cluster, where: TopicPartition, wanted: IntervalSet) -> int:
+    low = (await list_offsets(cluster, {where: EARLIEST}))[where].offset
+    ends = await list_offsets(cluster, {where: LATEST}, isolation_level=READ_COMMITTED)
+    runs = list(wanted.within(low, ends[where].offset - 1))
+    if not runs:
+        return 0
+    config = ConsumerConfig(isolation_level=READ_COMMITTED, reset=EARLIEST, max_wait_ms=_WAIT_MS)
+    found = 0
+    async with Consumer(cluster, config) as consumer:
+        consumer.assign({where: runs[0][0]})
+        while consumer.positions[where] <= runs[-1][1]:
+            for fetched in await consumer.fetch(timeout_ms=_WAIT_MS):
+                found += await opened(cluster.workers, fetched, _within, fetched, wanted)
+    return found
+
+
+def _within(fetched: Fetched, wanted: IntervalSet) -> int:
+    found = 0
+    for view, _ in fetched.data_batches():
+        header = read_header(view)
+        first, last = header.base_offset, header.last_offset
+        run = wanted.run_at(first)
+        if run is not None and run[1] >= last and first >= fetched.offset:
+            found += header.count
+        else:
+            offsets = decode(view, columns=Column.OFFSETS).offsets
+            found += sum(at >= fetched.offset and at in wanted for at in offsets)
+    return found

@@ -1,0 +1,1 @@
+"""Dead-lettered messages: finding, reading, redriving and replaying them."""

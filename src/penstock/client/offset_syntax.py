@@ -1,0 +1,159 @@
+"""The offset grammar of the command line and the client: text in, positions out.
+
+    start  end          the first record still there; the next one to be written
+    5   +10   -10       offset 5; ten after the start; ten before the end
+    5:9   :9   5:       from 5 up to, not including, 9; up to 9; from 5 on
+    -10:end   :end      up to the end as it is now
+    @-1h                from the first record an hour old or younger
+    @2026-11-01:end     from a time (UTC unless it names a zone) to the end as it is now
+    @-2h:-1h  @T:30m    between two times (@-2h:@-1h is the same); a plain duration counts from
+                        the first
+    @1700000000[000]    seconds or milliseconds since 1970
+
+Parsing is pure: "now" is an argument. What a position means in numbers, per partition, is
+answered by `penstock.client.list_offsets`.
+"""
+
+import enum
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from penstock.base.ids import Millis
+
+
+class Anchor(enum.Enum):
+    EXACT = "exact"
+    START = "start"
+    END = "end"
+    TIME = "time"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a log: an anchor and, from there, a distance (or the offset, or the time)."""
+
+    anchor: Anchor
+    value: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """From `start` on; up to, not including, `end`, or without end."""
+
+    start: Position
+    end: Position | None = None
+
+
+START = Position(Anchor.START)
+END = Position(Anchor.END)
+
+
+class OffsetSyntaxError(ValueError):
+    """The text follows no rule of the grammar; the message shows the rules."""
+
+
+_EXAMPLES = "try start, end, 5, +10, -10, 5:9, @-1h, @2026-11-01:end"
+_TIME_EXAMPLES = "try @-1h, @-2h:-1h, @2026-11-01, @2026-11-01T12:00:end, @1700000000"
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = r"(?:\d+(?:ms|s|m|h|d))+"
+_DATE = (
+    r"\d{4}-\d{2}-\d{2}"
+    r"(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
+)
+_TIMES = re.compile(
+    rf"@(?P<start>{_DATE}|-{_DURATION}|\d+)?"
+    rf"(?P<colon>:@?(?P<end>end|{_DATE}|-?{_DURATION}|\d+)?)?"
+)
+_POINT = re.compile(r"start|end|[+-]?\d{1,18}")
+
+
+def parse_offsets(text: str, now: Millis) -> OffsetRange:
+    """Reads one offset or range. Raises OffsetSyntaxError with what would have been right."""
+    text = text.strip()
+    if text.startswith("@"):
+        return _parse_times(text, now)
+    first, _, last = text.partition(":")
+    if not first and not last:
+        raise OffsetSyntaxError(f"{text!r} is not an offset; {_EXAMPLES}")
+    start = _parse_point(first, text) if first else START
+    end = _parse_point(last, text) if last else None
+    _check_order(start, end, text)
+    return OffsetRange(start, end)
+
+
+def parse_position(text: str, now: Millis) -> Position:
+    """Reads one offset; a range is refused."""
+    found = parse_offsets(text, now)
+    if found.end is not None:
+        raise OffsetSyntaxError(f"{text!r} is a range; one offset is needed here")
+    return found.start
+
+
+def _parse_point(part: str, text: str) -> Position:
+    if not _POINT.fullmatch(part):
+        where = "" if part == text else f" in {text!r}"
+        raise OffsetSyntaxError(f"{part!r}{where} is not an offset; {_EXAMPLES}")
+    if part == "start":
+        return START
+    if part == "end":
+        return END
+    if part[0] == "+":
+        return Position(Anchor.START, int(part[1:]))
+    if part[0] == "-":
+        return Position(Anchor.END, int(part[1:]))
+    return Position(Anchor.EXACT, int(part))
+
+
+def _parse_times(text: str, now: Millis) -> OffsetRange:
+    match = _TIMES.fullmatch(text)
+    if match is None or not (match["start"] or match["end"]):
+        raise OffsetSyntaxError(f"{text!r} is not a time; {_TIME_EXAMPLES}")
+    start = START
+    if match["start"]:
+        start = Position(Anchor.TIME, _parse_time(match["start"], text, now))
+    end: Position | None = None
+    if match["end"] == "end":
+        end = END
+    elif match["end"]:
+        last = match["end"]
+        if re.fullmatch(_DURATION, last):
+            if not match["start"]:
+                raise OffsetSyntaxError(f"{text!r}: a duration needs a time to count from")
+            end = Position(Anchor.TIME, start.value + duration_ms(last))
+        else:
+            end = Position(Anchor.TIME, _parse_time(last, text, now))
+    _check_order(start, end, text)
+    return OffsetRange(start, end)
+
+
+def _parse_time(part: str, text: str, now: Millis) -> int:
+    if part.startswith("-"):
+        return now - duration_ms(part[1:])
+    if part.isdigit():
+        # Ten digits of seconds reach the year 2286; milliseconds have thirteen today.
+        return int(part) * 1000 if len(part) <= 10 else int(part)
+    try:
+        moment = datetime.fromisoformat(part)
+    except ValueError as error:
+        raise OffsetSyntaxError(f"{part!r} in {text!r} is not a time: {error}") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def duration_ms(text: str) -> int:
+    """`1h30m` as milliseconds."""
+    if not re.fullmatch(_DURATION, text):
+        raise OffsetSyntaxError(f"{text!r} is not a duration; try 500ms, 30s, 15m, 1h30m, 7d")
+    parts = re.findall(r"(\d+)(ms|s|m|h|d)", text)
+    return sum(int(count) * _UNITS_MS[unit] for count, unit in parts)
+
+
+def _check_order(start: Position, end: Position | None, text: str) -> None:
+    """Refuses what can be seen to be empty without asking a broker."""
+    if end is None or start.anchor is not end.anchor:
+        return
+    backwards = start.value < end.value if start.anchor is Anchor.END else start.value > end.value
+    if backwards:
+        raise OffsetSyntaxError(f"{text!r} ends before it starts")

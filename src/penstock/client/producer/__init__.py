@@ -1,0 +1,1 @@
+"""Sending records: batches, partition queues, retries, idempotence and transactions."""

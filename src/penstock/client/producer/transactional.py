@@ -1,0 +1,160 @@
+"""Writes records and positions in transactions: all of one, or nothing of it (KIP-98, KIP-447).
+
+One transaction is one call: batches for some partitions, positions of one group with a word beside
+each, and the end. Whatever fails leaves the writer without an identity; `begin` gets the next
+epoch of it, which ends what was open, and the caller reads from the positions whether the last
+transaction counts. So a caller that keeps its place in the positions does everything exactly once.
+
+Whoever begins under the same transactional id later has taken its place: `Refused` with
+INVALID_PRODUCER_EPOCH or PRODUCER_FENCED. A writer never takes it back by itself.
+
+The steps are those of `txn_steps`. A batch that the
+partition's leader may have got is sent again with the same sequence, so it is written once.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.client.cluster import Cluster
+from penstock.client.committed_offsets import Committed
+from penstock.client.consumer.group_member import Membership
+from penstock.client.errors import RETRIABLE, refusal
+from penstock.client.metadata import TopicPartition
+from penstock.client.producer.identity import NOBODY
+from penstock.client.producer.transaction import OpenTxn, add_partitions, begin, end, keep_positions
+from penstock.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from penstock.wire.records import Codec, Record, encode
+
+TIMEOUT_MS = 60_000
+PRODUCE_TIMEOUT_MS = 15_000
+
+_PRODUCE_MAX = 11
+"""The last version of the dialect that `txn_steps` speaks."""
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether it may end better after another `begin`."""
+    if isinstance(error, Refused):
+        return error.code in RETRIABLE or error.code is ErrorCode.INVALID_TXN_STATE
+    return isinstance(error, OSError)
+
+
+class TransactionalWriter:
+    """One transaction at a time under one transactional id."""
+
+    def __init__(
+        self, cluster: Cluster, transactional_id: str, timeout_ms: int = TIMEOUT_MS
+    ) -> None:
+        self.transactional_id = transactional_id
+        self._cluster = cluster
+        self._timeout_ms = timeout_ms
+        self._txn = OpenTxn(transactional_id, NOBODY)
+        self._sequences: dict[TopicPartition, int] = {}
+        self._is_usable = False
+
+    @property
+    def is_usable(self) -> bool:
+        """True if `write` may be called without another `begin`."""
+        return self._is_usable
+
+    async def begin(self) -> None:
+        """Takes the place of whoever wrote under this id before, and ends what was open."""
+        self._txn = await begin(
+            self._cluster, self.transactional_id, self._timeout_ms, self._txn.identity
+        )
+        self._sequences.clear()
+        self._is_usable = True
+
+    async def write(
+        self,
+        batches: Mapping[TopicPartition, Sequence[Record]],
+        group: str,
+        positions: Mapping[TopicPartition, Committed],
+        membership: Membership | None = None,
+        codecs: Mapping[TopicPartition, Codec] | None = None,
+    ) -> dict[TopicPartition, int]:
+        """One whole transaction; the first offset of each batch. If it raises: `begin` again.
+
+        `codecs` are of batches that are to be compressed.
+
+        With a membership the positions are refused once the group has expelled that member.
+        """
+        assert self._is_usable, "begin first"
+        self._is_usable = False
+        if batches:
+            await add_partitions(self._cluster, self._txn, list(batches))
+        offsets = await self._produce(batches, codecs or {})
+        if positions:
+            await keep_positions(self._cluster, self._txn, group, positions, membership)
+        # Committing twice does what committing once does, as long as nothing is begun in between.
+        await end(self._cluster, self._txn, committed=True)
+        self._is_usable = True
+        return offsets
+
+    # -- producing -----------------------------------------------------------------------------
+
+    async def _produce(
+        self,
+        batches: Mapping[TopicPartition, Sequence[Record]],
+        codecs: Mapping[TopicPartition, Codec],
+    ) -> dict[TopicPartition, int]:
+        encoded = {
+            where: encode(
+                records,
+                codec=codecs.get(where, Codec.NONE),
+                producer_id=self._txn.identity.producer_id,
+                producer_epoch=self._txn.identity.producer_epoch,
+                base_sequence=self._sequences.get(where, 0),
+                transactional=True,
+            )
+            for where, records in batches.items()
+        }
+        offsets: dict[TopicPartition, int] = {}
+
+        async def attempt() -> None:
+            missing = [where for where in batches if where not in offsets]
+            for node_id, places in (await self._cluster.by_leader(missing)).items():
+                parts = {where: memoryview(encoded[where]) for where in places}
+                await self._produce_at(node_id, parts, offsets)
+
+        if batches:
+            topics = {where.topic for where in batches}
+            await self._cluster.retrying(attempt, timeout_ms=self._timeout_ms, topics=topics)
+        for where, records in batches.items():
+            self._sequences[where] = self._sequences.get(where, 0) + len(records)
+        return offsets
+
+    async def _produce_at(
+        self,
+        node_id: int,
+        batches: Mapping[TopicPartition, memoryview],
+        offsets: dict[TopicPartition, int],
+    ) -> None:
+        rows: dict[str, list[PartitionProduceData]] = {}
+        for where, batch in batches.items():
+            row = PartitionProduceData(index=where.partition, records=batch)
+            rows.setdefault(where.topic, []).append(row)
+        request = ProduceRequest(
+            transactional_id=self.transactional_id,
+            acks=-1,
+            timeout_ms=PRODUCE_TIMEOUT_MS,
+            topic_data=[TopicProduceData(name=name, partition_data=rows[name]) for name in rows],
+        )
+        reply = await self._cluster.call(
+            request, ProduceResponse, node_id=node_id, version_max=_PRODUCE_MAX
+        )
+        failure: Refused | None = None
+        for topic in reply.responses:
+            for answer in topic.partition_responses:
+                where = TopicPartition(topic.name, answer.index)
+                if answer.error_code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                    offsets[where] = answer.base_offset
+                else:
+                    failure = refusal(answer.error_code, answer.error_message, about=str(where))
+        if failure is not None:
+            raise failure

@@ -1,0 +1,95 @@
+"""A record that a share group's broker holds for this member, and reading such records (KIP-932).
+
+A share fetch brings whole batches, and beside them the ranges of offsets in them that were
+acquired. Offsets of a range that have no record (compaction, markers of transactions) are gaps:
+they are acknowledged as such and never seen by anyone.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.base.errors import PeerError
+from penstock.client.consumer.fetched import Message
+from penstock.client.metadata import TopicPartition
+from penstock.wire.messages.share import AcquiredRecords
+from penstock.wire.records import batches, check_stored, decode, is_append_time, is_control
+
+RECORDS_MAX = 1_000_000
+"""The largest number of records believed to be acquired in one partition at a time."""
+
+
+class Lease:
+    """A message that is this member's until `deadline`, by the loop's clock."""
+
+    __slots__ = (
+        "deadline",
+        "delivery_count",
+        "is_lost",
+        "is_renewing",
+        "is_settled",
+        "lock_s",
+        "message",
+        "renew_until",
+    )
+
+    def __init__(
+        self, message: Message, delivery_count: int, deadline: float, lock_s: float
+    ) -> None:
+        self.message = message
+        self.delivery_count = delivery_count
+        """Which delivery this is, counted from 1."""
+        self.deadline = deadline
+        self.lock_s = lock_s
+        self.renew_until = deadline
+        """How long it is renewed by itself."""
+        self.is_renewing = False
+        self.is_settled = False
+        """A verdict was given; there is no second one."""
+        self.is_lost = False
+        """The broker says that it is no longer ours."""
+
+    @property
+    def where(self) -> TopicPartition:
+        return TopicPartition(self.message.topic, self.message.partition)
+
+
+class Acquired(NamedTuple):
+    """What one partition's part of a share fetch holds."""
+
+    leases: list[Lease]
+    gaps: list[int]
+
+
+def read_acquired(
+    where: TopicPartition,
+    records: memoryview,
+    ranges: Sequence[AcquiredRecords],
+    now: float,
+    lock_s: float,
+) -> Acquired:
+    """The records of the acquired ranges. Raises PeerError for batches that are not intact."""
+    deadline = now + lock_s
+    counts: dict[int, int] = {}
+    if sum(max(0, part.last_offset - part.first_offset + 1) for part in ranges) > RECORDS_MAX:
+        raise PeerError(f"more than {RECORDS_MAX} records of {where} in one answer")
+    for part in ranges:
+        counts.update(
+            dict.fromkeys(range(part.first_offset, part.last_offset + 1), part.delivery_count)
+        )
+    leases: list[Lease] = []
+    topic, partition = where
+    for position, header in batches(records):
+        if is_control(header.attributes):
+            continue
+        view = records[position : position + header.size_bytes]
+        check_stored(view)
+        columns = decode(view)
+        append_time = is_append_time(header.attributes)
+        for index, offset in enumerate(columns.offsets):
+            count = counts.pop(offset, None)
+            if count is None:
+                continue
+            record = columns.record(index)
+            message = Message(topic, partition, *record, is_append_time=append_time)
+            leases.append(Lease(message, count, deadline, lock_s))
+    return Acquired(leases, sorted(counts))

@@ -1,0 +1,1 @@
+"""Access control lists, users and quotas in the metadata store, and the authorizer."""

@@ -1,0 +1,1 @@
+"""Configs of topics, brokers and groups: the table, their types, resolution and changes."""

@@ -1,0 +1,1 @@
+"""The controller: elections, placement, reassignment and deletion, decided from the image."""

@@ -1,0 +1,291 @@
+"""The controller: acts on what the image shows, for the whole cluster.
+
+Whoever holds `/controller` takes dead brokers away, elects leaders, finishes moves of replicas,
+hands leadership back to preferred replicas, and clears away what deleted topics left. What to do
+is decided by pure functions (`elections`, `reassignment`); this is the shell that campaigns for
+the seat, notices what changed, and commits.
+
+Owns: the key `/controller`, and this node's evidence that others are dead.
+Invariants:
+- every commit is guarded by the seat's revision and by the revision of each record it was decided
+  from, so a controller that was replaced, or sees an old image, changes nothing. Two at once are
+  harmless;
+- the seat is bound to a registration: when that registration is gone, or another life of the node
+  has taken its place, the seat is free, whatever the lease says;
+- a broker is taken away on evidence about its present life only. The controller does so at once;
+  the others when it is the controller that died, or when it does nothing about it for a while;
+- what nodes say of whom they reach is acted on a moment after it has changed, when the others have
+  had the time to say it too: half of a picture would move leaders to where they cannot stay;
+- a commit whose result is unknown is decided again from a fresh look. Guards make that safe.
+
+It runs on the embedded store too, where this node is the only one to win the seat.
+Leaves to others: registrations (`membership`), evidence (`links`), who reaches whom (`reach`), ISR
+changes of a partition that has a leader (`isr`).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from penstock.base.errors import Refused
+from penstock.base.ports import Delete, Expect, Put, Store
+from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.controller import elections, partition_updates, topic_deletion
+from penstock.cluster.controller.controller_decisions import Duties, balance
+from penstock.cluster.controller.elections import Election
+from penstock.cluster.controller.partition_updates import TROUBLE, Changed, Outcome, SeatLost, Wish
+from penstock.cluster.metadata import store_keys
+from penstock.cluster.metadata.image import Image
+from penstock.cluster.metadata.membership import Membership
+from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.peer_reachability import Reports, cuts_of, probe_seconds
+from penstock.cluster.metadata.store_keys import ControllerRecord
+
+log = logging.getLogger("penstock.controller")
+
+GRACE_SECONDS = 0.5
+"""How long the controller is given to act on evidence before another node does."""
+RETRY_SECONDS = 0.2
+CATCH_UP_SECONDS = 5.0
+"""How long the image may take to show what was committed, before it is looked at as it is."""
+
+PICTURE_PROBES = 1.5
+"""Probes that it takes until everybody who is concerned by a cut has said so."""
+
+Count = Callable[[Election], None]
+
+
+class Controller:
+    """One node's part in the controller's work: most of the time, waiting to be needed."""
+
+    def __init__(
+        self,
+        node_id: int,
+        store: Store,
+        follower: Follower,
+        configs: BrokerConfigs,
+        membership: Membership,
+        count: Count = lambda kind: None,
+    ) -> None:
+        self.node_id = node_id
+        self._store = store
+        self._follower = follower
+        self._configs = configs
+        self._membership = membership
+        self._count = count
+        self._news = asyncio.Event()
+        self._dead: dict[int, tuple[int, float]] = {}
+        """By node: the epoch of the life that is over, and when that was seen."""
+        self._duties = Duties(configs)
+        self._is_troubled = False
+        self._is_seated = False
+        self._balance_s = float("inf")
+        self._reports: Reports = {}
+        """Reports of which node reaches which, as far as they are acted on."""
+        self._reports_s = float("inf")
+        """When what is new in that is to be acted on."""
+        follower.on_change(lambda before, after: self._news.set())
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this node is the controller, as far as it knows."""
+        return not self._membership.is_fenced and self._holds_seat(self._follower.image)
+
+    def evidence(self, node_id: int, broker_epoch: int) -> None:
+        """That life of that node is over: its port refuses connections."""
+        known = self._dead.get(node_id)
+        if node_id == self.node_id or (known is not None and known[0] >= broker_epoch):
+            return
+        self._dead[node_id] = (broker_epoch, asyncio.get_running_loop().time())
+        self._news.set()
+
+    async def run(self) -> None:
+        """Acts until cancelled."""
+        while True:
+            await self._pause()
+            try:
+                await self._step()
+                self._is_troubled = False
+            except (*TROUBLE, SeatLost) as error:
+                if not self._is_troubled:
+                    log.warning("the controller tries again: %r", error)
+                self._is_troubled = True
+                self._duties.forget()
+                await asyncio.sleep(RETRY_SECONDS)
+                self._news.set()
+
+    async def _pause(self) -> None:
+        """Until something changed, or a time has come."""
+        loop = asyncio.get_running_loop()
+        wait_s = min(self._balance_s, self._reports_s) - loop.time()
+        wait_s = min(GRACE_SECONDS if self._dead else float("inf"), wait_s)
+        if self._duties.is_unfinished:
+            wait_s = min(wait_s, RETRY_SECONDS)
+        try:
+            async with asyncio.timeout(wait_s if wait_s < float("inf") else None):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+        self._news.clear()
+
+    async def _step(self) -> None:
+        """One thing at a time: each ends with an image that shows it, which begins the next."""
+        image = self._follower.image
+        self._note_reports(image)
+        own = image.brokers.get(self.node_id)
+        if self._membership.is_fenced or own is None or own.epoch != self._membership.epoch:
+            self._sit(False)
+            self._duties.is_unfinished = True  # A lease renewed late makes no news of its own.
+            return
+        self._sit(self._holds_seat(image))
+        if await self._fence(image):
+            return
+        if self._is_seated:
+            await self._act(image)
+        elif is_vacant(image):
+            await self._campaign(image)
+
+    def _note_reports(self, image: Image) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if image.reach == self._reports:
+            self._reports_s = float("inf")
+        elif self._reports_s == float("inf"):
+            self._reports_s = now_s + PICTURE_PROBES * probe_seconds(self._configs)
+        elif now_s >= self._reports_s:
+            self._reports, self._reports_s = image.reach, float("inf")
+
+    # -- the seat -----------------------------------------------------------------------------
+
+    def _holds_seat(self, image: Image) -> bool:
+        holder = image.controller
+        return (
+            holder is not None
+            and holder.node_id == self.node_id
+            and holder.broker_epoch == self._membership.epoch
+        )
+
+    def _claim(self, image: Image) -> tuple[list[Expect], Put]:
+        """What taking the seat expects and changes."""
+        last = image.controller.epoch if image.controller else 0
+        record = ControllerRecord(
+            self.node_id, max(last + 1, image.revision), self._membership.epoch
+        )
+        expects = [
+            Expect(store_keys.CONTROLLER, image.controller_revision),
+            Expect(store_keys.broker_key(self.node_id), image.broker_revisions[self.node_id]),
+        ]
+        return expects, Put(
+            store_keys.CONTROLLER, store_keys.encode(record), self._membership.lease
+        )
+
+    async def _campaign(self, image: Image) -> None:
+        expects, put = self._claim(image)
+        revision = await self._store.commit(expects, [put])
+        if revision is not None:
+            await self._reached(revision)
+
+    def _sit(self, is_seated: bool) -> None:
+        """Notes whether we have the seat, however we came by it or lost it."""
+        if is_seated and not self._is_seated:
+            log.info("node %d is the controller", self.node_id)
+            self._duties.forget()
+            self._set_balance_timer()
+        elif not is_seated:
+            self._balance_s = float("inf")
+        self._is_seated = is_seated
+
+    async def _reached(self, revision: int) -> None:
+        async with asyncio.timeout(CATCH_UP_SECONDS):
+            await self._follower.reached(revision)
+
+    # -- taking dead brokers away ---------------------------------------------------------------
+
+    async def _fence(self, image: Image) -> bool:
+        """Takes away one broker that is known to be dead, if that is ours to do."""
+        now_s = asyncio.get_running_loop().time()
+        for node_id, (epoch, seen_s) in list(self._dead.items()):
+            broker = image.brokers.get(node_id)
+            if broker is None or broker.epoch > epoch:
+                del self._dead[node_id]
+            elif broker.epoch == epoch:
+                is_seat = not is_vacant(image) and _holder(image) == node_id
+                if self._holds_seat(image) or is_seat or now_s - seen_s >= GRACE_SECONDS:
+                    return await self._take_away(image, node_id, is_seat)
+        return False
+
+    async def _take_away(self, image: Image, node_id: int, is_seat: bool) -> bool:
+        key = store_keys.broker_key(node_id)
+        expects = [Expect(key, image.broker_revisions[node_id])]
+        changes: list[Put | Delete] = [Delete(key)]
+        if is_seat:
+            more, put = self._claim(image)
+            expects += more
+            changes.append(put)
+        revision = await self._store.commit(expects, changes)
+        if revision is None:
+            return False  # Somebody was faster; the image will say so.
+        log.warning("node %d is dead: its port refuses connections", node_id)
+        self._dead.pop(node_id, None)
+        await self._reached(revision)
+        return True
+
+    # -- acting -------------------------------------------------------------------------------
+
+    async def _act(self, image: Image) -> None:
+        cuts = cuts_of(self._reports, image.brokers)
+        await self._change(image, self._duties.wishes(image, cuts))
+        for topic_id in self._duties.finished_deletions(image):
+            await topic_deletion.finish(self._store, topic_id)
+        if asyncio.get_running_loop().time() >= self._balance_s:
+            self._set_balance_timer()
+            now = self._follower.image
+            if self._configs.flag("auto.leader.rebalance.enable") and self._holds_seat(now):
+                await self._change(now, balance(now, cuts))
+
+    def _set_balance_timer(self) -> None:
+        interval_s = self._configs.integer("leader.imbalance.check.interval.seconds")
+        self._balance_s = asyncio.get_running_loop().time() + interval_s
+
+    async def _change(self, image: Image, wishes: Sequence[Wish]) -> None:
+        if not wishes:
+            return
+        seat = Expect(store_keys.CONTROLLER, image.controller_revision)
+        outcomes = await partition_updates.change(self._store, wishes, [seat])
+        if any(isinstance(outcome, Refused) for outcome in outcomes):
+            self._duties.is_unfinished = True
+        count_elections(wishes, outcomes, self._count)
+        done = [outcome.revision for outcome in outcomes if isinstance(outcome, Changed)]
+        if done:
+            await self._reached(max(done))
+
+
+def is_vacant(image: Image) -> bool:
+    """Whether the seat is free: nobody has it, or the life that took it is over."""
+    return image.controller is None or _holder(image) is None
+
+
+def _holder(image: Image) -> int | None:
+    record = image.controller
+    if record is None:
+        return None
+    broker = image.brokers.get(record.node_id)
+    return record.node_id if broker and broker.epoch == record.broker_epoch else None
+
+
+def count_elections(wishes: Sequence[Wish], outcomes: Sequence[Outcome], count: Count) -> None:
+    """Counts the leaders that were elected; one that may lack committed records is named."""
+    for wish, outcome in zip(wishes, outcomes, strict=True):
+        if not isinstance(outcome, Changed):
+            continue
+        kind = elections.kind_of(outcome.before, outcome.after)
+        if kind is Election.NONE:
+            continue
+        count(kind)
+        if kind is not Election.CLEAN:
+            log.warning(
+                "%s-%d is led by node %d, which may lack records that were committed (%s election)",
+                wish.topic.name,
+                wish.index,
+                outcome.after.leader,
+                kind.value,
+            )

@@ -1,0 +1,328 @@
+"""Who leads a partition, and who counts as in sync: pure rules on one `PartitionRecord`.
+
+Owns: every way in which leader, ISR and ELR follow from each other (KIP-966) and from who is up.
+The controller, the leader of a partition and a node that returns all build the next record here,
+so they cannot disagree. Each function answers the next record, or None when there is nothing to
+change; writing it is one compare-and-swap on the record it was made from.
+
+Invariants, of every record made here:
+- a leader comes from the ISR, else from the ELR. Only when both are empty and exactly one last
+  known leader is left, that one; only when unclean elections are allowed, anybody;
+- `isr` and `elr` are disjoint parts of `replicas`; a leader is in the ISR;
+- `elr` is empty when the ISR has `min.insync.replicas` members (or all replicas, if those are
+  fewer). Below that, whoever leaves the ISR goes to the ELR: it holds all that was committed,
+  because the leader commits nothing while `elr` is not empty or the ISR is too small;
+- `partition_epoch` grows by one, and so does `leader_epoch` if and only if the leader changes.
+
+A broker that is up but draining keeps its place in the ISR and leads only what nobody else can.
+One that is up but cut off from other replicas leads only what nobody does who has more of them.
+Leaves to others: moving replicas (`reassignment`), deciding when to ask (`controller`).
+"""
+
+import enum
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from penstock.cluster.configs.configs import BrokerConfigs, TopicConfig, resolve_topic
+from penstock.cluster.metadata.image import Topic
+from penstock.cluster.metadata.store_keys import NO_LEADER, BrokerRecord, PartitionRecord
+
+Brokers = Mapping[int, BrokerRecord]
+"""The brokers that are up, as the image has them."""
+
+Cuts = Mapping[int, frozenset[int]]
+"""By node: those with which it has no round trip, whichever direction is cut; see `reach`."""
+NO_CUTS: Cuts = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a topic's config says about its leaders."""
+
+    min_isr: int
+    unclean: bool = False
+    """Whether a replica that may lack committed records may lead when no other is left."""
+    is_durable: bool = True
+    """Whether what is acknowledged is on disk; a page-cache topic loses it with its machine."""
+
+
+class Election(enum.Enum):
+    """How a leader was found."""
+
+    NONE = "none"
+    CLEAN = "clean"
+    LAST_KNOWN = "last-known"
+    UNCLEAN = "unclean"
+
+
+def rules_of(topic: Topic, configs: BrokerConfigs) -> Rules:
+    return rules_from(resolve_topic(topic.configs, configs))
+
+
+def rules_from(config: TopicConfig) -> Rules:
+    return Rules(
+        config.min_insync_replicas, config.unclean_leader_election, not config.log.page_cache
+    )
+
+
+def effective_min_isr(min_isr: int, record: PartitionRecord) -> int:
+    """What `min.insync.replicas` asks of a partition: with fewer replicas, all it has.
+
+    Replicas that a move is still adding do not count, or beginning one would stop all writes.
+    """
+    return min(min_isr, len(record.replicas) - len(record.adding))
+
+
+# -- what the leader asks for -------------------------------------------------------------------
+
+
+def with_isr(record: PartitionRecord, isr: Collection[int], min_isr: int) -> PartitionRecord | None:
+    """The leader's proposal: these replicas are in sync now, itself among them."""
+    assert record.leader in isr
+    assert set(isr) <= set(record.replicas)
+    draft = _with_isr(record, _ordered(record.replicas, isr), min_isr)
+    if len(draft.isr) == len(draft.replicas):
+        draft = replace(draft, is_recovering=False)
+    return _next(record, draft)
+
+
+def without(
+    record: PartitionRecord, node_id: int, brokers: Brokers, rules: Rules
+) -> PartitionRecord | None:
+    """The record once `node_id` cannot vouch for its copy: its log is damaged, or its disk gone.
+
+    It leaves ISR and ELR, and is no last known leader either; another leads, if any can.
+    """
+    others = {node: broker for node, broker in brokers.items() if node != node_id}
+    draft = _with_isr(record, _but(record.isr, node_id), rules.min_isr, lost=(node_id,))
+    draft = _elect(record, draft, others, rules)
+    return _next(record, replace(draft, last_known_elr=_but(draft.last_known_elr, node_id)))
+
+
+def must_leave(record: PartitionRecord, node_id: int) -> bool:
+    """True if a replica that has lost records is one that the partition counts on.
+
+    The only replica there is stays: its directory may be restored, or its loss accepted. So does
+    one that an unclean election chose: it was asked for what is left.
+    """
+    if len(record.replicas) == 1 or record.unclean_epoch == record.leader_epoch:
+        return False
+    return node_id in record.isr + record.elr + record.last_known_elr
+
+
+# -- what the controller asks for -----------------------------------------------------------------
+
+
+def settle(
+    record: PartitionRecord, brokers: Brokers, rules: Rules, cuts: Cuts = NO_CUTS
+) -> PartitionRecord | None:
+    """Settles a partition by which nodes are up and reach which: replicas that are not up leave the
+    ISR, and a replica leads if any can, from where enough replicas are reached."""
+    isr = tuple(node for node in record.isr if node in brokers)
+    draft = _with_isr(record, isr, rules.min_isr)
+    draft = _elect(record, draft, brokers, rules)
+    return _next(record, _connect(record, draft, brokers, rules, cuts))
+
+
+def prefer(record: PartitionRecord, brokers: Brokers) -> PartitionRecord | None:
+    """Leadership for the preferred replica, the first, if it may lead and does not yet."""
+    first = record.replicas[0]
+    if first == record.leader or first not in record.isr or not _is_willing(first, brokers):
+        return None
+    return _next(record, replace(record, leader=first))
+
+
+def may_go_back(record: PartitionRecord, last_epoch: int) -> bool:
+    """True if a log whose last batch is of `last_epoch` may be cut below what was committed: only
+    to follow an unclean election that it knows nothing of yet."""
+    if record.unclean_epoch < 0:
+        return record.is_recovering  # Elected by an older version.
+    return last_epoch < record.unclean_epoch
+
+
+def kind_of(before: PartitionRecord, after: PartitionRecord) -> Election:
+    """How the leader of `after` was found, for those who count."""
+    if after.leader in (before.leader, NO_LEADER):
+        return Election.NONE
+    if after.leader in before.isr or after.leader in before.elr:
+        return Election.CLEAN
+    is_last_known = after.leader in before.last_known_elr
+    return Election.LAST_KNOWN if is_last_known else Election.UNCLEAN
+
+
+# -- what a node asks for before it registers again ---------------------------------------------
+
+
+def come_back(
+    record: PartitionRecord, node_id: int, brokers: Brokers, rules: Rules, *, is_empty: bool
+) -> PartitionRecord | None:
+    """The record once `node_id` has restarted without a clean-shutdown marker.
+
+    What was not synced may be lost, so it leaves ISR and ELR. On a topic that acknowledges only
+    what is on disk it has lost nothing committed: there it leaves only the ISR, and only if another
+    member is up to lead meanwhile. If it led, it needs a new epoch even then: followers may have
+    copied records beyond its last sync, and other records must not take their offsets in the same
+    epoch. With a data directory that is new (`is_empty`) nothing is left at all, and it is not even
+    a last known leader.
+    """
+    if is_empty:
+        return without(record, node_id, brokers, rules)
+    if node_id not in record.isr and node_id not in record.elr:
+        return None
+    others = {node: broker for node, broker in brokers.items() if node != node_id}
+    if rules.is_durable and not any(node in others for node in record.isr + record.elr):
+        if record.leader != node_id or len(record.replicas) == 1:
+            return None
+        return _next(record, replace(record, leader=NO_LEADER, last_known_elr=(node_id,)))
+    lost = () if rules.is_durable else (node_id,)
+    draft = _with_isr(record, _but(record.isr, node_id), rules.min_isr, lost=lost)
+    return _next(record, _elect(record, draft, others, rules))
+
+
+# -- the rules ------------------------------------------------------------------------------------
+
+
+def _with_isr(
+    record: PartitionRecord, isr: tuple[int, ...], min_isr: int, lost: Collection[int] = ()
+) -> PartitionRecord:
+    """The ISR, and the ELR that goes with it."""
+    if len(isr) >= effective_min_isr(min_isr, record):
+        return replace(record, isr=isr, elr=())
+    elr = tuple(
+        node
+        for node in record.replicas
+        if (node in record.isr or node in record.elr) and node not in isr and node not in lost
+    )
+    return replace(record, isr=isr, elr=elr)
+
+
+def _elect(
+    record: PartitionRecord, draft: PartitionRecord, brokers: Brokers, rules: Rules
+) -> PartitionRecord:
+    """A leader for the draft, the present one if it may go on."""
+    clean = _clean_leader(draft, brokers)
+    if clean is not None:
+        isr = draft.isr if clean in draft.isr else _ordered(draft.replicas, (*draft.isr, clean))
+        draft = _with_isr(replace(draft, leader=clean), isr, rules.min_isr)
+        return replace(draft, last_known_elr=())
+    unclean = _unclean_leader(draft, brokers, rules)
+    if unclean is not None:
+        draft = _with_isr(replace(draft, leader=unclean), (unclean,), rules.min_isr)
+        draft = replace(draft, last_known_elr=())
+        if len(draft.replicas) == 1:
+            return replace(draft, is_recovering=False)
+        epoch = record.leader_epoch + (unclean != record.leader)
+        return replace(draft, is_recovering=True, unclean_epoch=epoch)
+    if record.leader in draft.replicas:
+        draft = replace(draft, last_known_elr=(record.leader,))
+    return replace(draft, leader=NO_LEADER)
+
+
+def _clean_leader(draft: PartitionRecord, brokers: Brokers) -> int | None:
+    """One that has everything committed: willing before draining, ISR before ELR."""
+    in_sync = [node for node in draft.replicas if node in draft.isr and node in brokers]
+    willing = [node for node in in_sync if _is_willing(node, brokers)]
+    eligible = [node for node in draft.replicas if node in draft.elr and node in brokers]
+    for candidates in (willing, in_sync, eligible):
+        if draft.leader in candidates:
+            return draft.leader
+        if candidates:
+            return candidates[0]
+    return None
+
+
+def _unclean_leader(draft: PartitionRecord, brokers: Brokers, rules: Rules) -> int | None:
+    last = draft.last_known_elr
+    if not draft.isr and not draft.elr and len(last) == 1 and last[0] in brokers:
+        return last[0]
+    if not rules.unclean:
+        return None
+    up = [node for node in draft.replicas if _is_willing(node, brokers)]
+    # Who led last probably has the most.
+    return next((node for node in up if node in last), up[0] if up else None)
+
+
+def _connect(
+    record: PartitionRecord, draft: PartitionRecord, brokers: Brokers, rules: Rules, cuts: Cuts
+) -> PartitionRecord:
+    """Another leader, if the present one reaches too few replicas and the other one enough; if
+    there is to be another one in any case, the one that reaches most.
+
+    A new leader goes on at once without those that it does not reach: what is left of the ISR has
+    everything that was committed, as after a death.
+    """
+    is_new = draft.leader not in (record.leader, NO_LEADER)
+    if not cuts or not (is_new or cuts.get(draft.leader)):
+        return draft
+    candidates = [
+        node
+        for part in (draft.isr, draft.elr)
+        for node in draft.replicas
+        if node in part and _is_willing(node, brokers)
+    ]
+    standings = {node: _standing(node, draft, brokers, rules, cuts) for node in candidates}
+    if not candidates:
+        return draft
+    best = max(candidates, key=lambda node: standings[node])
+    present = _standing(draft.leader, draft, brokers, rules, cuts)
+    if not is_new and standings[best].level <= present.level:
+        return draft
+    isr = [node for node in draft.isr if node not in cuts.get(best, ())]
+    draft = replace(draft, leader=best)
+    return _with_isr(draft, _ordered(draft.replicas, {*isr, best}), rules.min_isr)
+
+
+class _Standing(NamedTuple):
+    """Rank of a leader, by what it could do where it is; more is better."""
+
+    level: int
+    """3: commit with a majority of the replicas; 2: commit; 1: when others have caught up; 0: no.
+    What is not better in this is not worth a change of leaders."""
+    complete: int
+    reached: int
+
+
+def _standing(
+    node_id: int, draft: PartitionRecord, brokers: Brokers, rules: Rules, cuts: Cuts
+) -> _Standing:
+    away = cuts.get(node_id, ())
+    reached = [
+        node for node in draft.replicas if node == node_id or (node in brokers and node not in away)
+    ]
+    complete = sum(node in draft.isr or node in draft.elr for node in reached)
+    least = effective_min_isr(rules.min_isr, draft)
+    most = max(least, majority(draft))
+    level = (complete >= most) + (complete >= least) + (len(reached) >= least)
+    return _Standing(level, complete, len(reached))
+
+
+def majority(record: PartitionRecord) -> int:
+    """More than half of the replicas; those that a move is still adding do not count."""
+    return (len(record.replicas) - len(record.adding)) // 2 + 1
+
+
+def _is_willing(node: int, brokers: Brokers) -> bool:
+    broker = brokers.get(node)
+    return broker is not None and not broker.is_draining
+
+
+def _next(record: PartitionRecord, draft: PartitionRecord) -> PartitionRecord | None:
+    """The draft with the epochs that follow, or None if it changes nothing."""
+    if draft == record:
+        return None
+    return replace(
+        draft,
+        partition_epoch=record.partition_epoch + 1,
+        leader_epoch=record.leader_epoch + (draft.leader != record.leader),
+    )
+
+
+def _but(nodes: tuple[int, ...], node_id: int) -> tuple[int, ...]:
+    return tuple(node for node in nodes if node != node_id)
+
+
+def _ordered(replicas: tuple[int, ...], nodes: Collection[int]) -> tuple[int, ...]:
+    return tuple(node for node in replicas if node in nodes)

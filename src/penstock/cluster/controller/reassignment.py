@@ -1,0 +1,152 @@
+"""Moving a partition's replicas from some brokers to others (KIP-455): pure rules on one record.
+
+A move has two steps, each one compare-and-swap. `begin` names the new replicas beside the old
+ones: `replicas` becomes the target followed by those that are to go, `adding` and `removing` say
+which are which, and the new ones start to copy. `finish` takes the old ones away once every new
+one is in sync and the target alone has enough in-sync members; a leader that goes is replaced.
+`cancel` goes back to what was there before.
+
+Invariants: while a move is under way `adding` and `removing` are parts of `replicas` and disjoint;
+no replica leaves before enough others have what it has; a move that is begun again with another
+target forgets the first one, and copies that were begun for it are removed.
+Leaves to others: who leads (`elections`), copying at a bounded rate (`fetchers`, `throttle`).
+"""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.cluster.controller.elections import Brokers, Rules, settle
+from penstock.cluster.metadata.store_keys import NO_LEADER, PartitionRecord
+
+
+def is_moving(record: PartitionRecord) -> bool:
+    return bool(record.adding or record.removing)
+
+
+def target_of(record: PartitionRecord) -> tuple[int, ...]:
+    """The replicas once the move is done."""
+    return tuple(node for node in record.replicas if node not in record.removing)
+
+
+def origin_of(record: PartitionRecord) -> tuple[int, ...]:
+    """The replicas before the move, though not in the order they had."""
+    return tuple(node for node in record.replicas if node not in record.adding)
+
+
+def begin(
+    record: PartitionRecord,
+    target: Sequence[int],
+    brokers: Brokers,
+    rules: Rules,
+    *,
+    keep_factor: bool = False,
+) -> PartitionRecord | None:
+    """The record with the move to `target` under way, or done if nothing needs copying.
+
+    None when the partition is there already. Raises Refused with Kafka's codes.
+    """
+    origin = origin_of(record)
+    check_target(origin, target, brokers, keep_factor=keep_factor)
+    if tuple(target) == record.replicas and not is_moving(record):
+        return None
+    draft = replace(
+        record,
+        replicas=(*target, *(node for node in origin if node not in target)),
+        adding=tuple(node for node in target if node not in origin),
+        removing=tuple(node for node in origin if node not in target),
+    )
+    if draft == record:
+        return None
+    # What an earlier move was adding and this one does not want leaves with its copy.
+    draft = _only(draft, draft.replicas)
+    draft = settle(draft, brokers, rules) or draft
+    _check_leader(record, draft, brokers)
+    return _counted(record, finish(draft, brokers, rules) or draft)
+
+
+def check_target(
+    origin: Sequence[int], target: Sequence[int], brokers: Brokers, *, keep_factor: bool
+) -> None:
+    """Raises Refused for a list of replicas that a partition cannot have."""
+
+    def refuse(reason: str) -> Refused:
+        return Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)
+
+    if not target:
+        raise refuse("The manual partition assignment includes an empty replica list.")
+    for node in sorted(target):
+        if node < 0:
+            raise refuse(f"The manual partition assignment includes an invalid broker ID {node}.")
+        if target.count(node) > 1:
+            raise refuse(
+                f"The manual partition assignment includes the broker {node} more than once."
+            )
+        # A replica that stays may be down: moving others off it must not wait for its return.
+        if node not in brokers and node not in origin:
+            raise refuse(
+                f"The manual partition assignment includes broker {node}, but no such broker is "
+                "registered."
+            )
+    if keep_factor and len(target) != len(origin):
+        raise Refused(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"The replication factor is changed from {len(origin)} to {len(target)}",
+        )
+
+
+def finish(record: PartitionRecord, brokers: Brokers, rules: Rules) -> PartitionRecord | None:
+    """The record without the replicas that go, once the others can do without them."""
+    if not is_moving(record):
+        return None
+    target = target_of(record)
+    in_sync = [node for node in record.isr if node in target]
+    if not all(node in in_sync for node in record.adding):
+        return None
+    if not any(node in brokers for node in in_sync):
+        return None  # Nobody of the target could lead.
+    if len(in_sync) < min(rules.min_isr, len(target)):
+        return None
+    draft = _only(replace(record, replicas=target, adding=(), removing=()), target)
+    return _counted(record, settle(draft, brokers, rules) or draft)
+
+
+def cancel(record: PartitionRecord, brokers: Brokers, rules: Rules) -> PartitionRecord:
+    """The record as it was before the move. Raises Refused when there is none."""
+    if not is_moving(record):
+        raise Refused(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+    origin = origin_of(record)
+    draft = _only(replace(record, replicas=origin, adding=(), removing=()), origin)
+    draft = settle(draft, brokers, rules) or draft
+    _check_leader(record, draft, brokers)
+    return _counted(record, draft)
+
+
+def _check_leader(record: PartitionRecord, draft: PartitionRecord, brokers: Brokers) -> None:
+    """Copies that a move added may be dropped, but not the only ones that can lead."""
+    if record.leader in brokers and draft.leader == NO_LEADER:
+        raise Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "Nobody could lead the partition: of the replicas that would be left none is up and "
+            "in sync. Wait for one to return, or elect uncleanly first.",
+        )
+
+
+def _only(record: PartitionRecord, replicas: Sequence[int]) -> PartitionRecord:
+    """The record with nobody in it but `replicas`."""
+    return replace(
+        record,
+        isr=tuple(node for node in record.isr if node in replicas),
+        elr=tuple(node for node in record.elr if node in replicas),
+        last_known_elr=tuple(node for node in record.last_known_elr if node in replicas),
+    )
+
+
+def _counted(record: PartitionRecord, draft: PartitionRecord) -> PartitionRecord:
+    """Several steps in one write count as one change."""
+    return replace(
+        draft,
+        partition_epoch=record.partition_epoch + 1,
+        leader_epoch=record.leader_epoch + (draft.leader != record.leader),
+    )

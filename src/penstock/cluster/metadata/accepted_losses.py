@@ -1,0 +1,47 @@
+"""Losses that an operator has accepted: replicas that may go on without what is gone.
+
+`penstock cluster accept-loss` leaves a file named for the replica in the data directory's folder
+`accept-loss`, whether the node runs or not. The node looks there while it has lost replicas
+(`partitions`), opens each one anew, writes that down, and removes the file. So only who may write
+to the data directory accepts a loss, and a crash in the middle only has it done again.
+"""
+
+from collections.abc import Iterable
+
+from penstock.base.ports import Disk
+from penstock.cluster.metadata.store_keys import PartitionRecord
+from penstock.log import files
+
+FOLDER = "accept-loss"
+SLASH = "@"
+"""Stands for the slash in a replica's name; no topic has one in its name."""
+
+
+def ask(disk: Disk, data_dir: str, name: str) -> None:
+    """Leaves the request. `name` is the partition's directory below `logs`. Blocks."""
+    folder = files.join(data_dir, FOLDER)
+    disk.mkdir(folder)
+    disk.sync_dir(data_dir)
+    files.write_durably(disk, files.join(folder, name.replace("/", SLASH)), b"")
+
+
+def asked(disk: Disk, data_dir: str) -> list[str]:
+    """The replicas whose loss was accepted. Blocks."""
+    names = disk.listdir(files.join(data_dir, FOLDER))
+    return [name.replace(SLASH, "/") for name in names if not name.endswith(files.TEMPORARY)]
+
+
+def done(disk: Disk, data_dir: str, names: Iterable[str]) -> None:
+    """They have been seen to. Blocks."""
+    folder = files.join(data_dir, FOLDER)
+    for name in names:
+        files.remove(disk, files.join(folder, name.replace("/", SLASH)))
+    disk.sync_dir(folder)
+
+
+def is_possible(record: PartitionRecord, node_id: int) -> bool:
+    """True if no whole replica could be passed over: this node has the only one, an unclean
+    election chose it, or nobody counts on it any more."""
+    if len(record.replicas) == 1 or record.unclean_epoch == record.leader_epoch:
+        return True
+    return node_id not in record.isr + record.elr + record.last_known_elr

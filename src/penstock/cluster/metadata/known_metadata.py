@@ -1,0 +1,227 @@
+"""Metadata that a node has seen in the store, and the check for a store older than that. Pure.
+
+A store that was restored from a backup hands out producer ids a second time and does not know the
+topics created since. Its revision alone does not always tell: a shared etcd goes on counting, and
+a restored one may be told to begin higher (`etcdutl snapshot restore --bump-revision`). So what is
+compared is what never goes back in one history, key by key: the revision that last changed a key,
+leader epochs, the next producer id.
+
+`Known` is the content of the file that `memory` keeps: the persistent part of the keyspace, as of
+one revision. What is secret is not in it: users, the cluster's secret, configs that are passwords.
+`recovery` makes a store from it.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from penstock.base.ids import TopicId, parse_topic_id, show_topic_id
+from penstock.cluster.access.quota_entities import path_of
+from penstock.cluster.configs.configs import ConfigType, InvalidConfig, Scope, find
+from penstock.cluster.metadata import store_keys
+from penstock.cluster.metadata.image import Image
+from penstock.cluster.metadata.store_keys import (
+    AclRecord,
+    AclsRecord,
+    ConfigsRecord,
+    PartitionRecord,
+    QuotaRecord,
+    TopicRecord,
+)
+
+FINDINGS_MAX = 5
+"""As many are named; of the others, the number."""
+_TABLES = (
+    *("topics", "deleted", "acls", "quotas", "fanouts", "recovered", "next_producer_id"),
+    *("cluster_configs", "broker_configs", "group_configs"),
+)
+Epochs = Mapping[tuple[TopicId, int], int]
+"""By partition: the latest leader epoch that its log here knows of."""
+
+
+class Kept(msgspec.Struct, array_like=True, frozen=True):
+    """One key as it was; its value as the store has it."""
+
+    revision: int
+    """That last changed it; 0 where that is not known."""
+    value: msgspec.Raw
+
+
+class Known(msgspec.Struct, frozen=True):
+    cluster_id: str = ""
+    revision: int = 0
+    recovered: str = ""
+    """The recovery that the store had been through; see `recovery`."""
+    next_producer_id: int = 0
+    entries: dict[str, Kept] = {}
+
+    def topics(self) -> dict[str, TopicRecord]:
+        return {
+            key.removeprefix(store_keys.TOPICS): store_keys.decode(TopicRecord, bytes(kept.value))
+            for key, kept in self.entries.items()
+            if key.startswith(store_keys.TOPICS)
+        }
+
+
+def known_of(image: Image, next_producer_id: int) -> Known:
+    """The part of an image to keep. May run on a worker: an image does not change."""
+    return Known(
+        cluster_id=image.cluster_id,
+        revision=image.revision,
+        recovered=image.recovered.id if image.recovered is not None else "",
+        next_producer_id=max(next_producer_id, image.next_producer_id),
+        entries={key: Kept(revision, msgspec.Raw(value)) for key, revision, value in _rows(image)},
+    )
+
+
+def has_changed(before: Image, after: Image) -> bool:
+    """True if the file must be written again."""
+    return any(getattr(before, name) is not getattr(after, name) for name in _TABLES)
+
+
+def _rows(image: Image) -> Iterator[tuple[str, int, bytes]]:
+    for topic in image.topics.values():
+        record = TopicRecord(
+            id=show_topic_id(topic.id), partitions=topic.born, configs=dict(topic.configs)
+        )
+        yield store_keys.topic_key(topic.name), topic.revision, store_keys.encode(record)
+        for index, state in topic.changed.items():
+            key = store_keys.partition_key(topic.id, index)
+            yield key, state.revision, store_keys.encode(state.record)
+    for topic_id, deleted in image.deleted.items():
+        yield store_keys.deleted_key(topic_id), 0, store_keys.encode(deleted)
+    configs = {
+        store_keys.CLUSTER_CONFIGS: image.cluster_configs,
+        **{
+            store_keys.broker_configs_key(node): some for node, some in image.broker_configs.items()
+        },
+        **{
+            store_keys.group_configs_key(group): some for group, some in image.group_configs.items()
+        },
+    }
+    for key, values in configs.items():
+        told = {name: value for name, value in values.items() if not is_secret(name)}
+        if told:
+            yield key, 0, store_keys.encode(ConfigsRecord(values=told))
+    for name, fanout in image.fanouts.items():
+        yield store_keys.FANOUTS + name, 0, store_keys.encode(fanout)
+    for resource, entries in image.acls.items():
+        acls = AclsRecord(
+            tuple(AclRecord(e.principal, e.host, e.operation, e.permission) for e in entries)
+        )
+        yield (
+            store_keys.acls_key(resource.type, resource.pattern, resource.name),
+            0,
+            store_keys.encode(acls),
+        )
+    for entity, quotas in image.quotas.items():
+        yield store_keys.QUOTAS + path_of(entity), 0, store_keys.encode(QuotaRecord(dict(quotas)))
+
+
+def is_secret(name: str) -> bool:
+    """True if a config is a password, or may be one."""
+    try:
+        return find(Scope.BROKER, name).type is ConfigType.PASSWORD
+    except InvalidConfig:
+        return "password" in name or "secret" in name or "jaas" in name
+
+
+# -- is the store older? --------------------------------------------------------------------------
+
+
+def findings(known: Known, image: Image, epochs: Epochs) -> list[str]:
+    """Parts of the store that are older than what was seen of it, in words; empty if none is."""
+    found = []
+    recovered = image.recovered
+    has_begun_anew = (
+        recovered is not None
+        and recovered.id != known.recovered
+        and recovered.revision >= known.revision
+    )
+    if not has_begun_anew:
+        if known.recovered and (recovered is None or recovered.id != known.recovered):
+            found.append("it is from before `recover-metadata` was last run")
+        if image.revision < known.revision:
+            found.append(
+                f"its revision is {image.revision}, and this node has seen {known.revision}"
+            )
+        found += _older_keys(known, image)
+    if image.next_producer_id < known.next_producer_id:
+        found.append(
+            f"its next producer id is {image.next_producer_id}, and this node knows of ids up to "
+            f"{known.next_producer_id - 1}"
+        )
+    return [*found, *_older_epochs(image, epochs)]
+
+
+def _older_keys(known: Known, image: Image) -> Iterator[str]:
+    """Keys never go back to an earlier change in one history."""
+    for key, kept in known.entries.items():
+        if key.startswith(store_keys.TOPICS):
+            name = key.removeprefix(store_keys.TOPICS)
+            topic = image.topics.get(name)
+            if topic is not None and topic.revision < kept.revision:
+                yield f"topic {name} was last changed at {topic.revision}, here at {kept.revision}"
+        elif key.startswith(store_keys.PARTITIONS):
+            text, _, index = key.removeprefix(store_keys.PARTITIONS).partition("/")
+            topic = image.topics_by_id.get(parse_topic_id(text))
+            if topic is None or int(index) >= len(topic.partitions):
+                continue
+            state = topic.state(int(index))
+            if state.revision < kept.revision:
+                before = store_keys.decode(PartitionRecord, bytes(kept.value))
+                yield (
+                    f"{topic.name}-{int(index)} has leader epoch {state.record.leader_epoch} and "
+                    f"state {state.record.partition_epoch}, and this node has seen "
+                    f"{before.leader_epoch} and {before.partition_epoch}"
+                )
+
+
+def _older_epochs(image: Image, epochs: Epochs) -> Iterator[str]:
+    for (topic_id, index), epoch in epochs.items():
+        topic = image.topics_by_id.get(topic_id)
+        if topic is None or index >= len(topic.partitions):
+            continue
+        record = topic.partitions[index]
+        if record.leader_epoch < epoch:
+            yield (
+                f"{topic.name}-{index} has leader epoch {record.leader_epoch}, and its log {epoch}"
+            )
+
+
+def has_gone_back(before: Image, after: Image, node_id: int) -> str | None:
+    """While the store is followed: a partition's state that is older than the one before it, or a
+    topic that is gone though this node has a part of it and was not asked to remove it."""
+    if before.topics is after.topics:
+        return None
+    for topic_id, topic in before.topics_by_id.items():
+        now = after.topics_by_id.get(topic_id)
+        if now is None:
+            is_ours = any(node_id in record.replicas for record in topic.partitions)
+            if is_ours and topic_id not in after.deleted:
+                return f"topic {topic.name} is gone without having been deleted"
+            continue
+        if now is topic:
+            continue
+        if len(now.partitions) < len(topic.partitions):
+            return f"topic {topic.name} has lost partitions"
+        for index, old in enumerate(topic.partitions):
+            new = now.partitions[index]
+            if (new.leader_epoch, new.partition_epoch) < (old.leader_epoch, old.partition_epoch):
+                return f"{topic.name}-{index} is back at leader epoch {new.leader_epoch}"
+    return None
+
+
+def tell(where: str, found: list[str], strays: list[str]) -> str:
+    """Why a node does not start with this store, and what to do."""
+    named = [*found[:FINDINGS_MAX], *([f"{len(found) - FINDINGS_MAX} more"][: len(found) > 5])]
+    if strays:
+        some = ", ".join(strays[:FINDINGS_MAX]) + (" and others" if len(strays) > 5 else "")
+        named.append(f"it does not know {some}, of which there are logs here")
+    return (
+        f"{where} is older than what this node has seen of it: {'; '.join(named)}. It was probably "
+        "restored from a backup, or is another one. Records would be hidden or taken for "
+        "duplicates, so this node does not serve; nothing was changed. Bring newer metadata, or "
+        "stop all nodes and run `penstock cluster recover-metadata` for each of them: see "
+        "docs/how-to/restore-metadata.md"
+    )

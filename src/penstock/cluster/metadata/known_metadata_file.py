@@ -1,0 +1,160 @@
+"""The file in which a node keeps what it has seen of the metadata store: `known-metadata`.
+
+One small file, sealed with a CRC and replaced as a whole. It is on disk before what depends on it:
+a topic with its configs before a replica of it is served here, a block of producer ids before one
+of them is given away. What else changes is written down within `PAUSE_SECONDS`.
+
+What if it is missing: it is written at the next start, and only logs tell that a store is older.
+Damaged: as if it were missing. From another cluster: refused with the directory (`identity`).
+Older than the store: that is normal. Written by two: there is one process for a directory.
+Invariants: the file never goes back to an earlier revision of one history.
+Leaves to others: what it means (`known`), who must wait for it (`partitions`, `producer_ids`).
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.ports import Disk, Workers
+from penstock.cluster.metadata.image import EMPTY, Image
+from penstock.cluster.metadata.known_metadata import Known, has_changed, has_gone_back, known_of
+from penstock.log import files
+
+log = logging.getLogger("penstock.metadata")
+
+FILE = "known-metadata"
+PAUSE_SECONDS = 1.0
+
+
+Remember = Callable[[Image], Awaitable[None]]
+"""Returns when the topics of an image are written down here."""
+
+
+async def trust_the_store(image: Image) -> None:
+    pass
+
+
+class WentBack(Exception):
+    """The store that is followed shows what it was earlier; the message says what."""
+
+
+def read(disk: Disk, data_dir: str) -> Known | None:
+    """Metadata that the last life has seen; None when the file is missing or in doubt."""
+    body = files.read_checked(disk, files.join(data_dir, FILE))
+    if body is None:
+        return None
+    try:
+        return msgspec.json.decode(body, type=Known)
+    except msgspec.MsgspecError:
+        return None
+
+
+def write(disk: Disk, data_dir: str, known: Known, number: int = 0) -> None:
+    """`number` counts the replacements of this file by one node."""
+    path = files.join(data_dir, FILE)
+    files.write_durably(disk, path, msgspec.json.encode(known), files.temporary(number))
+
+
+class Memory:
+    """Metadata that this node has seen, in this life and before."""
+
+    def __init__(
+        self,
+        disk: Disk | None,
+        workers: Workers,
+        data_dir: str,
+        node_id: int,
+        next_producer_id: int = 0,
+    ) -> None:
+        """Without a disk nothing is kept. `next_producer_id`: as an earlier life knew it."""
+        self._disk = disk
+        self._node_id = node_id
+        self._workers = workers
+        self._data_dir = data_dir
+        self._image: Image = EMPTY
+        """The newest."""
+        self._kept: Image = EMPTY
+        """As it is in the file."""
+        self._next_producer_id = next_producer_id
+        self._kept_producer_id = 0
+        self._writing = asyncio.Lock()
+        self._news = asyncio.Event()
+        self._gone_back: str | None = None
+        self._number = 0
+
+    def follow(self, before: Image, after: Image) -> None:
+        """Called at every change of the image."""
+        self._gone_back = self._gone_back or has_gone_back(before, after, self._node_id)
+        if self._gone_back is not None:
+            self._news.set()
+            return
+        self._image = after
+        if has_changed(before, after):
+            self._news.set()
+
+    async def topics(self, image: Image) -> None:
+        """Returns when the topics of this image are on disk. Raises OSError."""
+        if self._image.revision < image.revision:
+            self._image = image
+        if self._kept.revision < image.revision and has_changed(self._kept, image):
+            await self._write(lambda: self._kept.revision >= image.revision)
+
+    async def producer_ids(self, next_id: int) -> None:
+        """Returns when it is on disk that ids below this one may be in use."""
+        self._next_producer_id = max(self._next_producer_id, next_id)
+        try:
+            await self._write(lambda: self._kept_producer_id >= next_id)
+        except OSError as error:
+            raise Refused(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{FILE} cannot be written: {error}"
+            ) from error
+
+    async def run(self) -> None:
+        """Keeps the file up to date until cancelled, and writes once more then."""
+        try:
+            await self._follow_news()
+        except asyncio.CancelledError:
+            await self._flush()
+            raise
+
+    async def _follow_news(self) -> None:
+        while True:
+            await self._news.wait()
+            if self._gone_back is not None:
+                raise WentBack(self._gone_back)
+            await asyncio.sleep(PAUSE_SECONDS)
+            self._news.clear()
+            if not has_changed(self._kept, self._image):
+                continue
+            try:
+                await self._write(lambda: not has_changed(self._kept, self._image))
+            except (OSError, Refused) as error:
+                log.warning("%s is written later: %s", FILE, error)
+                self._news.set()
+
+    async def _flush(self) -> None:
+        try:
+            await self._write(lambda: not has_changed(self._kept, self._image))
+        except (OSError, Refused) as error:
+            log.warning("%s was not written: %s", FILE, error)
+
+    async def _write(self, is_done: Callable[[], bool]) -> None:
+        if self._disk is None:
+            return
+        async with self._writing:
+            if is_done():
+                return
+            image, next_id = self._image, self._next_producer_id
+            if image is EMPTY:
+                return
+            self._number += 1
+            await self._workers.run(_put, self._disk, self._data_dir, image, next_id, self._number)
+            self._kept = image
+            self._kept_producer_id = max(next_id, image.next_producer_id)
+
+
+def _put(disk: Disk, data_dir: str, image: Image, next_id: int, number: int) -> None:
+    write(disk, data_dir, known_of(image, next_id), number)

@@ -1,0 +1,379 @@
+"""This node's place in the cluster: its registration, the lease under it, and how it ends.
+
+Owns: the key `/brokers/<own id>`, its lease, this life's epoch, and `valid_until`.
+
+Invariants:
+- an epoch is the store's revision just before the registration, so every life of a node has a
+  higher one than all before it;
+- `valid_until` lies before the moment at which the store may let the lease end, by any clock that
+  runs as fast as ours: it counts from the start of the last renewal that succeeded. Past it this
+  node takes nothing for led (`is_fenced`), whatever its image says: the image may be old;
+- another data directory's registration is never overwritten, and our own past life's always may
+  be: the same directory is served by one process at a time, which its lock sees to;
+- a registration that is gone is made again under a new epoch, and counts when the image shows it:
+  until then this node may still take itself for the leader of what others lead by now;
+- one that somebody else took over ends this node (`NodeIdTaken`).
+
+A lease is a hint, not a lock: what must not happen twice is guarded by epochs and revisions in
+the store. On the embedded store there is no other node, no lease, and no end to `valid_until`.
+
+Leaves to others: fencing dead nodes (`controller`), evidence of death (`links`), moving
+leadership away (`controller`; `draining` tells what is still to move).
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from msgspec.structs import replace
+
+from penstock.base.errors import Refused
+from penstock.base.ports import Delete, Expect, Put, Store, UnknownResult
+from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.metadata import store_keys
+from penstock.cluster.metadata.image import Image
+from penstock.cluster.metadata.store_keys import BrokerRecord, LifeRecord
+
+log = logging.getLogger("penstock.membership")
+
+RETRY_SECONDS_MIN = 0.1
+RETRY_SECONDS_MAX = 1.0
+LOOK_SECONDS = 0.25
+"""How often a node id that is taken is looked at again."""
+RENEWALS_PER_SESSION = 3
+"""A renewal that is not answered is tried that often before the lease can end."""
+AVOIDED_SECONDS = 30.0
+"""How long clients are sent away by a node that is not sure of its place. By then they have found
+another one, if there is one; if there is none, what this one knows is better than nothing."""
+LEAVE_SECONDS = 2.0
+"""What the store is given to take a goodbye; the lease says it otherwise."""
+TROUBLE = (UnknownResult, TimeoutError, ConnectionError, Refused)
+"""What the store says when it is not itself: it is asked again."""
+NEVER = float("-inf")
+ALWAYS = float("inf")
+
+
+async def at_once(revision: int) -> None:
+    pass
+
+
+class NodeIdTaken(Exception):
+    """Another process serves under this node's id; the message names it."""
+
+
+class Membership:
+    """One node's registration over its whole life. Everything runs on the event loop."""
+
+    def __init__(
+        self, node_id: int, store: Store, configs: BrokerConfigs, *, is_leased: bool
+    ) -> None:
+        self.node_id = node_id
+        self.epoch = -1
+        """The fence against this node's past lives; -1 before the first registration."""
+        self.revision = 0
+        """Of our registration; 0 while there is none."""
+        self.lease = 0
+        """What lives as long as this node does may be put under it."""
+        self.valid_until = NEVER
+        self.life: LifeRecord | None = None
+        """This life, as the data directory has it: registered together with the node."""
+        self._store = store
+        self._configs = configs
+        self._is_leased = is_leased
+        self._record: BrokerRecord | None = None
+        self._wake = asyncio.Event()
+        self._usurper: BrokerRecord | None = None
+        self._is_troubled = False
+        self._has_left = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._when_fenced: list[Callable[[], None]] = []
+        self._fenced_s = asyncio.get_running_loop().time()
+        self.reached: Callable[[int], Awaitable[None]] = at_once
+        """Waits until this node's image shows a revision; see `follower`."""
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether this node must not act as a leader now."""
+        return asyncio.get_running_loop().time() >= self.valid_until
+
+    @property
+    def is_misleading(self) -> bool:
+        """Whether clients that ask who leads are better sent to another node: what this one knows
+        may be out of date, and a client that believes it would never look elsewhere."""
+        if not self._is_leased:
+            return False
+        now_s = asyncio.get_running_loop().time()
+        since_s = self._fenced_s if self.valid_until == NEVER else self.valid_until
+        return since_s <= now_s < since_s + AVOIDED_SECONDS
+
+    @property
+    def session_ms(self) -> int:
+        return self._configs.integer("broker.session.timeout.ms")
+
+    def on_fenced(self, listener: Callable[[], None]) -> None:
+        """`listener()` runs on the loop when the time is up; it must not wait."""
+        self._when_fenced.append(listener)
+
+    # -- joining ----------------------------------------------------------------------------
+
+    async def await_vacancy(self, directory_id: str, say: Callable[[str], None]) -> None:
+        """Returns when no other data directory serves under this id, before anything is touched.
+
+        One whose process died keeps its registration until its lease ends, so it is given that
+        long; one that is still there then is alive.
+        """
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self.session_ms / 1000 + 2 * LOOK_SECONDS
+        has_said = False
+        while True:
+            entry = await self._store.get(store_keys.broker_key(self.node_id))
+            if entry is None or not self._is_leased:
+                return
+            other = store_keys.decode(BrokerRecord, entry.value)
+            if other.directory_id == directory_id:
+                return
+            if loop.time() >= deadline_s:
+                raise _taken(other)
+            if not has_said:
+                say(
+                    f"node id {self.node_id} is registered by {_show(other)} with another data "
+                    f"directory; waiting {self.session_ms / 1000:g} s for it to be gone"
+                )
+                has_said = True
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def vacate(self, directory_id: str) -> None:
+        """Takes the past life's registration away, if it is still there. Raises NodeIdTaken.
+
+        Keeps trying while the store does not answer.
+        """
+        key = store_keys.broker_key(self.node_id)
+        while self._is_leased:
+            try:
+                entry = await self._store.get(key)
+                if entry is None:
+                    return
+                other = store_keys.decode(BrokerRecord, entry.value)
+                if other.directory_id != directory_id:
+                    raise _taken(other)
+                # A commit that lands late deletes what it was meant for, or nothing.
+                await self._store.commit([Expect(key, entry.revision)], [Delete(key)])
+            except TROUBLE as error:
+                self._trouble(error)
+                await asyncio.sleep(RETRY_SECONDS_MAX)
+
+    async def register(self, record: BrokerRecord) -> int:
+        """Takes this node's place under a new epoch; answers the revision that shows it.
+
+        Keeps trying while the store does not answer. Raises NodeIdTaken.
+        """
+        pause_seconds = RETRY_SECONDS_MIN
+        while True:
+            try:
+                if await self._try_to_register(record):
+                    return self.revision
+            except TROUBLE as error:
+                self._trouble(error)
+            await asyncio.sleep(pause_seconds)
+            pause_seconds = min(pause_seconds * 2, RETRY_SECONDS_MAX)
+
+    async def _try_to_register(self, record: BrokerRecord) -> bool:
+        loop = asyncio.get_running_loop()
+        key = store_keys.broker_key(self.node_id)
+        began_s, session_ms = loop.time(), self.session_ms
+        async with asyncio.timeout(session_ms / 1000):
+            lease = await self._store.grant(session_ms) if self._is_leased else 0
+            epoch, entries = await self._store.range(key)
+            entry = next((e for e in entries if e.key == key), None)
+            if entry is not None and self._is_leased:
+                other = store_keys.decode(BrokerRecord, entry.value)
+                if other.directory_id != record.directory_id:
+                    raise _taken(other)
+            record = replace(record, epoch=epoch)
+            # After an unknown result it may be there already, or land later: either way the next
+            # attempt replaces it under a higher epoch, or fails its guard and reads again.
+            revision = await self._store.commit(
+                [Expect(key, entry.revision if entry else 0)],
+                [Put(key, store_keys.encode(record), lease), *self._life_put()],
+            )
+            if revision is None:
+                return False
+            self._record, self._usurper = record, None
+            self.epoch, self.revision, self.lease = epoch, revision, lease
+            await self.reached(revision)
+        if not self.revision:
+            return False  # It is gone again.
+        self._extend(began_s, session_ms)
+        log.info("registered as node %d, epoch %d", self.node_id, epoch)
+        return True
+
+    def _life_put(self) -> list[Put]:
+        """Without a lease: the next life must find it, however late it begins."""
+        if self.life is None:
+            return []
+        return [Put(store_keys.life_key(self.node_id), store_keys.encode(self.life))]
+
+    # -- staying ----------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Renews the lease until cancelled. Raises NodeIdTaken when this place is another's."""
+        assert self._record is not None, "register comes first"
+        while True:
+            await self._pause()
+            if self._usurper is not None:
+                raise _taken(self._usurper)
+            if self._has_left or not self._is_leased:
+                continue
+            if self.revision == 0:
+                await self.register(self._record)
+            else:
+                await self._renew()
+
+    async def _pause(self) -> None:
+        """Until the next renewal is due, or `follow` has seen something."""
+        seconds = self._configs.integer("broker.heartbeat.interval.ms") / 1000
+        if self._is_troubled:
+            seconds = min(seconds, RETRY_SECONDS_MAX)
+        try:
+            async with asyncio.timeout(seconds if self._is_leased else None):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()
+
+    async def _renew(self) -> None:
+        lease, began_s, session_ms = self.lease, asyncio.get_running_loop().time(), self.session_ms
+        try:
+            async with asyncio.timeout(session_ms / 1000 / RENEWALS_PER_SESSION):
+                is_kept = await self._store.renew(lease)
+        except TROUBLE as error:
+            self._trouble(error)
+            return
+        if is_kept and self.revision:
+            self._extend(began_s, session_ms)
+        elif not is_kept:
+            self._lose("its lease ended")
+
+    def follow(self, before: Image, after: Image) -> None:
+        """Called at every change of the image: is our registration still there?"""
+        if not self.revision or after.revision < self.revision or self._has_left:
+            return
+        record = after.brokers.get(self.node_id)
+        if record is None:
+            self._lose("its registration was taken away")
+        elif record.epoch == self.epoch:
+            self.revision = after.broker_revisions[self.node_id]
+        elif record.epoch > self.epoch:
+            self._usurper = record
+            self._lose("its registration was taken over")
+
+    def _extend(self, began_s: float, session_ms: int) -> None:
+        if self._is_troubled:
+            log.info("the metadata store answers again")
+            self._is_troubled = False
+        if not self._is_leased:
+            self.valid_until = ALWAYS
+            return
+        self.valid_until = began_s + session_ms / 1000
+        if self._timer is None:
+            self._arm()
+
+    def _arm(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_at(self.valid_until, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        if asyncio.get_running_loop().time() < self.valid_until:
+            self._arm()
+            return
+        if self.revision and not self._has_left:
+            log.warning(
+                "node %d serves no writes: its lease could not be renewed in time", self.node_id
+            )
+        self._fence()
+
+    def _lose(self, reason: str) -> None:
+        log.warning("node %d has lost its place: %s", self.node_id, reason)
+        self.revision = 0
+        self._fence()
+        self._wake.set()
+
+    def _fence(self) -> None:
+        if self.valid_until == NEVER:
+            return
+        self._fenced_s = min(self.valid_until, asyncio.get_running_loop().time())
+        self.valid_until = NEVER
+        for listener in self._when_fenced:
+            listener()
+
+    def _trouble(self, error: Exception) -> None:
+        if not self._is_troubled:
+            self._is_troubled = True
+            log.warning("the metadata store does not answer: %s", _reason(error))
+
+    # -- leaving ----------------------------------------------------------------------------
+
+    async def drain(self) -> bool:
+        """Says that this node leaves and shall lead nothing; whether others can know of it.
+
+        See `leads_what_others_could`.
+        """
+        if self._record is None or not self._is_leased:
+            return False
+        self._record = replace(self._record, is_draining=True)
+        if not self.revision:
+            return False
+        key = store_keys.broker_key(self.node_id)
+        record = replace(self._record, epoch=self.epoch)
+        try:
+            async with asyncio.timeout(LEAVE_SECONDS):
+                revision = await self._store.commit(
+                    [Expect(key, self.revision)], [Put(key, store_keys.encode(record), self.lease)]
+                )
+        except TROUBLE as error:
+            self._trouble(error)
+            return False
+        if revision is not None:
+            self.revision = max(self.revision, revision)
+        return revision is not None
+
+    async def leave(self) -> None:
+        """Takes the registration away, and with it what else is under the lease."""
+        if self._has_left or not self._is_leased or not self.lease:
+            return
+        self._has_left = True
+        self.valid_until = NEVER
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self._store.revoke(self.lease)
+        except TROUBLE as error:
+            log.warning("the registration ends with its lease: %s", _reason(error))
+
+
+def leads_what_others_could(image: Image, node_id: int) -> bool:
+    """Whether a node leads a partition that another in-sync replica could lead instead."""
+    able = {n for n, broker in image.brokers.items() if n != node_id and not broker.is_draining}
+    return any(
+        state.leader == node_id and not able.isdisjoint(state.isr)
+        for topic in image.topics.values()
+        for state in topic.partitions
+    )
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or "no answer in time"
+
+
+def _taken(other: BrokerRecord) -> NodeIdTaken:
+    return NodeIdTaken(
+        f"node id {other.node_id} is taken: {_show(other)} serves under it with another data "
+        "directory; choose another node-id, or stop that one"
+    )
+
+
+def _show(other: BrokerRecord) -> str:
+    host = f"[{other.host}]" if ":" in other.host else other.host
+    return f"process {other.pid} at {host}:{other.port}"

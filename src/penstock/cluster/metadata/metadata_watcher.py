@@ -1,0 +1,82 @@
+"""Keeps this node's image up to date by following the store.
+
+Owns: the present `image`, who waits for a revision, and who is told of a change.
+Invariants: the image's revision never goes back; callbacks see every image in order, with the
+one before; whoever awaited `reached(r)` finds an image at `r` or later, callbacks already run.
+A watch is a hint that may be lost: then the whole range is read again, which tells callbacks of
+everything that happened in between as one change.
+Leaves to others: what an image means (`image`), and running `run` in the node's task group.
+"""
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Callable
+
+from penstock.base.ports import Store, UnknownResult, WatchLost
+from penstock.cluster.metadata import store_keys
+from penstock.cluster.metadata.image import EMPTY, Image, load
+
+RETRY_SECONDS_MIN = 0.05
+RETRY_SECONDS_MAX = 2.0
+
+Listener = Callable[[Image, Image], None]
+
+
+class Follower:
+    """The store's newest image, as far as this node has seen it."""
+
+    def __init__(self, store: Store) -> None:
+        self.image: Image = EMPTY
+        self._store = store
+        self._listeners: list[Listener] = []
+        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._order = itertools.count()
+
+    def on_change(self, listener: Listener) -> None:
+        """`listener(before, after)` runs on the loop at every change; it must not wait."""
+        self._listeners.append(listener)
+
+    async def start(self) -> Image:
+        """Loads the range. The image is complete when this returns."""
+        self._become(load(*await self._store.range(store_keys.ALL)))
+        return self.image
+
+    async def run(self) -> None:
+        """Follows the store until cancelled."""
+        pause_seconds = RETRY_SECONDS_MIN
+        while True:
+            try:
+                async for changes in self._store.watch(store_keys.ALL, self.image.revision):
+                    self._become(self.image.apply(changes))
+                    pause_seconds = RETRY_SECONDS_MIN
+            except WatchLost:
+                pass
+            except (UnknownResult, TimeoutError, ConnectionError):
+                pause_seconds = min(pause_seconds * 2, RETRY_SECONDS_MAX)
+            # However the watch ended, what it would have told is in the range.
+            try:
+                self._become(load(*await self._store.range(store_keys.ALL)))
+            except (UnknownResult, TimeoutError, ConnectionError):
+                pause_seconds = min(pause_seconds * 2, RETRY_SECONDS_MAX)
+            await asyncio.sleep(pause_seconds)
+
+    async def reached(self, revision: int) -> None:
+        """Waits until the image shows everything up to `revision`."""
+        if self.image.revision >= revision:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiters, (revision, next(self._order), future))
+        await future
+
+    def _become(self, image: Image) -> None:
+        before = self.image
+        if image.revision <= before.revision and before is not EMPTY:
+            return
+        self.image = image
+        for listener in self._listeners:
+            listener(before, image)
+        while self._waiters and self._waiters[0][0] <= image.revision:
+            future = heapq.heappop(self._waiters)[2]
+            if not future.done():
+                future.set_result(None)

@@ -1,0 +1,177 @@
+"""Evidence of death: one connection to every other registered node, watched for its end.
+
+A lease tells of a dead process only when it runs out, seconds later. The kernel of the machine it
+ran on tells at once: its connections are reset, and a new one is refused, because nothing listens
+there any more. So every node keeps one connection ("link") to every other one. When it ends it is
+made again without delay; when that is refused, `report` is called with that node and the epoch of
+the life that is over. It is called again, now and then, for as long as the registration stays.
+
+Owns: the links, one task for each registered life.
+Invariants: only a refusal is evidence. A node that hangs, or a network that loses packets, refuses
+nothing; then the lease decides. A link that is reset may be an overloaded or a stopping node: it
+is made again, and a process that is gone refuses sooner or later. Evidence names a life, so it
+says nothing about the next one at the same address. A link is only worth what last came over it:
+the other end is asked something small all the time, and a link on which nothing comes back is
+given up, whatever TCP still hopes for.
+Leaves to others: what to do about it (`controller`), what to say meanwhile (`losses`), and what
+answers or their absence tell (`reach`).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Protocol
+
+from penstock import __version__
+from penstock.base.errors import PeerError, Refused
+from penstock.client.connection import Address, Connection, ConnectionConfig, connect
+from penstock.client.errors import ConnectionLost, RequestTimeout, Unreachable
+from penstock.cluster.controller.recent_failures import Losses
+from penstock.cluster.metadata.image import Image
+from penstock.cluster.metadata.store_keys import BrokerRecord
+from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+CONNECT_TIMEOUT_MS = 3_000
+PAUSE_SECONDS_MIN = 0.005
+PAUSE_SECONDS_MAX = 1.0
+PROBES_PER_ANSWER = 4
+"""Times between two questions that an answer may take, until the link is given up."""
+STEADY_SECONDS = 1.0
+"""A link that held that long was a good one; the next is made at once."""
+
+Report = Callable[[int, int], None]
+
+
+class Counting(Protocol):
+    """Receiver of the other nodes' answers; see `reach`."""
+
+    def answered(self, node_id: int, broker_epoch: int) -> None: ...
+
+    def probe_seconds(self) -> float:
+        """Interval between two probes, in seconds."""
+        ...
+
+
+class Links:
+    """The connections that watch the other nodes, kept in line with the image."""
+
+    def __init__(
+        self,
+        node_id: int,
+        report: Report,
+        losses: Losses,
+        counting: Counting,
+        config: ConnectionConfig | None = None,
+        authenticate: Callable[[Connection], Awaitable[None]] | None = None,
+    ) -> None:
+        """`config` and `authenticate` are for listeners that ask who is there."""
+        self._node_id = node_id
+        self._report = report
+        self._losses = losses
+        self._tasks: dict[int, tuple[BrokerRecord, asyncio.Task[None]]] = {}
+        self._connected: dict[int, None] = {}
+        self._authenticate = authenticate
+        self._counting = counting
+        self._config = replace(
+            config or ConnectionConfig(),
+            client_id=f"penstock-link-{node_id}",
+            connect_timeout_ms=CONNECT_TIMEOUT_MS,
+        )
+
+    @property
+    def connected(self) -> list[int]:
+        """The nodes whose links are up."""
+        return sorted(self._connected)
+
+    def follow(self, before: Image, after: Image) -> None:
+        """Called at every change of the image: who is there to be watched?"""
+        if before.brokers is not after.brokers:
+            self.watch(after)
+
+    def watch(self, image: Image) -> None:
+        for node_id, (record, task) in list(self._tasks.items()):
+            now = image.brokers.get(node_id)
+            if now is None or _life(now) != _life(record):
+                task.cancel()
+                del self._tasks[node_id]
+        for node_id, record in image.brokers.items():
+            if node_id != self._node_id and node_id not in self._tasks:
+                loop = asyncio.get_running_loop()
+                task = loop.create_task(self._keep(record), name=f"link-{node_id}")
+                self._tasks[node_id] = (record, task)
+
+    async def close(self) -> None:
+        tasks = [task for _, task in self._tasks.values()]
+        self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def run(self) -> None:
+        """Keeps the links until cancelled; raises what ended one of them by mistake."""
+        try:
+            while True:
+                await asyncio.sleep(PAUSE_SECONDS_MAX)
+                for _, task in self._tasks.values():
+                    if task.done():
+                        task.result()
+        finally:
+            await self.close()
+
+    async def _keep(self, record: BrokerRecord) -> None:
+        """Watches one life of one node until cancelled."""
+        loop = asyncio.get_running_loop()
+        address = Address(record.host, record.port)
+        pause_seconds = PAUSE_SECONDS_MIN
+        while True:
+            began_s = loop.time()
+            try:
+                connection = await connect(address, self._hurried(), self._authenticate)
+                await self._watch(record, connection)
+            except Unreachable as unreachable:
+                if isinstance(unreachable.__cause__, ConnectionRefusedError):
+                    self._losses.lose(record.node_id)
+                    self._report(record.node_id, record.epoch)
+            except (ConnectionLost, RequestTimeout, PeerError, Refused, OSError):
+                pass  # It answers, or does not: either way it is not known to be dead.
+            if loop.time() - began_s >= STEADY_SECONDS:
+                pause_seconds = PAUSE_SECONDS_MIN
+                continue
+            await asyncio.sleep(pause_seconds)
+            pause_seconds = min(pause_seconds * 2, PAUSE_SECONDS_MAX)
+
+    def _hurried(self) -> ConnectionConfig:
+        """Nothing that is asked over a link is waited for as long as clients would wait."""
+        timeout_ms = int(self._counting.probe_seconds() * PROBES_PER_ANSWER * 1000)
+        return replace(self._config, request_timeout_ms=timeout_ms)
+
+    async def _watch(self, record: BrokerRecord, connection: Connection) -> None:
+        node_id = record.node_id
+        self._connected[node_id] = None
+        self._losses.regain(node_id)
+        try:
+            await self._probe(record, connection)
+        except (ConnectionLost, RequestTimeout):
+            pass
+        finally:
+            self._connected.pop(node_id, None)
+            connection.close()
+        self._losses.lose(node_id)
+
+    async def _probe(self, record: BrokerRecord, connection: Connection) -> None:
+        """Asks on until the link ends, or an answer fails to come."""
+        request = ApiVersionsRequest(
+            client_software_name="penstock", client_software_version=__version__
+        )
+        while True:
+            self._counting.answered(record.node_id, record.epoch)
+            try:
+                async with asyncio.timeout(self._counting.probe_seconds()):
+                    await connection.wait_closed()
+                return
+            except TimeoutError:
+                await connection.call(request, ApiVersionsResponse)
+
+
+def _life(record: BrokerRecord) -> tuple[int, str, int]:
+    return record.epoch, record.host, record.port

@@ -1,0 +1,72 @@
+"""Producer ids that no other producer of the cluster has, ever (KIP-730).
+
+Owns: this node's block of ids. A block of 1,000 is claimed with one compare-and-swap on
+`/producer-ids` before any of it is handed out, so an id is never given twice, whatever crashes;
+what is left of a block at a restart is lost, which costs nothing: there are 2^63. Before that, it
+is written down here as well (`remember`): a store that was put back would give the block again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from penstock.base.ports import Delete, Entry, Put, Store
+from penstock.cluster.metadata import compare_and_swap, store_keys
+from penstock.cluster.metadata.store_keys import ProducerIdsRecord
+
+BLOCK = 1000
+
+
+async def _trust_the_store(next_id: int) -> None:
+    pass
+
+
+class ProducerIds:
+    """Hands out producer ids; goes to the store once in a thousand."""
+
+    def __init__(
+        self, store: Store, remember: Callable[[int], Awaitable[None]] = _trust_the_store
+    ) -> None:
+        """`remember(next)` returns when it is known here that ids below it may be in use."""
+        self._store = store
+        self._remember = remember
+        self._next = 0
+        self._end = 0
+        self._claiming = asyncio.Lock()
+
+    async def next(self) -> int:
+        while (producer_id := self.take()) is None:
+            await self.stock()
+        return producer_id
+
+    def take(self) -> int | None:
+        """The next id without waiting; None when the block is used up: see `stock`."""
+        if self._next >= self._end:
+            return None
+        producer_id = self._next
+        self._next += 1
+        return producer_id
+
+    async def stock(self) -> None:
+        """Returns when there are ids to take."""
+        if self._next >= self._end:
+            async with self._claiming:
+                # Whoever waited for the lock finds the block that the first one claimed.
+                if self._next >= self._end:
+                    await self._claim()
+
+    async def _claim(self) -> None:
+        start = 0
+
+        def decide(entries: Sequence[Entry | None]) -> Sequence[Put | Delete]:
+            nonlocal start
+            entry = entries[0]
+            start = store_keys.decode(ProducerIdsRecord, entry.value).next if entry else 0
+            record = ProducerIdsRecord(next=start + BLOCK)
+            return [Put(store_keys.PRODUCER_IDS, store_keys.encode(record))]
+
+        # After an unknown result the same number may be another node's claim: take a new block.
+        await compare_and_swap.swap(
+            self._store, [store_keys.PRODUCER_IDS], decide, equal_is_ours=False
+        )
+        await self._remember(start + BLOCK)
+        self._next, self._end = start, start + BLOCK

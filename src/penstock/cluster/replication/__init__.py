@@ -1,0 +1,1 @@
+"""Replicas on this node: partitions, ISR, fetchers, followers and high watermarks."""

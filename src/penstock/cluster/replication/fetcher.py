@@ -1,0 +1,327 @@
+"""The conversation with one leader: all partitions that follow it, in one fetch at a time.
+
+A cycle: ask for every partition that is ready; copy what comes; when that is synced, ask again,
+which tells the leader how far this node has come. Partitions that were copied together are synced
+together (group commit), so one cycle carries them all. One that is late (its log is being changed)
+holds the others up for `LATE_SECONDS` and is then left out until it is ready.
+
+While nothing happens a fetch is parked at the leader. When a partition becomes ready meanwhile (it
+was late, or is new), the leader must not be told of it half a second later: the next request of the
+session goes out on a second connection, and the leader answers the parked one at once
+(`penstock.broker.api.data.replica_fetch`). At most two are in flight. Should the second arrive
+first, the leader refuses it, and the session begins anew.
+
+Owns: the connections, what is in flight, and trying again: after 50 ms, up to 1 s, and at once when
+the leader has registered anew.
+Invariants: an answer is used for a partition only if the request was not older than the one that
+asked for its present offset; memory is bounded by two responses.
+Leaves to others: what answers do to a log (`following`), what the leader is told (`fetch_session`),
+which partitions there are (`fetchers`).
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from penstock.base.errors import ErrorCode, PeerError
+from penstock.client.backoff import Backoff
+from penstock.client.connection import Connection
+from penstock.client.errors import check
+from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.replication.fetch_session import FetchSession, FetchTerms
+from penstock.cluster.replication.peer_connections import TROUBLE, Peers
+from penstock.cluster.replication.replica_follower import Condition, Following, Key, Replication
+from penstock.cluster.replication.throttle import FollowerThrottle
+from penstock.wire.messages.fetch import FetchReplicaState, FetchResponse
+
+log = logging.getLogger("penstock.replication")
+
+LATE_SECONDS = 0.02
+IN_FLIGHT_MAX = 2
+UNPARKED_WAIT_MS = 50
+"""Without a session a parked fetch cannot be called back, so it is not parked for long."""
+SESSION_ENDED = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+)
+
+
+class _Sent(NamedTuple):
+    """A request without reply."""
+
+    connection: Connection
+    generation: int
+    """Of the session it belongs to."""
+
+
+class Fetcher:
+    """Follows one leader over one pair of connections."""
+
+    def __init__(
+        self,
+        leader: int,
+        peers: Peers,
+        configs: BrokerConfigs,
+        epoch: Callable[[], int],
+        around: Replication,
+        throttle: FollowerThrottle,
+    ) -> None:
+        self.leader = leader
+        self.requests = 0
+        self.fetched_bytes = 0
+        self._peers = peers
+        self._configs = configs
+        self._epoch = epoch
+        self._throttle = throttle
+        self._copied = around.copied
+        self._backoff = Backoff(around.random)
+        self._attempt = 0
+        self._followed: dict[Key, Following] = {}
+        self._session = FetchSession()
+        self._told_epoch = -1
+        """The registration under which the leader was asked last."""
+        self._syncing: dict[Key, None] = {}
+        self._late_s = 0.0
+        self._late_timer: asyncio.TimerHandle | None = None
+        self._main: Connection | None = None
+        self._side: asyncio.Task[Connection] | None = None
+        self._in_flight: dict[int, _Sent] = {}
+        """By number."""
+        self._arrived: deque[tuple[int, asyncio.Future[FetchResponse]]] = deque()
+        self._wake = asyncio.Event()
+        self._hope = asyncio.Event()
+        """Set when trying again at once is worth it."""
+
+    # -- which partitions -------------------------------------------------------------------
+
+    @property
+    def is_needed(self) -> bool:
+        return bool(self._followed)
+
+    @property
+    def is_connected(self) -> bool:
+        return self._main is not None and not self._main.is_closed
+
+    def add(self, following: Following, before: Following | None = None) -> None:
+        """Takes on a new one; `before` is the partition's last one, now retired."""
+        self._followed[following.key] = following
+        following.changed = self._changed
+        following.start(before)
+
+    def remove(self, following: Following) -> None:
+        following.retire()
+        if self._followed.get(following.key) is following:
+            del self._followed[following.key]
+        self._syncing.pop(following.key, None)
+        self._session.leave_out(following)
+        self._wake.set()
+
+    def encourage(self) -> None:
+        """The leader is new, or newly registered: waiting before the next try is over."""
+        self._attempt = 0
+        self._hope.set()
+
+    def look_again(self) -> None:
+        """Something may have changed that decides whether to ask: this node's own epoch."""
+        self._wake.set()
+
+    def _changed(self, following: Following) -> None:
+        key = following.key
+        if following.condition is Condition.SYNCING:
+            self._syncing[key] = None
+        else:
+            self._syncing.pop(key, None)
+        self._place(following)
+        self._wake.set()
+
+    def _place(self, following: Following) -> None:
+        """In the session or not, as it is now."""
+        if not following.is_ready or self._throttle.defers(following, self._place_again):
+            self._session.leave_out(following)
+        else:
+            self._session.want(following)
+
+    def _place_again(self, following: Following) -> None:
+        """The throttle lets it on."""
+        if self._followed.get(following.key) is following:
+            self._place(following)
+            self._wake.set()
+
+    # -- the conversation -------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                await self._converse()
+            except TROUBLE as error:
+                if self._attempt == 0:
+                    log.info("fetching from node %d is interrupted: %s", self.leader, error)
+            finally:
+                self._hang_up()
+            self._hope.clear()
+            delay_s = self._backoff.delay_s(self._attempt)
+            self._attempt += 1
+            try:
+                async with asyncio.timeout(delay_s):
+                    await self._hope.wait()
+            except TimeoutError:
+                pass
+
+    async def _converse(self) -> None:
+        timeout_ms = self._configs.integer("replica.socket.timeout.ms")
+        self._main = await self._peers.dial(self.leader, timeout_ms=timeout_ms)
+        while True:
+            while self._arrived:
+                number, future = self._arrived.popleft()
+                sent = self._in_flight.pop(number)
+                if sent.generation == self._session.generation:
+                    self._receive(number, future.result())
+                else:
+                    future.result()
+                del future  # And with it the response's buffer.
+            self._ask()
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _hang_up(self) -> None:
+        """Waits for nothing: whoever is cancelled meanwhile would leave the rest behind."""
+        side, self._side = self._side, None
+        main, self._main = self._main, None
+        if side is not None:
+            side.cancel()
+            side.add_done_callback(_discard)
+        if main is not None:
+            main.close()
+        self._in_flight.clear()
+        for _, future in self._arrived:
+            if not future.cancelled():
+                future.exception()  # One failure was enough to end the conversation.
+        self._arrived.clear()
+        self._session.lost()
+        if self._late_timer is not None:
+            self._late_timer.cancel()
+            self._late_timer = None
+
+    # -- asking -----------------------------------------------------------------------------
+
+    def _ask(self) -> None:
+        """Sends a request if there is reason to, and a connection for it."""
+        session, epoch = self._session, self._epoch()
+        if session.is_idle or epoch < 0:
+            return
+        if epoch != self._told_epoch:
+            # What the leader knows of this node counts only for the registration it was told
+            # under: a quiet partition that is not named again would never be in sync again.
+            self._told_epoch = epoch
+            session.repeat()
+        # Those of a session that is lost are not waited for: the leader may have parked one.
+        awaited = sum(one.generation == session.generation for one in self._in_flight.values())
+        if not awaited:
+            if self._syncing and not self._is_late():
+                return
+        elif not session.has_news or not session.is_open or awaited == IN_FLIGHT_MAX:
+            return
+        connection = self._free_connection()
+        if connection is not None:
+            self._send(connection)
+
+    def _is_late(self) -> bool:
+        """Whether those that are being synced have had their time; else it begins now."""
+        loop = asyncio.get_running_loop()
+        if self._late_timer is None:
+            self._late_s = loop.time() + LATE_SECONDS
+            self._late_timer = loop.call_at(self._late_s, self._wake.set)
+            return False
+        return self._late_s <= loop.time()
+
+    def _free_connection(self) -> Connection | None:
+        """One that no reply is awaited on; the second one is made when it is first needed."""
+        main = self._main
+        assert main is not None
+        used = [one.connection for one in self._in_flight.values()]
+        if main not in used:
+            return main
+        if self._side is None:
+            timeout_ms = self._configs.integer("replica.socket.timeout.ms")
+            dial = self._peers.dial(self.leader, timeout_ms=timeout_ms)
+            self._side = asyncio.get_running_loop().create_task(dial)
+            self._side.add_done_callback(lambda _: self._wake.set())
+        if not self._side.done():
+            return None
+        side = self._side.result()
+        return None if side in used else side
+
+    def _send(self, connection: Connection) -> None:
+        if self._late_timer is not None:
+            self._late_timer.cancel()
+            self._late_timer = None
+        self._syncing.clear()  # Those that are late are not waited for again.
+        self.requests = number = self.requests + 1
+        self._copied.fetches += 1
+        state = FetchReplicaState(replica_id=self._peers.node_id, replica_epoch=self._epoch())
+        request = self._session.next_request(number, self._terms(), state)
+        future = connection.send(request, FetchResponse)
+        self._in_flight[number] = _Sent(connection, self._session.generation)
+        future.add_done_callback(lambda done: self._arrive(number, done))
+
+    def _terms(self) -> FetchTerms:
+        configs = self._configs
+        wait_ms = configs.integer("replica.fetch.wait.max.ms")
+        if not self._session.is_open:
+            # The first answer opens the session and comes at once.
+            wait_ms = min(wait_ms, UNPARKED_WAIT_MS) if self._session.is_refused else 0
+        return FetchTerms(
+            wait_ms=wait_ms,
+            bytes_min=configs.integer("replica.fetch.min.bytes"),
+            bytes_max=configs.integer("replica.fetch.response.max.bytes"),
+            partition_bytes_max=configs.integer("replica.fetch.max.bytes"),
+        )
+
+    # -- answers ----------------------------------------------------------------------------
+
+    def _arrive(self, number: int, future: "asyncio.Future[FetchResponse]") -> None:
+        if number in self._in_flight:
+            self._arrived.append((number, future))
+            self._wake.set()
+        elif not future.cancelled():
+            future.exception()  # Of a conversation that is over.
+
+    def _receive(self, number: int, response: FetchResponse) -> None:
+        session = self._session
+        if response.error_code in SESSION_ENDED:
+            session.lost()
+            return
+        check(response.error_code, about=f"fetching from node {self.leader}")
+        self._attempt = 0
+        if session.is_open and response.session_id != session.id:
+            raise PeerError(
+                f"node {self.leader} answers in fetch session {response.session_id} "
+                f"instead of {session.id}"
+            )
+        self._take_rows(number, response)
+        if not session.is_open:
+            session.opened(response.session_id)
+
+    def _take_rows(self, number: int, response: FetchResponse) -> None:
+        for topic in response.responses:
+            topic_id = topic.topic_id
+            for row in topic.partitions:
+                following = self._followed.get((topic_id, row.partition_index))
+                if following is None or number < following.asked_in or following.is_over:
+                    continue
+                copied = following.take(row)
+                if copied:
+                    self.fetched_bytes += copied
+                    self._throttle.record(following, copied)
+                if following.is_ready and following.asked_in > number:
+                    self._place(following)  # It is to be asked for from elsewhere.
+
+
+def _discard(dialled: "asyncio.Task[Connection]") -> None:
+    """A connection that came too late, if it came at all."""
+    if not dialled.cancelled() and dialled.exception() is None:
+        dialled.result().close()

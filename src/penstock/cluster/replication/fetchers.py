@@ -1,0 +1,231 @@
+"""Which partition follows whom: one fetcher for each leader, kept in line with the roles.
+
+Owns: the fetchers and their tasks, and the one `Following` of each replica that does not lead.
+Invariants: a `Following` belongs to one leader in one leader epoch. When either changes it is
+retired before anything else is done with the partition, and the next one begins when the work of
+the last one on the disk is done. A fetcher that nothing follows through is ended.
+Leaves to others: roles (`partitions`), the conversation (`fetcher`), the log (`following`).
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Protocol
+
+from penstock.base.errors import PeerError
+from penstock.base.ports import Random, WallClock, Workers
+from penstock.client.errors import check
+from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.store_keys import NO_LEADER
+from penstock.cluster.replication.fetcher import Fetcher
+from penstock.cluster.replication.log_repair import Copied
+from penstock.cluster.replication.partition import Partition
+from penstock.cluster.replication.peer_connections import Life, Peers, life_of
+from penstock.cluster.replication.replica_follower import Condition, Following, Key, Replication
+from penstock.cluster.replication.throttle import FollowerThrottle, Throttle
+from penstock.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+
+EARLIEST = -2
+
+
+class Replicas(Protocol):
+    """The replicas of this node; see `partitions`."""
+
+    def replicas(self) -> Iterable[Partition]: ...
+
+
+class Fetchers:
+    """Everything that this node copies from others. Runs on the event loop."""
+
+    def __init__(
+        self,
+        node_id: int,
+        epoch: Callable[[], int],
+        partitions: Replicas,
+        peers: Peers,
+        follower: Follower,
+        configs: BrokerConfigs,
+        workers: Workers,
+        clock: WallClock,
+        random: Random,
+    ) -> None:
+        """`epoch` is this node's broker epoch, negative before it has one."""
+        self._node_id = node_id
+        self._epoch = epoch
+        self._partitions = partitions
+        self._peers = peers
+        self._follower = follower
+        self._configs = configs
+        self._throttle = FollowerThrottle(Throttle("follower", node_id, configs, follower))
+        self._around = Replication(
+            workers, clock, random, self._spawn, self._ask_start, self._ask_end
+        )
+        self._fetchers: dict[int, tuple[Fetcher, asyncio.Task[None]]] = {}
+        """By leader."""
+        self._followings: dict[Key, Following] = {}
+        self._lives: dict[int, Life] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._failed.add_done_callback(_reveal_nothing)
+        self._is_closed = False
+
+    @property
+    def copied(self) -> Copied:
+        return self._around.copied
+
+    @property
+    def fetchers(self) -> list[Fetcher]:
+        return [fetcher for fetcher, _ in self._fetchers.values()]
+
+    def following(self, partition: Partition) -> Following | None:
+        return self._followings.get((partition.topic_id, partition.index))
+
+    def count(self, condition: Condition) -> int:
+        """How many replicas are in this condition."""
+        return sum(one.condition is condition for one in self._followings.values())
+
+    # -- following the roles ----------------------------------------------------------------
+
+    def follow(self) -> None:
+        """Brings what is fetched in line with the roles and the brokers that there are now."""
+        if self._is_closed:
+            return
+        wanted: dict[Key, Partition] = {}
+        for partition in self._partitions.replicas():
+            if partition.is_leader or partition.record.leader in (NO_LEADER, self._node_id):
+                continue
+            wanted[partition.topic_id, partition.index] = partition
+        retired: dict[Key, Following] = {}
+        for key, following in list(self._followings.items()):
+            if wanted.get(key) is not following.partition or following.is_over:
+                self._fetchers[following.leader][0].remove(following)
+                del self._followings[key]
+                retired[key] = following
+        for key, partition in wanted.items():
+            if key not in self._followings:
+                self._take_on(partition, retired.get(key))
+            self._followings[key].reconsider()  # Its log may have been lost before it came here.
+        self._end_unneeded()
+        self._encourage()
+
+    def _take_on(self, partition: Partition, before: Following | None) -> None:
+        following = Following(partition, self._around)
+        if before is not None and before.partition is not partition:
+            before = None
+        self._followings[following.key] = following
+        self._fetcher(following.leader).add(following, before)
+
+    def _fetcher(self, leader: int) -> Fetcher:
+        found = self._fetchers.get(leader)
+        if found is not None:
+            return found[0]
+        fetcher = Fetcher(
+            leader, self._peers, self._configs, self._epoch, self._around, self._throttle
+        )
+        self._fetchers[leader] = fetcher, self._spawn(fetcher.run())
+        return fetcher
+
+    def _end_unneeded(self) -> None:
+        for leader, (fetcher, task) in list(self._fetchers.items()):
+            if not fetcher.is_needed:
+                task.cancel()
+                del self._fetchers[leader]
+
+    def _encourage(self) -> None:
+        """A leader that has registered anew is not waited for any longer."""
+        brokers = self._follower.image.brokers
+        lives = {node_id: life_of(record) for node_id, record in brokers.items()}
+        for leader, (fetcher, _) in self._fetchers.items():
+            if lives.get(leader) != self._lives.get(leader):
+                fetcher.encourage()
+            fetcher.look_again()
+        self._lives = lives
+
+    # -- running ----------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until cancelled; raises what broke one of the tasks."""
+        try:
+            await asyncio.shield(self._failed)
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Fetches no more. What is being done to logs is finished first."""
+        self._is_closed = True
+        self._throttle.close()
+        fetching = [task for _, task in self._fetchers.values()]
+        for following in self._followings.values():
+            following.retire()
+        self._followings.clear()
+        self._fetchers.clear()
+        for task in fetching:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.pop(task, None)
+        if task.cancelled() or self._failed.done():
+            return
+        error = task.exception()
+        if error is not None:
+            self._failed.set_exception(error)
+
+    async def _ask_start(self, following: Following) -> int:
+        """Where the leader's log begins."""
+        partition = following.partition
+        cell = ListOffsetsPartition(
+            partition_index=partition.index,
+            current_leader_epoch=following.leader_epoch,
+            timestamp=EARLIEST,
+        )
+        request = ListOffsetsRequest(
+            replica_id=self._node_id,
+            topics=[ListOffsetsTopic(name=partition.topic, partitions=[cell])],
+        )
+        response = await self._peers.ask(following.leader, request, ListOffsetsResponse)
+        for topic in response.topics:
+            for row in topic.partitions:
+                if topic.name == partition.topic and row.partition_index == partition.index:
+                    check(row.error_code, about=f"the start of {partition.topic}")
+                    return row.offset
+        raise PeerError(f"node {following.leader} does not answer for {partition.topic}")
+
+    async def _ask_end(self, following: Following) -> int:
+        """End offset of the leader's log, committed or not."""
+        partition, epoch = following.partition, following.leader_epoch
+        cell = OffsetForLeaderPartition(
+            partition=partition.index, current_leader_epoch=epoch, leader_epoch=epoch
+        )
+        request = OffsetForLeaderEpochRequest(
+            replica_id=self._node_id,
+            topics=[OffsetForLeaderTopic(topic=partition.topic, partitions=[cell])],
+        )
+        response = await self._peers.ask(following.leader, request, OffsetForLeaderEpochResponse)
+        for topic in response.topics:
+            for row in topic.partitions:
+                if topic.topic == partition.topic and row.partition == partition.index:
+                    check(row.error_code, about=f"the end of {partition.topic}")
+                    return row.end_offset
+        raise PeerError(f"node {following.leader} does not answer for {partition.topic}")
+
+
+def _reveal_nothing(failed: "asyncio.Future[None]") -> None:
+    """`run` tells of it; where nobody runs it any more there is nobody to be told."""
+    if not failed.cancelled():
+        failed.exception()

@@ -1,0 +1,368 @@
+"""Keeps the ISRs of the partitions that this node leads as they should be.
+
+Owns: asking every so often who lags and who may join, and proposing the change: one
+compare-and-swap on the partition's record, many partitions in one transaction. What should be, and
+what counts meanwhile, is `leading`'s to say; what ISR and ELR then are, `elections`'.
+
+Invariants:
+- before a proposal leaves, its members count for the high watermark; they do so until the record is
+  known to have moved on, or the store has refused and nothing else is in doubt;
+- a replica joins only under the very registration that it fetches with: the transaction expects
+  that broker's key unchanged;
+- a commit without an answer may still come true. So the record is read until it has moved on, and
+  moved on by us if nobody else does it: whatever was guarded by the old one is void then.
+
+More wishes end up here. A replica whose log is offline leaves the ISR, and leadership with it,
+if another is left, and if it has lost records in any case (`elections.must_leave`); one that cannot
+write for now, because its disk is full, if enough are left. And a node that may not go on in its
+own past epoch asks for a new one (`partitions`).
+
+Leaves to others: deaths (`controller`), which take members out without our asking.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from penstock.base.errors import Refused
+from penstock.base.ports import Expect, Put, Store, UnknownResult
+from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.controller import elections, partition_updates
+from penstock.cluster.metadata import store_keys
+from penstock.cluster.metadata.image import Topic
+from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.peer_reachability import silence_seconds
+from penstock.cluster.metadata.store_keys import PartitionRecord
+from penstock.cluster.replication.leader_state import NOBODY, Away
+from penstock.cluster.replication.partition import Partition
+from penstock.cluster.replication.partitions import Partitions
+
+log = logging.getLogger("penstock.isr")
+
+TICK_SECONDS_MAX = 1.0
+TICK_SECONDS_MIN = 0.05
+TICKS_PER_LAG = 10
+CHUNK = 50
+COMMIT_SECONDS = 5.0
+IMAGE_SECONDS = 1.0
+PAUSE_SECONDS = 0.1
+TROUBLE = (UnknownResult, TimeoutError, ConnectionError)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A proposal: the next record of a partition, and what it depends on."""
+
+    partition: Partition
+    before: PartitionRecord
+    after: PartitionRecord
+    expects: tuple[Expect, ...]
+
+    @property
+    def put(self) -> Put:
+        partition = self.partition
+        key = store_keys.partition_key(partition.topic_id, partition.index)
+        return Put(key, store_keys.encode(self.after))
+
+
+class InSyncReplicas:
+    """The ISRs of one node's partitions, over its whole life."""
+
+    def __init__(
+        self,
+        node_id: int,
+        store: Store,
+        follower: Follower,
+        partitions: Partitions,
+        configs: BrokerConfigs,
+        away: Callable[[], frozenset[int]] = frozenset,
+    ) -> None:
+        """`away` answers the nodes that nothing is heard of; see `reach`."""
+        self._away = away
+        self._node_id = node_id
+        self._store = store
+        self._follower = follower
+        self._partitions = partitions
+        self._configs = configs
+        # Dicts for their order.
+        self._due: dict[Partition, None] = {}
+        self._doubts: dict[Partition, None] = {}
+        """Partitions with a proposal that may or may not have come true."""
+        self._news = asyncio.Event()
+        self._revision = 0
+        """Of our last change."""
+        self.shrinks = 0
+        self.expands = 0
+        partitions.isr_due = self.want
+
+    def want(self, partition: Partition) -> None:
+        """The ISR of this partition should be looked at."""
+        self._due[partition] = None
+        self._news.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch_time())
+            group.create_task(self._propose_all())
+
+    # -- time -------------------------------------------------------------------------------
+
+    @property
+    def _lag_seconds(self) -> float:
+        return self._configs.integer("replica.lag.time.max.ms") / 1000
+
+    def _absent(self) -> Away:
+        nodes = self._away()
+        return Away(nodes, silence_seconds(self._configs)) if nodes else NOBODY
+
+    async def _watch_time(self) -> None:
+        while True:
+            self.tick(asyncio.get_running_loop().time())
+            lag_seconds = self._lag_seconds
+            if self._away():
+                lag_seconds = min(lag_seconds, silence_seconds(self._configs))
+            tick = min(max(lag_seconds / TICKS_PER_LAG, TICK_SECONDS_MIN), TICK_SECONDS_MAX)
+            await asyncio.sleep(tick)
+
+    def tick(self, now_s: float) -> None:
+        """Looks at every partition; to be called several times within the lag allowed."""
+        lag_seconds, away = self._lag_seconds, self._absent()
+        for partition in tuple(self._partitions.replicas()):
+            leading = partition.leading
+            if self._should_withdraw(partition):
+                self.want(partition)
+            elif partition.log.offline is not None:
+                continue
+            elif leading is None:
+                if self._should_reclaim(partition):
+                    self.want(partition)
+            elif leading.copies:
+                end_offset = partition.log.end_offset
+                leading.note_time(end_offset, now_s)
+                if leading.has_outsiders:
+                    partition.advance()  # It may have waited for one that did not join.
+                high_watermark = partition.high_watermark
+                if leading.is_isr_due(high_watermark, end_offset, now_s, lag_seconds, away):
+                    self.want(partition)
+
+    # -- wishes -----------------------------------------------------------------------------
+
+    def _should_withdraw(self, partition: Partition) -> bool:
+        """Whether its copy takes no records, for now or for good, and others can do without."""
+        record, brokers = partition.record, self._follower.image.brokers
+        if partition.log.is_lost:
+            return elections.must_leave(record, self._node_id)
+        is_fit = partition.log.offline is None and not partition.is_starved
+        if is_fit or self._node_id not in record.isr:
+            return False
+        eligible = record.isr + record.elr if partition.log.offline is not None else record.isr
+        others = sum(node in brokers for node in eligible if node != self._node_id)
+        if partition.log.offline is not None:
+            return others > 0
+        # It has everything, and can be read: it goes only if writes can then go on.
+        topic = self._topic_of(partition)
+        if topic is None:
+            return False
+        rules = elections.rules_of(topic, self._configs)
+        return others >= elections.effective_min_isr(rules.min_isr, record)
+
+    def _should_reclaim(self, partition: Partition) -> bool:
+        record = partition.record
+        return (
+            record.leader == self._node_id
+            and self._node_id in record.isr
+            and not partition.is_cutting
+            and self._node_id in self._follower.image.brokers
+        )
+
+    def _topic_of(self, partition: Partition) -> Topic | None:
+        topic = self._follower.image.topics.get(partition.topic)
+        return topic if topic is not None and topic.id == partition.topic_id else None
+
+    def _draft(self, partition: Partition) -> Draft | None:
+        """What to propose for a partition, as the image has it; None if all is well."""
+        topic = self._topic_of(partition)
+        if topic is None:
+            return None
+        state = topic.state(partition.index)
+        after = self._next(partition, state.record)
+        if after is None:
+            return None
+        expects = partition_updates.guards(topic, partition.index)
+        return Draft(partition, state.record, after, (*expects, *self._guards(state.record, after)))
+
+    def _next(self, partition: Partition, record: PartitionRecord) -> PartitionRecord | None:
+        leading = partition.leading
+        if record.partition_epoch < partition.record.partition_epoch:
+            return None  # The image has not caught up with our own last change.
+        if leading is None:
+            if record != partition.record or not self._should_reclaim(partition):
+                return None
+            return _touched(record, leader_epochs=1)
+        if record.leader_epoch != leading.record.leader_epoch:
+            return None
+        now_s = asyncio.get_running_loop().time()
+        wish = leading.wish(
+            partition.high_watermark,
+            partition.log.end_offset,
+            now_s,
+            self._lag_seconds,
+            self._follower.image.brokers,
+            self._absent(),
+        )
+        return elections.with_isr(record, wish, leading.min_isr)
+
+    def _guards(self, before: PartitionRecord, after: PartitionRecord) -> list[Expect]:
+        """Whoever is new in the ISR, or begins an epoch, does so under its present registration."""
+        revisions = self._follower.image.broker_revisions
+        new = [node for node in after.isr if node not in before.isr]
+        if after.leader_epoch != before.leader_epoch:
+            new.append(after.leader)
+        return [Expect(store_keys.broker_key(node), revisions.get(node, 0)) for node in new]
+
+    # -- proposing --------------------------------------------------------------------------
+
+    async def _propose_all(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            due, self._due = self._due, {}
+            leaving = [p for p in due if self._should_withdraw(p)]
+            for partition in dict.fromkeys([*self._doubts, *leaving]):
+                await self._one(partition)
+            left = {*leaving, *self._doubts}
+            sound = [p for p in due if p.log.offline is None and p not in left]
+            for start in range(0, len(sound), CHUNK):
+                await self._propose(sound[start : start + CHUNK])
+            await self._catch_up()
+            if self._doubts:
+                await asyncio.sleep(PAUSE_SECONDS)
+                self._news.set()
+
+    async def _one(self, partition: Partition) -> None:
+        if partition in self._doubts:
+            await self._resolve(partition)
+        elif self._should_withdraw(partition):
+            await self._withdraw(partition)
+
+    async def _propose(self, partitions: Sequence[Partition]) -> None:
+        # Deciding and counting are one step: a high watermark that moved in between could leave
+        # a replica behind that is about to be called in sync.
+        chunk = [draft for one in partitions if (draft := self._draft(one)) is not None]
+        if not chunk:
+            return
+        for draft in chunk:
+            if draft.partition.leading is not None:
+                draft.partition.leading.propose(draft.after.isr)
+        expects = list(dict.fromkeys(expect for draft in chunk for expect in draft.expects))
+        try:
+            async with asyncio.timeout(COMMIT_SECONDS):
+                revision = await self._store.commit(expects, [draft.put for draft in chunk])
+        except TROUBLE:
+            self._doubts.update((draft.partition, None) for draft in chunk)
+            return
+        if revision is not None:
+            self._revision = max(self._revision, revision)
+            for draft in chunk:
+                self._came_true(draft)
+            return
+        for draft in chunk:
+            if draft.partition.leading is not None:
+                draft.partition.leading.refused()
+        if len(chunk) > 1:
+            # One guard of many has failed: the others need not wait for the next time.
+            for draft in chunk:
+                await self._propose([draft.partition])
+
+    def _came_true(self, draft: Draft) -> None:
+        partition, before, after = draft.partition, draft.before, draft.after
+        if len(after.isr) != len(before.isr):
+            grows = len(after.isr) > len(before.isr)
+            self.expands += grows
+            self.shrinks += not grows
+            log.info(
+                "%s-%d: in sync are %s, after %s",
+                partition.topic,
+                partition.index,
+                _show(after.isr),
+                _show(before.isr),
+            )
+        self._partitions.learn(partition, after)
+
+    async def _catch_up(self) -> None:
+        """Waits for the image to show our changes: the next ones are guarded by what it shows."""
+        try:
+            async with asyncio.timeout(IMAGE_SECONDS):
+                await self._follower.reached(self._revision)
+        except TimeoutError:
+            pass
+
+    # -- doubts -----------------------------------------------------------------------------
+
+    async def _resolve(self, partition: Partition) -> None:
+        """Finds out what became of a proposal; moves the record on if it has not moved."""
+        topic = self._topic_of(partition)
+        if topic is None:
+            del self._doubts[partition]
+            return
+        try:
+            async with asyncio.timeout(COMMIT_SECONDS):
+                present = await partition_updates.read(self._store, topic, partition.index)
+                if present is None:
+                    del self._doubts[partition]
+                    return
+                if present.record.partition_epoch == partition.record.partition_epoch:
+                    await self._move_on(partition, topic, present)
+                    return
+        except (*TROUBLE, Refused):
+            return
+        del self._doubts[partition]
+        self._partitions.learn(partition, present.record)
+        self.want(partition)
+
+    async def _move_on(
+        self, partition: Partition, topic: Topic, present: partition_updates.Present
+    ) -> None:
+        """Whatever is under way expects the record as it is: when it has changed, that is void."""
+        after = _touched(present.record)
+        expects = partition_updates.guards_of(topic, partition.index, present)
+        draft = Draft(partition, present.record, after, tuple(expects))
+        revision = await self._store.commit(expects, [draft.put])
+        if revision is not None:
+            del self._doubts[partition]
+            self._came_true(draft)
+            self.want(partition)
+
+    async def _withdraw(self, partition: Partition) -> None:
+        try:
+            await partition_updates.leave(
+                self._store,
+                self._follower,
+                self._configs,
+                partition.topic,
+                partition.index,
+                self._node_id,
+            )
+        except Refused as refused:
+            log.warning(
+                "%s-%d cannot be written, and still counts as in sync: %s",
+                partition.topic,
+                partition.index,
+                refused,
+            )
+
+
+def _touched(record: PartitionRecord, leader_epochs: int = 0) -> PartitionRecord:
+    return replace(
+        record,
+        partition_epoch=record.partition_epoch + 1,
+        leader_epoch=record.leader_epoch + leader_epochs,
+    )
+
+
+def _show(nodes: Sequence[int]) -> str:
+    return ", ".join(map(str, nodes)) or "none"

@@ -1,0 +1,291 @@
+"""What the leader of a partition knows of the other replicas, and what follows from it.
+
+Owns: how far each copy has come, the high watermark that allows, and which replicas should be in
+sync. Pure: offsets and the time come in, numbers and wishes go out.
+
+Invariants:
+- the high watermark is below the durable end of every member of the *maximal* ISR: the recorded
+  one, and whoever a proposal under way would add. A proposal whose result is not known counts for
+  as long as it may still come true;
+- it stands still while the ISR has fewer than `min.insync.replicas` members (or all replicas, if
+  those are fewer), and while there is an ELR: its members hold all that is committed only because
+  nothing more is (KIP-966);
+- a copy counts only for what it fetched from after this leader's epoch began, and after it last
+  left the ISR;
+- a replica joins when its durable end has reached the high watermark and the start of this
+  leader's epoch, under the registration that the brokers' keys show now. It leaves when it has not
+  been at the leader's end for `replica.lag.time.max.ms`, as Kafka measures it: it was there at the
+  time of a fetch if that fetch, or the one after it, starts where the leader's log ended then. One
+  that does not answer at all (`reach`) has less time; twice that if no majority would be left, for
+  then another node may be about to lead.
+
+Leaves to others: proposing (`isr`), what ISR and ELR mean for elections (`elections`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.cluster.controller.elections import effective_min_isr, majority
+from penstock.cluster.metadata.store_keys import BrokerRecord, PartitionRecord
+
+UNKNOWN = -1
+NEVER = float("-inf")
+JOIN_SECONDS = 0.2
+"""The high watermark waits that long for a replica that is about to join: it could otherwise run
+ahead of it for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """The nodes that do not answer, and how long they may lag."""
+
+    nodes: frozenset[int] = frozenset()
+    lag_seconds: float = NEVER
+
+
+NOBODY = Away()
+
+
+@dataclass(slots=True)
+class Copy:
+    """Another replica, as far as its fetches tell."""
+
+    broker_epoch: int = UNKNOWN
+    """Of the life that fetched last."""
+    end_offset: int = UNKNOWN
+    """Everything below is on its disk."""
+    start_offset: int = UNKNOWN
+    caught_up_s: float = NEVER
+    """When it was last known to be at the leader's end."""
+    fetched_s: float = NEVER
+    leader_end: int = UNKNOWN
+    """Where the leader's log ended at that fetch."""
+
+    def fetched(self, broker_epoch: int, offset: int, leader_end: int, now_s: float) -> None:
+        if offset >= leader_end:
+            self.caught_up_s = now_s
+        elif offset >= self.leader_end and self.leader_end != UNKNOWN:
+            self.caught_up_s = max(self.caught_up_s, self.fetched_s)
+        self.broker_epoch = broker_epoch
+        self.end_offset = offset
+        self.fetched_s = now_s
+        self.leader_end = leader_end
+
+    def forget(self) -> None:
+        """It left the ISR: it counts again from its next fetch on."""
+        self.end_offset = self.leader_end = UNKNOWN
+        self.caught_up_s = self.fetched_s = NEVER
+
+
+class Leading:
+    """One reign: from the record that made this node the leader to the end of its epoch."""
+
+    __slots__ = (
+        "_counted",
+        "_doubtful",
+        "_node_id",
+        "_outside",
+        "copies",
+        "epoch_start",
+        "is_alone",
+        "is_frozen",
+        "is_under_min",
+        "min_isr",
+        "record",
+    )
+
+    def __init__(
+        self, node_id: int, record: PartitionRecord, min_isr: int, epoch_start: int, now_s: float
+    ) -> None:
+        assert record.leader == node_id
+        self._node_id = node_id
+        self.min_isr = min_isr
+        self.epoch_start = epoch_start
+        """Where our log ended when we became the leader."""
+        self.record = record
+        # In sync until shown otherwise: they have as long as anybody to fetch.
+        self.copies: dict[int, Copy] = {
+            node: Copy(caught_up_s=now_s if node in record.isr else NEVER)
+            for node in record.replicas
+            if node != node_id
+        }
+        self._doubtful: tuple[int, ...] = ()
+        """Not in the recorded ISR, but perhaps in the one that a proposal makes."""
+        self.is_under_min = False
+        """Whether too few are in sync for acks=all."""
+        self.is_frozen = False
+        """Whether nothing may be committed."""
+        self.is_alone = False
+        """Whether what is durable here is committed: nobody else counts."""
+        self._count()
+
+    # -- records ----------------------------------------------------------------------------
+
+    def adopt(self, record: PartitionRecord, min_isr: int, now_s: float) -> bool:
+        """A newer record of this epoch, or another `min.insync.replicas`.
+
+        True when a replica has left the ISR: it counts again once it is heard of again.
+        """
+        before = self.record
+        has_left = False
+        self.min_isr = min_isr
+        if record.partition_epoch > before.partition_epoch:
+            # Whatever was proposed was guarded by the record before: it is true, or never will be.
+            self._doubtful = ()
+            self.record = record
+            known = self.copies
+            self.copies = {
+                node: known.get(node) or Copy(caught_up_s=now_s if node in record.isr else NEVER)
+                for node in record.replicas
+                if node != self._node_id
+            }
+            for node, copy in self.copies.items():
+                if node in before.isr and node not in record.isr:
+                    copy.forget()
+                    has_left = True
+        self._count()
+        return has_left
+
+    def is_unheard(self, node_id: int) -> bool:
+        """Whether a replica must say again how far it has come."""
+        copy = self.copies.get(node_id)
+        return copy is not None and copy.end_offset == UNKNOWN
+
+    def propose(self, isr: tuple[int, ...]) -> None:
+        """This ISR is on its way to the store: from now on its members count."""
+        more = [node for node in isr if node not in self.record.isr and node not in self._doubtful]
+        self._doubtful = (*self._doubtful, *more)
+        self._count()
+
+    def refused(self) -> None:
+        """No proposal is under way or in doubt any more, and none came true."""
+        self._doubtful = ()
+        self._count()
+
+    @property
+    def maximal_isr(self) -> tuple[int, ...]:
+        return self.record.isr + self._doubtful
+
+    def _count(self) -> None:
+        """Sorts the replicas into those that count and those that may soon."""
+        record, maximal = self.record, self.maximal_isr
+        self._counted = tuple(c for node, c in self.copies.items() if node in maximal)
+        self._outside = tuple(c for node, c in self.copies.items() if node not in maximal)
+        self.is_under_min = len(record.isr) < effective_min_isr(self.min_isr, record)
+        self.is_frozen = self.is_under_min or bool(record.elr)
+        self.is_alone = not self.copies and not self.is_frozen
+
+    # -- fetches ----------------------------------------------------------------------------
+
+    def fetched(
+        self, node_id: int, broker_epoch: int, offset: int, leader_end: int, now_s: float
+    ) -> Copy | None:
+        """A replica has everything below `offset` on disk. None: that is no replica of ours."""
+        copy = self.copies.get(node_id)
+        if copy is not None:
+            copy.fetched(broker_epoch, offset, leader_end, now_s)
+        return copy
+
+    def high_watermark(self, durable_end: int, now_s: float) -> int:
+        """Up to where everything is committed, as far as is known; never said to go back."""
+        if self.is_frozen:
+            return UNKNOWN
+        reached = durable_end
+        for copy in self._counted:
+            if copy.end_offset < reached:
+                reached = copy.end_offset
+        for copy in self._outside:
+            if UNKNOWN < copy.end_offset < reached and now_s - copy.caught_up_s < JOIN_SECONDS:
+                reached = copy.end_offset
+        return reached
+
+    def low_watermark(self, start_offset: int, brokers: Mapping[int, BrokerRecord]) -> int:
+        """Below it no replica that is up has a record any more (DeleteRecords)."""
+        starts = [copy.start_offset for node, copy in self.copies.items() if node in brokers]
+        return min(start_offset, *starts) if starts else start_offset
+
+    # -- wishes -----------------------------------------------------------------------------
+
+    def note_time(self, leader_end: int, now_s: float) -> None:
+        """To be called every so often: who is at the end stays caught up without fetching."""
+        for copy in self.copies.values():
+            if copy.end_offset >= leader_end:
+                copy.caught_up_s = now_s
+
+    def may_join(self, node_id: int, high_watermark: int) -> bool:
+        """Whether a replica outside the ISR has come far enough to be in it."""
+        if node_id in self.record.isr or node_id in self._doubtful:
+            return False
+        copy = self.copies.get(node_id)
+        return copy is not None and copy.end_offset >= max(high_watermark, self.epoch_start)
+
+    def is_isr_due(
+        self,
+        high_watermark: int,
+        leader_end: int,
+        now_s: float,
+        lag_seconds: float,
+        away: Away = NOBODY,
+    ) -> bool:
+        """Whether the ISR should be looked at: somebody lags, may join, or is eligible no more."""
+        isr = self.record.isr
+        if self.record.elr and not self.is_under_min:
+            return True
+        return any(
+            self._lags(node, leader_end, now_s, lag_seconds, away)
+            if node in isr
+            else self.may_join(node, high_watermark)
+            for node in self.copies
+        )
+
+    @property
+    def has_outsiders(self) -> bool:
+        return bool(self._outside)
+
+    def _lags(
+        self, node_id: int, leader_end: int, now_s: float, lag_seconds: float, away: Away
+    ) -> bool:
+        copy = self.copies.get(node_id)
+        if copy is None or copy.end_offset >= leader_end:
+            return False
+        if node_id in away.nodes:
+            record = self.record
+            left = sum(node not in away.nodes for node in record.isr)
+            is_enough = left >= max(majority(record), effective_min_isr(self.min_isr, record))
+            # Who has not fetched from us at all has been silent for that long already.
+            times = 2 if not is_enough else int(copy.end_offset != UNKNOWN)
+            lag_seconds = min(lag_seconds, away.lag_seconds * times)
+        return now_s - copy.caught_up_s > lag_seconds
+
+    def wish(
+        self,
+        high_watermark: int,
+        leader_end: int,
+        now_s: float,
+        lag_seconds: float,
+        brokers: Mapping[int, BrokerRecord],
+        away: Away = NOBODY,
+    ) -> tuple[int, ...]:
+        """The ISR as it should be."""
+        return tuple(
+            node
+            for node in self.record.replicas
+            if node == self._node_id
+            or (
+                not self._lags(node, leader_end, now_s, lag_seconds, away)
+                if node in self.record.isr
+                else self._joins(node, high_watermark, brokers)
+            )
+        )
+
+    def _joins(
+        self, node_id: int, high_watermark: int, brokers: Mapping[int, BrokerRecord]
+    ) -> bool:
+        broker = brokers.get(node_id)
+        copy = self.copies[node_id]
+        return (
+            broker is not None
+            and not broker.is_draining
+            and broker.epoch == copy.broker_epoch
+            and copy.end_offset >= max(high_watermark, self.epoch_start)
+        )

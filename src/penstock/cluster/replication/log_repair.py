@@ -1,0 +1,235 @@
+"""Bringing a follower's log in line with its leader's, where that waits for the disk.
+
+Cutting what the leader does not have, starting over where it begins later, writing down a new
+epoch before its first batch, and putting an empty log in the place of a damaged one.
+
+Invariants:
+- a cut is by leader epoch, never to the high watermark: to the end of the last epoch that both
+  logs have (KIP-595), again and again until they agree;
+- everything here runs on workers, under `Partition.hold`, with `is_cutting` set, and only while the
+  partition still follows: nobody else appends to or reads from the log meanwhile;
+- a step that fails half way takes the log offline: what its files hold is no longer known;
+- no log is cut, started over or copied anew below what is known to be committed (`known_end`, high
+  watermark), unless an unclean election allows it (`elections.may_go_back`): a leader that lacks
+  such records has lost them, and this copy may be the last (ADR 0031).
+
+Leaves to others: when to do what, and what comes after a failure (`following`).
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from penstock.base.errors import Corrupt, ErrorCode, Refused
+from penstock.base.ports import WallClock, Workers
+from penstock.cluster.controller.elections import may_go_back
+from penstock.cluster.replication.log_replacement import rebuild
+from penstock.cluster.replication.partition import Partition
+from penstock.log.log import Log
+from penstock.wire.records import BATCH_OVERHEAD, BatchHeader, check_stored, read_header
+
+log = logging.getLogger("penstock.replication")
+
+
+@dataclass(slots=True)
+class Copied:
+    """What replication has done on this node since it started."""
+
+    fetches: int = 0
+    bytes: int = 0
+    batches_refused: int = 0
+    cuts: int = 0
+    restarts: int = 0
+    restored: int = 0
+    cuts_refused: int = 0
+    """A leader asked for less than what was committed."""
+
+
+class Withheld(Refused):
+    """The leader lacks committed records that this log holds: it is not followed there."""
+
+
+class Mending:
+    """The slow work on one partition's log, for one leader in one leader epoch."""
+
+    __slots__ = (
+        "_clock",
+        "_copied",
+        "_is_over",
+        "_leader",
+        "_leader_epoch",
+        "_partition",
+        "_workers",
+    )
+
+    def __init__(
+        self,
+        partition: Partition,
+        leader: int,
+        workers: Workers,
+        clock: WallClock,
+        copied: Copied,
+        is_over: Callable[[], bool],
+    ) -> None:
+        """`is_over` says whether the partition has another role or leader by now."""
+        self._partition = partition
+        self._leader = leader
+        self._leader_epoch = partition.record.leader_epoch
+        self._workers = workers
+        self._clock = clock
+        self._copied = copied
+        self._is_over = is_over
+
+    @property
+    def has_empty_epoch(self) -> bool:
+        """Whether the log's last epoch has no batch: this node led, and wrote nothing."""
+        held = self._partition.log
+        return bool(held.epochs.starts) and held.epochs.starts[-1] >= held.end_offset
+
+    async def forget_empty_epoch(self) -> None:
+        if self.has_empty_epoch and not self._is_over():
+            await self._cut_to(self._partition.log.end_offset)
+
+    async def cut(self, epoch: int, leader_end: int) -> None:
+        """The leader's last epoch that is not above ours ended there: what we have beyond goes."""
+        held = self._partition.log
+        _, own_end = held.epoch_end(epoch)
+        target = min(held.end_offset, leader_end if own_end < 0 else min(own_end, leader_end))
+        log.info(
+            "%s-%d is cut from %d to %d: node %d ended epoch %d at %d",
+            *self._name,
+            held.end_offset,
+            target,
+            self._leader,
+            epoch,
+            leader_end,
+        )
+        self._check_kept(target)
+        self._copied.cuts += 1
+        await self._cut_to(target)
+
+    def _check_kept(self, end_offset: int) -> None:
+        """Raises Withheld if the log would lose committed records by ending there."""
+        partition = self._partition
+        known = max(partition.known_end, partition.high_watermark)
+        if end_offset >= known:
+            return
+        last_epoch = partition.log.epochs.latest if partition.log.offline is None else -1
+        if not may_go_back(partition.record, last_epoch):
+            self._copied.cuts_refused += 1
+            raise Withheld(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"node {self._leader} leads and has nothing from offset {end_offset} on, but "
+                f"everything below {known} was committed and is here. Nothing is removed; let "
+                "another replica lead, or ask for an unclean election",
+            )
+
+    async def _cut_to(self, offset: int) -> None:
+        held, now_ms = self._partition.log, self._clock.now_ms()
+        await self._change(lambda: held.truncate_to(offset, now_ms), lowest=offset)
+
+    async def start_over(self, offset: int) -> None:
+        """The leader begins there, and this log is of no use to go on from."""
+        held = self._partition.log
+        log.warning(
+            "%s-%d starts over at %d: node %d begins there, and we end at %d",
+            *self._name,
+            offset,
+            self._leader,
+            held.end_offset,
+        )
+        self._check_kept(offset)
+        self._copied.restarts += 1
+        await self._change(lambda: held.start_over(offset), lowest=offset)
+
+    async def copy(self, view: memoryview) -> bool:
+        """Copies batches before which something must be written down: a new epoch, a gap.
+
+        Whether the partition still follows afterwards.
+        """
+        partition, held = self._partition, self._partition.log
+        while len(view) >= BATCH_OVERHEAD:
+            header = read_header(view)
+            if not BATCH_OVERHEAD <= header.size_bytes <= len(view):
+                break
+            self._check(header, view[: header.size_bytes])
+            await self._change(*self._preparations(held, header), lowest=header.base_offset)
+            if self._is_over():
+                return False
+            taken = held.append_replica(view, self._clock.now_ms(), waits=False)
+            assert taken, "what was expected is taken"
+            self._copied.bytes += taken
+            partition.copied()
+            view = view[taken:]
+        return True
+
+    def _check(self, header: BatchHeader, batch: memoryview) -> None:
+        """Before anything is written down for it: offset and epoch are not under the CRC."""
+        check_stored(batch)
+        latest = self._partition.log.epochs.latest
+        if not latest <= header.leader_epoch <= self._leader_epoch:
+            self._copied.batches_refused += 1
+            raise Refused(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"a batch of epoch {header.leader_epoch} after epoch {latest}, from node "
+                f"{self._leader} which leads in epoch {self._leader_epoch}",
+            )
+
+    def _preparations(self, held: Log, header: BatchHeader) -> list[Callable[[], None]]:
+        steps: list[Callable[[], None]] = [lambda: held.expect(header)]
+        if header.base_offset < held.end_offset == held.start_offset <= header.last_offset:
+            # The leader's log begins within this batch, and so will ours.
+            steps.insert(0, lambda: held.start_over(header.base_offset))
+        return steps
+
+    async def restore(self, leader_end: Callable[[], Awaitable[int]]) -> None:
+        """Puts an empty log in the place of one that cannot be used any more, if the leader has
+        what this one is known to have held."""
+        partition, held = self._partition, self._partition.log
+        if partition.known_end > 0:
+            self._check_kept(await leader_end())
+        log.warning("%s-%d is copied anew, because it is offline: %s", *self._name, held.offline)
+        async with partition.hold():
+            if self._is_over():
+                return
+            partition.is_cutting = True
+            try:
+                fresh = await self._workers.run(
+                    rebuild,
+                    held.disk,
+                    held.path,
+                    held.config,
+                    self._clock.now_ms(),
+                    held.vault.keyring,
+                )
+                await partition.lower_known(0)
+                partition.adopt(fresh)
+                self._copied.restored += 1
+            except (OSError, Corrupt) as error:
+                raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            finally:
+                partition.is_cutting = False
+                partition.was_cut()
+
+    async def _change(self, *steps: Callable[[], None], lowest: int) -> None:
+        """Runs steps that change the log and its files; a step that fails is the log's end.
+        `lowest` is where the log may end meanwhile."""
+        partition = self._partition
+        async with partition.hold():
+            if self._is_over():
+                return
+            partition.is_cutting = True
+            try:
+                await partition.lower_known(lowest)
+                for step in steps:
+                    await self._workers.run(step)
+            except (OSError, Corrupt) as error:
+                partition.log.fail(f"it could not be brought in line with the leader: {error}")
+                raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            finally:
+                partition.is_cutting = False
+                partition.was_cut()
+
+    @property
+    def _name(self) -> tuple[str, int]:
+        return self._partition.topic, self._partition.index

@@ -1,0 +1,500 @@
+"""Every partition that has a replica on this node, kept in line with the image.
+
+Roles change on the loop, with the very image that says so, for every log that is open. After an
+unclean restart this node does not go on in an epoch in which it led before: it may have lost
+records of that epoch which others have. It waits for a new one (`isr` asks for it).
+
+Opening and removing run on workers (`directories`), one reconciliation at a time, in the order of
+the images; `reached` tells when the node has acted on a revision. A topic that is gone stops being
+served with the very image that says so: what is written to it later would be acknowledged, and
+then removed with its files.
+
+What the disk refuses to open or to remove is reported and tried again every `RETRY_SECONDS`; the
+other partitions serve on.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.ids import NodeId, TopicId
+from penstock.base.ports import Disk, Store, WallClock, Workers
+from penstock.cluster.configs.configs import BrokerConfigs, resolve_topic
+from penstock.cluster.metadata import accepted_losses
+from penstock.cluster.metadata.image import INTERNAL_TOPICS, Image, Topic
+from penstock.cluster.metadata.known_metadata_file import Remember, trust_the_store
+from penstock.cluster.metadata.store_keys import PartitionRecord
+from penstock.cluster.replication.high_watermark_checkpoint import Holdings, name_of
+from penstock.cluster.replication.partition import (
+    ALWAYS,
+    Home,
+    Partition,
+    Validity,
+    everyone,
+    nobody,
+)
+from penstock.cluster.replication.produce_rules import rules_of
+from penstock.cluster.storage.log_directories import Directories, Opening, directory_of
+from penstock.cluster.storage.orphan_cleanup import Clearing
+from penstock.cluster.storage.write_pressure import Pressure
+from penstock.log.flusher import Flusher
+from penstock.log.log import CleanState, Log
+from penstock.security.keyring import Keyring
+
+log = logging.getLogger("penstock.partitions")
+
+OPENERS = 4
+"""Logs opened at once: they wait for the disk, and it syncs several as fast as one."""
+RETRY_SECONDS = 5.0
+Key = tuple[str, int]
+
+
+class Partitions:
+    """The replicas of this node by topic and index, and which of them it leads."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        disk: Disk,
+        workers: Workers,
+        clock: WallClock,
+        store: Store,
+        flusher: Flusher,
+        configs: BrokerConfigs,
+        root: str,
+        *,
+        validity: Validity = ALWAYS,
+        keyring: Keyring | None = None,
+        remember: Remember = trust_the_store,
+    ) -> None:
+        self._remember = remember
+        self._node_id = node_id
+        self._workers = workers
+        self._home = Home(
+            node_id,
+            flusher,
+            validity,
+            self._isr_due,
+            self._role_due,
+            self._save_known,
+            lambda node: self.hears(node),
+        )
+        self._configs = configs
+        self._directories = Directories(disk, clock, root, keyring)
+        self._clearing = Clearing(node_id, store, workers, self._directories)
+        self._disk = disk
+        self._data_dir = root.rpartition("/")[0] or "."
+        self._holdings = Holdings(disk, self._data_dir, workers)
+        self._partitions: dict[Key, Partition] = {}
+        self._led: dict[Key, Partition] = {}
+        self._min_isr: dict[str, int] = {}
+        """`min.insync.replicas` by topic."""
+        self._topics: dict[str, Topic] = {}
+        self._generation = configs.generation
+        self._clean: dict[str, CleanState] = {}
+        self._is_unsaved = False
+        self._accepted: dict[Key, int] = {}
+        """Replicas that go on without what was lost, and from where on if nothing is left."""
+        self._abstained: dict[tuple[TopicId, int], int] = {}
+        """Leader epochs, our own, in which we do not go on."""
+        self._image: Image | None = None
+        self._news = asyncio.Event()
+        self._unopened: dict[Key, str] = {}
+        """What could not be opened, and why."""
+        self._is_unfinished = False
+        self._revision = -1
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._listeners: list[Callable[[], None]] = []
+        self.isr_due: Callable[[Partition], None] = nobody
+        """Told of a partition whose ISR should be looked at; see `isr`."""
+        self.hears: Callable[[int], bool] = everyone
+        """True while that node answers; see `reach`."""
+        self.pressure = Pressure()
+        """What keeps us from taking every write: a disk nearly full, backlogs."""
+        self.any_look_inside = False
+        """Whether some topic's batches must be opened: spares everyone else the question."""
+
+    @property
+    def write_refusal(self) -> str | None:
+        """Why no write is taken at the moment: the disk is nearly full. See `upkeep`."""
+        return self.pressure.refusal
+
+    @write_refusal.setter
+    def write_refusal(self, why: str | None) -> None:
+        self.pressure.tell_disk(why)
+
+    def get(self, topic: str, index: int) -> Partition | None:
+        """The partition, if this node leads it now."""
+        return self._led.get((topic, index))
+
+    def replica(self, topic: str, index: int) -> Partition | None:
+        """The partition, if this node has a copy of it, whatever its role."""
+        return self._partitions.get((topic, index))
+
+    def led(self) -> Iterable[Partition]:
+        return self._led.values()
+
+    def replicas(self) -> Iterable[Partition]:
+        return self._partitions.values()
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    # -- following the image ----------------------------------------------------------------
+
+    async def start(
+        self,
+        image: Image,
+        clean: Mapping[str, CleanState] | None,
+        *,
+        is_all_gone: bool = False,
+        has_lived: bool = False,
+    ) -> None:
+        """Opens what is on disk; after a crash (`clean` is None) that includes recovery. See
+        `watermarks` for the others."""
+        self._image = image
+        self._clean = dict(clean or {})
+        self._abstain(image)
+        await self._workers.run(self._directories.make_root)
+        await self._holdings.load(self._clean, is_all_gone=is_all_gone, has_lived=has_lived)
+        self._holdings.retain(
+            {
+                f"{directory_of(topic.name, topic.id)}/{index}": None
+                for topic in image.topics.values()
+                for index, record in enumerate(topic.partitions)
+                if self._node_id in record.replicas
+            }
+        )
+        await self._clearing.look(image)
+        await self._reconcile(image)
+        self._clean.clear()
+        await self._workers.run(self._directories.report_strays, image)
+
+    def follow(self, before: Image, after: Image) -> None:
+        """Called at every change of the image."""
+        self._image = after
+        if before.topics is not after.topics:
+            self._drop_gone(after)
+            if self._take_roles(after):
+                self._tell()
+        self._news.set()
+
+    async def run(self) -> None:
+        """Acts on each new image until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(RETRY_SECONDS if self._is_unfinished else None):
+                    await self._news.wait()
+            except TimeoutError:
+                pass
+            self._news.clear()
+            assert self._image is not None
+            await self._reconcile(self._image)
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """`listener()` runs on the loop after every reconciliation and after every change of
+        roles, with the image that brought it; it must not wait."""
+        self._listeners.append(listener)
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+    async def reached(self, revision: int) -> None:
+        if self._revision >= revision:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append((revision, future))
+        await future
+
+    async def _reconcile(self, image: Image) -> None:
+        self._is_unfinished = False
+        stale = self._generation != self._configs.generation
+        self._generation = self._configs.generation
+        self._drop_gone(image)
+        accepted = await self._accept_losses()
+        self._is_unfinished |= not await self._clearing.clear_moved(image)
+        retried = {name for name, _ in self._unopened}
+        missing: list[Opening] = []
+        for name, topic in image.topics.items():
+            if self._topics.get(name) is topic and not stale and name not in retried:
+                continue
+            missing += self._apply(topic)
+        if missing:
+            await self._open(missing, image)
+        if accepted and not self._is_unfinished:
+            await self._workers.run(accepted_losses.done, self._disk, self._data_dir, accepted)
+        self._is_unfinished |= any(one.log.is_lost for one in self._partitions.values())
+        self._done(image.revision)
+        self._is_unfinished |= not await self._clearing.clear_deleted(image)
+
+    def _apply(self, topic: Topic) -> list[Opening]:
+        """Tells open partitions of their topic's state; the ones that are yet to be opened."""
+        config = resolve_topic(topic.configs, self._configs)
+        self._min_isr[topic.name] = config.min_insync_replicas
+        missing = []
+        for index, record in enumerate(topic.partitions):
+            partition = self._partitions.get((topic.name, index))
+            if partition is not None:
+                partition.configure(config.log, rules_of(config))
+                self._assume(partition, record)
+            elif self._node_id in record.replicas:
+                leads = self._leads(topic.id, index, record)
+                opening = Opening(topic, index, config, leads)
+                known_end = self._holdings.known_end(opening.name)
+                begins_at = self._accepted.get((topic.name, index), 0)
+                missing.append(replace(opening, known_end=known_end, begins_at=begins_at))
+        self._topics[topic.name] = topic
+        return missing
+
+    def _done(self, revision: int) -> None:
+        self._revision = revision
+        self.any_look_inside = any(
+            p.rules.look_inside
+            for p in self._partitions.values()
+            if p.topic not in INTERNAL_TOPICS  # Clients cannot write to those.
+        )
+        self._tell()
+        waiters, self._waiters = self._waiters, []
+        for wanted, future in waiters:
+            if wanted > revision:
+                self._waiters.append((wanted, future))
+            elif not future.done():
+                future.set_result(None)
+
+    # -- roles ------------------------------------------------------------------------------
+
+    def _take_roles(self, image: Image) -> bool:
+        """Gives every open replica the role that the image says; whether one has changed."""
+        has_changed = False
+        for name, topic in image.topics.items():
+            if self._topics.get(name) is topic:
+                continue
+            for index, record in enumerate(topic.partitions):
+                partition = self._partitions.get((name, index))
+                if partition is not None and partition.record is not record:
+                    has_changed |= self._assume(partition, record)
+        return has_changed
+
+    def _assume(self, partition: Partition, record: PartitionRecord) -> bool:
+        """One replica's role; whether leader or epoch are new. What was known is not undone: a
+        leader knows of its own changes before the image does."""
+        known = partition.record
+        if (record.leader_epoch, record.partition_epoch) < (
+            known.leader_epoch,
+            known.partition_epoch,
+        ):
+            record = known
+        key = (partition.topic, partition.index)
+        before = partition.is_leader, partition.leader_epoch
+        if self._node_id not in record.replicas:
+            self._leave(key, partition)
+            return True
+        if self._leads(partition.topic_id, partition.index, record) and not partition.is_cutting:
+            min_isr = self._min_isr[partition.topic]
+            partition.lead(record, min_isr, asyncio.get_running_loop().time())
+            self._led[key] = partition
+        else:
+            self._led.pop(key, None)
+            partition.follow(record)
+        return before != (partition.is_leader, partition.leader_epoch)
+
+    def _leads(self, topic_id: TopicId, index: int, record: PartitionRecord) -> bool:
+        abstained = self._abstained.get((topic_id, index), -1)
+        return record.leader == self._node_id and record.leader_epoch > abstained
+
+    def _abstain(self, image: Image) -> None:
+        """No epoch of ours goes on whose log was not closed cleanly. One that nobody else has a
+        copy of may, if it was synced."""
+        for topic in image.topics.values():
+            config = None
+            for index, record in enumerate(topic.partitions):
+                name = f"{directory_of(topic.name, topic.id)}/{index}"
+                if record.leader != self._node_id or name in self._clean:
+                    continue
+                config = config or resolve_topic(topic.configs, self._configs)
+                if len(record.replicas) > 1 or config.log.page_cache:
+                    self._abstained[topic.id, index] = record.leader_epoch
+
+    def _role_due(self, partition: Partition) -> None:
+        """Its log is ready for what its record says."""
+        is_ours = self._partitions.get((partition.topic, partition.index)) is partition
+        if is_ours and self._assume(partition, partition.record):
+            self._tell()
+
+    def _isr_due(self, partition: Partition) -> None:
+        self.isr_due(partition)
+
+    def learn(self, partition: Partition, record: PartitionRecord) -> None:
+        """A record that is in the store, though perhaps not in the image yet."""
+        is_ours = self._partitions.get((partition.topic, partition.index)) is partition
+        if is_ours and self._assume(partition, record):
+            self._tell()
+
+    def fence(self) -> None:
+        """This node is not sure of its place any longer: acknowledgements that wait end."""
+        for partition in tuple(self._led.values()):
+            partition.fence()
+
+    # -- opening and removing ---------------------------------------------------------------
+
+    async def _accept_losses(self) -> list[str]:
+        """Closes the lost replicas whose loss was accepted, to be opened as they are; their
+        names."""
+        lost = {name_of(one): one for one in self._partitions.values() if one.log.is_lost}
+        if not lost:
+            return []
+        asked = await self._workers.run(accepted_losses.asked, self._disk, self._data_dir)
+        for name in asked:
+            one = lost.get(name)
+            if one is None or not accepted_losses.is_possible(one.record, self._node_id):
+                log.warning("the loss of %s is not to be accepted here and now", name)
+                continue
+            key = (one.topic, one.index)
+            log.warning("%s-%d goes on without what was lost: it was accepted", *key)
+            self._led.pop(key, None)
+            del self._partitions[key]
+            self._accepted[key] = one.lost_end
+            self._unopened[key] = "its loss was accepted"
+            self._holdings.forget(name)
+            one.close("its loss was accepted", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return asked
+
+    async def _open(self, missing: list[Opening], image: Image) -> None:
+        shares = [missing[start::OPENERS] for start in range(min(OPENERS, len(missing)))]
+        try:
+            await self._remember(image)
+            run, open_all = self._workers.run, self._directories.open_all
+            logs = await asyncio.gather(*(run(open_all, share, self._clean) for share in shares))
+            pairs = [(one, logs[at % OPENERS][at // OPENERS]) for at, one in enumerate(missing)]
+            # Before the first is served: what was served and is missing later is lost, not new.
+            if self._holdings.enter(one.name for one, found in pairs if isinstance(found, Log)):
+                await self._save_known()
+        except (OSError, Refused) as error:
+            log.warning("partitions are opened later: %s", error)
+            self._unopened.update((one.key, str(error)) for one in missing)
+            self._is_unfinished = True
+            return
+        for opening, found in pairs:
+            self._take(opening, found)
+
+    def _take(self, opening: Opening, opened: Log | OSError) -> None:
+        """Serves what was opened, unless its topic has gone meanwhile."""
+        assert self._image is not None
+        key = opening.key
+        topic = self._image.topics.get(opening.topic.name)
+        if topic is None or topic.id != opening.topic.id:
+            self._unopened.pop(key, None)
+            return
+        if isinstance(opened, OSError):
+            reason = str(opened)
+            if self._unopened.get(key) != reason:
+                log.error("%s-%d cannot be opened and is tried again: %s", *key, reason)
+            self._unopened[key] = reason
+            self._is_unfinished = True
+            return
+        self._unopened.pop(key, None)
+        self._accepted.pop(key, None)
+        record = topic.partitions[opening.index]
+        if self._node_id not in record.replicas:
+            return
+        partition = self._partitions[key] = Partition(
+            topic.name,
+            topic.id,
+            opening.index,
+            opened,
+            record,
+            rules_of(opening.config),
+            self._home,
+            high_watermark=max(opening.known_end, 0),
+        )
+        self._assume(partition, record)
+
+    def _drop_gone(self, image: Image) -> None:
+        for name, old in list(self._topics.items()):
+            new = image.topics.get(name)
+            if new is None or new.id != old.id:
+                self._drop(old)
+
+    def _drop(self, topic: Topic) -> None:
+        """The topic is gone: nobody waits for it any longer. Its files go later (`clearing`)."""
+        del self._topics[topic.name]
+        self._min_isr.pop(topic.name, None)
+        for index in range(len(topic.partitions)):
+            self._unopened.pop((topic.name, index), None)
+            self._led.pop((topic.name, index), None)
+            partition = self._partitions.pop((topic.name, index), None)
+            self._holdings.forget(f"{directory_of(topic.name, topic.id)}/{index}")
+            if partition is not None:
+                partition.close("the topic was deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def _leave(self, key: Key, partition: Partition) -> None:
+        """The partition has moved to other nodes. Its files go with the next reconciliation."""
+        self._led.pop(key, None)
+        del self._partitions[key]
+        partition.close("the replica was moved away", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._holdings.forget(name_of(partition))
+        self._clearing.leave(partition.topic_id, partition.index)
+
+    # -- failing ----------------------------------------------------------------------------
+
+    def lose(self, partition: Partition, known_end: int, reason: str) -> None:
+        """The log lacks records that were committed: it is not served, and nobody is to count on
+        it. The files are kept."""
+        log.error("%s-%d goes offline: %s", partition.topic, partition.index, reason)
+        partition.log.fail(reason)
+        partition.log.is_lost = True
+        partition.lost_end = max(partition.lost_end, known_end)
+        partition.fail(ErrorCode.KAFKA_STORAGE_ERROR)
+        self.isr_due(partition)
+
+    def read_failed(self, partition: Partition, error: Exception) -> None:
+        """Bytes on disk are not what was written, or cannot be read: that partition stops."""
+        log.error("%s-%d goes offline: %s", partition.topic, partition.index, error)
+        partition.log.quarantine(str(error))
+        partition.fail(ErrorCode.KAFKA_STORAGE_ERROR)
+        self.isr_due(partition)
+
+    # -- high watermarks --------------------------------------------------------------------
+
+    async def _save_known(self) -> None:
+        await self._holdings.save(self._partitions.values())
+
+    async def save_watermarks(self) -> None:
+        """Writes the high watermarks down, if one has moved."""
+        try:
+            await self._save_known()
+        except (OSError, Refused) as error:
+            if not self._is_unsaved:
+                log.warning("the high watermarks are written later: %s", error)
+            self._is_unsaved = True
+            return
+        self._is_unsaved = False
+
+    # -- closing ----------------------------------------------------------------------------
+
+    def close(self) -> dict[str, CleanState]:
+        """Blocking, on a worker, when nobody appends any more: syncs and closes every log."""
+        states: dict[str, CleanState] = {}
+        for partition in self._partitions.values():
+            if partition.log.offline is not None:
+                continue
+            try:
+                state = partition.log.close()
+            except OSError as error:
+                # Without a state the next start looks into this log, and into no other.
+                log.error("%s-%d was not closed: %s", partition.topic, partition.index, error)
+                partition.log.fail(f"it could not be closed: {error}")
+                continue
+            if state is not None:
+                states[name_of(partition)] = state
+        try:
+            self._holdings.save_now(self._partitions.values())
+        except OSError as error:
+            log.warning("the high watermarks were not written: %s", error)
+        return states
+
+    def items(self) -> Iterator[tuple[Key, Partition]]:
+        yield from self._partitions.items()

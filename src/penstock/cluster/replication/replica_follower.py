@@ -1,0 +1,391 @@
+"""One partition as its leader's follower: what the leader's answers do to it (KIP-101, KIP-320).
+
+Owns what is asked for next and whether it may be asked for now. It copies the leader's batches as
+they are, has the log cut or started over where the leader's is another one, and takes over high
+watermark and log start.
+
+Invariants:
+- the offset asked for is on this node's disk: the leader takes it for this replica's durable end.
+  So there is no next question before what was copied is synced;
+- a batch is appended only if its CRC is right and it comes next;
+- a log that is offline is copied anew, but not before nobody counts on this replica any more.
+
+Leaves to others: the conversation with the leader (`fetcher`), who follows whom (`fetchers`), and
+whatever makes a log wait for its disk (`mending`).
+"""
+
+import asyncio
+import enum
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.ids import TopicId
+from penstock.base.ports import Random, WallClock, Workers
+from penstock.client.backoff import Backoff
+from penstock.client.errors import code_of
+from penstock.cluster.replication.log_repair import Copied, Mending, Withheld
+from penstock.cluster.replication.partition import Partition
+from penstock.cluster.replication.peer_connections import TROUBLE
+from penstock.wire.messages.fetch import FetchPartition, FetchPartitionData
+from penstock.wire.records import BATCH_OVERHEAD, read_header
+
+log = logging.getLogger("penstock.replication")
+
+Key = tuple[TopicId, int]
+
+NOT_ASKED = 2**63 - 1
+RESTORE_SECONDS = 5.0
+"""Between two tries to restore a log."""
+BEHIND = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.STALE_BROKER_EPOCH,
+    }
+)
+"""Leader and follower look at different images: one of them will hear the news in a moment."""
+
+
+class Condition(enum.Enum):
+    READY = "ready"
+    """May be asked for: everything it has is on disk."""
+    SYNCING = "syncing"
+    """What was copied is on its way to the disk."""
+    BUSY = "busy"
+    """Its log is being changed by a worker, or the leader is being asked something else."""
+    PAUSED = "paused"
+    """Asked for again a little later."""
+    BROKEN = "broken"
+    """Its log is offline."""
+
+
+@dataclass(slots=True)
+class Replication:
+    """What every follower needs of the node."""
+
+    workers: Workers
+    clock: WallClock
+    random: Random
+    spawn: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+    """Runs work in the background; a bug in it stops the node."""
+    leader_start: Callable[["Following"], Awaitable[int]]
+    """Asks the leader where its log begins. Fails as `peers` does."""
+    leader_end: Callable[["Following"], Awaitable[int]]
+    """Asks the leader where its log ends, likewise."""
+    copied: Copied = field(default_factory=Copied)
+
+
+class Following:
+    """A partition that follows one leader in one leader epoch."""
+
+    __slots__ = (
+        "_around",
+        "_attempt",
+        "_backoff",
+        "_complained",
+        "_has_withheld",
+        "_is_asking",
+        "_mending",
+        "_task",
+        "_timer",
+        "asked_in",
+        "changed",
+        "condition",
+        "is_retired",
+        "key",
+        "leader",
+        "leader_epoch",
+        "partition",
+    )
+
+    def __init__(self, partition: Partition, around: Replication) -> None:
+        self.partition = partition
+        self.key: Key = (partition.topic_id, partition.index)
+        self.leader = partition.record.leader
+        self.leader_epoch = partition.record.leader_epoch
+        self.condition = Condition.BUSY
+        self.asked_in = NOT_ASKED
+        """The number of the request that told the leader what is wanted now; see `fetcher`."""
+        self.changed: Callable[[Following], None] | None = None
+        """Called after every change of `condition`."""
+        self.is_retired = False
+        self._around = around
+        self._backoff = Backoff(around.random, base_ms=20.0)
+        self._attempt = 0
+        self._complained: ErrorCode | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._is_asking = False
+        self._has_withheld = False
+        self._mending = Mending(
+            partition,
+            self.leader,
+            around.workers,
+            around.clock,
+            around.copied,
+            lambda: self.is_over,
+        )
+
+    def start(self, before: "Following | None" = None) -> None:
+        """Makes the log fit to follow; `before` is this partition's last one, now retired."""
+        task = before._task if before is not None else None
+        if task is not None and task.done():
+            task = None
+        if task is not None or self._mending.has_empty_epoch:
+            self._begin(self._tidy_up(task))
+        else:
+            self._await_sync()
+
+    def retire(self) -> None:
+        """Leader or epoch changed, or the partition is gone. Work on the disk is finished."""
+        self.is_retired = True
+        self.changed = None
+        if self._is_asking and self._task is not None:
+            self._task.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the partition has another role or leader by now."""
+        partition = self.partition
+        return self.is_retired or partition.is_leader or partition.leader_epoch != self.leader_epoch
+
+    @property
+    def is_ready(self) -> bool:
+        return self.condition is Condition.READY
+
+    @property
+    def is_in_sync(self) -> bool:
+        return self.partition.node_id in self.partition.record.isr
+
+    def reconsider(self) -> None:
+        """The partition's record may be another one by now."""
+        record, node_id = self.partition.record, self.partition.node_id
+        if self.condition is not Condition.BROKEN or self.is_over:
+            return
+        if node_id not in record.isr and node_id not in record.elr and self._timer is None:
+            self._begin(self._mending.restore(lambda: self._around.leader_end(self)))
+
+    def question(self, bytes_max: int) -> FetchPartition:
+        held = self.partition.log
+        offset = held.end_offset
+        return FetchPartition(
+            partition=self.partition.index,
+            current_leader_epoch=self.leader_epoch,
+            fetch_offset=offset,
+            last_fetched_epoch=held.epochs.of(offset - 1),
+            log_start_offset=held.start_offset,
+            partition_max_bytes=bytes_max,
+            high_watermark=self.partition.high_watermark,
+        )
+
+    # -- answers ----------------------------------------------------------------------------
+
+    def take(self, row: FetchPartitionData) -> int:
+        """Acts on what the leader answered; the number of bytes copied."""
+        assert self.condition is Condition.READY
+        if self.partition.log.offline is not None:
+            self._become(Condition.BROKEN)
+            return 0
+        if row.error_code:
+            self._refused(code_of(row.error_code))
+            return 0
+        diverging = row.diverging_epoch
+        if diverging is not None and diverging.end_offset >= 0:
+            self._begin(self._mending.cut(diverging.epoch, diverging.end_offset))
+            return 0
+        self._complained = None
+        if not row.records:
+            self._attempt = 0
+            self._learn(row)
+            return 0
+        assert isinstance(row.records, bytes | bytearray | memoryview), "as it was received"
+        view = memoryview(row.records)
+        if len(view) >= BATCH_OVERHEAD and read_header(view).next_offset <= self._end_offset:
+            return 0  # An answer to an earlier question.
+        return self._copy(view, row)
+
+    @property
+    def _end_offset(self) -> int:
+        return self.partition.log.end_offset
+
+    def _copy(self, view: memoryview, row: FetchPartitionData) -> int:
+        held = self.partition.log
+        try:
+            if held.start_offset == held.end_offset and _is_astride(view, held.end_offset):
+                taken = 0
+            else:
+                taken = held.append_replica(view, self._around.clock.now_ms(), waits=False)
+        except (Refused, OSError) as error:
+            self._append_failed(error)
+            return 0
+        if not taken:
+            self._begin(self._copy_slowly(view, row))
+            return len(view)
+        self._around.copied.bytes += taken
+        self._settle(row)
+        return taken
+
+    def _settle(self, row: FetchPartitionData) -> None:
+        """What was appended is to be synced before the next question."""
+        self._attempt = 0
+        self.partition.is_starved = False
+        self.partition.copied()
+        self._learn(row)
+        self._await_sync()
+
+    def _await_sync(self) -> None:
+        held = self.partition.log
+        if held.offline is not None:
+            self._become(Condition.BROKEN)
+        elif held.durable_offset >= held.end_offset:
+            self._become(Condition.READY)
+        else:
+            self._become(Condition.SYNCING)
+            self.partition.when_durable(held.end_offset, self._synced)
+
+    def _synced(self) -> None:
+        if not self.is_over:
+            self._await_sync()
+
+    def _learn(self, row: FetchPartitionData) -> None:
+        """Takes over what the leader says of its own log."""
+        partition = self.partition
+        if row.high_watermark >= 0:
+            partition.learn_high_watermark(row.high_watermark)
+        held = partition.log
+        start_offset = min(row.log_start_offset, partition.high_watermark)
+        if start_offset > held.start_offset:
+            held.delete_before(start_offset)
+            partition.flush()
+            self.asked_in = NOT_ASKED  # The leader is told how far this replica has come.
+
+    def _refused(self, code: ErrorCode) -> None:
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._begin(self._move_into_range())
+            return
+        if code not in BEHIND and code is not self._complained:
+            self._complained = code
+            log.warning("node %d does not give us %s-%d: %s", self.leader, *self._name, code.name)
+        self.pause()
+
+    # -- conditions -------------------------------------------------------------------------
+
+    def _become(self, condition: Condition) -> None:
+        self.condition = condition
+        self.asked_in = NOT_ASKED
+        if self.changed is not None:
+            self.changed(self)
+
+    def pause(self) -> None:
+        """Asks again a little later, and later each time that does not help."""
+        delay_s = self._backoff.delay_s(self._attempt)
+        self._attempt += 1
+        self._become(Condition.PAUSED)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._resume)
+
+    def _resume(self) -> None:
+        self._timer = None
+        if not self.is_over and self.condition is Condition.PAUSED:
+            self._await_sync()
+        self.reconsider()
+
+    def _append_failed(self, error: Refused | OSError) -> None:
+        if isinstance(error, Refused):
+            self._around.copied.batches_refused += 1
+        if not self.partition.is_starved:
+            words = "what node %d sent for %s-%d is not taken: %s"
+            log.error(words, self.leader, *self._name, error)
+        # Batches before the one in question may have been appended.
+        self.partition.copied()
+        if self.partition.log.offline is not None:
+            self._become(Condition.BROKEN)
+            return
+        if isinstance(error, OSError):
+            self.partition.starve()
+        self.pause()
+
+    # -- work for the disk ------------------------------------------------------------------
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._become(Condition.BUSY)
+        self._task = self._around.spawn(self._carry_out(work))
+
+    async def _carry_out(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Withheld as withheld:
+            if not self._has_withheld:
+                self._has_withheld = True
+                log.error("%s-%d is not followed: %s", *self._name, withheld)
+            if not self.is_over:
+                self._become(Condition.BROKEN if self._is_offline else Condition.PAUSED)
+                loop = asyncio.get_running_loop()
+                self._timer = loop.call_later(RESTORE_SECONDS, self._resume)
+            return
+        except Refused as refused:
+            log.warning("%s-%d is followed later: %s", *self._name, refused)
+        except TROUBLE:
+            pass  # The leader is away: the fetcher knows.
+        else:
+            if not self.is_over and self.condition is Condition.BUSY:
+                self._await_sync()
+            return
+        if not self.is_over:
+            if self._is_offline:
+                self._become(Condition.BROKEN)
+                loop = asyncio.get_running_loop()
+                self._timer = loop.call_later(RESTORE_SECONDS, self._resume)
+            else:
+                self.pause()
+
+    async def _tidy_up(self, unfinished: "asyncio.Task[None] | None") -> None:
+        if unfinished is not None:
+            await asyncio.wait([unfinished])
+        await self._mending.forget_empty_epoch()
+
+    async def _move_into_range(self) -> None:
+        """What was asked for is not in the leader's log: it begins later, or ours is empty."""
+        self._is_asking = True
+        try:
+            start_offset = await self._around.leader_start(self)
+        finally:
+            self._is_asking = False
+        held = self.partition.log
+        if start_offset <= held.end_offset and held.start_offset < held.end_offset:
+            # Inside by now, or above its end, which the epochs will tell once it knows them.
+            if not self.is_over:
+                self.pause()
+            return
+        await self._mending.start_over(start_offset)
+
+    async def _copy_slowly(self, view: memoryview, row: FetchPartitionData) -> None:
+        if await self._mending.copy(view):
+            self._attempt = 0
+            self.partition.is_starved = False
+            self._learn(row)
+
+    @property
+    def _is_offline(self) -> bool:
+        return self.partition.log.offline is not None
+
+    @property
+    def _name(self) -> tuple[str, int]:
+        return self.partition.topic, self.partition.index
+
+
+def _is_astride(view: memoryview, offset: int) -> bool:
+    """Whether the first batch begins before `offset` and ends after it."""
+    if len(view) < BATCH_OVERHEAD:
+        return False
+    header = read_header(view)
+    return header.base_offset < offset <= header.last_offset

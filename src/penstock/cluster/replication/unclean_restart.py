@@ -1,0 +1,136 @@
+"""What a node does before it registers again, when it did not stop cleanly.
+
+Without a clean-shutdown marker nobody knows what of the last moments reached the disk, so the node
+leaves the ISR and the ELR of its partitions (`elections.come_back` says of which) before it may
+lead again. It does so itself, while it is not registered: then nobody can put it back meanwhile,
+because an ISR grows only under the guard of a registration. Once registered, whatever the image
+says of it was written after its return.
+
+Leaves to others: taking the past life's registration away first, and registering afterwards
+(`membership`); electing (`controller`).
+"""
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable, Collection
+
+from penstock.base.errors import Refused
+from penstock.base.ports import Store
+from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.controller import elections, partition_updates
+from penstock.cluster.metadata import store_keys
+from penstock.cluster.metadata.image import Image, load
+from penstock.cluster.metadata.store_keys import PartitionRecord
+
+log = logging.getLogger("penstock.returns")
+
+RETRY_SECONDS = 0.2
+
+
+async def come_back(
+    store: Store,
+    configs: BrokerConfigs,
+    node_id: int,
+    *,
+    is_empty: bool = False,
+    is_old: bool = False,
+) -> int:
+    """Returns when no record counts on what this node may have lost; answers how many did.
+
+    `is_empty` says that the data directory is new, `is_old` that it was put back from an older
+    copy: then it may lack anything, but what it holds is all there is of partitions that nobody
+    else has. Keeps trying while the store does not answer.
+    """
+
+    def wish(image: Image) -> list[partition_updates.Wish]:
+        return _wishes(image, configs, node_id, is_empty, is_old)
+
+    changed = await _insist(store, wish)
+    if changed:
+        log.info("returned uncleanly: left the in-sync replicas of %d partitions", changed)
+    return changed
+
+
+async def give_up(
+    store: Store, configs: BrokerConfigs, node_id: int, lost: Collection[tuple[str, int]]
+) -> int:
+    """Returns when no record counts on these replicas, which have lost records; how many did."""
+
+    def wish(image: Image) -> list[partition_updates.Wish]:
+        wishes = []
+        for name, index in lost:
+            topic = image.topics.get(name)
+            if topic is not None and index < len(topic.partitions):
+                decide = functools.partial(
+                    _without_lost,
+                    node_id=node_id,
+                    brokers=image.brokers,
+                    rules=elections.rules_of(topic, configs),
+                )
+                wishes.append(partition_updates.Wish(topic, index, decide))
+        return wishes
+
+    changed = await _insist(store, wish)
+    if changed:
+        log.warning("%d replicas here are lost: they lead nothing until copied anew", changed)
+    return changed
+
+
+def _come_back(
+    record: PartitionRecord,
+    node_id: int,
+    brokers: elections.Brokers,
+    rules: elections.Rules,
+    is_empty: bool,
+    is_old: bool,
+) -> PartitionRecord | None:
+    is_empty = is_empty or (is_old and len(record.replicas) > 1)
+    return elections.come_back(record, node_id, brokers, rules, is_empty=is_empty)
+
+
+def _without_lost(
+    record: PartitionRecord, node_id: int, brokers: elections.Brokers, rules: elections.Rules
+) -> PartitionRecord | None:
+    if not elections.must_leave(record, node_id):
+        return None
+    return elections.without(record, node_id, brokers, rules)
+
+
+async def _insist(store: Store, wish: Callable[[Image], list[partition_updates.Wish]]) -> int:
+    """Makes what is wished for come true, however long the store takes; how much changed."""
+    changed = 0
+    while True:
+        try:
+            image = load(*await store.range(store_keys.ALL))
+            wishes = wish(image)
+            outcomes = await partition_updates.change(store, wishes)
+        except partition_updates.TROUBLE as error:
+            log.warning("the metadata store does not answer: %r", error)
+            await asyncio.sleep(RETRY_SECONDS)
+            continue
+        changed += sum(isinstance(outcome, partition_updates.Changed) for outcome in outcomes)
+        if not any(isinstance(outcome, Refused) for outcome in outcomes):
+            return changed
+        await asyncio.sleep(RETRY_SECONDS)
+
+
+def _wishes(
+    image: Image, configs: BrokerConfigs, node_id: int, is_empty: bool, is_old: bool
+) -> list[partition_updates.Wish]:
+    wishes = []
+    for topic in image.topics.values():
+        decide = functools.partial(
+            _come_back,
+            node_id=node_id,
+            brokers=image.brokers,
+            rules=elections.rules_of(topic, configs),
+            is_empty=is_empty,
+            is_old=is_old,
+        )
+        wishes += [
+            partition_updates.Wish(topic, index, decide)
+            for index, record in enumerate(topic.partitions)
+            if node_id in record.replicas
+        ]
+    return wishes

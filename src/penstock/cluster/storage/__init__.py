@@ -1,0 +1,1 @@
+"""Housekeeping of the data directory: retention, compaction, orphaned files, disk pressure."""

@@ -1,0 +1,223 @@
+"""The housekeeping of a node: retention, idle producers, how full the disk is, and the high
+watermarks for the next life.
+
+Deciding is cheap and happens on the loop; unlinking and reading files happen on workers. One log
+at a time: housekeeping must not compete with what clients wait for. What takes long is not done
+here: compaction has a loop of its own (`compacting`).
+
+Leaders decide by age and size what goes, from the second round on that they lead: by then queues
+have said what they wait for (`kept_from`); and followers begin where their leader does: they remove
+what lies below that, and nothing else. A log whose segments somebody else is changing is left
+alone until the next round: one that is brought in line with its leader's, and one that is being
+compacted, which has its turn right after that.
+
+Disk nearly full: from `disk.watermark.slow.percent` on producers are slowed; from
+`disk.watermark.refuse.percent` on, or below `disk.reserve.bytes` of free space, they are refused
+with KAFKA_STORAGE_ERROR, which clients retry (`pressure`). Retention and the node's own small
+writes go on, and writes are taken again as soon as there is room.
+
+Whatever fails here fails for one partition or one file, is reported, and is tried again later; all
+others have their turn in the same round. Housekeeping is no reason to stop a node.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from penstock.base.errors import Corrupt, Refused
+from penstock.base.ports import Disk, WallClock, Workers
+from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.replication.partition import Partition
+from penstock.cluster.replication.partitions import Partitions
+from penstock.cluster.storage.write_pressure import slowness
+from penstock.log.cleanup import retention
+from penstock.log.cleanup.retention import Removal
+
+log = logging.getLogger("penstock.upkeep")
+
+TICK_SECONDS = 1.0
+RETRY_MS = 15_000
+"""Between two tries to remove a file that the disk does not let go."""
+MIB = 1024 * 1024
+FULL_PERCENT = 100.0
+"""A watermark at 100 is none."""
+
+
+class Upkeep:
+    """Goes round all partitions, at the intervals that the configs give."""
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        configs: BrokerConfigs,
+        disk: Disk,
+        workers: Workers,
+        clock: WallClock,
+        data_dir: str,
+    ) -> None:
+        self._partitions = partitions
+        self._configs = configs
+        self._disk = disk
+        self._workers = workers
+        self._clock = clock
+        self._data_dir = data_dir
+        self._removals: list[Removal] = []
+        self.segments_removed = 0
+        self.kept_from: Callable[[Partition, int], int | None] = lambda partition, now_ms: None
+        """First offset that retention by age and size must leave: a queue still needs it."""
+        self._led: dict[Partition, int] = {}
+        self.last_ms = 0
+        """When retention last came to the end of a round; 0: never in this life."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        loop = asyncio.get_running_loop()
+        retain_at = expire_at = save_at = loop.time()
+        while True:
+            await self._look_at_disk()
+            if loop.time() >= expire_at:
+                self._expire_producers()
+                expire_at = loop.time() + self._seconds("producer.id.expiration.check.interval.ms")
+            if loop.time() >= retain_at:
+                await self._retain_all()
+                retain_at = loop.time() + self._seconds("log.retention.check.interval.ms")
+            if loop.time() >= save_at:
+                await self._partitions.save_watermarks()
+                save_at = loop.time() + self._seconds(
+                    "replica.high.watermark.checkpoint.interval.ms"
+                )
+            await self._purge()
+            await asyncio.sleep(TICK_SECONDS)
+
+    def _seconds(self, name: str) -> float:
+        return self._configs.integer(name) / 1000
+
+    async def _look_at_disk(self) -> None:
+        try:
+            free, used = await self._workers.run(self._measure_disk)
+        except (OSError, Refused) as error:
+            log.warning("cannot tell how full the disk is: %s", error)
+            return
+        reserve = self._configs.integer("disk.reserve.bytes")
+        slow, refuse = (
+            self._configs.number(f"disk.watermark.{what}.percent") for what in ("slow", "refuse")
+        )
+        why, delay_s = None, 0.0
+        if free < reserve:
+            why = (
+                f"the disk has {free // MIB} MiB left, less than disk.reserve.bytes "
+                f"({reserve // MIB} MiB)"
+            )
+        elif used >= refuse < FULL_PERCENT:
+            why = f"the disk is {used:.1f} % full, disk.watermark.refuse.percent is {refuse:g}"
+        elif slow < FULL_PERCENT:
+            delay_s = slowness(used, slow, refuse)
+        self._tell_disk(why, delay_s, used)
+
+    def _measure_disk(self) -> tuple[int, float]:
+        return self._disk.free_bytes(self._data_dir), self._disk.used_percent(self._data_dir)
+
+    def _tell_disk(self, why: str | None, delay_s: float, used: float) -> None:
+        pressure = self._partitions.pressure
+        was, was_slow = pressure.refusal, pressure.delay_s > 0
+        pressure.tell_disk(why, delay_s)
+        if why is not None:
+            if was is None:
+                log.error("writes are refused: %s", why)
+        elif was is not None:
+            log.warning("there is room on the disk again: writes are taken")
+        elif was_slow != (delay_s > 0):
+            log.warning(
+                "the disk is %.1f %% full: producers are %s",
+                used,
+                "slowed" if delay_s > 0 else "no longer slowed",
+            )
+
+    # -- retention --------------------------------------------------------------------------
+
+    async def _retain_all(self) -> None:
+        now_ms = self._clock.now_ms()
+        led: dict[Partition, int] = {}
+        for partition in tuple(self._partitions.replicas()):
+            try:
+                await self.load_summaries(partition)
+            except (OSError, Corrupt, Refused) as error:
+                self.failed("retention", partition, error)
+                continue
+            is_settled = self._led.get(partition) == partition.leader_epoch
+            led[partition] = partition.leader_epoch
+            self.retain(partition, now_ms, is_settled=is_settled)
+            await asyncio.sleep(0)
+        self._led = led
+        self.last_ms = self._clock.now_ms()
+
+    async def _purge(self) -> None:
+        """Renames what is out of use, and unlinks what has been for long enough."""
+        now_ms = self._clock.now_ms()
+        for removal in [one for one in self._removals if one.is_due(now_ms)]:
+            try:
+                later = await self._workers.run(retention.purge, self._disk, [removal], now_ms)
+            except FileNotFoundError:
+                later = []  # The topic was deleted meanwhile, and all its files with it.
+            except (OSError, Refused) as error:
+                log.warning("old files in %s are removed later: %s", removal.log.path, error)
+                removal.retry_ms = now_ms + RETRY_MS
+                continue
+            if not later:
+                self._removals.remove(removal)
+
+    def remove_later(self, removals: list[Removal]) -> None:
+        """Files that are out of use; they go when readers have had their time."""
+        self._removals += removals
+
+    async def load_summaries(self, partition: Partition) -> None:
+        """Reads what retention and compaction ask of segments, so that they need not wait."""
+        unknown = [one for one in partition.log.segments.sealed if not one.is_summed_up]
+        if not unknown:
+            return
+        try:
+            await self._workers.run(retention.sum_up, unknown)
+        except (OSError, Corrupt):
+            # Of one that was cut or removed while it was read, nothing is known and nothing lost.
+            if not any(segment.retired for segment in unknown):
+                raise
+
+    def retain(self, partition: Partition, now_ms: int, *, is_settled: bool = True) -> None:
+        """Takes expired segments of one partition out of use; their files go later. By age and size
+        only what `is_settled`: else its queues may not have said yet what they wait for."""
+        if partition.log.offline is not None or partition.log.held:
+            return
+        if partition.is_cutting or partition.is_compacting:
+            return
+        before = partition.log.start_offset
+        try:
+            removals = partition.log.retain(
+                now_ms,
+                partition.high_watermark,
+                by_policy=partition.is_leader and is_settled,
+                kept_from=self.kept_from(partition, now_ms),
+            )
+        except (OSError, Corrupt, Refused) as error:
+            self.failed("retention", partition, error)
+            return
+        self.remove_later(removals)
+        self.segments_removed += sum(len(removal.segments) for removal in removals)
+        if partition.log.start_offset != before:
+            partition.truncated()
+        partition.flush()
+
+    def _expire_producers(self) -> None:
+        now_ms = self._clock.now_ms()
+        for partition in self._partitions.replicas():
+            partition.log.producers.expire(now_ms)
+
+    def failed(self, what: str, partition: Partition, error: Exception) -> None:
+        """Reports what went wrong with one partition, and takes it offline if it is damaged."""
+        if partition.is_cutting:
+            return  # Segments went while they were read: the next round finds what is left.
+        if isinstance(error, Corrupt):
+            self._partitions.read_failed(partition, error)
+        elif partition.log.offline is None:
+            log.error("%s of %s-%d failed: %s", what, partition.topic, partition.index, error)
+        else:
+            partition.advance()  # Those who wait for an offline log must hear of it.

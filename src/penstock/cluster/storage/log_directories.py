@@ -1,0 +1,219 @@
+"""The data directory's `logs` folder: `<topic name>.<topic id>/<partition>/`.
+
+The id tells a topic from an earlier one of the same name; the name is there for people. Everything
+here waits for the disk, so it runs on workers; which partitions there should be is for
+`partitions` to say.
+
+A directory that belongs to no topic and to no recorded deletion is left alone and reported: it is
+somebody's data.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock.base.ids import TopicId, show_topic_id
+from penstock.base.ports import Disk, WallClock
+from penstock.cluster.configs.configs import TopicConfig
+from penstock.cluster.metadata.image import Image, Topic
+from penstock.log import files
+from penstock.log.encryption import key_file
+from penstock.log.flusher import SYNC_ALL_FILES
+from penstock.log.log import CleanState, Log
+from penstock.log.recovery import NEVER_OPENED
+from penstock.security.keyring import Keyring
+
+log = logging.getLogger("penstock.partitions")
+
+NAME_CHARACTERS_MAX = 200
+MOVED = ".moved"
+"""Ends the name of a partition's directory that is being removed."""
+
+
+def directory_of(topic: str, topic_id: TopicId) -> str:
+    return f"{topic[:NAME_CHARACTERS_MAX]}.{show_topic_id(topic_id)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A partition that is to be opened."""
+
+    topic: Topic
+    index: int
+    config: TopicConfig
+    leads: bool = False
+    """Whether this node is to lead it."""
+    known_end: int = NEVER_OPENED
+    """Up to where it is known to have been committed and on this disk (`watermarks`)."""
+    begins_at: int = 0
+    """First offset of a new log: no offset is given twice to consumers that read what was lost."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.topic.name, self.index
+
+    @property
+    def directory(self) -> str:
+        return directory_of(self.topic.name, self.topic.id)
+
+    @property
+    def name(self) -> str:
+        """Of the partition's own directory, below the root."""
+        return f"{self.directory}/{self.index}"
+
+
+class Directories:
+    """The folder's only user. Every method blocks."""
+
+    def __init__(
+        self, disk: Disk, clock: WallClock, root: str, keyring: Keyring | None = None
+    ) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._root = root
+        self._keyring = keyring
+
+    def make_root(self) -> None:
+        """Without the sync a power cut could take the whole folder."""
+        self._disk.mkdir(self._root)
+        self._disk.sync_dir(self._root.rpartition("/")[0])
+
+    def open_all(
+        self, share: Sequence[Opening], clean: Mapping[str, CleanState]
+    ) -> list[Log | OSError]:
+        """A log for each, or why the disk does not give it."""
+        opened: list[Log | OSError] = []
+        parents: dict[str, None] = {}
+        for opening in share:
+            try:
+                found = self._open(opening, clean.get(opening.name))
+            except OSError as error:
+                opened.append(error)
+            else:
+                opened.append(found)
+                if not found.is_lost:
+                    parents[f"{self._root}/{opening.directory}"] = None
+        try:
+            self._make_durable(opened, parents)
+        except OSError as error:
+            return [error] * len(share)
+        return opened
+
+    def _make_durable(self, opened: Sequence[Log | OSError], parents: Iterable[str]) -> None:
+        """The files of new logs, and the names of all: what is missing later was taken away."""
+        new = [one for one in opened if isinstance(one, Log) and one.dir_dirty]
+        if len(new) > SYNC_ALL_FILES:
+            self._disk.sync_all(self._root)
+        else:
+            for one in new:
+                self._disk.sync_dir(one.path)
+            for parent in parents:
+                self._disk.sync_dir(parent)
+            self._disk.sync_dir(self._root)
+        for one in new:
+            one.dir_dirty = False
+
+    def _open(self, opening: Opening, clean: CleanState | None) -> Log:
+        path = f"{self._root}/{opening.name}"
+        now_ms = self._clock.now_ms()
+        known_end = opening.known_end
+        if clean is not None:
+            known_end = max(known_end, clean.end_offset)  # All of it was on disk.
+        opened = Log.open(
+            self._disk,
+            path,
+            opening.config.log,
+            now_ms,
+            clean,
+            self._keyring,
+            known_end,
+        )
+        if opened.dir_dirty and opening.begins_at:
+            opened.start_over(opening.begins_at)
+        state = opening.topic.partitions[opening.index]
+        if opened.offline is not None:
+            log.error(
+                "%s-%d is offline: %s. Its files are kept as they are; other partitions "
+                "serve on. %s",
+                *opening.key,
+                opened.offline,
+                _advice(opening, opened.is_lost, files.parent(self._root)),
+            )
+        elif opening.leads and state.leader_epoch > opened.epochs.latest:
+            # The first append would do it, too, but on the event loop.
+            opened.begin_epoch(state.leader_epoch)
+        return opened
+
+    def remove(self, topic_id: TopicId) -> None:
+        """Renamed first, so that a crash never leaves half a topic; then its keys are destroyed,
+        so that what may be left of an encrypted one tells nobody anything."""
+        disk, suffix = self._disk, f".{show_topic_id(topic_id)}"
+        doomed = f"{self._root}/{suffix}.deleted"
+        for name in disk.listdir(self._root):
+            if name.endswith(suffix):
+                disk.rename(f"{self._root}/{name}", doomed)
+                disk.sync_dir(self._root)
+        for index in disk.listdir(doomed):
+            key_file.shred(disk, f"{doomed}/{index}")
+        for index in disk.listdir(doomed):
+            for file in disk.listdir(f"{doomed}/{index}"):
+                disk.unlink(f"{doomed}/{index}/{file}")
+            disk.rmdir(f"{doomed}/{index}")
+        if disk.exists(doomed):
+            disk.rmdir(doomed)
+            disk.sync_dir(self._root)
+
+    def remove_partition(self, topic: Topic, index: int) -> None:
+        """One partition of a topic that lives on elsewhere. Renamed first, as a topic is."""
+        disk, parent = self._disk, f"{self._root}/{directory_of(topic.name, topic.id)}"
+        doomed = f"{parent}/.{index}{MOVED}"
+        self._empty(doomed)
+        if disk.exists(f"{parent}/{index}"):
+            disk.rename(f"{parent}/{index}", doomed)
+            disk.sync_dir(parent)
+        self._empty(doomed)
+
+    def find_moved(self, image: Image, node_id: int) -> list[tuple[TopicId, int]]:
+        """Partitions here of which the image says that others have them."""
+        moved = []
+        for topic in image.topics.values():
+            parent = f"{self._root}/{directory_of(topic.name, topic.id)}"
+            for name in self._disk.listdir(parent):
+                if name.endswith(MOVED):  # A crash came between renaming and removing.
+                    self._empty(f"{parent}/{name}")
+                elif name.isdecimal():
+                    record = image.partition(topic.name, int(name))
+                    if record is not None and node_id not in record.replicas:
+                        moved.append((topic.id, int(name)))
+        return moved
+
+    def _empty(self, doomed: str) -> None:
+        if self._disk.exists(doomed):
+            key_file.shred(self._disk, doomed)
+            for file in self._disk.listdir(doomed):
+                self._disk.unlink(f"{doomed}/{file}")
+            self._disk.rmdir(doomed)
+
+    def report_strays(self, image: Image) -> None:
+        known = {directory_of(topic.name, topic.id) for topic in image.topics.values()}
+        for name in self._disk.listdir(self._root):
+            if name not in known and not name.startswith("."):
+                log.warning(
+                    "%s/%s belongs to no topic and is left alone. If the metadata was restored "
+                    "from a backup, see docs/how-to/restore-metadata.md",
+                    self._root,
+                    name,
+                )
+
+
+def _advice(opening: Opening, is_lost: bool, data_dir: str) -> str:
+    """Advice to the operator about a log that is offline."""
+    if len(opening.topic.partitions[opening.index].replicas) > 1:
+        return "It is copied anew from another replica once one leads."
+    if not is_lost:
+        return "Stop the node and restore the directory from a copy, or delete the topic."
+    name, index = opening.key
+    return (
+        "Stop the node and restore the directory from a copy; or delete the topic; or go on "
+        f"without what is lost: penstock cluster accept-loss {name} {index} --data {data_dir}"
+    )

@@ -1,0 +1,154 @@
+"""The audit log: entries of every node, in order, in the internal topic `__audit`.
+
+Doors tell what was done (`tell`), which never waits. A task takes what has gathered, makes one
+batch of it and has it appended by whoever leads the topic's one partition: here by a call,
+elsewhere by AppendAudit. What cannot be written is tried again; what gathers meanwhile is bounded
+(`security.audit_entries`). A node that dies takes with it what it did not write yet, a fraction of
+a second's worth; one that stops writes it first.
+
+The topic is made with the first entry. It keeps entries for `audit.retention.ms`, and no more than
+`RETENTION_BYTES`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from penstock.base.errors import ErrorCode, PeerError, Refused
+from penstock.client.errors import code_of
+from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.coordinator.runtime.internal_producer import Posting
+from penstock.coordinator.runtime.internal_topics import InternalTopic, InternalTopics
+from penstock.coordinator.runtime.shard_host import Surroundings
+from penstock.security.audit_entries import Deed, Entry, Trail
+from penstock.wire.messages.internal.audit import AppendAuditRequest, AppendAuditResponse
+from penstock.wire.records import Record, encode
+
+log = logging.getLogger("penstock.audit")
+
+AUDIT = "__audit"
+RETENTION_BYTES = 1 << 30
+LINGER_SECONDS = 0.05
+AGAIN_SECONDS = 1.0
+ENTRIES_AT_ONCE = 500
+LANE = "audit"
+TIMEOUT_MS = 15_000
+
+
+class AuditLog:
+    """This node's part of it."""
+
+    def __init__(
+        self, around: Surroundings, topics: InternalTopics, configs: BrokerConfigs
+    ) -> None:
+        self._around = around
+        self._topics = topics
+        self._configs = configs
+        self._trail = Trail(around.peers.node_id)
+        self._posting = Posting(around, LANE)
+        self._news = asyncio.Event()
+        self._is_writing = False
+        self.written = 0
+
+    @property
+    def is_on(self) -> bool:
+        """`audit.enable`; by itself where ACLs are obeyed."""
+        wanted = self._configs.text("audit.enable")
+        return wanted == "true" or (
+            wanted == "auto" and bool(self._configs.text("authorizer.class.name"))
+        )
+
+    @property
+    def waiting(self) -> int:
+        """How many entries are not written yet, those that there is no room for included."""
+        return len(self._trail) + self._trail.lost
+
+    def tell(self, deed: Deed) -> None:
+        """Notes what somebody did, or was not allowed to do."""
+        if self.is_on:
+            self._trail.note(deed, self._around.time.now_ms())
+            self._news.set()
+
+    async def run(self) -> None:
+        """Writes what gathers, until cancelled."""
+        while True:
+            await self._news.wait()
+            await asyncio.sleep(LINGER_SECONDS)
+            self._news.clear()
+            while await self._write_some():
+                pass
+            if self._trail.has_windows:
+                asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._news.set)
+
+    async def drain(self) -> None:
+        """Waits until everything is written, for a short time: the node stops."""
+        deadline_s = asyncio.get_running_loop().time() + AGAIN_SECONDS
+        while self._trail or self._is_writing:
+            if asyncio.get_running_loop().time() >= deadline_s:
+                log.warning("some entries of the audit log are lost with this stop")
+                return
+            await asyncio.sleep(LINGER_SECONDS)
+
+    async def _write_some(self) -> bool:
+        entries = self._trail.take(ENTRIES_AT_ONCE, self._around.time.now_ms())
+        self._is_writing = bool(entries)
+        is_told = False
+        while entries:
+            try:
+                await self._append(entries)
+            except (Refused, PeerError, OSError, TimeoutError) as error:
+                if not is_told:
+                    log.warning("the audit log cannot be written, trying again: %s", error)
+                is_told = True
+                await asyncio.sleep(AGAIN_SECONDS)
+            else:
+                self.written += len(entries)
+                return True
+        return False
+
+    async def _append(self, entries: Sequence[Entry]) -> None:
+        retention = str(self._configs.integer("audit.retention.ms"))
+        await self._topics.ensure(topic_of(retention))
+        image = self._around.follower.image
+        record = image.partition(AUDIT, 0)
+        if record is None or record.leader < 0:
+            raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, f"nobody leads {AUDIT}")
+        batch = encode(
+            [Record(timestamp=entry.time_ms, value=msgspec.json.encode(entry)) for entry in entries]
+        )
+        peers = self._around.peers
+        if record.leader == peers.node_id:
+            await self.append(memoryview(batch))
+            return
+        request = AppendAuditRequest(batch=bytes(batch))
+        connection = await peers.connection(record.leader, LANE)
+        answer = await connection.call(
+            request, AppendAuditResponse, version=0, timeout_ms=TIMEOUT_MS
+        )
+        code = code_of(answer.error_code)
+        if code is not ErrorCode.NONE:
+            raise Refused(code, answer.error_message)
+
+    async def append(self, batch: memoryview) -> None:
+        """Appends a batch of entries, this node's or another's, where this node leads."""
+        topic = self._around.follower.image.topics.get(AUDIT)
+        if topic is None or topic.partitions[0].leader != self._around.peers.node_id:
+            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        await self._posting.append(topic, 0, batch)
+
+
+def topic_of(retention_ms: str) -> InternalTopic:
+    return InternalTopic(
+        name=AUDIT,
+        partitions=1,
+        replication_factor="offsets.topic.replication.factor",
+        segment_bytes="offsets.topic.segment.bytes",
+        configs={
+            "cleanup.policy": "delete",
+            "compression.type": "producer",
+            "retention.ms": retention_ms,
+            "retention.bytes": str(RETENTION_BYTES),
+        },
+    )

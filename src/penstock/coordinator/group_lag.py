@@ -1,0 +1,257 @@
+"""How far consumer groups are behind, for those who watch the node's metrics.
+
+A node tells of the groups that it coordinates, so each is told of once. Where a partition ends it
+knows from its own replica; of those it has none of, it asks the leaders. How old the first unread
+record is it reads off its own replica only.
+
+A round goes over all positions in small steps, between which requests are served (`Breath`): it is
+in no hurry. It takes what is applied and not yet committed for true: the next round will know
+better.
+
+Bounds: `POSITIONS_MAX` positions in a round; `NAMES_MAX` partitions and groups have figures of
+their own, those furthest behind. The rest of the groups is added up as `OTHERS`; the rest of the
+partitions is not told of: it is less far behind than any of those.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from penstock.base.cooperative_yield import Breath
+from penstock.base.errors import Corrupt, Refused
+from penstock.cluster.replication.peer_connections import TROUBLE
+from penstock.coordinator.groups import GroupCoordinator
+from penstock.coordinator.queues.gauges import NAMES_MAX, OTHERS
+from penstock.coordinator.queues.inspection import NO_TIME, written_ms
+from penstock.coordinator.runtime.shard_host import Surroundings
+from penstock.state.groups.records import OffsetValue
+from penstock.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+log = logging.getLogger("penstock.groups")
+
+LOOK_SECONDS = 10.0
+POSITIONS_MAX = 1_000_000
+KEPT_MAX = 4 * NAMES_MAX
+STEP = 50
+"""Positions looked at between two glances at the clock."""
+REST_SECONDS = 0.005
+"""A round takes a tenth of the loop's time, or less."""
+LANE = "group-watch"
+TIMEOUT_MS = 5_000
+LATEST = -1
+CONSUMER = -1
+
+Place = tuple[str, int]
+
+
+class Behind(NamedTuple):
+    """One partition of a group."""
+
+    group: str
+    topic: str
+    partition: int
+    committed: int
+    records: int
+    oldest_ms: int = NO_TIME
+
+    def age_seconds(self, now_ms: int) -> float:
+        return max(0, now_ms - self.oldest_ms) / 1000 if self.oldest_ms >= 0 else 0.0
+
+
+@dataclass(slots=True)
+class GroupLag:
+    """A group in a topic."""
+
+    records: int = 0
+    oldest_ms: int = NO_TIME
+    """When the oldest unread record was written, as far as known."""
+
+    trend: float = field(default=0.0, compare=False)
+    """By how many records a second it grows, or falls, between the last two rounds."""
+
+    def age_seconds(self, now_ms: int) -> float:
+        return max(0, now_ms - self.oldest_ms) / 1000 if self.oldest_ms >= 0 else 0.0
+
+
+class GroupWatch:
+    """What was seen in the last round."""
+
+    def __init__(self, around: Surroundings, groups: GroupCoordinator) -> None:
+        self.partitions: list[Behind] = []
+        """Those furthest behind, the furthest first."""
+        self.groups: dict[tuple[str, str], GroupLag] = {}
+        """By group and topic."""
+        self._around = around
+        self._groups = groups
+        self._looked_s = 0.0
+
+    async def look(self) -> None:
+        """One round."""
+        breath = Breath(REST_SECONDS)
+        draft = _Draft()
+        away: list[tuple[str, str, int, int]] = []
+        replica = self._around.partitions.replica
+        steps = 0
+        for group, places in self._groups_here():
+            for (topic, index), value in places:
+                here = replica(topic, index)
+                if here is not None:
+                    draft.add(group, topic, index, value.offset, here.high_watermark)
+                else:
+                    away.append((group, topic, index, value.offset))
+                steps += 1
+                if not steps % STEP:
+                    await breath.draw()
+            if steps >= POSITIONS_MAX:
+                break
+        if away:
+            ends = await ends_elsewhere(self._around, [(row[1], row[2]) for row in away])
+            for group, topic, index, committed in away:
+                if (topic, index) in ends:
+                    draft.add(group, topic, index, committed, ends[topic, index])
+                await breath.draw()
+        partitions = []
+        for one in draft.furthest():
+            partitions.append(await self._dated(one))
+            await breath.draw()
+        before, self.groups = self.groups, await draft.largest(partitions, breath)
+        self.partitions = partitions
+        self._compare(before)
+
+    def _compare(self, before: dict[tuple[str, str], GroupLag]) -> None:
+        now_s = asyncio.get_running_loop().time()
+        elapsed_s, self._looked_s = now_s - self._looked_s, now_s
+        for name, lag in self.groups.items():
+            known = before.get(name)
+            if known is not None and elapsed_s > 0:
+                lag.trend = (lag.records - known.records) / elapsed_s
+
+    def _groups_here(self) -> Iterator[tuple[str, list[tuple[Place, OffsetValue]]]]:
+        """Groups with their positions; what changes meanwhile may be missed."""
+        for _, shard in list(self._groups.host.active()):
+            yield from shard.positions()
+
+    async def _dated(self, one: Behind) -> Behind:
+        """With the time of the first record that was not read."""
+        replica = self._around.partitions.replica(one.topic, one.partition)
+        if replica is None:
+            return one
+        first = max(one.committed, replica.log.start_offset)
+        try:
+            return one._replace(oldest_ms=await written_ms(self._around.workers, replica, first))
+        except (Refused, Corrupt, OSError):
+            return one  # It is moving, or the disk fails: others tell of that.
+
+
+# -- partitions without a replica here ----------------------------------------------------------
+
+
+async def ends_elsewhere(
+    around: Surroundings, places: Iterable[Place], timestamp: int = LATEST
+) -> dict[Place, int]:
+    """Where partitions end that others have, as far as their leaders answer.
+
+    Or where they begin, or which offset a time is: as ListOffsets numbers these.
+    """
+    image = around.follower.image
+    wanted: dict[int, dict[str, dict[int, None]]] = {}
+    for topic, index in places:
+        record = image.partition(topic, index)
+        if record is not None and record.leader in image.brokers:
+            wanted.setdefault(record.leader, {}).setdefault(topic, {})[index] = None
+    ends: dict[Place, int] = {}
+    asked = (_ask(around, node_id, rows, timestamp) for node_id, rows in wanted.items())
+    for answer in await asyncio.gather(*asked):
+        ends |= answer
+    return ends
+
+
+async def _ask(
+    around: Surroundings, node_id: int, wanted: dict[str, dict[int, None]], timestamp: int
+) -> dict[Place, int]:
+    request = ListOffsetsRequest(
+        replica_id=CONSUMER,
+        topics=[
+            ListOffsetsTopic(
+                name=topic,
+                partitions=[
+                    ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+                    for index in indexes
+                ],
+            )
+            for topic, indexes in wanted.items()
+        ],
+    )
+    try:
+        connection = await around.peers.connection(node_id, LANE)
+        response = await connection.call(request, ListOffsetsResponse, timeout_ms=TIMEOUT_MS)
+    except TROUBLE as error:
+        log.info("offsets in partitions of node %d are not known: %s", node_id, error)
+        return {}
+    return {
+        (topic.name, row.partition_index): row.offset
+        for topic in response.topics
+        for row in topic.partitions
+        if not row.error_code
+    }
+
+
+class _Draft:
+    """A round in the making: sums by group and topic, and the partitions furthest behind."""
+
+    def __init__(self) -> None:
+        self._totals: dict[tuple[str, str], GroupLag] = {}
+        self._records = 0
+        self._behind: list[Behind] = []
+        self._floor = 0
+        """What is no further behind than this is not among the furthest."""
+
+    def add(self, group: str, topic: str, index: int, committed: int, end: int) -> None:
+        lag = self._totals.get((group, topic))
+        if lag is None:
+            lag = self._totals[group, topic] = GroupLag()
+        records = end - committed
+        if records <= 0:
+            return
+        lag.records += records
+        self._records += records
+        if records > self._floor:
+            self._behind.append(Behind(group, topic, index, committed, records))
+            if len(self._behind) >= KEPT_MAX:
+                self._behind = self.furthest()
+                self._floor = self._behind[-1].records
+
+    def furthest(self) -> list[Behind]:
+        return sorted(self._behind, key=lambda one: (-one.records, one))[:NAMES_MAX]
+
+    async def largest(self, dated: list[Behind], breath: Breath) -> dict[tuple[str, str], GroupLag]:
+        """The groups furthest behind, with what is known of their oldest records."""
+        for one in dated:
+            lag = self._totals[one.group, one.topic]
+            if one.oldest_ms >= 0:
+                known = lag.oldest_ms
+                lag.oldest_ms = one.oldest_ms if known < 0 else min(known, one.oldest_ms)
+        ranked: list[tuple[tuple[str, str], GroupLag]] = []
+        for item in self._totals.items():
+            ranked.append(item)
+            if len(ranked) >= KEPT_MAX:
+                ranked = _first(ranked)
+                await breath.draw()
+        shown = dict(_first(ranked))
+        if len(self._totals) > NAMES_MAX:
+            told = sum(lag.records for lag in shown.values())
+            shown[OTHERS, OTHERS] = GroupLag(self._records - told)
+        return shown
+
+
+def _first(
+    groups: list[tuple[tuple[str, str], GroupLag]],
+) -> list[tuple[tuple[str, str], GroupLag]]:
+    return sorted(groups, key=lambda item: (-item[1].records, item[0]))[:NAMES_MAX]

@@ -1,0 +1,203 @@
+"""Which groups have a position in a topic: asked of every node, for each keeps some of them.
+
+Share groups have state in a shard of `__share_group_state`, consumer groups commit to a shard of
+`__consumer_offsets`. A listing of the whole cluster says whether it is complete: whether every
+shard of both was heard of. Whoever deletes by it must see that it is.
+
+A node tells only what is committed: the answer of each shard waits until everything before it is.
+Where a share group stands is known to the leader of the partition (`queue_care`), not here.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple, TypeVar
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.ids import TopicId
+from penstock.base.state_machine import Decision, Machine, Token
+from penstock.client.errors import code_of
+from penstock.cluster.replication.peer_connections import TROUBLE
+from penstock.coordinator.groups import GroupCoordinator
+from penstock.coordinator.queues.state_store import QueueKeeping
+from penstock.coordinator.runtime.shard_host import Surroundings, ask
+from penstock.coordinator.runtime.shard_runtime import Seat
+from penstock.state.groups.shard import GroupShard
+from penstock.state.queues.state_shard import StateShard
+from penstock.wire.messages.internal.queue_admin import (
+    KeptPosition,
+    ListPositionsRequest,
+    ListPositionsResponse,
+)
+
+LANE = "positions"
+VERSION = 0
+TIMEOUT_MS = 15_000
+ROWS_MAX = 500_000
+NO_OFFSET = -1
+
+S = TypeVar("S", bound=Machine)
+
+
+class Kind(IntEnum):
+    SHARE = 0
+    CONSUMER = 1
+
+
+class Position(NamedTuple):
+    kind: Kind
+    group: str
+    topic: str
+    partition: int
+    offset: int = NO_OFFSET
+    """Of a consumer group: the next record it wants."""
+
+
+@dataclass(slots=True)
+class Listing:
+    """Positions, and the shards that they are from."""
+
+    positions: list[Position] = field(default_factory=list)
+    state_shards: list[int] = field(default_factory=list)
+    group_shards: list[int] = field(default_factory=list)
+
+
+class Positions:
+    """The positions of groups, of this node and of all."""
+
+    def __init__(
+        self, around: Surroundings, keeping: QueueKeeping, groups: GroupCoordinator
+    ) -> None:
+        self._around = around
+        self._keeping = keeping
+        self._groups = groups
+
+    # -- here -------------------------------------------------------------------------------
+
+    async def here(self, topics: Collection[str] | None) -> Listing:
+        """What the shards here keep, in these topics or in all."""
+        wanted = None if topics is None else frozenset(topics)
+        listing = Listing()
+        # Everybody is asked before the first answer is waited for.
+        states = _ask_all(self._keeping.host.active(), self._share_positions(wanted))
+        groups = _ask_all(self._groups.host.active(), _consumer_positions(wanted))
+        for asked, heard in ((states, listing.state_shards), (groups, listing.group_shards)):
+            for index, answer in asked:
+                try:
+                    listing.positions += await answer
+                except Refused:
+                    continue  # It has moved: whoever keeps it now tells of it, or nobody does.
+                heard.append(index)
+        if len(listing.positions) > ROWS_MAX:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"more than {ROWS_MAX} positions: name topics")
+        return listing
+
+    def _share_positions(
+        self, wanted: frozenset[str] | None
+    ) -> Callable[[StateShard, Token, int], Decision]:
+        by_id = self._around.follower.image.topics_by_id
+
+        def decide(shard: StateShard, token: Token, now_ms: int) -> Decision:
+            found = []
+            for key in shard.queues():
+                topic = by_id.get(TopicId(key.topic_id))
+                if topic is not None and (wanted is None or topic.name in wanted):
+                    found.append(Position(Kind.SHARE, key.group, topic.name, key.partition))
+            return Decision(replies=((token, found),))
+
+        return decide
+
+    # -- everywhere -------------------------------------------------------------------------
+
+    async def everywhere(self, topics: Collection[str] | None) -> Listing:
+        """What all nodes keep; refuses unless every shard was heard of."""
+        nodes = list(self._around.follower.image.brokers)
+        found = await asyncio.gather(*(self._ask(node_id, topics) for node_id in nodes))
+        listing = Listing()
+        for one in found:
+            listing.positions += one.positions
+            listing.state_shards += one.state_shards
+            listing.group_shards += one.group_shards
+        self._require_all(self._keeping.host.topic, listing.state_shards)
+        self._require_all(self._groups.host.topic, listing.group_shards)
+        return listing
+
+    def _require_all(self, name: str, heard: Iterable[int]) -> None:
+        """Every partition of an internal topic was heard of; one that does not exist has none."""
+        topic = self._around.follower.image.topics.get(name)
+        missing = set(range(len(topic.partitions) if topic is not None else 0)) - set(heard)
+        if missing:
+            raise Refused(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name}-{min(missing)} was not heard of"
+            )
+
+    async def _ask(self, node_id: int, topics: Collection[str] | None) -> Listing:
+        if node_id == self._around.peers.node_id:
+            return await self.here(topics)
+        request = ListPositionsRequest(topics=None if topics is None else sorted(topics))
+        try:
+            connection = await self._around.peers.connection(node_id, LANE)
+            response = await connection.call(
+                request, ListPositionsResponse, version=VERSION, timeout_ms=TIMEOUT_MS
+            )
+            if response.error_code:
+                raise Refused(code_of(response.error_code), response.error_message)
+        except TROUBLE as error:
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+        return listing_of(response)
+
+
+def _ask_all(
+    seats: Iterable[tuple[Seat[S], S]], decide: Callable[[S, Token, int], Decision]
+) -> list[tuple[int, "asyncio.Future[list[Position]]"]]:
+    """The answers to come of every shard that can be asked now, by its index."""
+    asked = []
+    for seat, _ in seats:
+        try:
+            asked.append((seat.partition.index, ask(seat, decide)))
+        except Refused:
+            continue
+    return asked
+
+
+def _consumer_positions(
+    wanted: frozenset[str] | None,
+) -> Callable[[GroupShard, Token, int], Decision]:
+    def decide(shard: GroupShard, token: Token, now_ms: int) -> Decision:
+        found = [
+            Position(Kind.CONSUMER, group, topic, partition, value.offset)
+            for group, places in sorted(shard.positions())
+            for (topic, partition), value in sorted(places)
+            if wanted is None or topic in wanted
+        ]
+        return Decision(replies=((token, found),))
+
+    return decide
+
+
+def listing_of(response: ListPositionsResponse) -> Listing:
+    rows = [
+        Position(Kind(row.kind), row.group_id, row.topic, row.partition, row.offset)
+        for row in response.positions
+        if row.kind in list(Kind)
+    ]
+    return Listing(rows, list(response.state_shards), list(response.group_shards))
+
+
+def response_of(listing: Listing) -> ListPositionsResponse:
+    return ListPositionsResponse(
+        error_code=ErrorCode.NONE,
+        state_shards=listing.state_shards,
+        group_shards=listing.group_shards,
+        positions=[
+            KeptPosition(
+                kind=row.kind,
+                group_id=row.group,
+                topic=row.topic,
+                partition=row.partition,
+                offset=row.offset,
+            )
+            for row in listing.positions
+        ],
+    )

@@ -1,0 +1,149 @@
+"""Retention `ack`: deletes what every group has finished with (consume-then-delete).
+
+For topics with `retention.mode=ack` this node moves the start of the partitions it leads up to the
+first record that some group still needs; the segments before it go like any others below the start
+(`log.retention`), and followers begin where their leader does. `retention.ms` and `retention.bytes`
+hold as well: they are the longest and the most that anything is kept, read or not.
+
+Whose word counts: the groups in `retention.ack.groups`, each of which must have a position; or,
+if that is empty, every share group that has state in the partition and every consumer group that
+has committed a position there. Where there is no group, nothing goes. A share group needs all from
+its first unfinished record on, a consumer group all from its position on; a record that is on its
+way to the dead letters is unfinished.
+
+Never too much: only what is kept counts, so that no crash brings back a need for what is gone; and
+nothing goes unless every shard of positions in the cluster was heard of (`positions`). A group that
+is put back, or begins, later finds what is left.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable
+
+from penstock.base.errors import Corrupt, Refused
+from penstock.base.ports import WallClock
+from penstock.cluster.configs.configs import BrokerConfigs, topic_value
+from penstock.cluster.metadata.image import Topic
+from penstock.cluster.replication.partition import Partition
+from penstock.cluster.storage.housekeeping import Upkeep
+from penstock.coordinator.groups_by_topic import Kind, Position, Positions
+from penstock.coordinator.queues.open_queues import QueueCoordinator
+from penstock.state.queues.state_shard import QueueKey
+
+log = logging.getLogger("penstock.retention")
+
+ACK = "ack"
+CURSORS = ("penstock-redrive.",)
+"""Groups of tools that only note how far they came; see `client.dead_letters.redrive`."""
+
+
+class AckRetention:
+    """Looks after the partitions of topics with retention `ack` that are led here."""
+
+    def __init__(
+        self,
+        queues: QueueCoordinator,
+        positions: Positions,
+        configs: BrokerConfigs,
+        upkeep: Upkeep,
+        clock: WallClock,
+    ) -> None:
+        self._queues = queues
+        self._positions = positions
+        self._configs = configs
+        self._upkeep = upkeep
+        upkeep.kept_from = queues.kept_from
+        self._clock = clock
+        self.records_deleted = 0
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(self._configs.integer("log.retention.ack.interval.ms") / 1000)
+            await self.look()
+
+    async def look(self) -> None:
+        """One round over all partitions that it concerns."""
+        led = [partition for partition in self._led() if _has_something(partition)]
+        if not led:
+            return
+        try:
+            names = {partition.topic for partition in led}
+            listing = await self._positions.everywhere(names)
+        except Refused as refused:
+            log.info("nothing is deleted for now: %s", refused)
+            return
+        for partition in led:
+            there = [
+                one
+                for one in listing.positions
+                if (one.topic, one.partition) == (partition.topic, partition.index)
+            ]
+            try:
+                await self._delete(partition, there)
+            except (Refused, Corrupt, OSError) as error:
+                log.info("%s-%d is looked at later: %s", partition.topic, partition.index, error)
+
+    def _led(self) -> Iterable[Partition]:
+        image = self._queues.around.follower.image
+        for partition in list(self._queues.around.partitions.led()):
+            topic = image.topics_by_id.get(partition.topic_id)
+            if topic is not None and self._is_acked(topic):
+                yield partition
+
+    def _is_acked(self, topic: Topic) -> bool:
+        is_asked = topic_value("retention.mode", topic.configs, self._configs) == ACK
+        return is_asked and not topic.is_internal
+
+    async def _delete(self, partition: Partition, there: list[Position]) -> None:
+        topic = self._queues.around.follower.image.topics_by_id.get(partition.topic_id)
+        if topic is None:
+            return
+        named = topic_value("retention.ack.groups", topic.configs, self._configs)
+        assert isinstance(named, tuple)
+        needed = await first_needed(self._queues, partition, needing(there, named))
+        if needed is None or not partition.is_leader:
+            return
+        offset = min(needed, partition.high_watermark)
+        before = partition.log.start_offset
+        if offset <= before or not partition.log.config.cleanup_delete:
+            return
+        await partition.delete_before(offset)
+        self.records_deleted += offset - before
+        self._upkeep.retain(partition, self._clock.now_ms())
+
+
+async def first_needed(
+    queues: QueueCoordinator, partition: Partition, positions: list[Position] | None
+) -> int | None:
+    """The first offset that some group needs; None: nobody has said so yet."""
+    if not positions:
+        return None
+    needed = []
+    for one in positions:
+        if one.kind is Kind.CONSUMER:
+            needed.append(one.offset)
+            continue
+        key = QueueKey(one.group, partition.topic_id, partition.index)
+        queue = queues.find_quietly(key)
+        if queue is not None:
+            needed.append(queue.kept_start)
+            continue
+        kept = await queues.look_up(key)
+        if kept is None:
+            return None  # Forgotten or moved meanwhile: the next round knows.
+        needed.append(kept.start)
+    return min(needed)
+
+
+def needing(there: list[Position], named: Collection[str]) -> list[Position] | None:
+    """The positions that count; None where a group that must have one has none."""
+    if not named:
+        return [one for one in there if not one.group.startswith(CURSORS)]
+    if set(named) - {one.group for one in there}:
+        return None
+    return [one for one in there if one.group in named]
+
+
+def _has_something(partition: Partition) -> bool:
+    return partition.log.start_offset < partition.high_watermark and not partition.is_cutting

@@ -1,0 +1,177 @@
+"""Administers queues wherever they are led: where they stand, moving their start, forgetting them.
+
+A queue is administered by the leader of its partition. Here that is a call, elsewhere a message
+(`TellQueue`); questions about many queues go out together, one message to each node.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import TypeAlias
+
+from penstock.base.errors import Corrupt, ErrorCode, PeerError, Refused
+from penstock.base.ids import TopicId
+from penstock.client.errors import code_of
+from penstock.cluster.replication.peer_connections import TROUBLE
+from penstock.coordinator.queues.open_queues import QueueCoordinator, Standing
+from penstock.coordinator.runtime.shard_host import Surroundings
+from penstock.state.queues.state_shard import QueueKey
+from penstock.wire.messages.internal.queues import (
+    QueueAnswer,
+    QueueCall,
+    TellQueueRequest,
+    TellQueueResponse,
+)
+
+LANE = "queues"
+VERSION = 0
+TIMEOUT_MS = 15_000
+CALLS_MAX = 1_000
+NOTHING = -1
+
+Told: TypeAlias = Standing | Refused | None
+"""Where a queue stands (None: nothing is kept of it), or why that is not known."""
+
+
+class Kind(IntEnum):
+    """What a call asks for."""
+
+    DESCRIBE = 0
+    MOVE = 1
+    FORGET = 2
+    WAKE = 3
+
+
+class QueueAdmin:
+    """The queues of the whole cluster, for those who administer them."""
+
+    def __init__(self, around: Surroundings, queues: QueueCoordinator) -> None:
+        self._around = around
+        self._queues = queues
+
+    async def describe(self, keys: Sequence[QueueKey]) -> list[Told]:
+        return await self._tell([_call(Kind.DESCRIBE, key) for key in keys])
+
+    async def move(self, starts: Sequence[tuple[QueueKey, int]]) -> list[Told]:
+        """Queues begin anew at the given offsets."""
+        return await self._tell([_call(Kind.MOVE, key, start) for key, start in starts])
+
+    async def forget(self, keys: Sequence[QueueKey]) -> list[Told]:
+        """Groups no longer have positions there."""
+        return await self._tell([_call(Kind.FORGET, key) for key in keys])
+
+    async def wake(self, keys: Sequence[QueueKey]) -> list[Told]:
+        """Queues are opened where they are led."""
+        return await self._tell([_call(Kind.WAKE, key) for key in keys])
+
+    # -- asking -----------------------------------------------------------------------------
+
+    async def _tell(self, calls: Sequence[QueueCall]) -> list[Told]:
+        """One answer for each call; every node is asked before the first answer is waited for."""
+        by_node: dict[int, list[int]] = {}
+        told: list[Told] = [None] * len(calls)
+        for at, call in enumerate(calls):
+            try:
+                by_node.setdefault(self._leader_of(call), []).append(at)
+            except Refused as refused:
+                told[at] = refused
+        nodes = list(by_node)
+        answers = await asyncio.gather(
+            *(self._ask(node, [calls[at] for at in by_node[node]]) for node in nodes)
+        )
+        for node, found in zip(nodes, answers, strict=True):
+            for at, answer in zip(by_node[node], found, strict=True):
+                told[at] = answer
+        return told
+
+    def _leader_of(self, call: QueueCall) -> int:
+        image = self._around.follower.image
+        topic = image.topics_by_id.get(call.topic_id)
+        if topic is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
+        if not 0 <= call.partition < len(topic.partitions):
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        leader = topic.partitions[call.partition].leader
+        if leader not in image.brokers:
+            raise Refused(ErrorCode.LEADER_NOT_AVAILABLE)
+        return leader
+
+    async def _ask(self, node_id: int, calls: list[QueueCall]) -> list[Told]:
+        if node_id == self._around.peers.node_id:
+            return [await self.answer(call) for call in calls]
+        told: list[Told] = []
+        for start in range(0, len(calls), CALLS_MAX):
+            told += await self._ask_other(node_id, calls[start : start + CALLS_MAX])
+        return told
+
+    async def _ask_other(self, node_id: int, calls: list[QueueCall]) -> list[Told]:
+        try:
+            connection = await self._around.peers.connection(node_id, LANE)
+            response = await connection.call(
+                TellQueueRequest(calls=calls),
+                TellQueueResponse,
+                version=VERSION,
+                timeout_ms=TIMEOUT_MS,
+            )
+            if len(response.answers) != len(calls):
+                raise PeerError(f"{len(response.answers)} answers to {len(calls)} calls")
+        except TROUBLE as error:
+            return [Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))] * len(calls)
+        return [told_by(answer) for answer in response.answers]
+
+    # -- answering --------------------------------------------------------------------------
+
+    async def answer(self, call: QueueCall) -> Told:
+        """A call about a queue whose partition is led here."""
+        key = QueueKey(call.group_id, call.topic_id, call.partition)
+        try:
+            match call.kind:
+                case Kind.DESCRIBE:
+                    return await self._queues.describe(key)
+                case Kind.MOVE:
+                    await self._queues.move(key, call.start_offset)
+                case Kind.FORGET:
+                    await self._queues.forget(key)
+                case Kind.WAKE:
+                    await self._queues.open(key, creates=False)
+                case _:
+                    raise Refused(ErrorCode.INVALID_REQUEST, f"unknown kind {call.kind}")
+        except Refused as refused:
+            return refused
+        except (Corrupt, OSError) as error:
+            return Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        return None
+
+    async def answer_all(self, calls: Iterable[QueueCall]) -> list[QueueAnswer]:
+        return [answer_of(await self.answer(call)) for call in calls]
+
+
+def _call(kind: Kind, key: QueueKey, start: int = NOTHING) -> QueueCall:
+    return QueueCall(
+        kind=kind,
+        group_id=key.group,
+        topic_id=TopicId(key.topic_id),
+        partition=key.partition,
+        start_offset=start,
+    )
+
+
+def answer_of(told: Told) -> QueueAnswer:
+    if isinstance(told, Refused):
+        return QueueAnswer(error_code=told.code, error_message=told.message)
+    if told is None:
+        return QueueAnswer(error_code=ErrorCode.NONE)
+    return QueueAnswer(
+        error_code=ErrorCode.NONE,
+        start_offset=told.start_offset,
+        leader_epoch=told.leader_epoch,
+        lag=told.lag,
+    )
+
+
+def told_by(answer: QueueAnswer) -> Told:
+    if answer.error_code:
+        return Refused(code_of(answer.error_code), answer.error_message)
+    if answer.start_offset == NOTHING:
+        return None
+    return Standing(answer.start_offset, answer.leader_epoch, answer.lag)

@@ -1,0 +1,123 @@
+"""How far behind their producers the groups of a topic are, where that has a maximum.
+
+For topics with `max.backlog.bytes` this node measures the partitions it leads every
+`LOOK_SECONDS`: the bytes from the first record that some group still needs up to the end of the
+log, all of them where no group has a position. Which groups count is as for retention `ack`
+(`ack_retention`). What is above the maximum is told to `cluster.storage.write_pressure`, which
+holds producers up until groups have caught up or retention has taken the rest.
+
+The bytes are those of whole segments, and of the first one the share that its offsets say: nothing
+is read. A partition whose whole log is below the maximum costs a comparison; where positions cannot
+be learned it stays as it was.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from penstock.base.errors import Corrupt, Refused
+from penstock.cluster.configs.configs import BrokerConfigs, topic_value
+from penstock.cluster.replication.partition import Partition
+from penstock.cluster.storage.write_pressure import Full, Key, Policy
+from penstock.coordinator.groups_by_topic import Position, Positions
+from penstock.coordinator.queues.ack_retention import first_needed, needing
+from penstock.coordinator.queues.open_queues import QueueCoordinator
+from penstock.log.log import Log
+
+log = logging.getLogger("penstock.backlogs")
+
+LOOK_SECONDS = 1.0
+
+
+class Backlogs:
+    """Looks after the partitions of topics with a maximum that are led here."""
+
+    def __init__(
+        self, queues: QueueCoordinator, positions: Positions, configs: BrokerConfigs
+    ) -> None:
+        self._queues = queues
+        self._positions = positions
+        self._configs = configs
+        self._full: dict[Key, Full] = {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            await self.look()
+
+    async def look(self) -> None:
+        """One round over all partitions that it concerns."""
+        large = list(self._large())
+        if not large:
+            if self._full:
+                self._tell({})
+            return
+        try:
+            names = {partition.topic for partition, _ in large}
+            listing = await self._positions.everywhere(names)
+        except Refused as refused:
+            log.info("backlogs are as they were: %s", refused)
+            return
+        full: dict[Key, Full] = {}
+        for partition, bytes_max in large:
+            key = partition.topic, partition.index
+            there = [one for one in listing.positions if (one.topic, one.partition) == key]
+            size = await self._size(partition, there)
+            if size > bytes_max:
+                full[key] = Full(self._policy(partition), _reason(partition, size, bytes_max))
+        self._tell(full)
+
+    def _large(self) -> Iterable[tuple[Partition, int]]:
+        """Partitions whose whole log is above the maximum: others need no look."""
+        topics = self._queues.around.follower.image.topics_by_id
+        for partition in list(self._queues.around.partitions.led()):
+            topic = topics.get(partition.topic_id)
+            if topic is None or topic.is_internal or "max.backlog.bytes" not in topic.configs:
+                continue
+            bytes_max = topic_value("max.backlog.bytes", topic.configs, self._configs)
+            assert isinstance(bytes_max, int)
+            if 0 <= bytes_max < partition.log.size_bytes:
+                yield partition, bytes_max
+
+    def _policy(self, partition: Partition) -> Policy:
+        topic = self._queues.around.follower.image.topics_by_id.get(partition.topic_id)
+        configs = topic.configs if topic is not None else {}
+        return Policy(str(topic_value("max.backlog.policy", configs, self._configs)))
+
+    async def _size(self, partition: Partition, there: list[Position]) -> int:
+        start = partition.log.start_offset
+        try:
+            needed = await first_needed(self._queues, partition, needing(there, ()))
+        except (Refused, Corrupt, OSError) as error:
+            log.info("%s-%d is taken for unread: %s", partition.topic, partition.index, error)
+            needed = None
+        return bytes_since(partition.log, start if needed is None else needed)
+
+    def _tell(self, full: dict[Key, Full]) -> None:
+        for key in full.keys() - self._full.keys():
+            log.warning("producers of %s-%d are held up: %s", *key, full[key].reason)
+        for key in self._full.keys() - full.keys():
+            log.warning("producers of %s-%d may go on", *key)
+        self._full = full
+        self._queues.around.partitions.pressure.tell_backlogs(full)
+
+
+def bytes_since(held: Log, offset: int) -> int:
+    """About how many bytes of a log there are from an offset on."""
+    offset = max(offset, held.start_offset)
+    if offset >= held.end_offset:
+        return 0
+    segments = held.segments
+    first = segments.floor(offset)
+    end = segments.end_of(first, held.end_offset)
+    rest = sum(segment.size for segment in segments if segment.base_offset > first.base_offset)
+    share = (end - offset) / max(1, end - first.base_offset)
+    return rest + int(first.size * min(1.0, share))
+
+
+def _reason(partition: Partition, size: int, bytes_max: int) -> str:
+    return (
+        f"the backlog of {partition.topic}-{partition.index} has {size} bytes, "
+        f"max.backlog.bytes allows {bytes_max}"
+    )

@@ -1,0 +1,109 @@
+"""What has happened in the queues of this node, counted by what was kept of it.
+
+How long messages are held is sampled: of each act of delivery the first record is remembered until
+it is finished, or is not this consumer's any more. Bounds: `SAMPLES_MAX` at a time; while there are
+as many, no new ones are remembered, and what is older than `SAMPLE_MS_MAX` is forgotten.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from penstock.base.metrics import AGE_BUCKETS, Histogram
+from penstock.state.queues.delivery_state import (
+    Archived,
+    Buried,
+    Finished,
+    Leased,
+    Op,
+    Released,
+    Returned,
+)
+from penstock.state.queues.state_shard import QueueKey
+
+SAMPLES_MAX = 10_000
+SAMPLE_MS_MAX = 24 * 3_600_000
+
+
+class Sample(NamedTuple):
+    delivered_ms: int
+    age_s: float
+    """When it was delivered."""
+
+
+@dataclass(slots=True)
+class QueueCounts:
+    """Records, since the node started."""
+
+    delivered: int = 0
+    finished: int = 0
+    released: int = 0
+    given_up: int = 0
+    buried: int = 0
+    """Batches of dead letters."""
+    ack_seconds: Histogram = field(default_factory=lambda: Histogram(AGE_BUCKETS), compare=False)
+    """From delivery to acknowledgement."""
+    acked_age: Histogram = field(default_factory=lambda: Histogram(AGE_BUCKETS), compare=False)
+    """From being written to acknowledgement."""
+    _samples: dict[QueueKey, dict[int, Sample]] = field(default_factory=dict)
+    _count: int = 0
+
+    def sample(self, key: QueueKey, offset: int, now_ms: int, age_s: float) -> None:
+        """A record was delivered: it is watched until it is finished."""
+        if self._count >= SAMPLES_MAX:
+            self._forget_old(now_ms)
+            if self._count >= SAMPLES_MAX:
+                return
+        samples = self._samples.setdefault(key, {})
+        self._count += offset not in samples
+        samples[offset] = Sample(now_ms, age_s)
+
+    def note(self, ops: Iterable[Op], key: QueueKey | None = None, now_ms: int = 0) -> None:
+        samples = self._samples.get(key) if key is not None else None
+        for op in ops:
+            match op:
+                case Leased():
+                    self.delivered += sum(lease.last - lease.first + 1 for lease in op.leases)
+                case Returned():
+                    self.delivered -= op.last - op.first + 1
+                    if samples:
+                        self._take(samples, op.first, op.last)
+                case Finished():
+                    self.finished += op.last - op.first + 1
+                    if samples:
+                        for one in self._take(samples, op.first, op.last):
+                            held_s = max(0, now_ms - one.delivered_ms) / 1000
+                            self.ack_seconds.observe(held_s)
+                            self.acked_age.observe(one.age_s + held_s)
+                case Released():
+                    self.released += op.last - op.first + 1
+                    if samples:
+                        self._take(samples, op.first, op.last)
+                case Archived():
+                    self.given_up += 1
+                case Buried():
+                    self.buried += 1
+        if samples is not None and not samples and key is not None:
+            del self._samples[key]
+
+    def _take(self, samples: dict[int, Sample], first: int, last: int) -> list[Sample]:
+        """Out of the samples, by whichever is shorter: the run or all there are."""
+        if last - first < len(samples):
+            places = [offset for offset in range(first, last + 1) if offset in samples]
+        else:
+            places = [offset for offset in samples if first <= offset <= last]
+        self._count -= len(places)
+        return [samples.pop(offset) for offset in places]
+
+    def _forget_old(self, now_ms: int) -> None:
+        for key, samples in list(self._samples.items()):
+            kept = {
+                offset: one
+                for offset, one in samples.items()
+                if now_ms - one.delivered_ms < SAMPLE_MS_MAX
+            }
+            self._count -= len(samples) - len(kept)
+            if kept:
+                self._samples[key] = kept
+            else:
+                del self._samples[key]

@@ -1,0 +1,332 @@
+"""Copies records that were given up to the dead letters: exactly one copy, whatever crashes.
+
+Each queue has one batch of copies under way at a time, written by an idempotent producer of its
+own. Which records the batch holds, and with which sequence, is kept in the queue's state before it
+is written; that it was written, after. A crash in between has the same batch written again, and
+the log it goes to recognises it. Only then is a record finished.
+
+The topic of dead letters is made when it is first needed, with as many partitions as the topic
+they come from, and takes batches that are `HEADER_BYTES` larger; one that takes less is changed
+when that is in the way. Wherever its partition is led, here or on another node, the batch goes
+there. Whatever fails is tried again for as long as the queue is open; the next life of the queue
+goes on.
+
+Leaves to others: when a record is given up (`state.queues.delivery`), what the copy looks like
+(`state.queues.dead_letter_format`). Bounds: `LETTERS_MAX` records and `BATCH_BYTES` a batch.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from penstock.base.errors import Corrupt, ErrorCode, PeerError, Refused
+from penstock.base.ids import TopicId
+from penstock.base.ports import Random, Store, UnknownResult
+from penstock.cluster.configs import config_changes
+from penstock.cluster.configs.configs import BrokerConfigs, Scope, resolve_topic
+from penstock.cluster.metadata import topics
+from penstock.cluster.metadata.image import Topic
+from penstock.cluster.metadata.producer_ids import ProducerIds
+from penstock.cluster.metadata.topics import NewTopic
+from penstock.coordinator.queues.open_queue import Queue
+from penstock.coordinator.queues.record_reader import read_leased, records_of
+from penstock.coordinator.runtime.internal_producer import Posting
+from penstock.coordinator.runtime.shard_host import Surroundings
+from penstock.state.queues.dead_letter_format import Source, letter_of
+from penstock.state.queues.delivery import DeadLetter, Delivery, Outcome
+from penstock.state.queues.delivery_state import Burial, Failure, Lease, Op
+from penstock.wire.records import Codec, Record, encode
+
+log = logging.getLogger("penstock.queues")
+
+LETTERS_MAX = 500
+BATCH_BYTES = 1 << 20
+NO_LIMIT = 1 << 62
+PLAIN_BYTES_MAX = 256 * 1024
+"""Batches of letters that hold more are compressed."""
+LIMIT = "max.message.bytes"
+HEADER_BYTES = 64 * 1024
+"""How much larger than its record a letter may be."""
+SEQUENCE_MAX = 2**31 - 1
+RETRY_SECONDS_MIN = 0.1
+RETRY_SECONDS_MAX = 30.0
+LANE = "burials"
+WRITTEN = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+STRANGE = (
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+)
+"""The log does not know the producer as we do; it has nothing of the batch."""
+MOVING = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE)
+"""A partition is on its way to another leader, or new: nothing to be told of, unless it goes on."""
+GONE = Failure(0, 0, 0, 0, "gone", "the log no longer had the record")
+TROUBLE = (OSError, PeerError, Refused, Corrupt, UnknownResult, TimeoutError)
+
+
+class Burials:
+    """The burials of this node's queues."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        configs: BrokerConfigs,
+        store: Store,
+        random: Random,
+        producer_ids: ProducerIds,
+    ) -> None:
+        self._around = around
+        self._configs = configs
+        self._store = store
+        self._random = random
+        self._producer_ids = producer_ids
+        self._posting = Posting(around, LANE)
+        self._creating = asyncio.Lock()
+        self._tasks: dict[Queue, asyncio.Task[None]] = {}
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> None:
+        """Until cancelled; raises what broke a burial."""
+        try:
+            await asyncio.shield(self._failed)
+        finally:
+            for task in list(self._tasks.values()):
+                task.cancel()
+
+    def wake(self, queue: Queue, topic: str) -> None:
+        """There are records to bury."""
+        if queue not in self._tasks:
+            task = asyncio.get_running_loop().create_task(self._bury_all(queue, topic))
+            self._tasks[queue] = task
+            task.add_done_callback(lambda done: self._ended(queue, done))
+
+    def forget(self, queue: Queue) -> None:
+        """The queue is closed."""
+        task = self._tasks.pop(queue, None)
+        if task is not None:
+            task.cancel()
+
+    def _ended(self, queue: Queue, task: "asyncio.Task[None]") -> None:
+        if self._tasks.get(queue) is task:
+            del self._tasks[queue]
+        if not task.cancelled() and task.exception() is not None and not self._failed.done():
+            self._failed.set_exception(task.exception())  # type: ignore[arg-type]
+
+    # -- one queue --------------------------------------------------------------------------
+
+    async def _bury_all(self, queue: Queue, topic: str) -> None:
+        pause_seconds = RETRY_SECONDS_MIN
+        while not queue.is_closed and _is_due(queue):
+            try:
+                await self._bury_some(queue, topic)
+                pause_seconds = RETRY_SECONDS_MIN
+            except TROUBLE as error:
+                is_moving = isinstance(error, Refused) and error.code in MOVING
+                level = logging.INFO if is_moving and pause_seconds < 1 else logging.WARNING
+                log.log(level, "%s: letters of %s wait: %s", queue.key.group, queue.name, error)
+                await asyncio.sleep(pause_seconds)
+                pause_seconds = min(pause_seconds * 2, RETRY_SECONDS_MAX)
+
+    async def _bury_some(self, queue: Queue, topic: str) -> None:
+        burial = queue.machine.kept.burial
+        if burial is None or not burial.offsets:
+            burial = await self._plan(queue, topic)
+        letters = await self._compose(queue, burial)
+        batch = _encode(burial, letters)
+        code = await self._write(burial, batch)
+        if code is ErrorCode.MESSAGE_TOO_LARGE:
+            await self._widen(queue, burial, len(batch))
+        elif code in STRANGE:
+            log.warning(
+                "%s: letters of %s get a new producer: %s", queue.key.group, queue.name, code.name
+            )
+            await _keep(queue, lambda machine: machine.plan_burial(Burial(-1, b"", -1, 0)))
+        elif code not in WRITTEN:
+            raise Refused(code)
+        else:
+            await _keep(queue, Delivery.end_burial)
+
+    async def _plan(self, queue: Queue, topic: str) -> Burial:
+        """Decides which letters go next and where to, and keeps that."""
+        there = await self._ensure(queue, topic)
+        index = queue.partition.index % len(there.partitions)
+        before = queue.machine.kept.burial
+        waiting = queue.machine.letters()[:LETTERS_MAX]
+        found = await self._read(queue, waiting, BATCH_BYTES)
+        offsets: list[int] = []
+        size = 0
+        for letter, record in found:
+            size += 0 if record is None else _size_of(record)
+            if offsets and size > BATCH_BYTES:
+                break
+            offsets.append(letter.offset)
+        if (
+            before is not None
+            and (before.topic_id, before.partition) == (there.id, index)
+            and before.sequence + len(offsets) <= SEQUENCE_MAX
+        ):
+            producer_id, sequence = before.producer_id, before.sequence
+        else:
+            producer_id, sequence = await self._producer_ids.next(), 0
+        # Some may have gone from the log meanwhile, and with it from the letters.
+        left = tuple(offset for offset in offsets if offset in queue.machine.kept.archived)
+        now_ms = self._around.time.now_ms()
+        burial = Burial(producer_id, there.id, index, sequence, left, now_ms)
+        await _keep(queue, lambda machine: machine.plan_burial(burial))
+        return burial
+
+    async def _compose(self, queue: Queue, burial: Burial) -> list[Record]:
+        """The copies; the same ones for the same plan, as long as the log has the records."""
+        archived = queue.machine.kept.archived
+        # The log may have let go of some since they were planned; the batch keeps its length.
+        letters = [DeadLetter(offset, archived.get(offset, GONE)) for offset in burial.offsets]
+        source = Source(queue.partition.topic, queue.partition.index, queue.key.group)
+        return [
+            letter_of(source, letter, record, burial.at_ms)
+            for letter, record in await self._read(queue, letters)
+        ]
+
+    async def _read(
+        self, queue: Queue, letters: list[DeadLetter], bytes_max: int = NO_LIMIT
+    ) -> list[tuple[DeadLetter, Record | None]]:
+        """The records behind letters, as far as the log has them; the first that make so much."""
+        found: dict[int, Record] = {}
+        left = [Lease(letter.offset, letter.offset, "", 0, 0) for letter in letters]
+        size, reached = 0, -1
+        while left and size < bytes_max:
+            leased = await read_leased(
+                queue.partition, self._around.workers, left, BATCH_BYTES, unpacks=True
+            )
+            found |= {record.offset: record for record, _ in records_of(leased)}
+            size += leased.size
+            reached = leased.leases[-1].last if leased.leases else left[-1].last
+            left = [lease for lease in leased.left if lease.first > reached]
+        read = letters if not left else [one for one in letters if one.offset <= reached]
+        return [(letter, found.get(letter.offset)) for letter in read]
+
+    # -- the topic --------------------------------------------------------------------------
+
+    async def _ensure(self, queue: Queue, name: str) -> Topic:
+        """The dead-letter topic, created if it does not exist; once for all queues of this node
+        that need it now."""
+        if name not in self._around.follower.image.topics:
+            async with self._creating:
+                return await self._create(queue, name)
+        return self._around.follower.image.topics[name]
+
+    async def _create(self, queue: Queue, name: str) -> Topic:
+        follower = self._around.follower
+        there = follower.image.topics.get(name)
+        if there is not None:
+            return there
+        source = follower.image.topics.get(queue.partition.topic)
+        if source is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        config = resolve_topic(source.configs, self._configs)
+        new = NewTopic(
+            name,
+            len(source.partitions),
+            min(len(source.partitions[0].replicas), len(follower.image.brokers)),
+            configs={
+                LIMIT: str(config.log.message_bytes_max + HEADER_BYTES),
+                "min.insync.replicas": str(config.min_insync_replicas),
+                # What must not lie on a disk in clear does not do so as a letter either.
+                **({"encryption.enable": "true"} if config.log.encrypted else {}),
+            },
+        )
+        try:
+            plan = topics.plan_topic(new, follower.image, self._configs, self._random)
+            revision = await topics.create_topic(self._store, plan)
+        except Refused as refused:
+            if refused.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+            revision = 0
+        log.info("%s: made %s for the letters of %s", queue.key.group, name, source.name)
+        await follower.reached(revision)
+        await self._around.partitions.reached(revision)
+        there = follower.image.topics.get(name)
+        if there is None:
+            raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, f"{name} is not known here yet")
+        return there
+
+    async def _widen(self, queue: Queue, burial: Burial, size: int) -> None:
+        """Has the dead-letter topic take what its source takes, and the headers on top: the
+        topic may be a user's own, or its source took less when it was made."""
+        image = self._around.follower.image
+        there = image.topics_by_id.get(TopicId(burial.topic_id))
+        source = image.topics.get(queue.partition.topic)
+        if there is None or source is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        taken = resolve_topic(source.configs, self._configs).log.message_bytes_max
+        limit = max(taken + HEADER_BYTES, size)
+        log.warning(
+            "%s: %s is raised to %d for %s, which takes no letters of %s otherwise",
+            queue.key.group,
+            LIMIT,
+            limit,
+            there.name,
+            source.name,
+        )
+        raised = config_changes.Alteration(LIMIT, config_changes.Op.SET, str(limit))
+        change = config_changes.altering(Scope.TOPIC, [raised])
+        revision = await config_changes.alter_topic(self._store, there.name, change)
+        await self._around.follower.reached(revision)
+
+    # -- writing ----------------------------------------------------------------------------
+
+    async def _write(self, burial: Burial, batch: bytes | bytearray) -> ErrorCode:
+        """Writes the batch wherever its partition is led; returns when it is committed."""
+        if not batch:
+            return ErrorCode.NONE
+        image = self._around.follower.image
+        topic = image.topics_by_id.get(TopicId(burial.topic_id))
+        if topic is None or burial.partition >= len(topic.partitions):
+            return ErrorCode.UNKNOWN_PRODUCER_ID  # The topic is gone, and what it had with it.
+        # A topic that was just made is in the image before its partitions are here.
+        await self._around.partitions.reached(topic.revision)
+        try:
+            await self._posting.append(topic, burial.partition, memoryview(batch))
+        except Refused as refused:
+            return refused.code
+        return ErrorCode.NONE
+
+
+def _encode(burial: Burial, letters: list[Record]) -> bytes | bytearray:
+    if not letters:
+        return b""
+    size = sum(map(_size_of, letters))
+    return encode(
+        letters,
+        # What was small on its way here must not fill the disk now.
+        codec=Codec.ZSTD if size > PLAIN_BYTES_MAX else Codec.NONE,
+        producer_id=burial.producer_id,
+        producer_epoch=0,
+        base_sequence=burial.sequence,
+    )
+
+
+def _size_of(record: Record) -> int:
+    own = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.key or b"") + len(record.value or b"") + own
+
+
+def _is_due(queue: Queue) -> bool:
+    """Whether there are letters to write, or a batch of them that was begun."""
+    kept = queue.machine.kept
+    return bool(kept.archived or (kept.burial is not None and kept.burial.offsets))
+
+
+async def _keep(queue: Queue, decide: Callable[[Delivery], list[Op]]) -> None:
+    """Has a change of the queue kept; raises if it cannot be."""
+    kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def told(refused: Refused | None) -> None:
+        if kept.done():
+            return
+        if refused is None:
+            kept.set_result(None)
+        else:
+            kept.set_exception(refused)
+
+    queue.change(lambda machine, now_ms: Outcome(decide(machine)), told)
+    await kept

@@ -1,0 +1,161 @@
+"""Keeps an eye on queues and dead letters, for those who watch the node's metrics.
+
+Every `LOOK_SECONDS` it looks at the queues that are open here and at the topics of dead letters
+whose partitions are led here, and adds them up: by group and topic, and by topic. A queue that was
+closed because nobody reads from it is the one to worry about: it is remembered for as long as its
+partition is led here, and what has been written since counts.
+
+Bounds: `QUEUES_MAX` queues are looked at in a round; `NAMES_MAX` names have figures of their own,
+those with the most records, and the rest is added up as `OTHERS`.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from penstock.base.errors import Corrupt, Refused
+from penstock.cluster.metadata.image import Image, Topic
+from penstock.coordinator.queues import inspection
+from penstock.coordinator.queues.inspection import NO_TIME, Inspection
+from penstock.coordinator.queues.open_queues import QueueCoordinator
+from penstock.coordinator.queues.policy import DEAD_LETTER_SUFFIX, DEAD_LETTERS
+from penstock.state.queues.state_shard import QueueKey
+
+LOOK_SECONDS = 10.0
+QUEUES_MAX = 20_000
+CLOSED_AT_ONCE = 50
+"""Their state must be read: an administrator may have changed it."""
+NAMES_MAX = 200
+OTHERS = "(others)"
+NAME_CONFIG = "errors.deadletterqueue.topic.name"
+
+Name = TypeVar("Name")
+
+
+@dataclass(slots=True)
+class Depth:
+    """Records that are not finished, over all partitions that are led here."""
+
+    unfinished: int = 0
+    ready: int = 0
+    leased: int = 0
+    delayed: int = 0
+    oldest_ms: int = NO_TIME
+
+    def add(self, seen: "Inspection | Depth") -> None:
+        self.unfinished += seen.unfinished
+        self.ready += seen.ready
+        self.leased += seen.leased
+        self.delayed += seen.delayed
+        if seen.oldest_ms >= 0:
+            known = self.oldest_ms
+            self.oldest_ms = seen.oldest_ms if known < 0 else min(known, seen.oldest_ms)
+
+    def age_seconds(self, now_ms: int) -> float:
+        """How long the oldest has been there; 0 where there is none."""
+        return max(0, now_ms - self.oldest_ms) / 1000 if self.oldest_ms >= 0 else 0.0
+
+
+class Totals(Generic[Name]):
+    """Depths by name, bounded."""
+
+    def __init__(self, others: Name) -> None:
+        self._others = others
+        self._depths: dict[Name, Depth] = {}
+
+    def add(self, name: Name, seen: Inspection) -> None:
+        self._depths.setdefault(name, Depth()).add(seen)
+
+    def largest(self) -> dict[Name, Depth]:
+        """The largest by name, and the rest in one."""
+        ranked = sorted(self._depths.items(), key=lambda item: (-item[1].unfinished, str(item[0])))
+        shown = dict(ranked[:NAMES_MAX])
+        for _, depth in ranked[NAMES_MAX:]:
+            shown.setdefault(self._others, Depth()).add(depth)
+        return shown
+
+
+class QueueWatch:
+    """What was seen in the last round."""
+
+    def __init__(self, queues: QueueCoordinator) -> None:
+        self.queues: dict[tuple[str, str], Depth] = {}
+        """By group and topic."""
+        self.letters: dict[str, Depth] = {}
+        """By topic of dead letters."""
+        self._coordinator = queues
+        self._remembered: dict[QueueKey, Inspection] = {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """One round."""
+        for key in self._due():
+            seen = await self._inspect(key)
+            self._remembered.pop(key, None)
+            if seen is not None and seen.start >= 0 and len(self._remembered) < QUEUES_MAX:
+                self._remembered[key] = seen
+        queues: Totals[tuple[str, str]] = Totals((OTHERS, OTHERS))
+        for key, seen in list(self._remembered.items()):
+            topic, now = self._now(key, seen)
+            if now is None:
+                del self._remembered[key]
+            elif key.group != DEAD_LETTERS:
+                queues.add((key.group, topic), now)
+        letters: Totals[str] = Totals(OTHERS)
+        for topic_name, key in self._letter_boxes():
+            seen = await self._inspect(key)
+            if seen is not None:
+                letters.add(topic_name, seen)
+        self.queues, self.letters = queues.largest(), letters.largest()
+
+    def _due(self) -> list[QueueKey]:
+        """What is open; and of what is closed some, those first that were not looked at longest."""
+        coordinator = self._coordinator
+        opened = [queue.key for queue in coordinator.queues()][:QUEUES_MAX]
+        closed = [key for key in self._remembered if coordinator.find_quietly(key) is None]
+        return opened + closed[:CLOSED_AT_ONCE]
+
+    async def _inspect(self, key: QueueKey) -> Inspection | None:
+        await asyncio.sleep(0)  # There may be many.
+        try:
+            return await inspection.inspect(self._coordinator, key)
+        except (Refused, Corrupt, OSError):
+            return None  # It is moving, or the disk fails: others tell of that.
+
+    def _now(self, key: QueueKey, seen: Inspection) -> tuple[str, Inspection | None]:
+        """A queue as it is now, by what was last seen of it; None: it is not ours any longer."""
+        coordinator = self._coordinator
+        try:
+            partition = coordinator.led_partition(key)
+        except Refused:
+            return "", None
+        if coordinator.find_quietly(key) is not None:
+            return partition.topic, seen
+        written = max(0, partition.high_watermark - seen.high_watermark)
+        return partition.topic, replace(
+            seen, unfinished=seen.unfinished + written, ready=seen.ready + written
+        )
+
+    def _letter_boxes(self) -> Iterator[tuple[str, QueueKey]]:
+        around = self._coordinator.around
+        image = around.follower.image
+        for topic in letter_topics(image):
+            for index in range(len(topic.partitions)):
+                if around.partitions.get(topic.name, index) is not None:
+                    yield topic.name, QueueKey(DEAD_LETTERS, topic.id, index)
+
+
+def letter_topics(image: Image) -> Iterable[Topic]:
+    """Topics of dead letters: by their name, or because a group says so."""
+    named = {configs.get(NAME_CONFIG, "") for configs in image.group_configs.values()}
+    return [
+        topic
+        for name, topic in image.topics.items()
+        if name.endswith(DEAD_LETTER_SUFFIX) or name in named
+    ]

@@ -1,0 +1,265 @@
+"""Shows a queue's machine the records of its partition, as they are committed.
+
+Records are shown in chunks, from the page cache at once and from the disk through a worker, as long
+as the machine has room; when it is full, `soon` must be called again once it has some. A batch that
+unpacks to far more than it takes is unpacked by a worker, too. Control
+batches, and where only committed records count those of aborted transactions, are for nobody: they
+are passed over. So is everything that the log no longer has, and what is no records at all: batches
+are taken in without being opened, and nonsense that somebody wrote must not hold up the others.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from penstock.base.errors import Corrupt, ErrorCode, Refused
+from penstock.base.ports import Workers
+from penstock.cluster.replication.partition import Partition
+from penstock.log.index_files import AbortedTxn
+from penstock.log.read_span import Span
+from penstock.state.queues.delivery import Arrival, Delivery
+from penstock.state.queues.delivery_headers import ANY_TIME, Intake, Written
+from penstock.state.queues.delivery_state import Op
+from penstock.wire.records import (
+    ALL,
+    BatchHeader,
+    Column,
+    Columns,
+    batches,
+    decode,
+    is_control,
+    is_transactional,
+)
+
+log = logging.getLogger("penstock.queues")
+
+SHOWN = ALL & ~Column.VALUES
+HERE_BYTES_MAX = 1 << 20
+HERE_RATIO_MAX = 16
+"""What a batch may unpack to on the loop: so much, or so many times itself."""
+CHUNK_BYTES = 1 << 20
+CHUNK_BYTES_TIMED = 256 * 1024
+CHUNK_BYTES_MIN = 64 * 1024
+"""Where records arrive one by one, or with a time each, fewer of them hold up the loop."""
+
+
+class Feed:
+    """One partition's way into one machine. Everything but reading from the disk is on the loop."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        machine: Delivery,
+        intake: Intake,
+        workers: Workers,
+        *,
+        committed_only: bool,
+        read_from: int | None,
+        now_ms: Callable[[], int],
+        keep: Callable[[list[Op]], None],
+        shown: Callable[[], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        """`keep` is given operations of the machine, `shown` is told after each chunk.
+
+        `read_from` is before the queue's start where ids of earlier records must be known.
+        """
+        self._partition = partition
+        self._machine = machine
+        self._intake = intake
+        self._workers = workers
+        self._committed_only = committed_only
+        self._position = machine.end if read_from is None else min(read_from, machine.end)
+        self._now_ms = now_ms
+        self._is_even = False
+        self._since_ms = ANY_TIME.since_ms
+        """Time before which nothing yet to be shown was written: until then there was no more."""
+        self._keep = keep
+        self._shown = shown
+        self._failed = failed
+        self._chunk_bytes = CHUNK_BYTES_MIN
+        self._is_due = False
+        self._is_over = False
+        self._reading: asyncio.Task[None] | None = None
+
+    @property
+    def limit(self) -> int:
+        """Up to where records may be shown."""
+        partition = self._partition
+        return partition.last_stable_offset if self._committed_only else partition.high_watermark
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is more to show, and room for it."""
+        return self._position < self.limit and not self._is_over and not self._machine.is_full
+
+    def soon(self) -> None:
+        """There may be more to show, or room for it."""
+        if self._is_even and self._position < self.limit:
+            self._is_even, self._since_ms = False, self._now_ms()
+        if not self._is_due and not self._is_over:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._feed)
+
+    def end(self) -> None:
+        self._is_over = True
+        if self._reading is not None:
+            self._reading.cancel()
+
+    # -- reading ----------------------------------------------------------------------------
+
+    def _feed(self) -> None:
+        if self._is_over:
+            return
+        try:
+            span = self._next_span()
+            if span is None:
+                self._is_due = False
+                return
+            data = span.read_cached()
+            if data is None:
+                loop = asyncio.get_running_loop()
+                self._reading = loop.create_task(self._read_and_show(span))
+            else:
+                self._show(data)
+        except (Corrupt, OSError, Refused) as error:
+            self._failed(error)
+
+    async def _read_and_show(self, span: Span) -> None:
+        try:
+            data = await self._workers.run(span.read)
+            self._reading = None
+            if not self._is_over:
+                self._show(data)
+        except (Corrupt, OSError, Refused) as error:
+            self._reading = None
+            self._failed(error)
+
+    def _next_span(self) -> Span | None:
+        machine, files = self._machine, self._partition.log
+        if machine.kept.start < files.start_offset:
+            self._keep(machine.move_start(files.start_offset))
+        self._position = max(self._position, files.start_offset)
+        if self._position >= self.limit:
+            self._is_even = True
+            return None
+        if machine.is_full:
+            return None
+        return files.locate(self._position, self._chunk_bytes, self.limit)
+
+    # -- showing ----------------------------------------------------------------------------
+
+    def _show(self, data: bytes | bytearray) -> None:
+        limit, before = self.limit, self._position
+        aborted = self._partition.log.aborted(before, limit) if self._committed_only else []
+        view = memoryview(data)
+        for position, header in batches(view):
+            if header.next_offset > self._position and header.base_offset < limit:
+                batch = view[position : position + header.size_bytes]
+                if is_control(header.attributes) or _is_aborted(header, aborted):
+                    self._pass_over(header.last_offset)
+                elif not self._show_batch(batch, header):
+                    loop = asyncio.get_running_loop()
+                    self._reading = loop.create_task(self._unpack_and_show(bytes(batch), header))
+                    return
+                self._position = header.next_offset
+        self._go_on(before)
+
+    def _go_on(self, before: int) -> None:
+        self._is_due = False
+        if self._position > before:
+            self.soon()
+        self._shown()
+
+    def _show_batch(self, batch: memoryview, header: BatchHeader) -> bool:
+        """False if that would take too long here."""
+        bytes_max = max(HERE_BYTES_MAX, HERE_RATIO_MAX * len(batch))
+        try:
+            columns = decode(batch, bytes_max=bytes_max, columns=SHOWN)
+        except Refused as refused:
+            if refused.code is ErrorCode.MESSAGE_TOO_LARGE:
+                return False
+            self._pass_nonsense_over(header, refused)
+        else:
+            self._arrive(columns, header.last_offset)
+        return True
+
+    async def _unpack_and_show(self, batch: bytes, header: BatchHeader) -> None:
+        before = self._position
+        found: Columns | Refused
+        try:
+            found = await self._workers.run(_columns, batch)
+        except Refused as refused:
+            found = refused
+        self._reading = None
+        if self._is_over:
+            return
+        if isinstance(found, Columns):
+            self._arrive(found, header.last_offset)
+        elif found.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+            self._failed(found)  # There are too few workers, which says nothing of the batch.
+            return
+        else:
+            self._pass_nonsense_over(header, found)
+        self._position = header.next_offset
+        self._go_on(before)
+
+    def _pass_nonsense_over(self, header: BatchHeader, why: Refused) -> None:
+        """The bytes are as they were sent: their CRC was looked at when they were read."""
+        where = f"{self._partition.topic}-{self._partition.index}"
+        log.warning("%s has no records at %d: %s", where, header.base_offset, why)
+        self._pass_over(header.last_offset)
+
+    def _arrive(self, columns: Columns, last: int) -> None:
+        machine, intake, header = self._machine, self._intake, columns.header
+        if last < machine.end:
+            intake.remember(columns)
+            return
+        if intake.is_plain(columns):
+            self._chunk_bytes = CHUNK_BYTES
+            self._pass_over(header.base_offset - 1)
+            machine.arrive_run(machine.end, last)
+            return
+        written = Written(self._since_ms, self._now_ms())
+        due_ms = intake.due_times(columns, written)
+        if due_ms is not None:
+            self._chunk_bytes = CHUNK_BYTES_TIMED
+            self._pass_over(header.base_offset - 1)
+            machine.arrive_timed(machine.end, due_ms[machine.end - header.base_offset :])
+            return
+        self._chunk_bytes = CHUNK_BYTES_MIN
+        run: list[Arrival] = []
+        end = machine.end
+        for arrival in intake.arrivals(columns, written):
+            offset = arrival if isinstance(arrival, int) else arrival.offset
+            if offset < end:
+                continue
+            if offset > end or isinstance(arrival, int):
+                machine.arrive(run)
+                run = []
+                self._pass_over(offset if isinstance(arrival, int) else offset - 1)
+            if not isinstance(arrival, int):
+                run.append(arrival)
+            end = offset + 1
+        machine.arrive(run)
+        self._pass_over(last)
+        if intake.has_ids and not machine.kept.has_ids:
+            self._keep(machine.note_ids())
+
+    def _pass_over(self, last: int) -> None:
+        """Whatever has not arrived up to there is for nobody."""
+        if self._machine.end <= last:
+            self._keep(self._machine.pass_over(last))
+
+
+def _columns(batch: bytes) -> Columns:
+    """By a worker."""
+    return decode(memoryview(batch), columns=SHOWN)
+
+
+def _is_aborted(header: BatchHeader, aborted: list[AbortedTxn]) -> bool:
+    return is_transactional(header.attributes) and any(
+        txn.producer_id == header.producer_id
+        and txn.first_offset <= header.base_offset <= txn.last_offset
+        for txn in aborted
+    )

@@ -1,0 +1,354 @@
+"""One queue at work: a group's delivery of one partition that is led here.
+
+The shell around `state.queues.delivery`: has it shown the records as they are committed
+(`queue_feeding`), hands leases to those who wait, keeps its operations, wakes it when something is
+due, and says when there are records to bury. What was decided in one turn of the loop is kept
+together, as one delta; nobody is answered before it is committed. If it cannot be kept, the
+machine no longer agrees with what is kept: the queue is closed, everybody who waits is told, and
+whoever comes next builds it anew.
+
+Who waits is served in the order of coming, and nobody takes more than an equal share while others
+wait, or the few that its door gives at a time (`Taker.share_min`). After deltas as large as the
+last snapshot, or `DELTAS_MAX` of them, a new one is kept.
+
+Bounds: `WAITING_MAX` takers wait at a time.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.ports import Workers
+from penstock.cluster.replication.partition import Partition
+from penstock.coordinator.queues.counters import QueueCounts
+from penstock.coordinator.queues.log_feed import Feed
+from penstock.coordinator.runtime.steady_clock import SteadyTime
+from penstock.state.queues import delivery_state
+from penstock.state.queues.delivery import Delivery, Outcome
+from penstock.state.queues.delivery_headers import Intake
+from penstock.state.queues.delivery_state import Lease, Op
+from penstock.state.queues.state_shard import SLOTS, QueueKey
+
+log = logging.getLogger("penstock.queues")
+
+WAITING_MAX = 10_000
+DELTAS_MAX = SLOTS // 2
+SNAPSHOT_BYTES_MIN = 64 * 1024
+TIMER_MS_MIN = 1
+
+Told: TypeAlias = Callable[[Refused | None], None]
+"""Called once: with None when what was asked is kept, else with why it is not."""
+
+
+class Keeper(Protocol):
+    """Keeps a queue's deltas and snapshots, here or on another node."""
+
+    def write(
+        self, key: QueueKey, leader_epoch: int, number: int, payload: bytes, is_snapshot: bool
+    ) -> "asyncio.Future[int]": ...
+
+
+class Taker(Protocol):
+    """Somebody who waits for records, perhaps at several queues at once."""
+
+    @property
+    def member(self) -> str: ...
+
+    @property
+    def lock_ms(self) -> int | None:
+        """How long it wants to hold them; None: as long as the queue's policy says."""
+        ...
+
+    @property
+    def share_min(self) -> int:
+        """So many it is given, if they are there, however many others wait."""
+        ...
+
+    @property
+    def with_followers(self) -> bool:
+        """True if it is given several of one key, in their order, where there is an order."""
+        ...
+
+    def room(self, queue: "Queue") -> int:
+        """How many records it takes now; 0: it waits no longer."""
+        ...
+
+    def taken(self, queue: "Queue", leases: tuple[Lease, ...]) -> None:
+        """It was given these; they are not kept yet."""
+        ...
+
+    def kept(self, queue: "Queue", leases: tuple[Lease, ...], refused: Refused | None) -> None:
+        """What it was given is kept; or it cannot be, and it has got nothing."""
+        ...
+
+    def turned_away(self, queue: "Queue", why: Refused) -> None:
+        """The queue is closed; nothing comes from here any more."""
+        ...
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What was read of a queue's state, and how much of it are deltas."""
+
+    number: int = 0
+    deltas: int = 0
+    delta_bytes: int = 0
+    snapshot_bytes: int = 0
+
+
+class Queue:
+    """Everything runs on the loop, and nothing but reading from the disk waits."""
+
+    def __init__(
+        self,
+        key: QueueKey,
+        partition: Partition,
+        machine: Delivery,
+        loaded: Loaded,
+        intake: Intake,
+        keeper: Keeper,
+        workers: Workers,
+        time: SteadyTime,
+        *,
+        bury: Callable[["Queue"], None],
+        closed: Callable[["Queue"], None],
+        unreadable: Callable[[Exception], None],
+        counts: QueueCounts | None = None,
+        committed_only: bool = False,
+        read_from: int | None = None,
+    ) -> None:
+        """`bury` is told when records were given up; `closed` when the queue cannot go on;
+        `unreadable` when that is because of what is on the disk.
+
+        `read_from`: see `queue_feeding`.
+        """
+        self.key = key
+        self.partition = partition
+        self.machine = machine
+        self.leader_epoch = partition.leader_epoch
+        self.committed_only = committed_only
+        self.is_closed = False
+        self.time = time
+        self._loaded = loaded
+        self._keeper = keeper
+        self._bury = bury
+        self._closed = closed
+        self._unreadable = unreadable
+        self._counts = counts or QueueCounts()
+        self._takers: dict[Taker, None] = {}
+        self._ops: list[Op] = []
+        self._told: list[Told] = []
+        self._has_letters = False
+        self._is_due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self.kept_start = machine.kept.start
+        """As `machine.kept.start`, as far as it is kept: what lies before it stays finished."""
+        self._feed = Feed(
+            partition,
+            machine,
+            intake,
+            workers,
+            committed_only=committed_only,
+            read_from=read_from,
+            now_ms=time.now_ms,
+            keep=lambda ops: self._take_in(Outcome(ops), None),
+            shown=self._serve,
+            failed=self._cannot_read,
+        )
+        partition.watch(self._progress)
+
+    @property
+    def name(self) -> str:
+        return f"{self.partition.topic}-{self.partition.index}"
+
+    @property
+    def waiting(self) -> int:
+        return len(self._takers)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether committed records wait to be shown to the machine."""
+        return not self.is_closed and self._feed.is_behind
+
+    # -- calls ------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Shows what is in the log, has buried what was given up, and goes on from there."""
+        kept = self.machine.kept
+        if kept.archived or (kept.burial is not None and kept.burial.offsets):
+            self._bury(self)
+        self._feed.soon()
+        self._arm()
+
+    def take(self, taker: Taker) -> None:
+        """Gives records now or as soon as there are any; `forget` ends the waiting."""
+        self._require_open()
+        if len(self._takers) >= WAITING_MAX:
+            raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many wait for this queue")
+        self._takers[taker] = None
+        self._serve()
+
+    def is_waiting(self, taker: Taker) -> bool:
+        return taker in self._takers
+
+    def forget(self, taker: Taker) -> None:
+        """It waits no longer."""
+        self._takers.pop(taker, None)
+
+    def change(self, decide: Callable[[Delivery, int], Outcome], told: Told) -> None:
+        """An answer to leases, or any other change; refuses at once what the machine refuses."""
+        self._require_open()
+        self._take_in(decide(self.machine, self.time.now_ms()), told)
+        self._serve()
+
+    def _require_open(self) -> None:
+        if self.is_closed:
+            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    # -- records ----------------------------------------------------------------------------
+
+    def _progress(self) -> None:
+        """More is committed; or the leadership is gone."""
+        if self.partition.leader_epoch != self.leader_epoch or not self.partition.is_leader:
+            self.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        else:
+            self._feed.soon()
+
+    def _cannot_read(self, error: Exception) -> None:
+        log.error("%s: the records of %s cannot be read: %s", self.key.group, self.name, error)
+        self.close(Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+        if not isinstance(error, Refused):
+            self._unreadable(error)
+
+    # -- serving ----------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        """Gives what is ready to those who wait, the longest waiting first."""
+        now_ms = self.time.now_ms()
+        machine = self.machine
+        self._take_in(machine.tick(now_ms), None)
+        while self._takers and not self.is_closed:
+            ready = machine.ready_count
+            if not ready:
+                break
+            taker = next(iter(self._takers))
+            room = taker.room(self)
+            if room > 0:
+                share = max(taker.share_min, -(-ready // len(self._takers)))
+                outcome = machine.acquire(
+                    taker.member,
+                    min(room, share),
+                    now_ms,
+                    lock_ms=taker.lock_ms,
+                    one_priority=True,
+                    with_followers=taker.with_followers,
+                )
+                if not outcome.leases:
+                    break
+                self._take_in(outcome, _hand_over(self, taker, outcome.leases))
+                taker.taken(self, outcome.leases)
+            self._takers.pop(taker, None)
+        self._arm()
+
+    def _arm(self) -> None:
+        due_ms = None if self.is_closed else self.machine.deadline_ms()
+        if due_ms is None or (self._timer is not None and self._timer_ms <= due_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = due_ms
+        delay_ms = max(TIMER_MS_MIN, due_ms - self.time.now_ms())
+        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if not self.is_closed:
+            self._serve()
+
+    # -- keeping ----------------------------------------------------------------------------
+
+    def _take_in(self, outcome: Outcome, told: Told | None) -> None:
+        """Has a decision's operations kept at the end of this turn."""
+        self._ops += outcome.ops
+        self._has_letters = self._has_letters or bool(outcome.letters)
+        if told is not None:
+            self._told.append(told)
+        if (self._ops or self._told) and not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._is_due = False
+        if self.is_closed:
+            return
+        ops, self._ops = self._ops, []
+        told, self._told = self._told, []
+        has_letters, self._has_letters = self._has_letters, False
+        self._counts.note(ops, self.key, self.time.now_ms())
+        start = self.machine.kept.start
+        try:
+            kept = self._keep(ops)
+        except Refused as refused:
+            self._told = told
+            self.close(refused)
+            return
+        kept.add_done_callback(lambda done: self._was_kept(done, told, has_letters, start))
+        self._feed.soon()  # There may be room again.
+
+    def _keep(self, ops: list[Op]) -> "asyncio.Future[int]":
+        loaded = self._loaded
+        is_due = loaded.delta_bytes >= max(SNAPSHOT_BYTES_MIN, loaded.snapshot_bytes)
+        if is_due or loaded.deltas >= DELTAS_MAX:
+            # It includes what was just decided, so it stands for this turn's delta as well.
+            payload = delivery_state.encode_snapshot(self.machine.kept.snapshot())
+            loaded.deltas = loaded.delta_bytes = 0
+            loaded.snapshot_bytes = len(payload)
+            return self._keeper.write(self.key, self.leader_epoch, loaded.number, payload, True)
+        payload = delivery_state.encode_ops(ops)
+        loaded.number += 1
+        loaded.deltas += 1
+        loaded.delta_bytes += len(payload)
+        return self._keeper.write(self.key, self.leader_epoch, loaded.number, payload, False)
+
+    def _was_kept(
+        self, done: "asyncio.Future[int]", told: list[Told], has_letters: bool, start: int
+    ) -> None:
+        if done.cancelled():
+            return
+        error = done.exception()
+        if error is not None:
+            why = error if isinstance(error, Refused) else Refused(ErrorCode.UNKNOWN_SERVER_ERROR)
+            for tell in told:
+                tell(why)
+            self.close(why)
+            return
+        self.kept_start = max(self.kept_start, start)
+        for tell in told:
+            tell(None)
+        if has_letters and not self.is_closed:
+            self._bury(self)
+
+    def close(self, why: Refused) -> None:
+        """Serves no longer; whoever waits is told why."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self.partition.unwatch(self._progress)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._feed.end()
+        told, self._told = self._told, []
+        for tell in told:
+            tell(why)
+        takers, self._takers = self._takers, {}
+        for taker in takers:
+            taker.turned_away(self, why)
+        self._closed(self)
+
+
+def _hand_over(queue: Queue, taker: Taker, leases: tuple[Lease, ...]) -> Told:
+    return lambda refused: taker.kept(queue, leases, refused)

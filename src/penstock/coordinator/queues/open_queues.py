@@ -1,0 +1,405 @@
+"""The queues that are open on this node: one for each group and partition that is led here.
+
+A queue is opened when somebody first asks for it: its state is read from wherever it is kept
+(`queue_keeping`), which shuts out earlier leaders of the partition; a group that has none begins
+where `share.auto.offset.reset` says, and that is kept before anything is delivered. It is closed
+when the leadership ends, when its group or topic is deleted, when its state can no longer be kept,
+and when nobody has needed it for `IDLE_SECONDS`. Whoever asks next opens it again.
+
+Configs are followed: what a group or a topic says about delivery holds from the next record on.
+What happens inside a queue is `queue`'s, what becomes of records given up is `burial`'s.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import msgspec
+
+from penstock.base.errors import Corrupt, ErrorCode, Refused
+from penstock.base.ids import TopicId
+from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.metadata.image import Image, Topic
+from penstock.cluster.replication.partition import Partition
+from penstock.coordinator.queues.counters import QueueCounts
+from penstock.coordinator.queues.dead_letter_writer import Burials
+from penstock.coordinator.queues.open_queue import Loaded, Queue
+from penstock.coordinator.queues.policy import (
+    LeaseSettings,
+    QueueSettings,
+    lease_settings_of,
+    settings_of,
+)
+from penstock.coordinator.queues.state_store import QueueKeeping
+from penstock.coordinator.runtime.internal_topics import InternalTopics
+from penstock.coordinator.runtime.shard_host import Surroundings
+from penstock.state.queues import delivery_state, state_shard
+from penstock.state.queues.dedup import DedupWindow
+from penstock.state.queues.delivery import Delivery
+from penstock.state.queues.delivery_headers import Intake
+from penstock.state.queues.delivery_state import Kept, Snapshot
+from penstock.state.queues.state_shard import QueueKey
+from penstock.wire.records import read_header
+
+log = logging.getLogger("penstock.queues")
+
+QUEUES_MAX = 100_000
+IDLE_SECONDS = 600.0
+SWEEP_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a queue stands, for whoever administers it."""
+
+    start_offset: int
+    leader_epoch: int
+    lag: int
+    """Records that are there and not finished."""
+
+
+@dataclass(slots=True)
+class _Open:
+    queue: Queue
+    settings: QueueSettings
+    used: float
+
+
+class QueueCoordinator:
+    """This node's queues."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        configs: BrokerConfigs,
+        topics: InternalTopics,
+        burials: Burials,
+    ) -> None:
+        self.around = around
+        self._configs = configs
+        self._generation = configs.generation
+        self._burials = burials
+        self.keeping = QueueKeeping(around, configs, topics)
+        self.counts = QueueCounts()
+        self._open: dict[QueueKey, _Open] = {}
+        self._by_place: dict[tuple[bytes, int], dict[Queue, None]] = {}
+        self._opening: dict[QueueKey, asyncio.Task[Queue]] = {}
+        self._leases: dict[str, LeaseSettings] = {}
+
+    async def run(self) -> None:
+        """Loads shards of states, and closes queues that nobody needs, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.keeping.run())
+            tasks.create_task(self._burials.run())
+            tasks.create_task(self._sweep())
+
+    def close(self) -> None:
+        """The node stops: nobody is answered any more."""
+        for task in list(self._opening.values()):
+            task.cancel()
+        for queue in list(self.queues()):
+            queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    # -- finding ----------------------------------------------------------------------------
+
+    def queues(self) -> Iterator[Queue]:
+        for opened in list(self._open.values()):
+            yield opened.queue
+
+    def settings(self, group: str, topic: Topic) -> QueueSettings:
+        return settings_of(self.around.follower.image, self._configs, group, topic)
+
+    def lease_settings(self, group: str) -> LeaseSettings:
+        """Asked at every fetch, so it is worked out once for each change of configs."""
+        known = self._leases.get(group)
+        if known is None:
+            image = self.around.follower.image
+            known = self._leases[group] = lease_settings_of(image, self._configs, group)
+        return known
+
+    def find(self, key: QueueKey) -> Queue | None:
+        """The queue, if it is open."""
+        opened = self._open.get(key)
+        if opened is None:
+            return None
+        opened.used = asyncio.get_running_loop().time()
+        return opened.queue
+
+    def find_quietly(self, key: QueueKey) -> Queue | None:
+        """The same for whoever only looks: it is not needed any longer for that."""
+        opened = self._open.get(key)
+        return None if opened is None else opened.queue
+
+    async def open(self, key: QueueKey, *, creates: bool = True, reset: str | None = None) -> Queue:
+        """The queue, opened if need be; Refused says why not, perhaps only for now.
+
+        `creates`: also where the group has no position in the partition yet; then it begins where
+        `reset` says, or else `share.auto.offset.reset`.
+        """
+        queue = self.find(key)
+        if queue is not None:
+            return queue
+        task = self._opening.get(key)
+        if task is None:
+            self.led_partition(key)
+            if len(self._open) + len(self._opening) >= QUEUES_MAX:
+                raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many queues are open")
+            task = asyncio.get_running_loop().create_task(self._open_now(key, creates, reset))
+            task.add_done_callback(lambda done: self._opened(key, done))
+            self._opening[key] = task
+        # Others wait for the same one: who gives up does not take it from them.
+        return await asyncio.shield(task)
+
+    def led_partition(self, key: QueueKey) -> Partition:
+        """The partition behind a queue, if it is led here."""
+        topic = self.topic_of(key)
+        partition = self.around.partitions.get(topic.name, key.partition)
+        if partition is None or partition.topic_id != key.topic_id:
+            is_known = 0 <= key.partition < len(topic.partitions)
+            raise Refused(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER
+                if is_known
+                else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+        return partition
+
+    def topic_of(self, key: QueueKey) -> Topic:
+        topic = self.around.follower.image.topics_by_id.get(TopicId(key.topic_id))
+        if topic is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
+        return topic
+
+    def _opened(self, key: QueueKey, done: "asyncio.Task[Queue]") -> None:
+        self._opening.pop(key, None)
+        if not done.cancelled():
+            done.exception()  # Those who waited were told; if all had given up, nobody needs to be.
+
+    # -- opening ----------------------------------------------------------------------------
+
+    async def _open_now(self, key: QueueKey, creates: bool, reset: str | None) -> Queue:
+        await self.keeping.ensure()
+        partition = self.led_partition(key)
+        epoch = partition.leader_epoch
+        settings = self.settings(key.group, self.topic_of(key))
+        kept, loaded = await self._load(key, partition)
+        if kept is None and not creates:
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"{key.group} has no position there")
+        if kept is None:
+            begins = settings if reset is None else replace(settings, reset=reset)
+            start = await self._resolve_start(partition, begins)
+            payload = delivery_state.encode_snapshot(Snapshot(start))
+            await self.keeping.write(key, epoch, 0, payload, True)
+            kept, loaded = Kept(Snapshot(start)), Loaded(snapshot_bytes=len(payload))
+        if self.led_partition(key) is not partition or partition.leader_epoch != epoch:
+            raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        window_ms = settings.dedup_window_ms
+        read_from = None
+        if kept.has_ids and window_ms:
+            read_from = await self._look_back(partition, kept.start, window_ms)
+            if self.led_partition(key) is not partition or partition.leader_epoch != epoch:
+                raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        kept.bound(self.around.time.now_ms())
+        queue = Queue(
+            key,
+            partition,
+            Delivery(settings.policy, kept),
+            loaded,
+            Intake(
+                settings.policy.order,
+                DedupWindow(window_ms) if window_ms else None,
+                dedups_by_key=settings.dedups_by_key,
+            ),
+            self.keeping,
+            self.around.workers,
+            self.around.time,
+            bury=self._bury,
+            closed=self._closed,
+            unreadable=partial(self.around.partitions.read_failed, partition),
+            counts=self.counts,
+            committed_only=settings.committed_only,
+            read_from=read_from,
+        )
+        self._open[key] = _Open(queue, settings, asyncio.get_running_loop().time())
+        self._by_place.setdefault((partition.topic_id, partition.index), {})[queue] = None
+        queue.start()
+        return queue
+
+    async def _load(self, key: QueueKey, partition: Partition) -> tuple[Kept | None, Loaded]:
+        """What is kept of a queue, if anything is."""
+        found = await self.keeping.read(key, partition.leader_epoch)
+        if found.snapshot is None:
+            return None, Loaded()
+        return build(key, found)
+
+    async def _look_back(self, partition: Partition, start: int, window_ms: int) -> int:
+        """The first offset whose id a record from `start` on may repeat."""
+        files, workers = partition.log, self.around.workers
+        span = None
+        if files.start_offset <= start:
+            span = files.locate(start, 1, partition.high_watermark)
+        batch = b"" if span is None else await workers.run(span.read)
+        since_ms = read_header(batch).base_timestamp if batch else self.around.time.now_ms()
+        found = await workers.run(files.offset_for_time, since_ms - window_ms)
+        return start if found is None else min(found[0], start)
+
+    async def _resolve_start(self, partition: Partition, settings: QueueSettings) -> int:
+        if not partition.is_settled:
+            raise Refused(ErrorCode.OFFSET_NOT_AVAILABLE)
+        files = partition.log
+        if settings.reset == "earliest":
+            return files.start_offset
+        back_ms = settings.reset_back_ms
+        if back_ms is not None:
+            since_ms = self.around.time.now_ms() - back_ms
+            found = await self.around.workers.run(files.offset_for_time, since_ms)
+            if found is not None:
+                return min(found[0], partition.high_watermark)
+        if settings.committed_only:
+            return partition.last_stable_offset
+        return partition.high_watermark
+
+    def kept_from(self, partition: Partition, now_ms: int) -> int | None:
+        """From where on retention must leave a partition's records to its queues."""
+        retention_ms = partition.log.config.retention_ms
+        found = [
+            queue.machine.kept_from(now_ms, retention_ms)
+            for queue in self._by_place.get((partition.topic_id, partition.index), ())
+            if queue.partition is partition
+        ]
+        return min((offset for offset in found if offset is not None), default=None)
+
+    # -- closing ----------------------------------------------------------------------------
+
+    def _closed(self, queue: Queue) -> None:
+        opened = self._open.get(queue.key)
+        if opened is not None and opened.queue is queue:
+            del self._open[queue.key]
+            place = queue.key.topic_id, queue.key.partition
+            self._by_place[place].pop(queue, None)
+            if not self._by_place[place]:
+                del self._by_place[place]
+        self._burials.forget(queue)
+
+    async def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            for opened in list(self._open.values()):
+                kept = opened.queue.machine.kept
+                # Retention asks open queues what they wait for.
+                delayed = opened.queue.machine.delayed_count
+                is_needed = opened.queue.waiting or kept.leased or kept.archived or delayed
+                if is_needed:
+                    opened.used = loop.time()
+                elif loop.time() - opened.used >= IDLE_SECONDS:
+                    opened.queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    def _bury(self, queue: Queue) -> None:
+        opened = self._open.get(queue.key)
+        if opened is not None:
+            self._burials.wake(queue, opened.settings.dead_letter_topic)
+
+    # -- following the cluster --------------------------------------------------------------
+
+    def follow(self, before: Image, after: Image) -> None:
+        """Called at every change of the image: states of deleted topics go, configs change."""
+        self.keeping.follow(before, after)
+        if (
+            before.group_configs is after.group_configs
+            and before.topics is after.topics
+            and self._generation == self._configs.generation
+        ):
+            return
+        self._generation = self._configs.generation
+        self._leases.clear()
+        for opened in list(self._open.values()):
+            topic = after.topics_by_id.get(TopicId(opened.queue.key.topic_id))
+            if topic is not None:
+                self._reconfigure(opened, self.settings(opened.queue.key.group, topic))
+
+    def _reconfigure(self, opened: _Open, settings: QueueSettings) -> None:
+        old, opened.settings = opened.settings, settings
+        if (
+            old.policy.order is not settings.policy.order
+            or old.committed_only != settings.committed_only
+            or old.dedup_window_ms != settings.dedup_window_ms
+            or old.dedups_by_key != settings.dedups_by_key
+        ):
+            # Records that have arrived stand in the wrong lines now.
+            opened.queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        else:
+            opened.queue.machine.policy = settings.policy
+
+    # -- administration ---------------------------------------------------------------------
+
+    async def describe(self, key: QueueKey) -> Standing | None:
+        """Where a queue stands, whether it is open or not; None: nothing is kept of it."""
+        partition = self.led_partition(key)
+        queue = self.find_quietly(key)
+        kept = queue.machine.kept if queue is not None else await self.look_up(key)
+        if kept is None:
+            return None
+        there = max(partition.high_watermark, kept.start) - kept.start
+        return Standing(kept.start, partition.leader_epoch, max(there - len(kept.finished), 0))
+
+    async def look_up(self, key: QueueKey) -> Kept | None:
+        """What is kept of a queue that is not open, if anything is."""
+        partition = self.led_partition(key)
+        if self.keeping.host.topic not in self.around.follower.image.topics:
+            return None  # Nobody has ever kept anything.
+        kept, _ = await self._load(key, partition)
+        return kept
+
+    async def move(self, key: QueueKey, start: int) -> None:
+        """Begins anew at `start`, also where there was nothing before."""
+        await self.rewrite(
+            key, lambda snapshot: delivery_state.restarted(snapshot, start), Snapshot(start)
+        )
+
+    async def rewrite(
+        self,
+        key: QueueKey,
+        change: Callable[[Snapshot], Snapshot],
+        default: Snapshot | None = None,
+    ) -> None:
+        """Changes what is kept of a queue, closed for it; `default` where nothing was."""
+        partition = self.led_partition(key)
+        await self.keeping.ensure()
+        self._close(key, "its state was changed by an administrator")
+        found = await self.keeping.read(key, partition.leader_epoch)
+        if found.snapshot is not None:
+            kept, _ = build(key, found)
+            snapshot = change(kept.snapshot())
+        elif default is not None:
+            snapshot = default
+        else:
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"{key.group} has no position there")
+        payload = delivery_state.encode_snapshot(snapshot)
+        await self.keeping.write(key, partition.leader_epoch, found.number, payload, True)
+
+    async def forget(self, key: QueueKey) -> None:
+        """The group is gone, or no longer reads the topic."""
+        self._close(key, "its group is gone")
+        await self.keeping.ensure()
+        await self.keeping.forget(key)
+
+    def _close(self, key: QueueKey, why: str) -> None:
+        opened = self._open.get(key)
+        if opened is not None:
+            opened.queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, why))
+
+
+def build(key: QueueKey, found: state_shard.Kept) -> tuple[Kept, Loaded]:
+    """A queue's state from its snapshot and the deltas after it."""
+    assert found.snapshot is not None
+    try:
+        kept = Kept(delivery_state.decode_snapshot(found.snapshot))
+        for delta in found.deltas:
+            for op in delivery_state.decode_ops(delta):
+                kept.apply(op)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"the state of {key.group} cannot be read: {error}") from error
+    size = sum(map(len, found.deltas))
+    return kept, Loaded(found.number, len(found.deltas), size, len(found.snapshot))

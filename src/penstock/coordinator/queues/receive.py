@@ -1,0 +1,314 @@
+"""Takes records for one member from several queues at once: what every door does to receive.
+
+Asks the queues in the given order until there is enough, else waits for whichever has something
+first; then takes what is ready in the others as well. What was given is read from the logs, and
+what does not fit is given back, uncounted; so is everything, if whoever asked goes away before it
+has its answer. The answer comes when the leases are kept.
+
+Queues of other nodes are not here: those who ask turn to their leaders.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from penstock.base.errors import Corrupt, ErrorCode, Refused
+from penstock.coordinator.queues.open_queue import Queue
+from penstock.coordinator.queues.open_queues import QueueCoordinator
+from penstock.coordinator.queues.record_reader import Leased, read_leased
+from penstock.state.queues.delivery import Delivery, Outcome
+from penstock.state.queues.delivery_state import Lease
+from penstock.state.queues.state_shard import QueueKey
+
+TRANSIENT = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.OFFSET_NOT_AVAILABLE,
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+)
+"""The queue cannot be opened for now: there is nothing to be had, and one may ask again."""
+CATCH_UP_SECONDS = 1.0
+LOOK_SECONDS = 0.002
+FENCED = (ErrorCode.FENCED_STATE_EPOCH, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked for."""
+
+    member: str
+    records_max: int
+    """0: the queues are opened, so that the group has a position in all of them; and if there is
+    time to wait, they look at what is in their logs."""
+    bytes_max: int
+    bytes_min: int = 1
+    """It waits for so many, estimated."""
+    wait_ms: int = 0
+    lock_ms: int | None = None
+    """How long the leases last; None: as the group's config says."""
+    fills: bool = False
+    """Whether queues are asked again for what they have of a lower priority, until it is full."""
+    reset: str | None = None
+    """Where a group begins that has no position yet; None: as its config says."""
+    share_min: int = 1
+    """So many are given, if they are there, however many others wait."""
+    with_followers: bool = False
+    """True if several of one key may be among them, where queues keep an order by key."""
+    unpacks: bool = False
+    """Whether batches come without compression, and `bytes_max` is of what they hold."""
+
+
+@dataclass(slots=True)
+class Taken:
+    """What came of it."""
+
+    found: dict[QueueKey, Leased] = field(default_factory=dict)
+    refused: dict[QueueKey, Refused] = field(default_factory=dict)
+    is_partial: bool = False
+    """Whether some queue could not be asked for now: there may be something all the same."""
+
+
+async def take(
+    queues: QueueCoordinator,
+    keys: Iterable[QueueKey],
+    wanted: Wanted,
+    hurry: "asyncio.Future[None] | None" = None,
+) -> Taken:
+    """Records leased to a member, as soon as there are any; once `hurry` is done, what there is."""
+    taking = _Taking(queues, wanted)
+    if hurry is not None:
+        hurry.add_done_callback(taking.hurry)
+    return await taking.run(list(keys))
+
+
+class _Taking:
+    """One attempt; a `queue.Taker` at every queue it asks."""
+
+    def __init__(self, queues: QueueCoordinator, wanted: Wanted) -> None:
+        self._queues = queues
+        self._wanted = wanted
+        self._records_left = wanted.records_max
+        self._bytes = 0
+        self._unkept = 0
+        self._asked: dict[Queue, None] = {}
+        self._granted: dict[Queue, list[Lease]] = {}
+        self._taken = Taken()
+        self._is_over = False
+        self._is_hurried = False
+        self._news = asyncio.Event()
+
+    def hurry(self, done: "asyncio.Future[None]") -> None:
+        self._wait_no_more()
+
+    def _wait_no_more(self) -> None:
+        """A timer may ring a little before its time by the loop's own clock: that it rang counts,
+        not what the clock says then."""
+        self._is_hurried = True
+        self._news.set()
+
+    # -- being given records ----------------------------------------------------------------
+
+    @property
+    def member(self) -> str:
+        return self._wanted.member
+
+    @property
+    def lock_ms(self) -> int | None:
+        return self._wanted.lock_ms
+
+    @property
+    def share_min(self) -> int:
+        return self._wanted.share_min
+
+    @property
+    def with_followers(self) -> bool:
+        return self._wanted.with_followers
+
+    def room(self, queue: Queue) -> int:
+        if self._is_over:
+            return 0
+        fitting = (self._wanted.bytes_max - self._bytes) // _record_bytes(queue)
+        return min(self._records_left, max(fitting, 0 if self._bytes else 1))
+
+    def taken(self, queue: Queue, leases: tuple[Lease, ...]) -> None:
+        self._unkept += 1
+        self._granted.setdefault(queue, []).extend(leases)
+        count = sum(lease.last - lease.first + 1 for lease in leases)
+        self._records_left -= count
+        self._bytes += count * _record_bytes(queue)
+        self._news.set()
+
+    def kept(self, queue: Queue, leases: tuple[Lease, ...], refused: Refused | None) -> None:
+        self._unkept -= 1
+        if refused is not None:
+            self._granted.pop(queue, None)
+            self._taken.found.pop(queue.key, None)
+            self._refuse(queue.key, refused)
+        self._news.set()
+
+    def turned_away(self, queue: Queue, why: Refused) -> None:
+        self._refuse(queue.key, why)
+        self._news.set()
+
+    def _refuse(self, key: QueueKey, refused: Refused) -> None:
+        if refused.code in TRANSIENT:
+            self._taken.is_partial = True
+            return
+        if refused.code in FENCED:
+            refused = Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, refused.message)
+        self._taken.refused[key] = refused
+
+    # -- the way ----------------------------------------------------------------------------
+
+    async def run(self, keys: list[QueueKey]) -> Taken:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._wanted.wait_ms / 1000
+        is_answered = False
+        try:
+            await self._stand_in_line(keys)
+            if self._wanted.records_max > 0:
+                await self._wait(deadline)
+                await self._catch_up()
+                self._sweep()
+            elif self._wanted.wait_ms:
+                await self._catch_up()
+            self._leave()
+            await self._read_all()
+            while self._unkept:
+                self._news.clear()
+                await self._news.wait()
+            is_answered = True
+        finally:
+            self._leave()
+            if not is_answered:
+                for queue, leases in self._granted.items():
+                    give_back(queue, leases)
+        return self._taken
+
+    async def _stand_in_line(self, keys: list[QueueKey]) -> None:
+        """Asks every queue in turn, until there is enough."""
+        reset = self._wanted.reset
+        for key in keys:
+            try:
+                queue = self._queues.find(key) or await self._queues.open(key, reset=reset)
+                self._asked[queue] = None
+                if not self._is_enough or (self._wanted.fills and self.room(queue)):
+                    queue.take(self)
+            except Refused as refused:
+                self._refuse(key, refused)
+            except (Corrupt, OSError) as error:
+                self._refuse(key, Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+        if self._wanted.fills:
+            self._fill()
+
+    def _fill(self) -> None:
+        """Takes what the first round left: a queue gives records of one priority at a time."""
+        left = self._records_left + 1
+        while self._bytes and self._records_left < left:
+            left = self._records_left
+            for queue in self._asked:
+                if queue.machine.ready_count and self.room(queue) > 0:
+                    with contextlib.suppress(Refused):  # It was closed meanwhile.
+                        queue.take(self)
+
+    def _sweep(self) -> None:
+        """Takes what is ready in the other queues as well: else records of each would wait for an
+        answer of their own, and for all those before it."""
+        for queue in self._asked:
+            if not self._bytes or self._records_left <= 0:
+                return
+            if queue not in self._granted and queue.machine.ready_count and self.room(queue) > 0:
+                with contextlib.suppress(Refused):  # It was closed meanwhile.
+                    queue.take(self)
+
+    @property
+    def _is_enough(self) -> bool:
+        return self._bytes >= self._wanted.bytes_min or self._records_left <= 0
+
+    async def _wait(self, deadline: float) -> None:
+        if self._wanted.wait_ms <= 0:
+            return
+        timer = asyncio.get_running_loop().call_at(deadline, self._wait_no_more)
+        try:
+            while not (self._is_enough or self._taken.refused or self._is_hurried):
+                self._news.clear()
+                await self._news.wait()
+                if not self._is_enough:
+                    self._wait_on()
+        finally:
+            timer.cancel()
+
+    async def _catch_up(self) -> None:
+        """A queue that was just opened still reads its log: without this, whoever does not wait
+        would find nothing there."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + CATCH_UP_SECONDS
+        while not (self._bytes or self._taken.refused or loop.time() >= deadline):
+            if not any(queue.is_behind for queue in self._asked):
+                break
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _wait_on(self) -> None:
+        """Stands in line again where it was given something, but too little."""
+        for queue in self._asked:
+            if not queue.is_closed and not queue.is_waiting(self):
+                queue.take(self)
+
+    def _leave(self) -> None:
+        self._is_over = True
+        for queue in self._asked:
+            queue.forget(self)
+
+    async def _read_all(self) -> None:
+        """Reads what was given, and gives back what does not fit."""
+        left = self._wanted.bytes_max
+        for queue, leases in list(self._granted.items()):
+            found = await self._read(queue, leases, left) if left > 0 else None
+            if queue not in self._granted:
+                continue  # It could not be kept meanwhile.
+            if found is None:
+                del self._granted[queue]
+                give_back(queue, leases)
+                continue
+            left -= found.size
+            give_back(queue, found.left)
+            self._granted[queue] = found.leases
+            self._taken.found[queue.key] = found
+
+    async def _read(self, queue: Queue, leases: Sequence[Lease], bytes_max: int) -> Leased | None:
+        around = self._queues.around
+        try:
+            return await read_leased(
+                queue.partition,
+                around.workers,
+                leases,
+                bytes_max,
+                unpacks=self._wanted.unpacks,
+            )
+        except Refused as refused:
+            self._refuse(queue.key, refused)
+        except (Corrupt, OSError) as error:
+            around.partitions.read_failed(queue.partition, error)
+            self._refuse(queue.key, Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+        return None
+
+
+def _record_bytes(queue: Queue) -> int:
+    """What a record takes in this partition, on average."""
+    files = queue.partition.log
+    return max(1, files.size_bytes // max(1, files.end_offset - files.start_offset))
+
+
+def give_back(queue: Queue, leases: Iterable[Lease]) -> None:
+    """Leases that do not reach their member are as if they had not been given."""
+    for lease in leases:
+        try:
+            queue.change(_returning(lease), lambda refused: None)
+        except Refused:
+            continue  # It has run out, or the queue is closed: somebody else sees to it.
+
+
+def _returning(lease: Lease) -> Callable[[Delivery, int], Outcome]:
+    return lambda machine, now_ms: machine.give_back(lease.member, lease.first, lease.last, now_ms)

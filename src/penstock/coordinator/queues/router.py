@@ -1,0 +1,312 @@
+"""Takes from and settles in queues wherever they are led: what the doors of a node reach.
+
+A queue is served by the leader of its partition. Here that is a call (`queue_taking`,
+`queue_settling`), elsewhere a message (`queue_lines`).
+
+Taking from several nodes: first each is asked in turn for what it has, beginning with another one
+each time, until one gives. If none does, all are asked to wait, and the first that gives is the
+one; the others are told that nobody waits any longer, and what they gave meanwhile is given back,
+uncounted. So is everything if whoever asked goes away. Partitions that have no leader, or are
+moving, are looked for again while there is time; the reason is answered only if there are no
+others.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
+from typing import Any
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.ids import TopicId
+from penstock.coordinator.queues import receive
+from penstock.coordinator.queues import settle as queue_settling
+from penstock.coordinator.queues.open_queues import QueueCoordinator
+from penstock.coordinator.queues.receive import Taken, Wanted
+from penstock.coordinator.queues.rpc import QueueLines, asked_by, rows_of, ruling_received
+from penstock.coordinator.queues.settle import Ruling, Verdict
+from penstock.coordinator.runtime.shard_host import Surroundings
+from penstock.state.queues.state_shard import QueueKey
+from penstock.wire.messages.internal.queues import (
+    RulingAnswer,
+    SettleLeasesRequest,
+    SettleLeasesResponse,
+    TakeFromQueuesRequest,
+    TakeFromQueuesResponse,
+)
+
+PAUSE_SECONDS = 0.1
+"""After partitions were refused: their leaders may be moving."""
+SETTLE_SECONDS = 5.0
+MOVING = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.FENCED_STATE_EPOCH,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+)
+"""A queue, or whoever keeps its state, is on its way to another node."""
+SLICE_MS = 1_000
+"""How long the others are waited for while some cannot be asked."""
+
+
+class QueueReach:
+    """The queues of the whole cluster, for those who work through them."""
+
+    def __init__(self, around: Surroundings, queues: QueueCoordinator) -> None:
+        self._around = around
+        self._queues = queues
+        self._lines = QueueLines(around.peers)
+        self._turn = 0
+        self._left: dict[asyncio.Task[Any], None] = {}
+        """Requests that nobody waits for any more: what they bring is given back."""
+        self._waiting: dict[str, asyncio.Task[Taken]] = {}
+        """Members of other nodes that wait here."""
+
+    # -- taking -----------------------------------------------------------------------------
+
+    async def take(self, keys: Sequence[QueueKey], wanted: Wanted) -> Taken:
+        """Records of one group and topic leased to a member, as soon as there are any."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wanted.wait_ms / 1000
+        taken = await self._take_now(keys, replace(wanted, wait_ms=0) if wanted.wait_ms else wanted)
+        while not taken.found and (left := deadline - loop.time()) > 0:
+            wait_ms = round(left * 1000)
+            if taken.refused or taken.is_partial:
+                await asyncio.sleep(min(PAUSE_SECONDS, left))
+                wait_ms = min(wait_ms, SLICE_MS)
+            by_node, nobody = self._by_leader(keys)
+            if by_node:
+                taken = await self._wait_for_first(by_node, replace(wanted, wait_ms=wait_ms))
+            elif not any(refused.code in MOVING for refused in nobody.refused.values()):
+                taken = nobody  # The topic is gone.
+                break
+            taken.refused |= nobody.refused
+        if len(taken.refused) < len(keys):
+            taken.refused.clear()
+        return taken
+
+    async def _take_now(self, keys: Sequence[QueueKey], wanted: Wanted) -> Taken:
+        """What the first leader has that has something; each time another one is the first."""
+        by_node, taken = self._by_leader(keys)
+        nodes = list(by_node)
+        self._turn += 1
+        start = self._turn % len(nodes) if nodes else 0
+        for node in nodes[start:] + nodes[:start]:
+            some = await self._take_at(node, by_node[node], wanted)
+            taken.refused |= some.refused
+            taken.is_partial |= some.is_partial
+            if some.found:
+                taken.found = some.found
+                break
+        return taken
+
+    async def open(self, keys: Sequence[QueueKey], wanted: Wanted) -> None:
+        """Has a group begin in all queues, as far as their leaders can be reached; `wanted` are no
+        records."""
+        by_node, _ = self._by_leader(keys)
+        await asyncio.gather(*(self._take_at(node, some, wanted) for node, some in by_node.items()))
+
+    def _by_leader(self, keys: Sequence[QueueKey]) -> tuple[dict[int, list[QueueKey]], Taken]:
+        by_node: dict[int, list[QueueKey]] = {}
+        nobody = Taken()
+        for key in keys:
+            try:
+                by_node.setdefault(self._leader_of(key), []).append(key)
+            except Refused as refused:
+                nobody.refused[key] = refused
+        return by_node, nobody
+
+    def _leader_of(self, key: QueueKey) -> int:
+        image = self._around.follower.image
+        topic = image.topics_by_id.get(TopicId(key.topic_id))
+        if topic is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
+        if not 0 <= key.partition < len(topic.partitions):
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        leader = topic.partitions[key.partition].leader
+        if leader not in image.brokers:
+            raise Refused(ErrorCode.LEADER_NOT_AVAILABLE)
+        return leader
+
+    def _take_at(
+        self, node_id: int, keys: Sequence[QueueKey], wanted: Wanted
+    ) -> Coroutine[Any, Any, Taken]:
+        if node_id == self._around.peers.node_id:
+            return receive.take(self._queues, keys, wanted)
+        return self._take_elsewhere(node_id, keys, wanted)
+
+    async def _take_elsewhere(
+        self, node_id: int, keys: Sequence[QueueKey], wanted: Wanted
+    ) -> Taken:
+        """Its answer; if nobody waits for that any more, what comes is given back."""
+        task = asyncio.get_running_loop().create_task(self._lines.take(node_id, keys, wanted))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            self._leave(self._give_back(node_id, task, wanted))
+            raise
+
+    async def _give_back(self, node_id: int, task: "asyncio.Task[Taken]", wanted: Wanted) -> None:
+        if wanted.wait_ms:
+            await self._lines.end(node_id, wanted.member)
+        rulings = _returning(await task, wanted.member)
+        if rulings:
+            await self._settle_at(node_id, rulings)
+
+    async def _wait_for_first(self, by_node: dict[int, list[QueueKey]], wanted: Wanted) -> Taken:
+        """Waits at all nodes at once; whoever gives first is the one."""
+        if len(by_node) == 1:
+            ((node, keys),) = by_node.items()
+            return await self._take_at(node, keys, wanted)
+        loop = asyncio.get_running_loop()
+        tasks = [
+            loop.create_task(self._take_at(node, keys, wanted)) for node, keys in by_node.items()
+        ]
+        taken, is_answered = Taken(), False
+        try:
+            for next_done in asyncio.as_completed(tasks):
+                some = await next_done
+                taken.refused |= some.refused
+                taken.is_partial |= some.is_partial
+                taken.found = some.found
+                if some.found or some.refused:
+                    break  # Given, or to be looked for elsewhere.
+            is_answered = True
+        finally:
+            for task in tasks:
+                task.cancel()
+            done = await asyncio.gather(*tasks, return_exceptions=True)
+            for node, late in zip(by_node, done, strict=True):
+                # Two may have given at once, or whoever asked has gone after one did.
+                if isinstance(late, Taken) and not (is_answered and late.found is taken.found):
+                    self._return(node, late, wanted)
+        return taken
+
+    def _return(self, node_id: int, taken: Taken, wanted: Wanted) -> None:
+        """Gives back what came too late."""
+        rulings = _returning(taken, wanted.member)
+        if rulings:
+            self._leave(self._settle_at(node_id, rulings))
+
+    def _leave(self, work: Coroutine[Any, Any, object]) -> None:
+        """Has something done that nobody waits for."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._left[task] = None
+        task.add_done_callback(lambda done: self._left.pop(done, None))
+
+    # -- settling ---------------------------------------------------------------------------
+
+    async def settle(self, rulings: Sequence[Ruling]) -> list[Refused | None]:
+        """One answer for each ruling: None where it is kept, else why it does not count.
+
+        Leases go with their partition to its next leader: while that moves, it is tried again.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + SETTLE_SECONDS
+        answers = await self._settle(rulings)
+        while loop.time() < deadline:
+            again = [
+                at
+                for at, refused in enumerate(answers)
+                if refused is not None and refused.code in MOVING
+            ]
+            if not again:
+                break
+            await asyncio.sleep(PAUSE_SECONDS)
+            found = await self._settle([rulings[at] for at in again])
+            for at, answer in zip(again, found, strict=True):
+                answers[at] = answer
+        return answers
+
+    async def _settle(self, rulings: Sequence[Ruling]) -> list[Refused | None]:
+        by_node: dict[int, list[int]] = {}
+        answers: list[Refused | None] = [None] * len(rulings)
+        leaders: dict[QueueKey, int] = {}
+        for at, ruling in enumerate(rulings):
+            try:
+                leader = leaders.get(ruling.key)
+                if leader is None:
+                    leader = leaders[ruling.key] = self._leader_of(ruling.key)
+                by_node.setdefault(leader, []).append(at)
+            except Refused as refused:
+                answers[at] = refused
+        if len(by_node) == 1:
+            ((node, places),) = by_node.items()
+            told = [await self._settle_at(node, [rulings[at] for at in places])]
+        else:
+            told = await asyncio.gather(
+                *(
+                    self._settle_at(node, [rulings[at] for at in places])
+                    for node, places in by_node.items()
+                )
+            )
+        for places, found in zip(by_node.values(), told, strict=True):
+            for at, answer in zip(places, found, strict=True):
+                answers[at] = answer
+        return answers
+
+    async def _settle_at(self, node_id: int, rulings: Sequence[Ruling]) -> list[Refused | None]:
+        if node_id == self._around.peers.node_id:
+            return await queue_settling.settle(self._queues, rulings)
+        return await self._lines.settle(node_id, rulings)
+
+    # -- answering other nodes --------------------------------------------------------------
+
+    async def answer_take(self, request: TakeFromQueuesRequest) -> TakeFromQueuesResponse:
+        """Takes for a member of another node, from queues that are led here."""
+        keys, wanted = asked_by(request)
+        task = asyncio.get_running_loop().create_task(receive.take(self._queues, keys, wanted))
+        self._waiting[wanted.member] = task
+        try:
+            # Shielded, so that it can be told who was cancelled: it alone, or whoever waits for it.
+            taken = await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.cancelled():
+                task.cancel()
+                raise
+            taken = Taken()  # It no longer waits: what it was given is given back by now.
+        finally:
+            if self._waiting.get(wanted.member) is task:
+                del self._waiting[wanted.member]
+        return TakeFromQueuesResponse(
+            error_code=ErrorCode.NONE, is_partial=taken.is_partial, rows=rows_of(taken)
+        )
+
+    async def answer_settle(self, request: SettleLeasesRequest) -> SettleLeasesResponse:
+        for member in request.ended:
+            task = self._waiting.get(member)
+            if task is not None:
+                task.cancel()
+        rulings: list[Ruling] = []
+        answers: list[Refused | None] = []
+        places: list[int] = []
+        for sent in request.rulings:
+            try:
+                rulings.append(ruling_received(sent))
+                places.append(len(answers))
+                answers.append(None)
+            except Refused as refused:
+                answers.append(refused)
+        if rulings:
+            found = await queue_settling.settle(self._queues, rulings)
+            for at, answer in zip(places, found, strict=True):
+                answers[at] = answer
+        return SettleLeasesResponse(
+            answers=[
+                RulingAnswer(error_code=ErrorCode.NONE)
+                if answer is None
+                else RulingAnswer(error_code=answer.code, error_message=answer.message)
+                for answer in answers
+            ]
+        )
+
+
+def _returning(taken: Taken, member: str) -> list[Ruling]:
+    """What gives everything back, uncounted."""
+    return [
+        Ruling(key, member, lease.first, lease.last, Verdict.GIVE_BACK)
+        for key, found in taken.found.items()
+        for lease in found.leases
+    ]

@@ -1,0 +1,245 @@
+"""The ways to the queues of other nodes: TakeFromQueues and SettleLeases, sent and understood.
+
+A request that waits for records holds up every reply behind it, so each has a connection of its
+own while it waits; they are used again. Settling shares one connection to each node.
+
+Bounds: `LINES_MAX` requests wait at one node at a time, `IDLE_MAX` connections are kept for later.
+"""
+
+import contextlib
+from collections.abc import Sequence
+
+from penstock.base.errors import ErrorCode, PeerError, Refused
+from penstock.base.ids import TopicId
+from penstock.client.connection import Connection
+from penstock.client.errors import code_of
+from penstock.cluster.replication.peer_connections import TROUBLE, Peers
+from penstock.coordinator.queues.receive import Taken, Wanted
+from penstock.coordinator.queues.record_reader import Leased
+from penstock.coordinator.queues.settle import Ruling, Verdict
+from penstock.state.queues.delivery_state import Lease
+from penstock.state.queues.state_shard import QueueKey
+from penstock.wire.messages.internal.queues import (
+    LeaseRuling,
+    SettleLeasesRequest,
+    SettleLeasesResponse,
+    TakeFromQueuesRequest,
+    TakeFromQueuesResponse,
+    TakenFromQueue,
+    TakenLease,
+)
+from penstock.wire.records import batches
+
+VERSION = 0
+LANE = "queue-settling"
+LINES_MAX = 1_000
+IDLE_MAX = 64
+RULINGS_MAX = 10_000
+GRACE_MS = 15_000
+"""How long an answer may take beyond the waiting that was asked for."""
+UNSAID = -1
+
+
+class QueueLines:
+    """This node's connections to the queues of others."""
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+        self._idle: dict[int, list[Connection]] = {}
+        self._used: dict[int, int] = {}
+
+    # -- taking -----------------------------------------------------------------------------
+
+    async def take(self, node_id: int, keys: Sequence[QueueKey], wanted: Wanted) -> Taken:
+        """What another node gives, of queues of one group and topic; refused for all if it
+        cannot be asked."""
+        used = self._used.get(node_id, 0)
+        if used >= LINES_MAX:
+            why = f"too many wait at node {node_id}"
+            return _refused(keys, Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, why))
+        self._used[node_id] = used + 1
+        try:
+            connection = await self._line(node_id)
+            response = await connection.call(
+                _take_request(keys, wanted),
+                TakeFromQueuesResponse,
+                version=VERSION,
+                timeout_ms=wanted.wait_ms + GRACE_MS,
+            )
+            idle = self._idle.setdefault(node_id, [])
+            if len(idle) < IDLE_MAX:
+                idle.append(connection)
+            else:
+                connection.close()
+        except TROUBLE as error:
+            why = f"node {node_id} does not answer: {error}"
+            return _refused(keys, Refused(ErrorCode.LEADER_NOT_AVAILABLE, why))
+        finally:
+            self._used[node_id] -= 1
+        if response.error_code:
+            return _refused(keys, Refused(code_of(response.error_code)))
+        taken = _taken(keys[0], response.rows, wanted.member)
+        taken.is_partial = response.is_partial
+        return taken
+
+    async def _line(self, node_id: int) -> Connection:
+        idle = self._idle.get(node_id, [])
+        while idle:
+            connection = idle.pop()
+            if not connection.is_closed:
+                return connection
+        return await self._peers.dial(node_id)
+
+    # -- settling ---------------------------------------------------------------------------
+
+    async def settle(self, node_id: int, rulings: Sequence[Ruling]) -> list[Refused | None]:
+        """What another node makes of rulings: one answer for each."""
+        answers: list[Refused | None] = []
+        for start in range(0, len(rulings), RULINGS_MAX):
+            some = rulings[start : start + RULINGS_MAX]
+            try:
+                response = await self._tell(
+                    node_id, SettleLeasesRequest(rulings=[_ruling_sent(one) for one in some])
+                )
+                if len(response.answers) != len(some):
+                    raise PeerError(f"{len(response.answers)} answers to {len(some)} rulings")
+            except TROUBLE as error:
+                why = f"node {node_id} does not answer: {error}"
+                answers += [Refused(ErrorCode.LEADER_NOT_AVAILABLE, why)] * len(some)
+                continue
+            answers += [
+                Refused(code_of(answer.error_code), answer.error_message)
+                if answer.error_code
+                else None
+                for answer in response.answers
+            ]
+        return answers
+
+    async def end(self, node_id: int, member: str) -> None:
+        """Tells another node that a member no longer waits there; its request is answered then."""
+        # If it cannot be told, the request is answered when its time is up, or never.
+        with contextlib.suppress(*TROUBLE):
+            await self._tell(node_id, SettleLeasesRequest(ended=[member]))
+
+    async def _tell(self, node_id: int, request: SettleLeasesRequest) -> SettleLeasesResponse:
+        connection = await self._peers.connection(node_id, LANE)
+        return await connection.call(
+            request, SettleLeasesResponse, version=VERSION, timeout_ms=GRACE_MS
+        )
+
+
+# -- in words of the wire ---------------------------------------------------------------------
+
+
+def _take_request(keys: Sequence[QueueKey], wanted: Wanted) -> TakeFromQueuesRequest:
+    return TakeFromQueuesRequest(
+        group_id=keys[0].group,
+        topic_id=TopicId(keys[0].topic_id),
+        partitions=[key.partition for key in keys],
+        member_id=wanted.member,
+        records_max=wanted.records_max,
+        bytes_max=wanted.bytes_max,
+        wait_ms=wanted.wait_ms,
+        lock_ms=UNSAID if wanted.lock_ms is None else wanted.lock_ms,
+        fills=wanted.fills,
+        reset=wanted.reset,
+        with_followers=wanted.with_followers,
+    )
+
+
+def asked_by(request: TakeFromQueuesRequest) -> tuple[list[QueueKey], Wanted]:
+    keys = [QueueKey(request.group_id, request.topic_id, index) for index in request.partitions]
+    return keys, Wanted(
+        request.member_id,
+        request.records_max,
+        request.bytes_max,
+        wait_ms=request.wait_ms,
+        lock_ms=None if request.lock_ms == UNSAID else request.lock_ms,
+        fills=request.fills,
+        reset=request.reset,
+        with_followers=request.with_followers,
+        unpacks=True,  # It is for a door of that node.
+    )
+
+
+def rows_of(taken: Taken) -> list[TakenFromQueue]:
+    rows = [
+        TakenFromQueue(
+            partition=key.partition,
+            error_code=ErrorCode.NONE,
+            records=b"".join(found.parts),
+            leases=[
+                TakenLease(
+                    first=lease.first,
+                    last=lease.last,
+                    deadline_ms=lease.deadline_ms,
+                    delivery_count=lease.delivery_count,
+                )
+                for lease in found.leases
+            ],
+        )
+        for key, found in taken.found.items()
+    ]
+    rows += [
+        TakenFromQueue(
+            partition=key.partition, error_code=refused.code, error_message=refused.message
+        )
+        for key, refused in taken.refused.items()
+    ]
+    return rows
+
+
+def _taken(like: QueueKey, rows: Sequence[TakenFromQueue], member: str) -> Taken:
+    taken = Taken()
+    for row in rows:
+        key = like._replace(partition=row.partition)
+        if row.error_code:
+            taken.refused[key] = Refused(code_of(row.error_code), row.error_message)
+            continue
+        view = memoryview(row.records)
+        taken.found[key] = Leased(
+            [view[at : at + header.size_bytes] for at, header in batches(view)],
+            len(view),
+            [
+                Lease(one.first, one.last, member, one.deadline_ms, one.delivery_count)
+                for one in row.leases
+            ],
+        )
+    return taken
+
+
+def _refused(keys: Sequence[QueueKey], refused: Refused) -> Taken:
+    return Taken(refused=dict.fromkeys(keys, refused))
+
+
+def _ruling_sent(ruling: Ruling) -> LeaseRuling:
+    return LeaseRuling(
+        group_id=ruling.key.group,
+        topic_id=TopicId(ruling.key.topic_id),
+        partition=ruling.key.partition,
+        member_id=ruling.member,
+        first=ruling.first,
+        last=ruling.last,
+        verdict=ruling.verdict,
+        delay_ms=UNSAID if ruling.delay_ms is None else ruling.delay_ms,
+        lock_ms=UNSAID if ruling.lock_ms is None else ruling.lock_ms,
+        error_class=ruling.error_class,
+        error_message=ruling.error_message,
+    )
+
+
+def ruling_received(sent: LeaseRuling) -> Ruling:
+    """Refuses a verdict that is none."""
+    if sent.verdict not in Verdict.__members__.values():
+        raise Refused(ErrorCode.INVALID_REQUEST, f"unknown verdict {sent.verdict}")
+    return Ruling(
+        QueueKey(sent.group_id, sent.topic_id, sent.partition),
+        sent.member_id,
+        sent.first,
+        sent.last,
+        Verdict(sent.verdict),
+        None if sent.delay_ms == UNSAID else sent.delay_ms,
+        None if sent.lock_ms == UNSAID else sent.lock_ms,
+        sent.error_class,
+        sent.error_message,
+    )

@@ -1,0 +1,180 @@
+"""Settles leases that were given one by one: what every door does with what it received.
+
+A ruling says what becomes of records that a member holds. Each counts on its own: one that is
+refused, because its lease has run out say, takes nothing from the others. Everything that concerns
+one queue is decided in one turn and kept together; the answer comes when all of it is kept.
+
+Queues of other nodes are not here (`queue_reach`). The acknowledgements of Kafka's share consumers
+count together or not at all, and are `broker.api.queues.share_acknowledge`'s.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from penstock.base.errors import Corrupt, ErrorCode, Refused
+from penstock.coordinator.queues.open_queue import Queue
+from penstock.coordinator.queues.open_queues import QueueCoordinator
+from penstock.state.queues.delivery import REJECTED, Delivery, Outcome
+from penstock.state.queues.state_shard import QueueKey
+
+
+class Verdict(IntEnum):
+    """What becomes of records."""
+
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    EXTEND = 4
+    GIVE_BACK = 5
+    """They never reached whoever asked: as if they had not been given."""
+    FINISH = 6
+    """As ACCEPT; a lease that has run out does not prevent it, unless there is a later one."""
+
+
+class Ruling(NamedTuple):
+    """A verdict on a run of records that one member holds in one queue."""
+
+    key: QueueKey
+    member: str
+    first: int
+    last: int
+    verdict: Verdict
+    delay_ms: int | None = None
+    """Of a release; None: as the queue's retry policy says."""
+    lock_ms: int | None = None
+    """Of an extension: how long from now; None: as the group's config says."""
+    error_class: str = ""
+    error_message: str = ""
+
+
+async def settle(queues: QueueCoordinator, rulings: Sequence[Ruling]) -> list[Refused | None]:
+    """One answer for each ruling: None where it is kept, else why it does not count."""
+    by_key: dict[QueueKey, list[int]] = {}
+    for at, ruling in enumerate(rulings):
+        by_key.setdefault(ruling.key, []).append(at)
+    settling = _Settling(rulings)
+    for key, places in by_key.items():
+        try:
+            queue = queues.find(key) or await queues.open(key, creates=False)
+            settling.start(queue, places)
+        except Refused as refused:
+            settling.refuse(places, _lost(key, refused))
+        except (Corrupt, OSError) as error:
+            settling.refuse(places, Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+    await settling.ended()
+    return settling.answers
+
+
+def _lost(key: QueueKey, refused: Refused) -> Refused:
+    """A queue that does not exist has given nothing."""
+    if refused.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+        return refused
+    return Refused(ErrorCode.INVALID_RECORD_STATE, f"{key.group} holds nothing there")
+
+
+class _Settling:
+    """Rulings on their way to being kept."""
+
+    def __init__(self, rulings: Sequence[Ruling]) -> None:
+        self._rulings = rulings
+        self.answers: list[Refused | None] = [None] * len(rulings)
+        self._left = 1  # For the start itself: it does not end before the last queue was asked.
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def start(self, queue: Queue, places: list[int]) -> None:
+        def told(refused: Refused | None) -> None:
+            if refused is not None:
+                self.refuse(places, refused)
+            self._end_one()
+
+        self._left += 1
+        try:
+            queue.change(lambda machine, now_ms: self._decide(machine, now_ms, places), told)
+        except Refused:
+            self._left -= 1
+            raise
+
+    def refuse(self, places: list[int], refused: Refused) -> None:
+        for at in places:
+            if self.answers[at] is None:
+                self.answers[at] = refused
+
+    async def ended(self) -> None:
+        self._end_one()
+        await self._done
+
+    def _end_one(self) -> None:
+        self._left -= 1
+        if not self._left and not self._done.done():
+            self._done.set_result(None)
+
+    def _decide(self, machine: Delivery, now_ms: int, places: list[int]) -> Outcome:
+        outcome = Outcome()
+        for run in self._runs(places):
+            first, last = self._rulings[run[0]], self._rulings[run[-1]]
+            try:
+                _rule(machine, first._replace(last=last.last), now_ms, outcome)
+                continue
+            except Refused as refused:
+                if len(run) == 1:
+                    self.answers[run[0]] = refused
+                    continue
+            for at in run:
+                try:
+                    _rule(machine, self._rulings[at], now_ms, outcome)
+                except Refused as refused:
+                    self.answers[at] = refused
+        return outcome
+
+    def _runs(self, places: list[int]) -> list[list[int]]:
+        """Neighbours with the same verdict are settled as one, which costs the same as one."""
+        runs: list[list[int]] = []
+        before: Ruling | None = None
+        for at in places:
+            ruling = self._rulings[at]
+            if before is not None and ruling == before._replace(
+                first=before.last + 1, last=ruling.last
+            ):
+                runs[-1].append(at)
+            else:
+                runs.append([at])
+            before = ruling
+        return runs
+
+
+def _rule(machine: Delivery, ruling: Ruling, now_ms: int, outcome: Outcome) -> None:
+    """Adds what a ruling comes to; refuses it, and changes nothing, if its lease is gone."""
+    member, first, last = ruling.member, ruling.first, ruling.last
+    match ruling.verdict:
+        case Verdict.ACCEPT:
+            part = machine.accept(member, first, last, now_ms)
+        case Verdict.FINISH:
+            part = machine.finish(member, first, last, now_ms)
+        case Verdict.RELEASE:
+            part = machine.release(
+                member,
+                first,
+                last,
+                now_ms,
+                delay_ms=ruling.delay_ms,
+                is_patient=True,
+                error_class=ruling.error_class,
+                error_message=ruling.error_message,
+            )
+        case Verdict.REJECT:
+            part = machine.reject(
+                member,
+                first,
+                last,
+                now_ms,
+                error_class=ruling.error_class or REJECTED,
+                error_message=ruling.error_message,
+            )
+        case Verdict.EXTEND:
+            part = machine.renew(member, first, last, now_ms, ruling.lock_ms)
+        case Verdict.GIVE_BACK:
+            part = machine.give_back(member, first, last, now_ms)
+    outcome.ops += part.ops
+    outcome.letters += part.letters

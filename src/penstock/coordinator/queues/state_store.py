@@ -1,0 +1,344 @@
+"""Where queues have their state kept: the shards of `__share_group_state`, here or on other nodes.
+
+A queue works where its partition is led; its state is kept by whichever node leads the shard that
+its name falls to. Here that is a call of the shard's seat, elsewhere a message (`KeepQueueState`).
+Calls about one queue take effect in the order in which they were made: to each other node there is
+one connection for them, on which requests follow each other without waiting.
+
+What cannot be said for sure (a connection lost in between) is a refusal: whoever asked reads again
+before going on. Topics that are gone take the states of their queues with them.
+
+Bounds: `CALLS_MAX` and about `REQUEST_BYTES` in a request, `QUEUED_MAX` calls waiting for a node.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from penstock.base.errors import ErrorCode, PeerError, Refused
+from penstock.base.ids import TopicId, show_topic_id
+from penstock.base.state_machine import Decision, Token
+from penstock.client.errors import code_of
+from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.metadata.image import Image
+from penstock.cluster.replication.peer_connections import TROUBLE
+from penstock.coordinator.runtime.internal_topics import InternalTopic, InternalTopics
+from penstock.coordinator.runtime.shard_host import Host, Surroundings, ask
+from penstock.coordinator.runtime.shard_runtime import Seat
+from penstock.state.queues.state_shard import Kept, QueueKey, StateShard
+from penstock.wire.messages.internal.queues import (
+    KeepQueueStateRequest,
+    KeepQueueStateResponse,
+    QueueStateAnswer,
+    QueueStateCall,
+)
+
+STATES = InternalTopic(
+    name="__share_group_state",
+    partitions="share.coordinator.state.topic.num.partitions",
+    replication_factor="share.coordinator.state.topic.replication.factor",
+    segment_bytes="share.coordinator.state.topic.segment.bytes",
+    min_isr="share.coordinator.state.topic.min.isr",
+    configs={"cleanup.policy": "compact", "compression.type": "producer"},
+)
+LANE = "queue-states"
+VERSION = 0
+LOAD_BYTES = 5 * 1024 * 1024
+CALLS_MAX = 1_000
+REQUEST_BYTES = 1 << 20
+QUEUED_MAX = 100_000
+TIMEOUT_MS = 15_000
+FORGOTTEN_AT_ONCE = 100
+SETTLED_SECONDS = 300.0
+"""No node's knowledge of the topics is older than this."""
+
+
+class Kind(IntEnum):
+    """What a call asks for."""
+
+    READ = 0
+    DELTA = 1
+    SNAPSHOT = 2
+    FORGET = 3
+
+
+def shard_key(key: QueueKey) -> str:
+    """What decides on the shard, as in KIP-932: group, topic id and partition."""
+    return f"{key.group}:{show_topic_id(TopicId(key.topic_id))}:{key.partition}"
+
+
+def decision_of(call: QueueStateCall) -> Callable[[StateShard, Token, int], Decision]:
+    """What a call asks of its shard."""
+    key = QueueKey(call.group_id, call.topic_id, call.partition)
+
+    def decide(shard: StateShard, token: Token, now_ms: int) -> Decision:
+        if call.kind == Kind.READ:
+            return shard.read(key, call.leader_epoch, token, now_ms)
+        if call.kind == Kind.FORGET:
+            return shard.forget(key, token, now_ms)
+        is_snapshot = call.kind == Kind.SNAPSHOT
+        return shard.write(
+            key, call.leader_epoch, call.number, call.payload, is_snapshot, token, now_ms
+        )
+
+    return decide
+
+
+class QueueKeeping:
+    """Reads, keeps and forgets the states of queues, wherever they are."""
+
+    def __init__(
+        self, around: Surroundings, configs: BrokerConfigs, topics: InternalTopics
+    ) -> None:
+        self._around = around
+        self._topics = topics
+        self._lanes: dict[int, _Lane] = {}
+        self._loaded: Callable[[], None] = _nobody
+        self.host: Host[StateShard] = Host(
+            STATES.name,
+            around,
+            StateShard,
+            codec=configs.integer("share.coordinator.state.topic.compression.codec"),
+            chunk_bytes=LOAD_BYTES,
+            seated=self._seated,
+        )
+
+    def on_loaded(self, told: Callable[[], None]) -> None:
+        """`told` is called when a shard has been loaded here."""
+        self._loaded = told
+
+    async def ensure(self) -> None:
+        """Has the internal topic created if it does not exist."""
+        await self._topics.ensure(STATES)
+
+    async def run(self) -> None:
+        """Loads shards until cancelled."""
+        try:
+            await self.host.run()
+        finally:
+            for lane in self._lanes.values():
+                lane.close()
+
+    # -- calls ------------------------------------------------------------------------------
+
+    def read(self, key: QueueKey, leader_epoch: int) -> "asyncio.Future[Kept]":
+        """What is kept of a queue, for its leader; older leaders are shut out from then on."""
+        return self._call(key, Kind.READ, leader_epoch)
+
+    def write(
+        self, key: QueueKey, leader_epoch: int, number: int, payload: bytes, is_snapshot: bool
+    ) -> "asyncio.Future[int]":
+        kind = Kind.SNAPSHOT if is_snapshot else Kind.DELTA
+        return self._call(key, kind, leader_epoch, number, payload)
+
+    def forget(self, key: QueueKey) -> "asyncio.Future[None]":
+        return self._call(key, Kind.FORGET)
+
+    def _call(
+        self,
+        key: QueueKey,
+        kind: Kind,
+        leader_epoch: int = -1,
+        number: int = 0,
+        payload: bytes = b"",
+    ) -> "asyncio.Future[Any]":
+        """Raises Refused where it is known at once, else the future does."""
+        call = QueueStateCall(
+            kind=kind,
+            group_id=key.group,
+            topic_id=TopicId(key.topic_id),
+            partition=key.partition,
+            leader_epoch=leader_epoch,
+            number=number,
+            payload=payload,
+        )
+        image = self._around.follower.image
+        index = self.host.index_of(shard_key(key))
+        record = image.partition(STATES.name, index)
+        if record is not None and record.leader == self._around.peers.node_id:
+            return ask(self.host.seat(index), decision_of(call))
+        if record is None or record.leader not in image.brokers:
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        lane = self._lanes.get(record.leader)
+        if lane is None:
+            lane = self._lanes[record.leader] = _Lane(self._around, record.leader)
+        return lane.send(call)
+
+    def answer_here(self, call: QueueStateCall, answer: Callable[[QueueStateAnswer], None]) -> None:
+        """A call of another node, for one of the shards here."""
+
+        def told(reply: Any) -> None:
+            answer(answer_of(reply))
+
+        key = QueueKey(call.group_id, call.topic_id, call.partition)
+        try:
+            if call.kind not in list(Kind):
+                raise Refused(ErrorCode.INVALID_REQUEST, f"unknown kind {call.kind}")
+            self.host.seat_of(shard_key(key)).call(decision_of(call), told)
+        except Refused as refused:
+            told(refused)
+
+    # -- topics that are gone ---------------------------------------------------------------
+
+    def follow(self, before: Image, after: Image) -> None:
+        """Called at every change of the image: what queues of deleted topics had goes."""
+        if before.topics_by_id is after.topics_by_id:
+            return
+        gone = before.topics_by_id.keys() - after.topics_by_id.keys()
+        if gone:
+            for seat, _ in self.host.active():
+                self._forget(seat, gone)
+
+    def _seated(self, seat: Seat[StateShard]) -> None:
+        """Topics may have gone while nobody kept this shard, or may only not be known here yet:
+        what is unknown now and still is later is gone."""
+        self._loaded()
+        unknown = self._unknown(seat)
+        if unknown:
+            loop = asyncio.get_running_loop()
+            loop.call_later(SETTLED_SECONDS, self._look_again, seat, unknown)
+
+    def _look_again(self, seat: Seat[StateShard], unknown: set[TopicId]) -> None:
+        self._forget(seat, unknown & self._unknown(seat))
+
+    def _unknown(self, seat: Seat[StateShard]) -> set[TopicId]:
+        if seat.shard is None:
+            return set()
+        topics = {TopicId(key.topic_id) for key in seat.shard.queues()}
+        return topics - self._around.follower.image.topics_by_id.keys()
+
+    def _forget(self, seat: Seat[StateShard], topics: set[TopicId]) -> None:
+        """Some at a time: there may be many."""
+        if seat.shard is None or not topics:
+            return
+        gone = [key for key in seat.shard.queues() if key.topic_id in topics]
+        for key in gone[:FORGOTTEN_AT_ONCE]:
+            seat.tell(_forgetting(key))
+        if len(gone) > FORGOTTEN_AT_ONCE:
+            asyncio.get_running_loop().call_soon(self._forget, seat, topics)
+
+
+def _nobody() -> None:
+    pass
+
+
+def _forgetting(key: QueueKey) -> Callable[[StateShard, int], Decision]:
+    return lambda shard, now_ms: Decision(shard.forget(key, None, now_ms).records)
+
+
+def answer_of(reply: "Kept | Refused | int | None") -> QueueStateAnswer:
+    if isinstance(reply, Refused):
+        return QueueStateAnswer(error_code=reply.code, error_message=reply.message)
+    if isinstance(reply, Kept):
+        return QueueStateAnswer(
+            error_code=ErrorCode.NONE,
+            number=reply.number,
+            snapshot=reply.snapshot,
+            deltas=reply.deltas,
+        )
+    return QueueStateAnswer(error_code=ErrorCode.NONE, number=reply or 0)
+
+
+def reply_of(call: QueueStateCall, answer: QueueStateAnswer) -> Any:
+    """What the shard itself would have replied; raises its refusal."""
+    if answer.error_code:
+        raise Refused(code_of(answer.error_code), answer.error_message)
+    if call.kind == Kind.READ:
+        return Kept(answer.number, answer.snapshot, tuple(answer.deltas))
+    return None if call.kind == Kind.FORGET else answer.number
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting:
+    call: QueueStateCall
+    future: "asyncio.Future[Any]"
+
+    def refuse(self, why: str) -> None:
+        if not self.future.done():
+            self.future.set_exception(Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, why))
+
+
+class _Lane:
+    """The calls to one other node, in order."""
+
+    def __init__(self, around: Surroundings, node_id: int) -> None:
+        self._around = around
+        self._node_id = node_id
+        self._queue: deque[_Waiting] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def send(self, call: QueueStateCall) -> "asyncio.Future[Any]":
+        if len(self._queue) >= QUEUED_MAX:
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too many calls wait already")
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(call, loop.create_future())
+        self._queue.append(waiting)
+        if self._task is None:
+            self._task = loop.create_task(self._send_all())
+        return waiting.future
+
+    def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _send_all(self) -> None:
+        """Sends what waits, batch by batch, without waiting for answers."""
+        taken: list[_Waiting] = []
+        try:
+            while self._queue:
+                connection = await self._around.peers.connection(self._node_id, LANE)
+                while self._queue:
+                    taken = self._take()
+                    request = KeepQueueStateRequest(calls=[one.call for one in taken])
+                    answer = connection.send(
+                        request, KeepQueueStateResponse, version=VERSION, timeout_ms=TIMEOUT_MS
+                    )
+                    answer.add_done_callback(_settling(taken))
+                    taken = []
+                    if len(self._queue):
+                        await asyncio.sleep(0)
+        except TROUBLE as error:
+            # None of these was sent; but those behind them must not overtake them.
+            for waiting in (*taken, *self._queue):
+                waiting.refuse(str(error))
+            self._queue.clear()
+        finally:
+            self._task = None
+
+    def _take(self) -> list[_Waiting]:
+        taken: list[_Waiting] = []
+        size = 0
+        while self._queue and len(taken) < CALLS_MAX and size < REQUEST_BYTES:
+            waiting = self._queue.popleft()
+            size += len(waiting.call.payload)
+            taken.append(waiting)
+        return taken
+
+
+def _settling(
+    taken: Sequence[_Waiting],
+) -> "Callable[[asyncio.Future[KeepQueueStateResponse]], None]":
+    def settle(done: "asyncio.Future[KeepQueueStateResponse]") -> None:
+        if done.cancelled():
+            return
+        error = done.exception()
+        if error is None:
+            answers = done.result().answers
+            if len(answers) != len(taken):
+                error = PeerError(f"{len(answers)} answers to {len(taken)} calls")
+        if error is not None:
+            for waiting in taken:
+                waiting.refuse(str(error))
+            return
+        for waiting, answer in zip(taken, answers, strict=True):
+            if waiting.future.done():
+                continue
+            try:
+                waiting.future.set_result(reply_of(waiting.call, answer))
+            except Refused as refused:
+                waiting.future.set_exception(refused)
+
+    return settle

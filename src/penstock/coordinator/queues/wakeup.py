@@ -1,0 +1,92 @@
+"""Wakes queues that nobody asks for: leases run out and records are buried without a consumer.
+
+Whoever keeps the states of queues knows which there are. When a shard of states is loaded here,
+and when a partition gets another leader, that leader is told to open its queues; one that has
+nothing to do closes again after a while. A leader that cannot be told, or cannot open a queue yet,
+is told again.
+
+Bounds: `AT_ONCE` queues are woken at a time.
+"""
+
+import asyncio
+from typing import TypeAlias
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.ids import TopicId
+from penstock.cluster.metadata.image import Image
+from penstock.coordinator.queues.admin import QueueAdmin
+from penstock.coordinator.queues.state_store import QueueKeeping
+from penstock.coordinator.runtime.shard_host import Surroundings
+from penstock.state.queues.state_shard import QueueKey
+
+AT_ONCE = 100
+LOOK_SECONDS = 0.2
+"""Changes of leaders come in crowds."""
+RETRY_SECONDS = 2.0
+HOPELESS = (
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.GROUP_ID_NOT_FOUND,
+)
+
+Reign: TypeAlias = tuple[int, int]
+"""A leader and its epoch."""
+
+
+class QueueWaking:
+    """Tells leaders of the queues whose states are kept here."""
+
+    def __init__(self, around: Surroundings, keeping: QueueKeeping, admin: QueueAdmin) -> None:
+        self._around = around
+        self._keeping = keeping
+        self._admin = admin
+        self._woken: dict[QueueKey, Reign] = {}
+        """Who was told of a queue."""
+        self._news = asyncio.Event()
+        keeping.on_loaded(self._news.set)
+
+    def follow(self, before: Image, after: Image) -> None:
+        """Called at every change of the image."""
+        if before.topics is not after.topics:
+            self._news.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._news.wait()
+            await asyncio.sleep(LOOK_SECONDS)
+            self._news.clear()
+            due = self._due()
+            for start in range(0, len(due), AT_ONCE):
+                await self._wake(due[start : start + AT_ONCE])
+
+    def _due(self) -> list[tuple[QueueKey, Reign]]:
+        """Queues of the shards here whose leader has not been told of them."""
+        known: dict[QueueKey, Reign] = {}
+        due = []
+        for _, shard in self._keeping.host.active():
+            for key in shard.queues():
+                reign = self._reign_of(key)
+                if reign is None:
+                    continue
+                if self._woken.get(key) == reign:
+                    known[key] = reign
+                else:
+                    due.append((key, reign))
+        self._woken = known
+        return due
+
+    def _reign_of(self, key: QueueKey) -> Reign | None:
+        topic = self._around.follower.image.topics_by_id.get(TopicId(key.topic_id))
+        if topic is None or key.partition >= len(topic.partitions):
+            return None
+        record = topic.partitions[key.partition]
+        return record.leader, record.leader_epoch
+
+    async def _wake(self, due: list[tuple[QueueKey, Reign]]) -> None:
+        told = await self._admin.wake([key for key, _ in due])
+        for (key, reign), answer in zip(due, told, strict=True):
+            if not isinstance(answer, Refused) or answer.code in HOPELESS:
+                self._woken[key] = reign
+            elif not self._news.is_set():
+                asyncio.get_running_loop().call_later(RETRY_SECONDS, self._news.set)

@@ -1,0 +1,124 @@
+"""Has other nodes write the markers of partitions that they lead: WriteTxnMarkers (KIP-98).
+
+Markers of many transactions to one node travel together (`courier`). Every marker is told its
+fate: the code the other node answered, or, where it could not be asked or its answer is not known,
+one that has the marker sent again: writing it twice changes nothing.
+
+A leader that does not know the topic may only be behind. A partition is gone when it is gone from
+our own image.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from penstock.base.errors import ErrorCode
+from penstock.client.errors import code_of
+from penstock.cluster.replication.peer_connections import TROUBLE
+from penstock.coordinator.runtime.batched_rpc import Courier
+from penstock.coordinator.runtime.shard_host import Surroundings
+from penstock.wire.messages.txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+TIMEOUT_MS = 15_000
+
+Told: TypeAlias = Callable[[ErrorCode], None]
+Place: TypeAlias = tuple[int, str, int]
+"""Producer id, topic and partition: what an answer names."""
+
+
+class Marker(NamedTuple):
+    """The end of one transaction, as one partition is told of it."""
+
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+    coordinator_epoch: int
+    transaction_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """One marker for one partition of another node."""
+
+    marker: Marker
+    topic: str
+    index: int
+    told: Told
+
+
+class RemoteMarkers:
+    """The markers on their way to other nodes."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._courier: Courier[Errand] = Courier("markers", self._deliver)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self._courier.run()
+
+    def send(self, node_id: int, marker: Marker, topic: str, index: int, told: Told) -> None:
+        """Has a node write it; `told` hears once it is committed there, or why it is not."""
+        if not self._courier.send(node_id, Errand(marker, topic, index, told)):
+            told(ErrorCode.REQUEST_TIMED_OUT)
+
+    async def _deliver(self, node_id: int, lane: str, errands: list[Errand]) -> None:
+        answers: dict[Place, ErrorCode] = {}
+        try:
+            response = await self._around.peers.ask(
+                node_id,
+                request_of(errands),
+                WriteTxnMarkersResponse,
+                lane=lane,
+                timeout_ms=TIMEOUT_MS,
+            )
+            answers = answers_of(response)
+        except TROUBLE:
+            pass  # All of them are tried again.
+        for errand in errands:
+            place = (errand.marker.producer_id, errand.topic, errand.index)
+            errand.told(self._meaning(errand, answers.get(place, ErrorCode.NETWORK_EXCEPTION)))
+
+    def _meaning(self, errand: Errand, code: ErrorCode) -> ErrorCode:
+        if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return code
+        image = self._around.follower.image
+        is_gone = image.partition(errand.topic, errand.index) is None
+        return code if is_gone else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def request_of(errands: list[Errand]) -> WriteTxnMarkersRequest:
+    """One row for each transaction, with all its partitions on that node."""
+    rows: dict[Marker, dict[str, list[int]]] = {}
+    for errand in errands:
+        rows.setdefault(errand.marker, {}).setdefault(errand.topic, []).append(errand.index)
+    return WriteTxnMarkersRequest(
+        markers=[
+            WritableTxnMarker(
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+                transaction_result=marker.committed,
+                topics=[
+                    WritableTxnMarkerTopic(name=name, partition_indexes=indexes)
+                    for name, indexes in topics.items()
+                ],
+                coordinator_epoch=marker.coordinator_epoch,
+                transaction_version=marker.transaction_version,
+            )
+            for marker, topics in rows.items()
+        ]
+    )
+
+
+def answers_of(response: WriteTxnMarkersResponse) -> dict[Place, ErrorCode]:
+    return {
+        (row.producer_id, topic.name, cell.partition_index): code_of(cell.error_code)
+        for row in response.markers
+        for topic in row.topics
+        for cell in topic.partitions
+    }

@@ -1,0 +1,105 @@
+"""Appends batches wherever their partition is led: here by a call, elsewhere by a Produce.
+
+For the broker's own writers (dead letters, the doors): they know which batch goes where, and need
+not care who leads. An append is answered when it is committed. Nothing is tried again here: whether
+that is safe, only the writer knows.
+
+Leaves to others: what a topic's config asks of a batch (`broker.api.data.produce` judges what
+clients send, and what other nodes send here), rights.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from penstock.base.errors import ErrorCode, PeerError, Refused
+from penstock.client.errors import code_of
+from penstock.cluster.metadata.image import Topic
+from penstock.cluster.replication.partition import Partition
+from penstock.coordinator.runtime.shard_host import Surroundings
+from penstock.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from penstock.wire.records import read_header
+
+TIMEOUT_MS = 15_000
+ACKS_ALL = -1
+
+
+class Posting:
+    """This node's way to append to any partition of the cluster."""
+
+    def __init__(self, around: Surroundings, lane: str) -> None:
+        """`lane`: the connections to other nodes that these appends share; see
+        `cluster.replication.peer_connections`."""
+        self._around = around
+        self._lane = lane
+
+    async def append(self, topic: Topic, index: int, batch: memoryview) -> int:
+        """The base offset of the batch, once it is committed; raises Refused, PeerError, OSError.
+
+        Where another node leads, `batch` must be what a client may send.
+        """
+        leader = topic.partitions[index].leader
+        if leader == self._around.peers.node_id:
+            partition = self._around.partitions.get(topic.name, index)
+            if partition is None:
+                raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return await self._append(partition, batch)
+        for row in await self.send(leader, produce_request(topic, [(index, batch)])):
+            code = code_of(row.error_code)
+            if code is not ErrorCode.NONE:
+                raise Refused(code, row.error_message)
+            return row.base_offset
+        raise PeerError("a produce without an answer")
+
+    async def send(self, leader: int, request: ProduceRequest) -> list[PartitionProduceResponse]:
+        """Has another node append; its answers, one for each partition of the one topic."""
+        response = await self._around.peers.ask(
+            leader, request, ProduceResponse, lane=self._lane, timeout_ms=2 * request.timeout_ms
+        )
+        return [row for topic in response.responses for row in topic.partition_responses]
+
+    async def _append(self, partition: Partition, batch: memoryview) -> int:
+        if self._around.partitions.write_refusal is not None:
+            raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, self._around.partitions.write_refusal)
+        appended = partition.append(batch, read_header(batch), self._around.time.now_ms())
+        waiting = _Waiting()
+        if not partition.when_committed(appended.last_offset + 1, waiting, None):
+            code = await waiting.code
+            if code is not ErrorCode.NONE:
+                raise Refused(code)
+        return appended.base_offset
+
+
+def produce_request(
+    topic: Topic, batches: Sequence[tuple[int, memoryview]], timeout_ms: int = TIMEOUT_MS
+) -> ProduceRequest:
+    """Batches for partitions of one topic, to be answered when they are committed."""
+    return ProduceRequest(
+        acks=ACKS_ALL,
+        timeout_ms=timeout_ms,
+        topic_data=[
+            TopicProduceData(
+                name=topic.name,
+                topic_id=topic.id,
+                partition_data=[
+                    PartitionProduceData(index=index, records=batch) for index, batch in batches
+                ],
+            )
+        ],
+    )
+
+
+class _Waiting:
+    """Waits for an append to be committed."""
+
+    def __init__(self) -> None:
+        self.code: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+
+    def committed(self, row: object, code: ErrorCode) -> None:
+        if not self.code.done():
+            self.code.set_result(code)

@@ -1,0 +1,235 @@
+"""All shards of one kind on this node: one for each partition of an internal topic it leads.
+
+Owns which seats there are, which machine sits where, and loading: one partition after another,
+in the background, while callers are told COORDINATOR_LOAD_IN_PROGRESS. A partition that cannot be
+read leaves its seat empty (COORDINATOR_NOT_AVAILABLE). What a machine decides, and what is done
+with it, is `seat`'s and the machine's own.
+
+A seat belongs to one partition in one leader epoch: with either, it is given up. A machine takes
+its seat when everything it was loaded from is committed: what a new leader found in its log may
+yet be lost, and must not be told to anybody before.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, cast
+
+from msgspec import MsgspecError
+
+from penstock.base.errors import Corrupt, ErrorCode, Refused
+from penstock.base.ports import Workers
+from penstock.base.state_machine import Decision, Token
+from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.replication.partitions import Partitions
+from penstock.cluster.replication.peer_connections import Peers
+from penstock.coordinator.runtime.shard_lookup import shard_of
+from penstock.coordinator.runtime.shard_runtime import Answer, Effect, S, Seat
+from penstock.coordinator.runtime.state_loader import replay
+from penstock.coordinator.runtime.steady_clock import SteadyTime
+
+log = logging.getLogger("penstock.coordinator")
+
+RELOAD_SECONDS = 1.0
+"""A seat whose machine was thrown away is loaded again no sooner: the disk may be full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What every host needs of the node."""
+
+    partitions: Partitions
+    follower: Follower
+    workers: Workers
+    time: SteadyTime
+    peers: Peers
+
+
+def no_effects(seat: Seat[Any]) -> Effect | None:
+    return None
+
+
+def nothing_to_tell(seat: Seat[Any]) -> None:
+    pass
+
+
+class Host(Generic[S]):
+    """The seats of one internal topic, by partition."""
+
+    def __init__(
+        self,
+        topic: str,
+        around: Surroundings,
+        make: Callable[[], S],
+        *,
+        codec: int,
+        chunk_bytes: int,
+        effects: Callable[[Seat[S]], Effect | None] = no_effects,
+        seated: Callable[[Seat[S]], None] = nothing_to_tell,
+    ) -> None:
+        self.topic = topic
+        self.seats: dict[int, Seat[S]] = {}
+        self._around = around
+        self._make = make
+        self._codec = codec
+        self._chunk_bytes = chunk_bytes
+        self._effects = effects
+        self._seated = seated
+        self._to_load: deque[Seat[S]] = deque()
+        self._news = asyncio.Event()
+
+    # -- calls ------------------------------------------------------------------------------
+
+    def index_of(self, key: str) -> int:
+        """The partition that coordinates `key`; refuses while the topic does not exist."""
+        topic = self._around.follower.image.topics.get(self.topic)
+        if topic is None:
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return shard_of(key, len(topic.partitions))
+
+    def seat_of(self, key: str) -> Seat[S]:
+        return self.seat(self.index_of(key))
+
+    def seat(self, index: int) -> Seat[S]:
+        seat = self.seats.get(index)
+        if seat is None:
+            raise Refused(ErrorCode.NOT_COORDINATOR)
+        return seat
+
+    def ask(self, key: str, decide: Callable[[S, Token, int], Decision]) -> "asyncio.Future[Any]":
+        """The reply, for handlers that wait for several; a cancelled wait drops the call."""
+        return ask(self.seat_of(key), decide)
+
+    def active(self) -> Iterator[tuple[Seat[S], S]]:
+        """The seats that have a machine, with it, in the order of their partitions."""
+        for _, seat in sorted(self.seats.items()):
+            if seat.shard is not None:
+                yield seat, seat.shard
+
+    @property
+    def loading_count(self) -> int:
+        """Seats that wait for their machine."""
+        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return sum(s.shard is None and s.refusal is code for s in self.seats.values())
+
+    @property
+    def is_loading(self) -> bool:
+        return self.loading_count > 0
+
+    # -- following the partitions -----------------------------------------------------------
+
+    def follow(self) -> None:
+        """Brings the seats in line with the partitions that are open here now."""
+        partitions = self._around.partitions
+        topic = self._around.follower.image.topics.get(self.topic)
+        count = len(topic.partitions) if topic is not None else 0
+        for index, seat in list(self.seats.items()):
+            partition = partitions.get(self.topic, index)
+            if partition is not seat.partition or partition.leader_epoch != seat.leader_epoch:
+                del self.seats[index]
+                seat.retire()
+        for index in range(count):
+            partition = partitions.get(self.topic, index)
+            if partition is None or index in self.seats:
+                continue
+            seat = Seat(partition, self._around.time, self._codec, self._load_later, self._effects)
+            self.seats[index] = seat
+            if partition.log.offline is None and not partition.log.size_bytes:
+                self._await_commit(seat, self._make(), partition.log.end_offset)
+            else:
+                self._load(seat)
+
+    def close(self) -> None:
+        """The node stops: nobody is answered any more, and no timer fires."""
+        for seat in self.seats.values():
+            seat.retire()
+        self.seats.clear()
+        self._to_load.clear()
+
+    def _load_later(self, seat: Seat[S]) -> None:
+        asyncio.get_running_loop().call_later(RELOAD_SECONDS, self._load, seat)
+
+    def _load(self, seat: Seat[S]) -> None:
+        self._to_load.append(seat)
+        self._news.set()
+
+    async def run(self) -> None:
+        """Loads seats as they come, until cancelled."""
+        while True:
+            while self._to_load:
+                await self._fill(self._to_load.popleft())
+            self._news.clear()
+            await self._news.wait()
+
+    def _await_commit(self, seat: Seat[S], shard: S, until_offset: int) -> None:
+        """Seats a machine that was loaded up to there, once that is committed."""
+        row = (seat, shard, until_offset)
+        if seat.partition.when_committed(until_offset, self, row):
+            self.committed(row, ErrorCode.NONE)
+
+    def committed(self, row: object, code: ErrorCode) -> None:
+        """The partition says that what a machine was loaded from is committed, or is not."""
+        loaded = cast("tuple[Seat[S], S, int]", row)
+        seat, shard, until_offset = loaded
+        partition = seat.partition
+        if self.seats.get(partition.index) is not seat or seat.shard is not None:
+            return
+        if code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND:
+            loop = asyncio.get_running_loop()
+            loop.call_later(RELOAD_SECONDS, self._await_commit, seat, shard, until_offset)
+        elif code is not ErrorCode.NONE or partition.log.end_offset != until_offset:
+            self._load_later(seat)
+        else:
+            seat.seated(shard)
+            self._seated(seat)
+
+    async def _fill(self, seat: Seat[S]) -> None:
+        partition = seat.partition
+        if self.seats.get(partition.index) is not seat or seat.shard is not None:
+            return
+        shard = self._make()
+        around = self._around
+        started = asyncio.get_running_loop().time()
+        try:
+            until_offset = partition.log.end_offset
+            count = await replay(
+                partition.log, around.workers, self._chunk_bytes, until_offset, shard.apply
+            )
+        except (Corrupt, Refused, OSError, MsgspecError) as error:
+            log.error("%s-%d cannot be loaded: %s", self.topic, partition.index, error)
+            if isinstance(error, Corrupt | OSError):
+                around.partitions.read_failed(partition, error)
+            seat.offline()
+            return
+        if self.seats.get(partition.index) is not seat:
+            return
+        seconds = asyncio.get_running_loop().time() - started
+        log.info("%s-%d loaded: %d records in %.3f s", self.topic, partition.index, count, seconds)
+        self._await_commit(seat, shard, until_offset)
+
+
+def ask(seat: Seat[S], decide: Callable[[S, Token, int], Decision]) -> "asyncio.Future[Any]":
+    """A call whose reply is awaited; raises Refused where `Seat.call` would, or in the future."""
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def answer(reply: Any) -> None:
+        if future.done():
+            return
+        if isinstance(reply, Refused):
+            future.set_exception(reply)
+        else:
+            future.set_result(reply)
+
+    token: Token = seat.call(decide, answer)
+
+    def forget(done: "asyncio.Future[Any]") -> None:
+        if done.cancelled():
+            seat.dropped(token)
+
+    future.add_done_callback(forget)
+    return future
+
+
+__all__ = ["Answer", "Host", "Seat", "Surroundings", "ask"]

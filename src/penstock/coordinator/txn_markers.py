@@ -1,0 +1,211 @@
+"""Writes the markers that end transactions, and reports them to the transaction's shard.
+
+A marker goes to a partition's log as a control batch, or to a group's shard, where it decides what
+becomes of offsets that wait for the transaction. Where another node leads the partition, that node
+is asked to write it (`WriteTxnMarkers`, through `remote_markers`). A marker counts once it is
+committed there. Whatever cannot be written yet (a partition offline, a leader away, a shard
+loading) is tried again until it can, or until the transaction is no longer coordinated here:
+another coordinator then writes all of them again, which changes nothing where they are written
+already.
+
+A partition that is gone needs no marker. One that has already seen a newer epoch has moved on
+without this one; that is reported as written too, and logged.
+"""
+
+import asyncio
+import logging
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.state_machine import Decision, Token
+from penstock.cluster.replication.partition import Partition
+from penstock.coordinator.groups import GroupCoordinator
+from penstock.coordinator.remote_txn_markers import Marker, RemoteMarkers, Told
+from penstock.coordinator.runtime.internal_topics import OFFSETS
+from penstock.coordinator.runtime.shard_host import Surroundings
+from penstock.coordinator.runtime.shard_runtime import Seat
+from penstock.coordinator.txn_verification import Guards
+from penstock.state.groups.shard import GroupShard
+from penstock.state.transactions.markers import WriteMarkers
+from penstock.state.transactions.shard import TxnShard
+from penstock.wire.control_batches import encode_marker
+from penstock.wire.records import read_header
+
+log = logging.getLogger("penstock.coordinator")
+
+RETRY_SECONDS_MIN = 0.05
+RETRY_SECONDS_MAX = 5.0
+MOVED_ON = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+
+__all__ = ["Marker", "MarkerWriter", "Told"]
+
+
+class MarkerWriter:
+    """Ends transactions on this node's partitions and groups, and has others end theirs."""
+
+    def __init__(self, around: Surroundings, groups: GroupCoordinator, guards: Guards) -> None:
+        self._around = around
+        self._groups = groups
+        self._guards = guards
+        self._remote = RemoteMarkers(around)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self._remote.run()
+
+    # -- one marker -------------------------------------------------------------------------
+
+    def write_anywhere(self, marker: Marker, topic: str, index: int, told: Told) -> None:
+        """As `write`, or by whichever other node leads the partition."""
+        around = self._around
+        record = around.follower.image.partition(topic, index)
+        if record is None or record.leader == around.peers.node_id:
+            self.write(marker, topic, index, told)
+        elif record.leader not in around.follower.image.brokers:
+            told(ErrorCode.LEADER_NOT_AVAILABLE)
+        else:
+            self._remote.send(record.leader, marker, topic, index, told)
+
+    def write(self, marker: Marker, topic: str, index: int, told: Told) -> None:
+        """Writes one marker here; `told` hears once it is committed, or why it cannot be."""
+        self._guards.marked((topic, index, marker.producer_id), marker.producer_epoch)
+        if topic == OFFSETS.name:
+            self._write_to_group(marker, index, told)
+            return
+        partition = self._around.partitions.get(topic, index)
+        if partition is None:
+            is_known = self._around.follower.image.partition(topic, index) is not None
+            told(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER
+                if is_known
+                else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+            return
+        self._write_to_log(marker, partition, told)
+
+    def _write_to_log(self, marker: Marker, partition: Partition, told: Told) -> None:
+        now_ms = self._around.time.now_ms()
+        batch = memoryview(
+            encode_marker(
+                committed=marker.committed,
+                producer_id=marker.producer_id,
+                producer_epoch=marker.producer_epoch,
+                coordinator_epoch=marker.coordinator_epoch,
+                timestamp=now_ms,
+            )
+        )
+        version = marker.transaction_version
+        try:
+            appended = partition.append(
+                batch, read_header(batch), now_ms, transaction_version=version
+            )
+        except Refused as refused:
+            told(refused.code)
+            return
+        except OSError:
+            told(ErrorCode.KAFKA_STORAGE_ERROR)
+            return
+        if partition.when_committed(appended.last_offset + 1, self, told):
+            told(ErrorCode.NONE)
+
+    def committed(self, row: object, code: ErrorCode) -> None:
+        assert callable(row)
+        row(code)
+
+    def _write_to_group(self, marker: Marker, index: int, told: Told) -> None:
+        def decide(shard: GroupShard, token: Token, now_ms: int) -> Decision:
+            return shard.complete_transaction(
+                marker.producer_id, marker.producer_epoch, marker.committed, token, now_ms
+            )
+
+        def answer(reply: object) -> None:
+            told(reply.code if isinstance(reply, Refused) else ErrorCode.NONE)
+
+        if self._around.follower.image.partition(OFFSETS.name, index) is None:
+            told(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return
+        try:
+            self._groups.host.seat(index).call(decide, answer)
+        except Refused as refused:
+            told(refused.code)
+
+    # -- all markers of a transaction -------------------------------------------------------
+
+    def end(self, seat: Seat[TxnShard], write: WriteMarkers) -> None:
+        """Writes all markers of one transaction, and tells its shard when they are written."""
+        _Ending(self, seat, write).start()
+
+
+class _Ending:
+    """One transaction on its way to its end."""
+
+    def __init__(self, writer: MarkerWriter, seat: Seat[TxnShard], write: WriteMarkers) -> None:
+        self._writer = writer
+        self._seat = seat
+        self._shard = seat.shard
+        self._write = write
+        self._left = dict.fromkeys(write.partitions)
+        self._asked: dict[tuple[str, int], None] = {}
+        """Those that an answer is awaited for."""
+        self._pause_seconds = RETRY_SECONDS_MIN
+        self._retrying = False
+
+    def start(self) -> None:
+        for topic, index in tuple(self._left):
+            if (topic, index) not in self._asked:
+                self._send(topic, index)
+
+    def _send(self, topic: str, index: int) -> None:
+        write = self._write
+        self._asked[topic, index] = None
+        marker = Marker(
+            write.producer_id,
+            write.producer_epoch,
+            write.committed,
+            self._seat.partition.leader_epoch,
+            write.transaction_version,
+        )
+        self._writer.write_anywhere(
+            marker, topic, index, lambda code: self._told(topic, index, code)
+        )
+
+    def _told(self, topic: str, index: int, code: ErrorCode) -> None:
+        self._asked.pop((topic, index), None)
+        if code in MOVED_ON:
+            log.warning(
+                "%s-%d has moved on from producer %d, epoch %d: %s",
+                topic,
+                index,
+                self._write.producer_id,
+                self._write.producer_epoch,
+                code.name,
+            )
+        elif code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            self._retry_later()
+            return
+        self._left.pop((topic, index), None)
+        if not self._left:
+            self._report()
+
+    def _retry_later(self) -> None:
+        if self._retrying:
+            return
+        self._retrying = True
+        asyncio.get_running_loop().call_later(self._pause_seconds, self._retry)
+        self._pause_seconds = min(self._pause_seconds * 2, RETRY_SECONDS_MAX)
+
+    def _retry(self) -> None:
+        """Whoever else coordinates the transaction now begins anew: this one stops."""
+        self._retrying = False
+        if self._seat.shard is self._shard:
+            self.start()
+
+    def _report(self) -> None:
+        write = self._write
+        try:
+            self._seat.tell(
+                lambda shard, now_ms: shard.marker_written(write, write.partitions, now_ms)
+            )
+        except Refused:
+            log.info(
+                "%s: its shard is loaded again, and its markers written", write.transactional_id
+            )

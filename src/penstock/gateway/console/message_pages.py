@@ -1,0 +1,190 @@
+"""Pages of a topic's messages: the newest, from an offset or a time on, and on from there.
+
+A page is read from all chosen partitions and put in the order of time. Where it goes on is said by
+a cursor: for each partition the first offset shown, or the one after the last.
+
+Bounds: `PARTITIONS_MAX` partitions, `PAGE_MAX` messages and about `PAGE_BYTES` at a time.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.broker.api.route_row import Operation
+from penstock.client.consumer.fetched import Message
+from penstock.cluster.metadata.image import Topic
+from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.log_reader import Portion, size_of
+from penstock.gateway.core.permissions import require_topic
+
+PARTITIONS_MAX = 64
+PAGE_MAX = 200
+PAGE_BYTES = 8 << 20
+CHUNK_BYTES = 256 << 10
+ROUNDS_MAX = 64
+
+Offsets = dict[int, int]
+
+
+@dataclass(slots=True)
+class Page:
+    messages: list[Message]
+    begins: Offsets
+    ends: Offsets
+    older: Offsets = field(default_factory=dict)
+    """Where the page before this one ends; empty: there is none."""
+    newer: Offsets = field(default_factory=dict)
+    is_cut: bool = False
+    """Not everything that was asked for could be read."""
+
+
+class Browser:
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    def topic(self, principal: Principal, name: str) -> Topic:
+        """A topic that the caller may read, internal ones too."""
+        topic = self._door.topics.one(principal, name)
+        require_topic(self._door.ctx, principal, Operation.READ, name)
+        return topic
+
+    async def bounds(
+        self, principal: Principal, topic: Topic, partition: int | None
+    ) -> tuple[Offsets, Offsets]:
+        """Where the chosen partitions begin and end."""
+        count = len(topic.partitions)
+        if partition is not None and not 0 <= partition < count:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"{topic.name} has partitions 0 to {count - 1}, not {partition}",
+            )
+        chosen = range(min(count, PARTITIONS_MAX)) if partition is None else [partition]
+        found = await self._door.topics.offsets(principal, topic)
+        places = [at for at in chosen if at in found.start and at in found.end]
+        if not places:
+            raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, f"nobody leads {topic.name} just now")
+        return {at: found.start[at] for at in places}, {at: found.end[at] for at in places}
+
+    async def at_time(self, principal: Principal, topic: Topic, timestamp_ms: int) -> Offsets:
+        return await self._door.topics.offsets_at(principal, topic, timestamp_ms)
+
+    # -- pages ------------------------------------------------------------------------------
+
+    async def backward(
+        self, principal: Principal, topic: Topic, begins: Offsets, ends: Offsets, limit: int
+    ) -> Page:
+        """The last messages before `ends`, the newest first."""
+        sizes = await self._message_sizes(topic, begins, ends)
+        starts = {
+            at: max(begins[at], end - max(1, min(limit, PAGE_BYTES // (len(ends) * sizes[at]))))
+            for at, end in ends.items()
+        }
+        found, is_cut = await self.read(principal, topic, starts, ends, limit)
+        found.sort(key=lambda one: (-one.timestamp, one.partition, -one.offset))
+        shown = found[:limit]
+        older = {
+            at: min((one.offset for one in shown if one.partition == at), default=end)
+            for at, end in ends.items()
+        }
+        if len(shown) < limit:  # Holes of compaction and transactions: on before the window.
+            older = {at: min(older[at], starts[at]) for at in older}
+        more = any(offset > begins[at] for at, offset in older.items())
+        return Page(shown, begins, ends, older if more else {}, dict(ends), is_cut)
+
+    async def forward(
+        self,
+        principal: Principal,
+        topic: Topic,
+        begins: Offsets,
+        ends: Offsets,
+        starts: Offsets,
+        limit: int,
+    ) -> Page:
+        """Messages from `starts` on, the oldest first."""
+        starts = {at: min(max(starts.get(at, end), begins[at]), end) for at, end in ends.items()}
+        found, is_cut = await self.read(principal, topic, starts, ends, limit)
+        found.sort(key=lambda one: (one.timestamp, one.partition, one.offset))
+        shown = found[:limit]
+        newer = {
+            at: max((one.offset + 1 for one in shown if one.partition == at), default=start)
+            for at, start in starts.items()
+        }
+        has_older = any(offset > begins[at] for at, offset in starts.items())
+        return Page(shown, begins, ends, starts if has_older else {}, newer, is_cut)
+
+    async def read(
+        self,
+        principal: Principal,
+        topic: Topic,
+        starts: Mapping[int, int],
+        ends: Offsets,
+        limit: int,
+    ) -> tuple[list[Message], bool]:
+        """Up to `limit` messages of each partition; and whether some had to be left out."""
+        positions = {at: start for at, start in starts.items() if start < ends[at]}
+        counts = dict.fromkeys(positions, 0)
+        found: list[Message] = []
+        size = 0
+        for _ in range(ROUNDS_MAX):
+            if not positions or size > PAGE_BYTES:
+                break
+            for portion in await self._door.log.portions(
+                principal, topic, positions, partition_bytes=CHUNK_BYTES
+            ):
+                at = portion.partition
+                messages, is_all = await self._decoded(portion, ends[at], limit - counts[at])
+                found += messages
+                counts[at] += len(messages)
+                size += sum(map(size_of, messages))
+                positions[at] = portion.fetched.next_offset if is_all else messages[-1].offset + 1
+                is_over = portion.error_code or portion.is_empty
+                if is_over or positions[at] >= ends[at] or counts[at] >= limit:
+                    del positions[at]
+                if size > PAGE_BYTES:
+                    break
+        return found, bool(positions)
+
+    async def one(self, principal: Principal, topic: Topic, partition: int, offset: int) -> Message:
+        positions = {partition: offset}
+        for portion in await self._door.log.portions(
+            principal, topic, positions, partition_bytes=1
+        ):
+            messages, _ = await self._decoded(portion, offset + 1, 1)
+            for message in messages:
+                if message.offset == offset:
+                    return message
+        raise Refused(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{topic.name}-{partition} has no message at {offset}: it is gone, or not there yet",
+        )
+
+    async def _decoded(self, portion: Portion, end: int, limit: int) -> tuple[list[Message], bool]:
+        """In a worker: batches may be large, and compressed. And whether that is all of it."""
+        if portion.error_code or portion.is_empty:
+            return [], True
+        return await self._door.ctx.workers.run(_decode, portion, end, limit)
+
+    async def _message_sizes(self, topic: Topic, begins: Offsets, ends: Offsets) -> Offsets:
+        """About how large messages are, by what this node knows; at least 1."""
+        sizes: Offsets = {}
+        for at, end in ends.items():
+            here = self._door.ctx.partitions.replica(topic.name, at)
+            count = max(1, end - begins[at])
+            sizes[at] = max(1, here.log.size_bytes // count) if here is not None else 1024
+        await asyncio.sleep(0)
+        return sizes
+
+
+def _decode(portion: Portion, end: int, limit: int) -> tuple[list[Message], bool]:
+    found: list[Message] = []
+    size = 0
+    for message in portion.fetched.messages():
+        if message.offset >= end or len(found) >= limit:
+            break
+        found.append(message)
+        size += size_of(message)
+        if size > PAGE_BYTES:
+            return found, False
+    return found, True

@@ -1,0 +1,218 @@
+"""Looks for messages by what is in their key, value or headers, within a budget.
+
+Windows of `WINDOW` offsets are read one after another, from the newest back or from a place on,
+and matched in a worker; after each there is progress to tell. What is compressed or encoded is
+searched as it was before compression, and after encoding: bytes are bytes. Text is found whatever
+its case (of ASCII letters); patterns run on RE2, in linear time.
+
+Bounds: a budget of records, `BYTES_MAX` and `SECONDS_MAX`; `SEARCHES_MAX` at a time on a node,
+`EACH_MAX` for one user, or one address where nobody has logged in.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import re2  # type: ignore[import-untyped]
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.fair_pool import Shares
+from penstock.client.consumer.fetched import Message
+from penstock.cluster.metadata.image import Topic
+from penstock.gateway.console.message_pages import Offsets
+from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.log_reader import Portion, size_of
+
+WINDOW = 2_000
+CHUNK_BYTES = 1 << 20
+BYTES_MAX = 256 << 20
+UNPACKED_BYTES = 16 << 20
+FOUND_BYTES_MAX = 64 << 20
+"""Of what is found in one window."""
+SECONDS_MAX = 30.0
+SEARCHES_MAX, EACH_MAX = 8, 2
+PATTERN_CHARS_MAX = 500
+PATTERN_BYTES_MAX = 1 << 20
+KEY, VALUE, HEADERS = "key", "value", "headers"
+PLACES = (KEY, VALUE, HEADERS)
+
+Matcher = Callable[[Message], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    matcher: Matcher
+    records_max: int
+    found_max: int
+    newest_first: bool
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a search has come."""
+
+    total: int
+    """What it would have to look at."""
+    scanned: int = 0
+    size_bytes: int = 0
+    found: list[Message] = field(default_factory=list)
+    """Since the last progress."""
+    found_count: int = 0
+    ended: str = ""
+    """all, found, records, bytes or time: why it is over; empty: it goes on."""
+
+
+def matcher_of(text: str, places: list[str], *, is_pattern: bool) -> Matcher:
+    """Refuses what cannot be looked for."""
+    if not text or len(text) > PATTERN_CHARS_MAX:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"look for 1 to {PATTERN_CHARS_MAX} characters")
+    if not places or any(place not in PLACES for place in places):
+        raise Refused(ErrorCode.INVALID_REQUEST, f"look in some of {', '.join(PLACES)}")
+    test = _pattern(text) if is_pattern else _text(text)
+
+    def matches(message: Message) -> bool:
+        return (
+            (KEY in places and message.key is not None and test(message.key))
+            or (VALUE in places and message.value is not None and test(message.value))
+            or (HEADERS in places and any(_in_header(test, *pair) for pair in message.headers))
+        )
+
+    return matches
+
+
+def _in_header(test: Callable[[bytes], bool], name: str, value: bytes | None) -> bool:
+    return test(name.encode()) or (value is not None and test(value))
+
+
+def _text(text: str) -> Callable[[bytes], bool]:
+    wanted = text.encode().lower()
+    return lambda data: wanted in data.lower()
+
+
+def _pattern(text: str) -> Callable[[bytes], bool]:
+    options = re2.Options()
+    options.max_mem = PATTERN_BYTES_MAX
+    options.log_errors = False
+    try:
+        compiled = re2.compile(text.encode(), options=options)
+    except re2.error as error:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"this is no pattern: {error}") from None
+    return lambda data: compiled.search(data) is not None
+
+
+class Searches:
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._places = Shares(SEARCHES_MAX, EACH_MAX)
+
+    async def run(
+        self, principal: Principal, topic: Topic, starts: Offsets, ends: Offsets, wanted: Wanted
+    ) -> AsyncIterator[Progress]:
+        """Progress after each window, until the search has `ended`."""
+        if not self._places.take(principal.holder):
+            raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many searches at a time")
+        try:
+            progress = Progress(sum(ends[at] - start for at, start in starts.items()))
+            deadline_s = asyncio.get_running_loop().time() + SECONDS_MAX
+            windows = _windows(starts, ends, newest_first=wanted.newest_first)
+            for left, low, high in windows:
+                await self._scan(principal, topic, low, high, wanted, progress)
+                progress.ended = _end_of(progress, wanted, deadline_s) or ("" if left else "all")
+                yield progress
+                progress.found = []
+                if progress.ended:
+                    return
+            progress.ended = "all"  # There was nothing to look at.
+            yield progress
+        finally:
+            self._places.give(principal.holder)
+
+    async def _scan(
+        self,
+        principal: Principal,
+        topic: Topic,
+        low: Offsets,
+        high: Offsets,
+        wanted: Wanted,
+        progress: Progress,
+    ) -> None:
+        """One window."""
+        positions = {at: start for at, start in low.items() if start < high[at]}
+        found: list[Message] = []
+        while positions and progress.size_bytes < BYTES_MAX and _size(found) < FOUND_BYTES_MAX:
+            for portion in await self._door.log.portions(
+                principal, topic, positions, partition_bytes=CHUNK_BYTES
+            ):
+                at = portion.partition
+                if not portion.error_code and not portion.is_empty:
+                    seen = await self._door.ctx.workers.run(
+                        _match, portion, high[at], wanted.matcher
+                    )
+                    progress.scanned += seen.scanned
+                    progress.size_bytes += seen.size
+                    found += seen.matched
+                    positions[at] = seen.next_offset
+                else:
+                    positions[at] = portion.fetched.next_offset
+                if portion.error_code or portion.is_empty or positions[at] >= high[at]:
+                    del positions[at]
+        sign = -1 if wanted.newest_first else 1
+        found.sort(key=lambda one: (sign * one.timestamp, one.partition, sign * one.offset))
+        progress.found = found[: wanted.found_max - progress.found_count]
+        progress.found_count += len(progress.found)
+
+
+def _size(messages: list[Message]) -> int:
+    return sum(map(size_of, messages))
+
+
+class _Seen(NamedTuple):
+    """What was looked through of a portion, and what of it fits."""
+
+    scanned: int
+    size: int
+    next_offset: int
+    matched: list[Message]
+
+
+def _match(portion: Portion, end: int, matcher: Matcher) -> _Seen:
+    """In a worker; up to `UNPACKED_BYTES`, for a portion may unpack to a thousand times itself."""
+    scanned = size = 0
+    found: list[Message] = []
+    for message in portion.fetched.messages():
+        if message.offset >= end:
+            break
+        scanned += 1
+        size += size_of(message)
+        if matcher(message):
+            found.append(message)
+        if size > UNPACKED_BYTES:
+            return _Seen(scanned, size, message.offset + 1, found)
+    return _Seen(scanned, size, portion.fetched.next_offset, found)
+
+
+def _end_of(progress: Progress, wanted: Wanted, deadline_s: float) -> str:
+    if progress.found_count >= wanted.found_max:
+        return "found"
+    if progress.scanned >= wanted.records_max:
+        return "records"
+    if progress.size_bytes >= BYTES_MAX:
+        return "bytes"
+    return "time" if asyncio.get_running_loop().time() >= deadline_s else ""
+
+
+def _windows(
+    starts: Offsets, ends: Offsets, *, newest_first: bool
+) -> Iterator[tuple[int, Offsets, Offsets]]:
+    """Stretches that cover everything, from one side to the other; before each, how many follow."""
+    steps = max((ends[at] - start + WINDOW - 1) // WINDOW for at, start in starts.items())
+    for step in range(steps):
+        if newest_first:
+            high = {at: max(start, ends[at] - step * WINDOW) for at, start in starts.items()}
+            low = {at: max(start, high[at] - WINDOW) for at, start in starts.items()}
+        else:
+            low = {at: min(ends[at], start + step * WINDOW) for at, start in starts.items()}
+            high = {at: min(ends[at], low[at] + WINDOW) for at in starts}
+        yield steps - step - 1, low, high

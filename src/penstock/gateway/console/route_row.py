@@ -1,0 +1,18 @@
+"""What a row of the console's table of routes says: method, path, one line, and who answers."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.gateway.console.console import Console
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    method: str
+    path: str
+    """Below `/console/api`."""
+    summary: str
+    answer: Callable[[Console, Request], Awaitable[Response]]

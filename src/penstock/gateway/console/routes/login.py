@@ -1,0 +1,107 @@
+"""Logging in and out, and what a page must know before it shows anything."""
+
+import asyncio
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.gateway.console.console import Console
+from penstock.gateway.console.middleware import ROOT, SESSION
+from penstock.gateway.console.route_row import Row
+from penstock.gateway.console.sessions import SESSION_SECONDS, Session
+from penstock.gateway.http.authentication import note_failure
+from penstock.gateway.http.request_io import (
+    json_answer,
+    no_content,
+    peer_of,
+    principal_of,
+    read_json,
+)
+from penstock.security.login import FAILED
+
+NAME_CHARS_MAX = 255
+PASSWORD_CHARS_MAX = 1_024
+ANYTHING = "1"
+"""The write token where nobody logs in."""
+
+
+class LoginBody(Struct, forbid_unknown_fields=True):
+    name: str
+    password: str
+
+
+class SessionAnswer(Struct):
+    principal: str
+    is_logged_in: bool
+    can_log_in: bool
+    """Whether there are users here at all."""
+    must_log_in: bool
+    """Whether rights are asked for, and nobody has said who they are."""
+    is_read_only: bool
+    write_token: str
+    version: str
+    node_id: int
+    cluster_id: str
+    kafka: str
+
+
+async def show_session(console: Console, request: Request) -> Response:
+    ctx, about = console.ctx, console.about
+    session: Session | None = request.scope.get(SESSION)
+    guarded = console.users is not None and ctx.authorizer.is_on
+    return json_answer(
+        SessionAnswer(
+            principal_of(request).name,
+            session is not None,
+            console.users is not None,
+            guarded and session is None and "authorization" not in request.headers,
+            ctx.configs.flag("console.read.only"),
+            ANYTHING if session is None else session.write_token,
+            about.version,
+            ctx.node_id,
+            about.cluster_id,
+            about.kafka_address,
+        )
+    )
+
+
+async def log_in(console: Console, request: Request) -> Response:
+    if console.users is None:
+        raise Refused(ErrorCode.INVALID_REQUEST, "nobody has to log in here")
+    body = await read_json(request, LoginBody)
+    name, password, peer = body.name, body.password, peer_of(request.scope)
+    is_short = len(name) <= NAME_CHARS_MAX and len(password) <= PASSWORD_CHARS_MAX
+    if not is_short or not await console.users.verify(name, password, peer):
+        why = f"wrong user or password for {name!r}"
+        await note_failure(console.ctx, request.scope, why)
+        raise Refused(ErrorCode.SASL_AUTHENTICATION_FAILED, FAILED)
+    session = console.sessions.begin(name, asyncio.get_running_loop().time())
+    response = no_content()
+    response.set_cookie(
+        console.cookie,
+        session.token,
+        max_age=int(SESSION_SECONDS),
+        path="/",
+        secure=request.url.scheme == "https",
+        httponly=True,
+        samesite="strict",
+    )
+    return response
+
+
+async def log_out(console: Console, request: Request) -> Response:
+    session: Session | None = request.scope.get(SESSION)
+    if session is not None:
+        console.sessions.end(session.token)
+    response = no_content()
+    response.delete_cookie(console.cookie, path="/", httponly=True, samesite="strict")
+    return response
+
+
+ROWS = (
+    Row("GET", "/session", "who asks, and what this console may do", show_session),
+    Row("POST", "/login", f"log in by name and password; the cookie is for {ROOT}", log_in),
+    Row("POST", "/logout", "end the session", log_out),
+)

@@ -1,0 +1,216 @@
+"""Messages of a topic: pages of them, one of them, a search, and the live tail."""
+
+from collections.abc import AsyncIterator
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.base.errors import Corrupt, ErrorCode, PeerError, Refused
+from penstock.cluster.metadata.image import Topic
+from penstock.gateway.console.console import Console
+from penstock.gateway.console.message_pages import PAGE_MAX, PARTITIONS_MAX, Browser, Offsets, Page
+from penstock.gateway.console.message_search import PLACES, Progress, Wanted, matcher_of
+from penstock.gateway.console.record_view import ShownMessage, show_message
+from penstock.gateway.console.route_row import Row
+from penstock.gateway.console.visibility import sight_of
+from penstock.gateway.core.caller import Principal
+from penstock.gateway.http.request_io import (
+    choice,
+    flag,
+    integer,
+    json_answer,
+    optional_integer,
+    optional_text,
+    principal_of,
+    text,
+    while_connected,
+)
+from penstock.gateway.http.server_sent_events import KEEP_ALIVE, EventStream, event
+
+LIMIT_DEFAULT = 50
+OFFSET_MAX = 1 << 62
+PARTITION_MAX = 1 << 31
+BUDGET_DEFAULT, BUDGET_MAX = 100_000, 2_000_000
+FOUND_MAX = 500
+LATEST, EARLIEST, OFFSET, TIME = "latest", "earliest", "offset", "time"
+
+
+class PageAnswer(Struct):
+    messages: list[ShownMessage]
+    older: str
+    """A cursor for `before`; empty: there are none."""
+    newer: str
+    """A cursor for `after`."""
+    total: int
+    """Offsets between beginnings and ends: about as many messages."""
+    is_cut: bool
+    partitions: int
+    partitions_shown: int
+
+
+class SearchAnswer(Struct):
+    scanned: int
+    total: int
+    size_bytes: int
+    found: int
+    ended: str
+    messages: list[ShownMessage]
+
+
+async def list_messages(console: Console, request: Request) -> Response:
+    principal, browser = principal_of(request), console.browser
+    topic = browser.topic(principal, request.path_params["name"])
+    limit = integer(request, "limit", LIMIT_DEFAULT, 1, PAGE_MAX)
+    begins, ends = await browser.bounds(principal, topic, _partition(request))
+    page = await while_connected(
+        request, _page(browser, request, principal, topic, begins, ends, limit)
+    )
+    return json_answer(
+        PageAnswer(
+            [await show_message(one, console.decoder) for one in page.messages],
+            write_cursor(page.older),
+            write_cursor(page.newer),
+            sum(ends[at] - begin for at, begin in begins.items()),
+            page.is_cut,
+            len(topic.partitions),
+            min(len(ends), PARTITIONS_MAX),
+        )
+    )
+
+
+async def _page(
+    browser: Browser,
+    request: Request,
+    principal: Principal,
+    topic: Topic,
+    begins: Offsets,
+    ends: Offsets,
+    limit: int,
+) -> Page:
+    before, after = optional_text(request, "before"), optional_text(request, "after")
+    if before:
+        said = read_cursor(before)
+        upto = {at: min(max(said.get(at, end), begins[at]), end) for at, end in ends.items()}
+        return await browser.backward(principal, topic, begins, upto, limit)
+    if after:
+        return await browser.forward(principal, topic, begins, ends, read_cursor(after), limit)
+    starts = await _starts(browser, request, principal, topic, begins, ends)
+    if starts is None:
+        return await browser.backward(principal, topic, begins, ends, limit)
+    return await browser.forward(principal, topic, begins, ends, starts, limit)
+
+
+async def _starts(
+    browser: Browser,
+    request: Request,
+    principal: Principal,
+    topic: Topic,
+    begins: Offsets,
+    ends: Offsets,
+) -> Offsets | None:
+    """Where to begin; None: at the end, going back."""
+    match choice(request, "from", LATEST, EARLIEST, OFFSET, TIME):
+        case "earliest":
+            return begins
+        case "offset":
+            return dict.fromkeys(begins, integer(request, "offset", 0, 0, OFFSET_MAX))
+        case "time":
+            at_ms = integer(request, "time_ms", 0, 0, 1 << 50)
+            return {**ends, **await browser.at_time(principal, topic, at_ms)}
+    return None
+
+
+async def show_one(console: Console, request: Request) -> Response:
+    principal, browser = principal_of(request), console.browser
+    topic = browser.topic(principal, request.path_params["name"])
+    partition, offset = (_number(request, name) for name in ("partition", "offset"))
+    if partition >= len(topic.partitions):
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no partition {partition}")
+    message = await browser.one(principal, topic, partition, offset)
+    return json_answer(await show_message(message, console.decoder, whole=True))
+
+
+async def search(console: Console, request: Request) -> Response:
+    principal, browser = principal_of(request), console.browser
+    topic = browser.topic(principal, request.path_params["name"])
+    places = [place for place in PLACES if flag(request, place, True)]
+    wanted = Wanted(
+        matcher_of(text(request, "text"), places, is_pattern=flag(request, "pattern")),
+        integer(request, "budget", BUDGET_DEFAULT, 1, BUDGET_MAX),
+        integer(request, "limit", PAGE_MAX, 1, FOUND_MAX),
+        choice(request, "from", LATEST, EARLIEST, OFFSET, TIME) == LATEST,
+    )
+    begins, ends = await browser.bounds(principal, topic, _partition(request))
+    starts = await _starts(browser, request, principal, topic, begins, ends)
+    chosen = {
+        at: min(max(begin, (starts or begins).get(at, begin)), ends[at])
+        for at, begin in begins.items()
+    }
+    steps = console.searches.run(principal, topic, chosen, ends, wanted)
+    return EventStream(_progress(console, steps), request.app.state.waits)
+
+
+async def _progress(console: Console, steps: AsyncIterator[Progress]) -> AsyncIterator[bytes]:
+    yield KEEP_ALIVE
+    try:
+        async for step in steps:
+            shown = [await show_message(one, console.decoder) for one in step.found]
+            answer = SearchAnswer(
+                step.scanned, step.total, step.size_bytes, step.found_count, step.ended, shown
+            )
+            yield event("progress", "", answer)
+    except Refused as refused:
+        yield event("problem", "", {"detail": refused.message or refused.code.name})
+    except (PeerError, OSError, Corrupt) as error:
+        yield event("problem", "", {"detail": str(error)})
+    finally:
+        await steps.aclose()  # type: ignore[attr-defined]  # It is a generator.
+
+
+async def tail(console: Console, request: Request) -> Response:
+    sight = sight_of(console.ctx, request)
+    topic = console.browser.topic(sight.principal, request.path_params["name"])
+    console.tails.check(sight, topic)
+    return EventStream(console.tails.watch(sight, topic), request.app.state.waits)
+
+
+# -- reading and writing ----------------------------------------------------------------------
+
+
+def _partition(request: Request) -> int | None:
+    return optional_integer(request, "partition", 0, PARTITION_MAX)
+
+
+def _number(request: Request, name: str) -> int:
+    value: str = request.path_params[name]
+    if not (value.isascii() and value.isdigit() and len(value) < len(str(OFFSET_MAX))):
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is a number, not {value[:40]}")
+    return int(value)
+
+
+def write_cursor(offsets: Offsets) -> str:
+    return ",".join(f"{at}:{offset}" for at, offset in sorted(offsets.items()))
+
+
+def read_cursor(cursor: str) -> Offsets:
+    found: Offsets = {}
+    for part in cursor.split(",")[: PARTITIONS_MAX + 1]:
+        at, _, offset = part.partition(":")
+        if not (at.isdecimal() and offset.isdecimal() and len(part) < 40):
+            raise Refused(ErrorCode.INVALID_REQUEST, f"{part[:40]} is no place in a topic")
+        found[int(at)] = int(offset)
+    return found
+
+
+ROWS = (
+    Row("GET", "/topics/{name}/messages", "a page of messages", list_messages),
+    Row(
+        "GET",
+        "/topics/{name}/messages/{partition}/{offset}",
+        "one whole message",
+        show_one,
+    ),
+    Row("GET", "/topics/{name}/search", "a search with progress, as server-sent events", search),
+    Row("GET", "/topics/{name}/tail", "new messages as server-sent events", tail),
+)

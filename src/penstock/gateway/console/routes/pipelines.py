@@ -1,0 +1,71 @@
+"""Pipelines: what each of their stages last reported, from the topic that they report to.
+
+A stage writes a record whose key is `PIPELINE/STAGE` and whose value is JSON. The newest of each
+key counts; what is no such JSON is passed over.
+
+Bounds: the last `REPORTS_MAX` reports of each partition are looked at.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.gateway.console.console import Console
+from penstock.gateway.console.route_row import Row
+from penstock.gateway.http.request_io import json_answer, principal_of
+
+TOPIC = "__pipelines"
+REPORTS_MAX = 2_000
+
+
+class StageRow(Struct):
+    pipeline: str
+    stage: str
+    state: str = ""
+    batch: int | None = None
+    rows_in: int | None = None
+    rows_out: int | None = None
+    bad_rows: int | None = None
+    lag: int | None = None
+    updated_ms: int | None = None
+    error: str | None = None
+
+
+class PipelinesAnswer(Struct):
+    has_topic: bool
+    stages: list[StageRow]
+
+
+async def list_pipelines(console: Console, request: Request) -> Response:
+    principal, browser = principal_of(request), console.browser
+    if TOPIC not in console.ctx.image.topics:
+        return json_answer(PipelinesAnswer(False, []))
+    topic = browser.topic(principal, TOPIC)
+    begins, ends = await browser.bounds(principal, topic, None)
+    starts = {at: max(begins[at], end - REPORTS_MAX) for at, end in ends.items()}
+    found, _ = await browser.read(principal, topic, starts, ends, REPORTS_MAX)
+    found.sort(key=lambda one: (one.timestamp, one.partition, one.offset))
+    newest: dict[bytes, StageRow | None] = {}
+    for message in found:
+        if message.key is not None:
+            newest[message.key] = _stage(message.value)
+    stages = [stage for stage in newest.values() if stage is not None]
+    stages.sort(key=lambda stage: stage.pipeline)  # And as they came.
+    return json_answer(PipelinesAnswer(True, stages))
+
+
+def _stage(value: bytes | None) -> StageRow | None:
+    """None: it was taken away, or is nothing that we know."""
+    if value is None:
+        return None
+    try:
+        given: dict[str, Any] = msgspec.json.decode(value, type=dict[str, Any])
+        return msgspec.convert(given, StageRow, strict=False)
+    except msgspec.MsgspecError:
+        return None
+
+
+ROWS = (Row("GET", "/pipelines", "what the stages of pipelines last reported", list_pipelines),)

@@ -1,0 +1,334 @@
+"""Users, access control lists and quotas: what Kafka's own APIs say and do, for people.
+
+Every question and every change goes to the handler of the Kafka API with the caller's principal, so
+the rights are those of `kafka-acls` and its kin. What the caller may not see is left out, and
+said to be.
+"""
+
+from collections.abc import Awaitable
+from enum import IntEnum
+from typing import TypeVar
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.gateway.console.console import Console
+from penstock.gateway.console.route_row import Row
+from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.coordinator_calls import raise_for
+from penstock.gateway.http.audit import about
+from penstock.gateway.http.request_io import json_answer, no_content, principal_of, read_json
+from penstock.security import scram
+from penstock.security.acl_types import ANY, WILDCARD, Operation, Pattern, Permission, ResourceType
+from penstock.wire.messages.acls import (
+    AclCreation,
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsFilter,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+)
+from penstock.wire.messages.quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntityData,
+    AlterClientQuotasRequestEntryData,
+    AlterClientQuotasResponse,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    OpData,
+)
+from penstock.wire.messages.sasl import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+
+SALT_BYTES = 16
+PASSWORD_CHARS_MAX = 1_024
+ALL = "ALL"
+ALL_NUMBER = 2
+MECHANISM_NUMBERS = {name: number for number, name in scram.NUMBERS.items()}
+T = TypeVar("T")
+Kind = TypeVar("Kind", bound=IntEnum)
+
+
+class UserRow(Struct):
+    name: str
+    mechanisms: list[str]
+
+
+class AclRow(Struct, forbid_unknown_fields=True):
+    resource: str
+    name: str
+    pattern: str
+    principal: str
+    host: str
+    operation: str
+    permission: str
+
+
+class QuotaRow(Struct):
+    entity: dict[str, str | None]
+    """user, client-id or ip; null is the default of all that have none of their own."""
+    values: dict[str, float]
+
+
+class SecurityAnswer(Struct):
+    is_guarded: bool
+    """Whether rights are asked for at all."""
+    has_logins: bool
+    users: list[UserRow] | None
+    acls: list[AclRow] | None
+    quotas: list[QuotaRow] | None
+    """None: the caller may not see these."""
+
+
+class PasswordBody(Struct, forbid_unknown_fields=True):
+    name: str
+    password: str
+
+
+class UserBody(Struct, forbid_unknown_fields=True):
+    name: str
+
+
+class QuotaBody(Struct, forbid_unknown_fields=True):
+    entity: dict[str, str | None]
+    key: str
+    value: float | None
+    """None takes the quota away."""
+
+
+async def show(console: Console, request: Request) -> Response:
+    principal = principal_of(request)
+    return json_answer(
+        SecurityAnswer(
+            console.ctx.authorizer.is_on,
+            console.users is not None,
+            await _seen(_users(console, principal)),
+            await _seen(_acls(console, principal)),
+            await _seen(_quotas(console, principal)),
+        )
+    )
+
+
+async def _seen(work: Awaitable[T]) -> T | None:
+    """None for what the caller may not see."""
+    try:
+        return await work
+    except Refused as refused:
+        if refused.code.name.endswith("AUTHORIZATION_FAILED") or (
+            refused.code is ErrorCode.SECURITY_DISABLED
+        ):
+            return None
+        raise
+
+
+# -- users ------------------------------------------------------------------------------------
+
+
+async def _users(console: Console, principal: Principal) -> list[UserRow]:
+    answer = await console.door.handlers.ask(
+        principal,
+        DescribeUserScramCredentialsRequest(users=None),
+        DescribeUserScramCredentialsResponse,
+    )
+    raise_for(answer.error_code, answer.error_message)
+    for row in answer.results:
+        raise_for(row.error_code, row.error_message)
+    return [
+        UserRow(row.user, sorted(scram.NUMBERS[one.mechanism] for one in row.credential_infos))
+        for row in answer.results
+    ]
+
+
+async def set_password(console: Console, request: Request) -> Response:
+    body = await read_json(request, PasswordBody)
+    about(request, f"user:{body.name}")
+    if not 1 <= len(body.password) <= PASSWORD_CHARS_MAX or not body.name:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"a name, and a password of 1 to {PASSWORD_CHARS_MAX}"
+        )
+    rows = []
+    for mechanism, number in MECHANISM_NUMBERS.items():
+        salt = console.ctx.random.random_bytes(SALT_BYTES)
+        salted = await console.ctx.workers.run(
+            scram.salted_password, mechanism, body.password, salt, scram.ITERATIONS
+        )
+        rows.append(
+            ScramCredentialUpsertion(
+                name=body.name,
+                mechanism=number,
+                iterations=scram.ITERATIONS,
+                salt=salt,
+                salted_password=salted,
+            )
+        )
+    return await _alter_users(
+        console, request, AlterUserScramCredentialsRequest(deletions=(), upsertions=rows)
+    )
+
+
+async def delete_user(console: Console, request: Request) -> Response:
+    body = await read_json(request, UserBody)
+    about(request, f"user:{body.name}")
+    known = {row.name: row.mechanisms for row in await _users(console, principal_of(request))}
+    rows = [
+        ScramCredentialDeletion(name=body.name, mechanism=MECHANISM_NUMBERS[mechanism])
+        for mechanism in known.get(body.name, ())
+    ]
+    if not rows:
+        raise Refused(ErrorCode.RESOURCE_NOT_FOUND, f"there is no user {body.name}")
+    return await _alter_users(
+        console, request, AlterUserScramCredentialsRequest(deletions=rows, upsertions=())
+    )
+
+
+async def _alter_users(
+    console: Console, request: Request, change: AlterUserScramCredentialsRequest
+) -> Response:
+    answer = await console.door.handlers.ask(
+        principal_of(request), change, AlterUserScramCredentialsResponse
+    )
+    for row in answer.results:
+        raise_for(row.error_code, row.error_message)
+    return no_content()
+
+
+# -- lists ------------------------------------------------------------------------------------
+
+
+async def _acls(console: Console, principal: Principal) -> list[AclRow]:
+    answer = await console.door.handlers.ask(
+        principal,
+        DescribeAclsRequest(
+            resource_type_filter=ANY,
+            resource_name_filter=None,
+            pattern_type_filter=ANY,
+            principal_filter=None,
+            host_filter=None,
+            operation=ANY,
+            permission_type=ANY,
+        ),
+        DescribeAclsResponse,
+    )
+    raise_for(answer.error_code, answer.error_message)
+    return [
+        AclRow(
+            ResourceType(row.resource_type).name,
+            row.resource_name,
+            Pattern(row.pattern_type).name,
+            acl.principal,
+            acl.host,
+            ALL if acl.operation == ALL_NUMBER else Operation(acl.operation).name,
+            Permission(acl.permission_type).name,
+        )
+        for row in answer.resources
+        for acl in row.acls
+    ]
+
+
+async def add_acl(console: Console, request: Request) -> Response:
+    body = await read_json(request, AclRow)
+    about(request, f"acl:{body.resource}:{body.name} {body.principal}")
+    creation = AclCreation(
+        resource_type=_number(ResourceType, body.resource),
+        resource_name=body.name,
+        resource_pattern_type=_number(Pattern, body.pattern),
+        principal=body.principal,
+        host=body.host or WILDCARD,
+        operation=_operation(body.operation),
+        permission_type=_number(Permission, body.permission),
+    )
+    answer = await console.door.handlers.ask(
+        principal_of(request), CreateAclsRequest(creations=[creation]), CreateAclsResponse
+    )
+    raise_for(answer.results[0].error_code, answer.results[0].error_message)
+    return no_content()
+
+
+async def remove_acl(console: Console, request: Request) -> Response:
+    body = await read_json(request, AclRow)
+    about(request, f"acl:{body.resource}:{body.name} {body.principal}")
+    wanted = DeleteAclsFilter(
+        resource_type_filter=_number(ResourceType, body.resource),
+        resource_name_filter=body.name,
+        pattern_type_filter=_number(Pattern, body.pattern),
+        principal_filter=body.principal,
+        host_filter=body.host,
+        operation=_operation(body.operation),
+        permission_type=_number(Permission, body.permission),
+    )
+    answer = await console.door.handlers.ask(
+        principal_of(request), DeleteAclsRequest(filters=[wanted]), DeleteAclsResponse
+    )
+    row = answer.filter_results[0]
+    raise_for(row.error_code, row.error_message)
+    return no_content()
+
+
+def _operation(name: str) -> int:
+    return ALL_NUMBER if name == ALL else _number(Operation, name)
+
+
+def _number(kind: type[Kind], name: str) -> int:
+    if name not in kind.__members__:
+        known = ", ".join(kind.__members__)
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{name[:40]} is none of {known}")
+    return int(kind[name])
+
+
+# -- quotas -----------------------------------------------------------------------------------
+
+
+async def _quotas(console: Console, principal: Principal) -> list[QuotaRow]:
+    answer = await console.door.handlers.ask(
+        principal,
+        DescribeClientQuotasRequest(components=(), strict=False),
+        DescribeClientQuotasResponse,
+    )
+    raise_for(answer.error_code, answer.error_message)
+    return [
+        QuotaRow(
+            {part.entity_type: part.entity_name for part in entry.entity},
+            {value.key: value.value for value in entry.values},
+        )
+        for entry in answer.entries or ()
+    ]
+
+
+async def set_quota(console: Console, request: Request) -> Response:
+    body = await read_json(request, QuotaBody)
+    whom = ",".join(f"{kind}={name or '<default>'}" for kind, name in body.entity.items())
+    about(request, f"quota:{whom} {body.key}")
+    entry = AlterClientQuotasRequestEntryData(
+        entity=[
+            AlterClientQuotasRequestEntityData(entity_type=kind, entity_name=name)
+            for kind, name in body.entity.items()
+        ],
+        ops=[OpData(key=body.key, value=body.value or 0.0, remove=body.value is None)],
+    )
+    answer = await console.door.handlers.ask(
+        principal_of(request),
+        AlterClientQuotasRequest(entries=[entry], validate_only=False),
+        AlterClientQuotasResponse,
+    )
+    raise_for(answer.entries[0].error_code, answer.entries[0].error_message)
+    return no_content()
+
+
+ROWS = (
+    Row("GET", "/security", "users, access control lists and quotas", show),
+    Row("POST", "/security/users", "add a user, or give one a new password", set_password),
+    Row("DELETE", "/security/users", "delete a user", delete_user),
+    Row("POST", "/security/acls", "add a line to an access control list", add_acl),
+    Row("DELETE", "/security/acls", "take a line away", remove_acl),
+    Row("POST", "/security/quotas", "set a quota, or take it away", set_quota),
+)

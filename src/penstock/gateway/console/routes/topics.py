@@ -1,0 +1,264 @@
+"""Topics: a list with sizes and rates, and one topic with everything about it."""
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.base.fair_turns import picked
+from penstock.base.ids import show_topic_id
+from penstock.broker.api.route_row import Operation
+from penstock.client.errors import code_of
+from penstock.cluster.metadata.image import Topic
+from penstock.coordinator.groups_by_topic import Kind
+from penstock.coordinator.queues.gauges import letter_topics
+from penstock.gateway.console.console import Console
+from penstock.gateway.console.route_row import Row
+from penstock.gateway.console.visibility import Sight, sight_of
+from penstock.gateway.console.visible_samples import Trend, rate_of, trend_of, written_lately
+from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.coordinator_calls import raise_for
+from penstock.gateway.core.topics import TOPIC_KIND
+from penstock.gateway.http.request_io import flag, json_answer
+from penstock.wire.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from penstock.wire.messages.transactions import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeProducersTopicRequest,
+)
+
+OWN_SOURCE, DEFAULT_SOURCE = 1, 5
+PRODUCERS_MAX = 100
+
+
+class TopicRow(Struct):
+    name: str
+    partitions: int
+    replication_factor: int
+    records: int
+    size_bytes: int
+    per_s: float | None
+    recent: list[float]
+    readers: int
+    behind: int
+    """Partitions that lack an in-sync replica."""
+    leaderless: int
+    is_internal: bool
+    holds_dead_letters: bool
+
+
+class TopicsAnswer(Struct):
+    topics: list[TopicRow]
+
+
+class PartitionRow(Struct):
+    partition: int
+    leader: int
+    replicas: list[int]
+    isr: list[int]
+    start_offset: int | None
+    end_offset: int | None
+    size_bytes: int | None
+
+
+class ConfigRow(Struct):
+    name: str
+    value: str | None
+    default: str | None
+    is_set: bool
+    source: str
+    doc: str
+
+
+class ReaderRow(Struct):
+    group: str
+    kind: str
+    trend: Trend
+
+
+class ProducerRow(Struct):
+    producer_id: int
+    epoch: int
+    partitions: list[int]
+    last_ms: int
+    in_transaction: bool
+
+
+class TopicAnswer(Struct):
+    name: str
+    topic_id: str
+    is_internal: bool
+    holds_dead_letters: bool
+    per_s: float | None
+    recent: list[float]
+    partitions: list[PartitionRow]
+    configs: list[ConfigRow]
+    readers: list[ReaderRow]
+    producers: list[ProducerRow]
+    skew: float | None
+    """How many times its fair share the largest partition holds; None: too little to tell."""
+
+
+async def list_topics(console: Console, request: Request) -> Response:
+    sight, internal = sight_of(console.ctx, request), flag(request, "internal")
+
+    async def make() -> TopicsAnswer:
+        found = await console.door.topics.all(sight.principal, internal=internal)
+        letters = {topic.name for topic in letter_topics(console.ctx.image)}
+        rows = picked(found, lambda topic: _row(console, sight, topic, letters))
+        return TopicsAnswer(await console.ctx.turns.do(sight.principal.holder, rows))
+
+    return await console.answers.of(sight.principal, f"topics {internal}", make)
+
+
+def _row(console: Console, sight: Sight, topic: Topic, letters: set[str]) -> TopicRow:
+    detail, samples = console.sampler.detail, console.sampler.samples
+    brokers = console.ctx.image.brokers
+    places = [(topic.name, index) for index in range(len(topic.partitions))]
+    return TopicRow(
+        topic.name,
+        len(topic.partitions),
+        len(topic.partitions[0].replicas),
+        sum(detail.ends.get(place, 0) - detail.starts.get(place, 0) for place in places),
+        sum(detail.sizes.get(place, 0) for place in places),
+        rate_of(samples, topic.name),
+        written_lately(samples, topic.name),
+        len(_readers(console, sight, topic.name)),
+        sum(len(record.isr) < len(record.replicas) for record in topic.partitions),
+        sum(record.leader not in brokers for record in topic.partitions),
+        topic.is_internal,
+        topic.name in letters,
+    )
+
+
+def _readers(console: Console, sight: Sight, topic: str) -> list[tuple[str, str]]:
+    detail = console.sampler.detail
+    return sorted(
+        reader
+        for reader in (*detail.positions, *detail.queues)
+        if reader[1] == topic and sight.group(reader[0])
+    )
+
+
+async def show_topic(console: Console, request: Request) -> Response:
+    await console.sampler.fresh()
+    sight, door = sight_of(console.ctx, request), console.door
+    topic = door.topics.one(sight.principal, request.path_params["name"])
+    offsets = await door.topics.offsets(sight.principal, topic)
+    sampler = console.sampler
+    rows = [
+        PartitionRow(
+            at,
+            record.leader,
+            list(record.replicas),
+            list(record.isr),
+            offsets.start.get(at),
+            offsets.end.get(at),
+            sampler.detail.sizes.get((topic.name, at)),
+        )
+        for at, record in enumerate(topic.partitions)
+    ]
+    kinds = {Kind.SHARE: "share", Kind.CONSUMER: "consumer"}
+    lines = sampler.samples[-1].lines
+    readers = [
+        ReaderRow(
+            reader[0],
+            kinds[lines[reader].kind] if reader in lines else "",
+            trend_of(sampler.samples, [reader]),
+        )
+        for reader in _readers(console, sight, topic.name)
+    ]
+    return json_answer(
+        TopicAnswer(
+            topic.name,
+            show_topic_id(topic.id),
+            topic.is_internal,
+            any(one.name == topic.name for one in letter_topics(console.ctx.image)),
+            rate_of(sampler.samples, topic.name),
+            written_lately(sampler.samples, topic.name),
+            rows,
+            await _configs(console, sight.principal, topic.name),
+            readers,
+            await _producers(console, sight.principal, topic),
+            _skew(rows),
+        )
+    )
+
+
+def _skew(rows: list[PartitionRow]) -> float | None:
+    counts = [(row.end_offset or 0) - (row.start_offset or 0) for row in rows]
+    total = sum(counts)
+    if len(rows) < 2 or total < 10 * len(rows):
+        return None
+    return round(max(counts) * len(rows) / total, 2)
+
+
+async def _configs(console: Console, principal: Principal, topic: str) -> list[ConfigRow]:
+    """All configs with their defaults; nothing for those who may not see them."""
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(
+                resource_type=TOPIC_KIND, resource_name=topic, configuration_keys=None
+            )
+        ],
+        include_synonyms=True,
+        include_documentation=True,
+    )
+    answer = await console.door.handlers.ask(principal, request, DescribeConfigsResponse)
+    row = answer.results[0]
+    if code_of(row.error_code).name.endswith("AUTHORIZATION_FAILED"):
+        return []
+    raise_for(row.error_code, row.error_message)
+    sources = {OWN_SOURCE: "topic", DEFAULT_SOURCE: "default"}
+    return [
+        ConfigRow(
+            config.name,
+            config.value,
+            # Without its own value, the topic would have the next one that stands in for it.
+            next((one.value for one in config.synonyms if one.source != OWN_SOURCE), None),
+            config.config_source == OWN_SOURCE,
+            sources.get(config.config_source, "broker"),
+            config.documentation or "",
+        )
+        for config in row.configs
+    ]
+
+
+async def _producers(console: Console, principal: Principal, topic: Topic) -> list[ProducerRow]:
+    """Producers that partitions remember, idempotent ones, those that wrote last first; for those
+    who may read the topic. Other nodes do not ask for that: see `gateway.core.leader_calls`."""
+    if not Sight(console.ctx, principal).topic(topic.name, Operation.READ):
+        return []
+    answers = await console.door.leaders.ask(
+        principal,
+        topic,
+        range(len(topic.partitions)),
+        lambda indexes: DescribeProducersRequest(
+            topics=[DescribeProducersTopicRequest(name=topic.name, partition_indexes=indexes)]
+        ),
+        DescribeProducersResponse,
+    )
+    found: dict[int, ProducerRow] = {}
+    for answer in answers:
+        for row in (row for one in answer.topics for row in one.partitions):
+            for state in row.active_producers:
+                known = found.setdefault(
+                    state.producer_id,
+                    ProducerRow(state.producer_id, state.producer_epoch, [], -1, False),
+                )
+                known.partitions.append(row.partition_index)
+                known.last_ms = max(known.last_ms, state.last_timestamp)
+                known.in_transaction |= state.current_txn_start_offset >= 0
+    ranked = sorted(found.values(), key=lambda row: (-row.last_ms, row.producer_id))
+    for one in ranked:
+        one.partitions.sort()
+    return ranked[:PRODUCERS_MAX]
+
+
+ROWS = (
+    Row("GET", "/topics", "topics with sizes, rates and readers", list_topics),
+    Row("GET", "/topics/{name}", "one topic: partitions, configs, readers, producers", show_topic),
+)

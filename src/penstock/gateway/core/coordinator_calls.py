@@ -1,0 +1,88 @@
+"""Asks the coordinator of a group, here or on another node, and asks again while it moves.
+
+Here the Kafka handlers are called in process, elsewhere the same request goes over the wire. The
+other node sees a node of its cluster, not who came through the door: rights are checked before.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from penstock.base.errors import ErrorCode, PeerError, Refused
+from penstock.broker.api.context import Context
+from penstock.client.errors import code_of
+from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.in_process_calls import Handlers
+
+LANE = "doors-groups"
+PATIENCE_SECONDS = 5.0
+PAUSE_SECONDS = 0.05
+TIMEOUT_MS = 15_000
+MOVING = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+
+Answer = TypeVar("Answer")
+
+
+class Coordinators:
+    """The way to the coordinators of all groups."""
+
+    def __init__(self, ctx: Context, handlers: Handlers) -> None:
+        self._ctx = ctx
+        self._handlers = handlers
+
+    async def ask(
+        self,
+        principal: Principal,
+        group: str,
+        request: object,
+        answer: type[Answer],
+        codes_of: Callable[[Answer], Iterable[int]],
+    ) -> Answer:
+        """The coordinator's answer; `codes_of` finds its error codes.
+
+        Refuses when the coordinator cannot be found or reached for a while.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PATIENCE_SECONDS
+        await self._ctx.groups.ensure()
+        while True:
+            try:
+                response = await self._ask_once(principal, group, request, answer)
+                code = next((code for code in codes_of(response) if code in MOVING), None)
+                if code is None or loop.time() >= deadline:
+                    return response
+            except Refused as refused:
+                if refused.code not in MOVING or loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _ask_once(
+        self, principal: Principal, group: str, request: object, answer: type[Answer]
+    ) -> Answer:
+        self._handlers.check(request)
+        host = self._ctx.groups.host
+        index = host.index_of(group)
+        leader = self._ctx.image.topics[host.topic].partitions[index].leader
+        if leader == self._ctx.node_id:
+            return await self._handlers.ask(principal, request, answer)
+        return await self.ask_node(leader, request, answer)
+
+    async def ask_node(self, node_id: int, request: object, answer: type[Answer]) -> Answer:
+        """Another node's answer; refuses when it cannot be reached."""
+        peers = self._ctx.queues.around.peers
+        try:
+            return await peers.ask(node_id, request, answer, lane=LANE, timeout_ms=TIMEOUT_MS)
+        except (OSError, PeerError) as error:
+            raise Refused(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"node {node_id} does not answer: {error}"
+            ) from error
+
+
+def raise_for(code: int, message: str | None = None) -> None:
+    """Raises what a response says, if that is an error."""
+    if code:
+        raise Refused(code_of(code), message)

@@ -1,0 +1,427 @@
+"""The node as every door sees it: publish, receive, settle, wherever partitions are led.
+
+Doors (HTTP, SQS) translate their protocol into these calls and the answers back; they implement
+no semantics. Every call says on whose behalf it is made, and is refused without the right to it.
+What concerns all of a call is raised as Refused; what concerns one message is in its place in the
+answer.
+
+Bounds: `publishing.MESSAGES_MAX`, `RECORDS_MAX`, `SETTLEMENTS_MAX`, `WAIT_MS_MAX`, `LOCK_MS_MAX`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.ids import TopicId
+from penstock.base.tracing import Tracer
+from penstock.broker.api.context import Context
+from penstock.broker.api.queues.delivery_counters import count_delivery
+from penstock.broker.api.route_row import Operation
+from penstock.cluster.metadata.image import Topic
+from penstock.coordinator.queues.receive import Taken, Wanted
+from penstock.coordinator.queues.record_reader import leased_records
+from penstock.coordinator.queues.settle import Ruling, Verdict
+from penstock.gateway.core.background_jobs import Errands
+from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.coordinator_calls import Coordinators
+from penstock.gateway.core.dead_letters import Letters
+from penstock.gateway.core.group_registration import ShareGroups
+from penstock.gateway.core.groups import Groups, check_group_name
+from penstock.gateway.core.in_process_calls import Handlers
+from penstock.gateway.core.leader_calls import Leaders
+from penstock.gateway.core.log_reader import LogReading
+from penstock.gateway.core.messages import (
+    DELAY_MS_MAX,
+    HANDED_BYTES_MAX,
+    Outgoing,
+    Placed,
+    Received,
+    size_of,
+)
+from penstock.gateway.core.permissions import require_group, require_topic
+from penstock.gateway.core.prefetch import Prefetch
+from penstock.gateway.core.publish import Publishing
+from penstock.gateway.core.queues import Queues
+from penstock.gateway.core.quota import Charging
+from penstock.gateway.core.receipts import MEMBER_BYTES, Receipts, new_member
+from penstock.gateway.core.scaling import GroupScaling
+from penstock.gateway.core.topics import Topics
+from penstock.gateway.core.tracing import NO_ANSWER, DoorTracing
+from penstock.security.quotas import Kind
+from penstock.state.queues.delivery_headers import PRIORITY
+from penstock.state.queues.state_shard import QueueKey
+
+RECORDS_MAX = 10_000
+SETTLEMENTS_MAX = 10_000
+WAIT_MS_MAX = 300_000
+LOCK_MS_MAX = 12 * 3_600_000
+RECEIVE_BYTES_MAX = 16 << 20
+TOO_LARGE = "TooLarge"
+EARLIEST = "earliest"
+CATCH_UP_MS = 1_000
+RESET = "share.auto.offset.reset"
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What became of a message, by its receipt."""
+
+    receipt: str
+    verdict: Verdict
+    delay_ms: int | None = None
+    """Of a release; None: as the queue's retry policy says."""
+    error_class: str | None = None
+    error_message: str | None = None
+    lock_ms: int | None = None
+    """Of an extension: for how long from now; None: as the group's config says."""
+
+
+class Door:
+    """Made once for each node."""
+
+    def __init__(self, ctx: Context, tracer: Tracer | None = None) -> None:
+        self.ctx = ctx
+        self._tracing = DoorTracing(tracer) if tracer is not None else None
+        self.charging = Charging(ctx)
+        self.handlers = Handlers(ctx)
+        self.coordinators = Coordinators(ctx, self.handlers)
+        self.leaders = Leaders(ctx, self.handlers)
+        self.share_groups = ShareGroups(ctx, self.coordinators)
+        self.topics = Topics(ctx, self.handlers, self.leaders)
+        self.groups = Groups(ctx, self.handlers, self.coordinators, self.share_groups)
+        self.queues = Queues(ctx, self.leaders)
+        self.scaling = GroupScaling(ctx, self.coordinators, self.topics, self.groups, self.queues)
+        self.letters = Letters(ctx, self.charging)
+        self.errands = Errands(ctx.clock, ctx.random)
+        self.log = LogReading(ctx, self.topics, self.groups, self.leaders, self.charging)
+        self._publishing = Publishing(ctx, self.handlers)
+        self._reach = ctx.queue_reach
+        self._receipts = Receipts(ctx.image.cluster_id)
+        self._prefetches: dict[str, Prefetch] = {}
+        self._turn = 0
+        self._sizes: tuple[Mapping[str, Topic], int, int] | None = None
+
+    @property
+    def message_bytes_max(self) -> int:
+        """What the largest batch of any topic may take: the bound of what a door must take."""
+        topics, generation = self.ctx.image.topics, self.ctx.configs.generation
+        known = self._sizes
+        if known is None or known[0] is not topics or known[1] != generation:
+            largest = self.ctx.configs.integer("message.max.bytes")
+            for topic in topics.values():
+                own = topic.configs.get("max.message.bytes")
+                largest = max(largest, int(own)) if own is not None else largest
+            known = self._sizes = (topics, generation, largest)
+        return known[2]
+
+    async def publish(
+        self,
+        principal: Principal,
+        topic: str,
+        messages: Sequence[Outgoing],
+        *,
+        all_or_none: bool = False,
+    ) -> list[Placed | Refused]:
+        """Where each message was put, once that is committed, or why it was not.
+
+        Makes the topic where `auto.create.topics.enable` says so. `all_or_none`: one message with
+        values that make no sense refuses all, before anything is written.
+        """
+        charging = self.charging
+        charging.require(principal, Kind.PRODUCE)
+        placed = await self._publish(principal, topic, messages, all_or_none)
+        if charging.is_on:
+            charging.charge(principal, Kind.PRODUCE, sum(map(size_of, messages)))
+        return placed
+
+    async def _publish(
+        self, principal: Principal, topic: str, messages: Sequence[Outgoing], all_or_none: bool
+    ) -> list[Placed | Refused]:
+        if self._tracing is None:
+            return await self._publishing.publish(principal, topic, messages, all_or_none)
+        span, messages = self._tracing.publishing(topic, messages)
+        try:
+            placed = await self._publishing.publish(principal, topic, messages, all_or_none)
+            self._tracing.published(span, placed)
+            return placed
+        except BaseException as error:
+            span.fail(error)
+            raise
+        finally:
+            span.end()
+
+    # -- receiving --------------------------------------------------------------------------
+
+    async def receive(
+        self,
+        principal: Principal,
+        topic: str,
+        group: str,
+        *,
+        records_max: int,
+        wait_ms: int,
+        lock_ms: int | None = None,
+        bytes_max: int = RECEIVE_BYTES_MAX,
+        share_min: int = 1,
+        with_followers: bool = False,
+    ) -> list[Received]:
+        """Messages of a topic, each leased to the caller; waits until there is one.
+
+        While others wait, it is given no more than its share, or `share_min`. Where the topic keeps
+        an order by key, several of one key come together only if `with_followers`. A group that has
+        no position yet begins with the oldest message, unless its config says where. If this is
+        cancelled, nothing counts as delivered.
+        """
+        ctx = self.ctx
+        _check_receive(records_max, wait_ms, lock_ms)
+        there = self.queue_topic(principal, topic, group)
+        self.charging.require(principal, Kind.FETCH)
+        await self.begin(principal, there, group)
+        member = new_member(ctx.random.random_bytes(MEMBER_BYTES))
+        wanted = Wanted(
+            member,
+            records_max,
+            self.charging.fetch_bytes_max(principal, bytes_max),
+            wait_ms=wait_ms,
+            lock_ms=lock_ms,
+            fills=True,
+            reset=self._reset_of(group),
+            share_min=share_min,
+            with_followers=with_followers,
+            unpacks=True,
+        )
+        taken = await self._reach.take(self._keys(there, group), wanted)
+        if taken.refused and not taken.found:
+            raise next(iter(taken.refused.values()))
+        self.charging.charge(
+            principal, Kind.FETCH, sum(leased.size for leased in taken.found.values())
+        )
+        not_handed_out: list[Ruling] = []
+        found = list(self._received(there, member, taken, not_handed_out))
+        if not_handed_out:
+            await self._reach.settle(not_handed_out)
+        if len(found) > 1 and any(one.headers for one in found):
+            found.sort(key=_urgency)
+        if self._tracing is not None:
+            self._tracing.received(group, found)
+        return found
+
+    async def begin(self, principal: Principal, topic: Topic, group: str) -> None:
+        """Makes a group known, and has it begin in all partitions of the topic.
+
+        Else it would begin in each wherever and whenever it first finds something there.
+        """
+        if await self.share_groups.ensure(principal, group, topic.name):
+            wanted = Wanted("", 0, 1, reset=self._reset_of(group))
+            await self._reach.open(self._keys(topic, group), wanted)
+
+    async def catch_up(self, topic: Topic, group: str) -> None:
+        """Has a group's queues look at what came lately: what is a duplicate is not counted then.
+
+        Waits for them no longer than who receives; whoever calls has seen to the rights.
+        """
+        wanted = Wanted("", 0, 1, wait_ms=CATCH_UP_MS, reset=self._reset_of(group))
+        await self._reach.open(self._keys(topic, group), wanted)
+
+    def _reset_of(self, group: str) -> str | None:
+        """Where a group begins: with the oldest message, unless its config says where."""
+        is_said = RESET in self.ctx.image.group_configs.get(group, {})
+        return None if is_said else EARLIEST
+
+    def queue_topic(self, principal: Principal, topic: str, group: str) -> Topic:
+        """The topic of a queue that the caller may receive from."""
+        ctx = self.ctx
+        check_group_name(group)
+        require_group(ctx, principal, Operation.READ, group)
+        return self.topic_to(principal, Operation.READ, topic)
+
+    def topic_to(self, principal: Principal, operation: Operation, name: str) -> Topic:
+        """A topic, for somebody who may do this with it; to others it is not told whether it is."""
+        require_topic(self.ctx, principal, operation, name)
+        return self.topic(name)
+
+    def topic(self, name: str) -> Topic:
+        there = self.ctx.image.topics.get(name)
+        if there is None:
+            raise Refused(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}: create it first"
+            )
+        if there.is_internal:
+            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is the broker's own")
+        return there
+
+    def _keys(self, topic: Topic, group: str) -> list[QueueKey]:
+        """All queues of a group in a topic, each time beginning with another one."""
+        count = len(topic.partitions)
+        self._turn += 1
+        return [QueueKey(group, topic.id, (self._turn + at) % count) for at in range(count)]
+
+    def _received(
+        self, topic: Topic, member: str, taken: Taken, not_handed_out: list[Ruling]
+    ) -> Iterator[Received]:
+        """What was taken, of a batch that holds very much not all; what is too large for any door
+        is rejected."""
+        write = self._receipts.write
+        bytes_max = max(HANDED_BYTES_MAX, self.message_bytes_max)
+        total = 0
+        for key, leased in taken.found.items():
+            count_delivery(self.ctx, topic, key, leased)
+            for record, lease in leased_records(leased):
+                size = len(record.key or b"") + len(record.value or b"")
+                if size > bytes_max:
+                    not_handed_out.append(_too_large(key, member, record.offset, size))
+                    continue
+                if total and total + size > 2 * bytes_max:
+                    place = record.offset, record.offset
+                    not_handed_out.append(Ruling(key, member, *place, Verdict.GIVE_BACK))
+                    continue
+                total += size
+                yield Received(
+                    topic.name,
+                    key.partition,
+                    record.offset,
+                    record.key,
+                    record.value,
+                    record.headers,
+                    record.timestamp,
+                    lease.delivery_count,
+                    write(key, member, record.offset),
+                    lease.deadline_ms,
+                )
+
+    # -- settling ---------------------------------------------------------------------------
+
+    async def settle(
+        self, principal: Principal, settlements: Sequence[Settlement]
+    ) -> list[Refused | None]:
+        """None for each that is kept, else why it does not count; see `_settle`."""
+        if self._tracing is None:
+            return await self._settle(principal, settlements)
+        said = [(one.receipt, one.verdict) for one in settlements]
+        spans = self._tracing.settling(said)
+        answers: list[Refused | None] = [NO_ANSWER] * len(settlements)
+        try:
+            answers = await self._settle(principal, settlements)
+            return answers
+        finally:
+            self._tracing.settled(said, spans, answers)
+
+    async def _settle(
+        self, principal: Principal, settlements: Sequence[Settlement]
+    ) -> list[Refused | None]:
+        """None for each that is kept, else why it does not count.
+
+        INVALID_REQUEST: no receipt of this cluster, or a value that makes no sense;
+        INVALID_RECORD_STATE: the lease has ended, by time or by an earlier settlement;
+        UNKNOWN_TOPIC_ID: the topic is gone.
+        """
+        if len(settlements) > SETTLEMENTS_MAX:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST, f"at most {SETTLEMENTS_MAX} receipts at a time"
+            )
+        answers: list[Refused | None] = [None] * len(settlements)
+        rulings: list[Ruling] = []
+        places: list[int] = []
+        allowed: dict[tuple[str, bytes], Refused | None] = {}
+        for at, settlement in enumerate(settlements):
+            try:
+                ruling = self._ruling(settlement)
+            except Refused as refused:
+                answers[at] = refused
+                continue
+            queue = ruling.key[:2]
+            if queue not in allowed:
+                allowed[queue] = self._refusal(principal, ruling.key)
+            answers[at] = allowed[queue]
+            if answers[at] is None:
+                rulings.append(ruling)
+                places.append(at)
+        if rulings:
+            for at, answer in zip(places, await self._reach.settle(rulings), strict=True):
+                answers[at] = answer
+        self._tell_prefetches(settlements, answers)
+        return answers
+
+    def prefetch(self, limit: int) -> Prefetch:
+        """For a stream: how much it may hand out before some of it is settled."""
+        return Prefetch(self._prefetches, limit, self.ctx.queues.around.time)
+
+    def _tell_prefetches(
+        self, settlements: Sequence[Settlement], answers: Sequence[Refused | None]
+    ) -> None:
+        if not self._prefetches:
+            return
+        for settlement, answer in zip(settlements, answers, strict=True):
+            prefetch = self._prefetches.get(settlement.receipt)
+            if prefetch is not None and answer is None:
+                if settlement.verdict is Verdict.EXTEND:
+                    prefetch.extended(settlement.receipt, settlement.lock_ms)
+                else:
+                    prefetch.settled(settlement.receipt)
+
+    def _ruling(self, settlement: Settlement) -> Ruling:
+        delay_ms, lock_ms = settlement.delay_ms, settlement.lock_ms
+        if delay_ms is not None and not 0 <= delay_ms <= DELAY_MS_MAX:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"delay_ms is {delay_ms}; it goes from 0 to {DELAY_MS_MAX}",
+            )
+        if lock_ms is not None and not 0 <= lock_ms <= LOCK_MS_MAX:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST, f"lock_ms is {lock_ms}; it goes from 0 to {LOCK_MS_MAX}"
+            )
+        receipt = self._receipts.read(settlement.receipt)
+        return Ruling(
+            receipt.key,
+            receipt.member,
+            receipt.offset,
+            receipt.offset,
+            settlement.verdict,
+            delay_ms,
+            lock_ms,
+            settlement.error_class or "",
+            settlement.error_message or "",
+        )
+
+    def _refusal(self, principal: Principal, key: QueueKey) -> Refused | None:
+        """Why the caller may not settle in a queue, if so."""
+        topic = self.ctx.image.topics_by_id.get(TopicId(key.topic_id))
+        if topic is None:
+            return Refused(ErrorCode.UNKNOWN_TOPIC_ID, "the topic of this receipt is gone")
+        try:
+            require_group(self.ctx, principal, Operation.READ, key.group)
+            require_topic(self.ctx, principal, Operation.READ, topic.name)
+        except Refused as refused:
+            return refused
+        return None
+
+
+def _too_large(key: QueueKey, member: str, offset: int, size: int) -> Ruling:
+    why = f"it unpacks to {size} bytes, more than doors hand out: read it with a Kafka client"
+    return Ruling(key, member, offset, offset, Verdict.REJECT, None, None, TOO_LARGE, why)
+
+
+def _urgency(message: Received) -> int:
+    """The more important, the earlier; as `state.queues.delivery_headers` reads it."""
+    for name, value in message.headers:
+        if name == PRIORITY and value is not None and value.isdigit() and len(value) == 1:
+            return -int(value)
+    return 0
+
+
+def _check_receive(records_max: int, wait_ms: int, lock_ms: int | None) -> None:
+    if not 1 <= records_max <= RECORDS_MAX:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"max is {records_max}; it goes from 1 to {RECORDS_MAX}"
+        )
+    if not 0 <= wait_ms <= WAIT_MS_MAX:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"wait_ms is {wait_ms}; it goes from 0 to {WAIT_MS_MAX}"
+        )
+    if lock_ms is not None and not 1 <= lock_ms <= LOCK_MS_MAX:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"lock_ms is {lock_ms}; it goes from 1 to {LOCK_MS_MAX}"
+        )
+
+
+__all__ = ["Door", "Settlement", "Verdict"]

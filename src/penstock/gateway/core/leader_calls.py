@@ -1,0 +1,73 @@
+"""Asks the leaders of a topic's partitions, here and on other nodes, all at once.
+
+Here the Kafka handlers are called in process, elsewhere the same request goes over the wire, with
+the rights of a node: those of whoever came through the door are checked before. A leader that
+cannot be reached has no answer among the others.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from penstock.broker.api.context import Context
+from penstock.cluster.metadata.image import Topic
+from penstock.cluster.replication.peer_connections import TROUBLE
+from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.in_process_calls import Handlers
+
+LANE = "doors-leaders"
+TIMEOUT_MS = 15_000
+
+Answer = TypeVar("Answer")
+
+
+class Leaders:
+    """The way to the leaders of all partitions."""
+
+    def __init__(self, ctx: Context, handlers: Handlers) -> None:
+        self._ctx = ctx
+        self._handlers = handlers
+
+    async def ask(
+        self,
+        principal: Principal,
+        topic: Topic,
+        partitions: Iterable[int],
+        make: Callable[[list[int]], object],
+        answer: type[Answer],
+        *,
+        version: int | None = None,
+    ) -> list[Answer]:
+        """What the leaders answer to `make(their partitions)`.
+
+        `version`: of a request that ApiVersions does not name.
+        """
+        by_node: dict[int, list[int]] = {}
+        for index in partitions:
+            leader = topic.partitions[index].leader
+            if leader in self._ctx.image.brokers:
+                by_node.setdefault(leader, []).append(index)
+        found = await asyncio.gather(
+            *(
+                self._ask(principal, node, make(indexes), answer, version)
+                for node, indexes in by_node.items()
+            )
+        )
+        return [one for one in found if one is not None]
+
+    async def _ask(
+        self,
+        principal: Principal,
+        node_id: int,
+        request: object,
+        answer: type[Answer],
+        version: int | None,
+    ) -> Answer | None:
+        if node_id == self._ctx.node_id:
+            return await self._handlers.ask(principal, request, answer)
+        self._handlers.check(request)
+        try:
+            connection = await self._ctx.queues.around.peers.connection(node_id, LANE)
+            return await connection.call(request, answer, version=version, timeout_ms=TIMEOUT_MS)
+        except TROUBLE:
+            return None

@@ -1,0 +1,305 @@
+"""Reads a topic as a log: from a group's committed position on, or from where the caller says.
+
+Nothing is kept between two readings: they begin at the same place until the group commits another
+position. A group without a position begins at one end of the log, as the caller asks. Only what
+committed transactions wrote is read. New records here are told at once; those that other nodes lead
+are looked for every `LOOK_SECONDS`.
+
+Bounds: `PARTITION_BYTES` of each partition at a time, though never less than one batch; what was
+compressed is unpacked by workers, `UNPACKED_BYTES` in all, though never less than one message.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import NamedTuple
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.broker.api.context import Context
+from penstock.broker.api.route_row import Operation
+from penstock.client.consumer.fetched import READ_COMMITTED, Fetched, Message, end_of
+from penstock.client.errors import code_of
+from penstock.client.metadata import TopicPartition
+from penstock.cluster.metadata.image import Topic
+from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.groups import Groups
+from penstock.gateway.core.leader_calls import Leaders
+from penstock.gateway.core.messages import HANDED_BYTES_MAX
+from penstock.gateway.core.permissions import require_group, require_topic
+from penstock.gateway.core.quota import Charging
+from penstock.gateway.core.topics import EARLIEST, LATEST, Topics
+from penstock.security.quotas import Kind
+from penstock.wire.messages.fetch import (
+    FetchPartition,
+    FetchPartitionData,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
+from penstock.wire.records import is_compressed
+from penstock.wire.schema import Records
+
+PARTITION_BYTES = 1 << 20
+UNPACKED_BYTES = 16 << 20
+REQUEST_BYTES = 16 << 20
+LOOK_SECONDS = 0.2
+RESETS: Mapping[str, int] = {"earliest": EARLIEST, "latest": LATEST}
+
+
+class Portion(NamedTuple):
+    """What was read of one partition in one go, not decoded yet."""
+
+    partition: int
+    fetched: Fetched
+    error_code: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return self.fetched.next_offset == self.fetched.offset
+
+
+class LogReading:
+    """Reads the logs of the cluster."""
+
+    def __init__(
+        self, ctx: Context, topics: Topics, groups: Groups, leaders: Leaders, charging: Charging
+    ) -> None:
+        self._ctx = ctx
+        self._topics = topics
+        self._groups = groups
+        self._leaders = leaders
+        self._charging = charging
+        self._turn = 0
+
+    async def read(
+        self,
+        principal: Principal,
+        topic: Topic,
+        positions: dict[int, int],
+        *,
+        records_max: int,
+        wait_ms: int = 0,
+        bytes_max: int = UNPACKED_BYTES,
+    ) -> list[Message]:
+        """Records from `positions` on, by partition; waits until there are some."""
+        require_topic(self._ctx, principal, Operation.READ, topic.name)
+        self._charging.require(principal, Kind.FETCH)
+        deadline = asyncio.get_running_loop().time() + wait_ms / 1000
+        watch = _Watch(self._ctx, topic, positions)
+        try:
+            while True:
+                watch.clear()
+                found = await self._read_now(principal, topic, positions, records_max, bytes_max)
+                if found or not await watch.wait(deadline):
+                    self._charging.charge(principal, Kind.FETCH, sum(map(size_of, found)))
+                    return found
+        finally:
+            watch.end()
+
+    async def portions(
+        self,
+        principal: Principal,
+        topic: Topic,
+        positions: Mapping[int, int],
+        *,
+        partition_bytes: int = PARTITION_BYTES,
+    ) -> list[Portion]:
+        """A stretch of each partition as it lies there, for those who decode it elsewhere."""
+        require_topic(self._ctx, principal, Operation.READ, topic.name)
+        self._charging.require(principal, Kind.FETCH)
+        rows = await self._fetch(principal, topic, positions, partition_bytes)
+        for at, row in enumerate(rows):
+            start = positions[row.partition_index]
+            if not row.error_code and not len(row.records or ()) and start < row.last_stable_offset:
+                # A batch that is larger than a portion is only given to those who ask for it alone.
+                alone = {row.partition_index: start}
+                rows[at : at + 1] = await self._fetch(principal, topic, alone, partition_bytes)
+        self._charging.charge(principal, Kind.FETCH, sum(len(row.records or ()) for row in rows))
+        return [
+            Portion(
+                row.partition_index,
+                _fetched(topic.name, positions[row.partition_index], row),
+                row.error_code,
+            )
+            for row in rows
+        ]
+
+    async def group_positions(
+        self, principal: Principal, topic: Topic, group: str, reset: str
+    ) -> dict[int, int]:
+        """Where a consumer group goes on in a topic, in all partitions whose leaders answer."""
+        require_group(self._ctx, principal, Operation.READ, group)
+        known = await self._groups.positions(principal, group, topic)
+        if len(known) == len(topic.partitions):
+            return known
+        begin = await self.ends(principal, topic, reset)
+        return {**begin, **known}
+
+    async def ends(self, principal: Principal, topic: Topic, reset: str) -> dict[int, int]:
+        """The beginnings (earliest) or ends (latest) of a topic's partitions."""
+        return await self._topics.offsets_at(principal, topic, RESETS[reset])
+
+    async def _read_now(
+        self,
+        principal: Principal,
+        topic: Topic,
+        positions: dict[int, int],
+        records_max: int,
+        bytes_max: int,
+    ) -> list[Message]:
+        rows = await self._fetch(principal, topic, positions)
+        lost = [row for row in rows if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE]
+        if lost:
+            # Retention has gone past the group, or the topic was made anew: on from the oldest.
+            begin = await self.ends(principal, topic, "earliest")
+            for row in lost:
+                positions[row.partition_index] = begin.get(row.partition_index, 0)
+            rows = await self._fetch(principal, topic, positions)
+        good = [row for row in rows if not row.error_code]
+        if rows and not good:
+            raise Refused(code_of(rows[0].error_code))
+        found: list[Message] = []
+        room = bytes_max
+        self._turn += 1
+        start = self._turn % len(good) if good else 0
+        for row in good[start:] + good[:start]:
+            at = row.partition_index
+            fetched = _fetched(topic.name, positions[at], row)
+            some = await self._first(fetched, records_max - len(found), room)
+            found += some
+            room -= sum(map(size_of, some))
+            if some:
+                positions[at] = some[-1].offset + 1
+            if len(found) >= records_max or room <= 0:
+                return found
+            if not found:
+                # Nothing to be shown, perhaps an aborted transaction: on behind it.
+                positions[at] = fetched.next_offset
+        return found
+
+    async def _first(self, fetched: Fetched, records_max: int, bytes_max: int) -> list[Message]:
+        """Messages of one partition; by a worker, if there is something to unpack."""
+        if is_compressed(fetched.records):
+            return await self._ctx.workers.run(_first, fetched, records_max, bytes_max)
+        return _first(fetched, records_max, bytes_max)
+
+    async def _fetch(
+        self,
+        principal: Principal,
+        topic: Topic,
+        positions: Mapping[int, int],
+        partition_bytes: int = PARTITION_BYTES,
+    ) -> list[FetchPartitionData]:
+        def request(indexes: list[int]) -> FetchRequest:
+            return FetchRequest(
+                max_wait_ms=0,
+                min_bytes=0,
+                max_bytes=REQUEST_BYTES,
+                isolation_level=READ_COMMITTED,
+                topics=[
+                    FetchTopic(
+                        topic=topic.name,
+                        topic_id=topic.id,
+                        partitions=[
+                            FetchPartition(
+                                partition=index,
+                                fetch_offset=positions[index],
+                                partition_max_bytes=partition_bytes,
+                            )
+                            for index in indexes
+                        ],
+                    )
+                ],
+            )
+
+        answers = await self._leaders.ask(
+            principal, topic, sorted(positions), request, FetchResponse
+        )
+        return [row for answer in answers for there in answer.responses for row in there.partitions]
+
+
+def _first(fetched: Fetched, records_max: int, bytes_max: int) -> list[Message]:
+    found: list[Message] = []
+    for message in islice(within(fetched.messages(), bytes_max), records_max):
+        size = size_of(message)
+        if size > max(HANDED_BYTES_MAX, len(fetched.records)):
+            if found:
+                break
+            raise Refused(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"the message at {message.topic}-{message.partition}:{message.offset} unpacks to "
+                f"{size} bytes, more than doors hand out: read it with a Kafka client, or commit "
+                "the offset after it",
+            )
+        found.append(message)
+    return found
+
+
+def within(messages: Iterable[Message], bytes_max: int) -> Iterator[Message]:
+    """The first messages that together have so many bytes, and at least one."""
+    size = 0
+    for message in messages:
+        before, size = size, size + size_of(message)
+        if before and size > bytes_max:
+            return
+        yield message
+
+
+def _fetched(topic: str, offset: int, row: FetchPartitionData) -> Fetched:
+    records = _joined(row.records)
+    return Fetched(
+        TopicPartition(topic, row.partition_index),
+        offset,
+        end_of(records, offset),
+        row.high_watermark,
+        row.last_stable_offset,
+        row.log_start_offset,
+        records,
+        row.aborted_transactions or (),
+    )
+
+
+def size_of(message: Message) -> int:
+    return len(message.key or b"") + len(message.value or b"")
+
+
+def _joined(records: Records | None) -> memoryview:
+    """The bytes of a records field, whether they came over the wire or from a handler."""
+    if records is None:
+        return memoryview(b"")
+    if isinstance(records, list):
+        return memoryview(b"".join(records))
+    if isinstance(records, bytes | bytearray | memoryview):
+        return memoryview(records)
+    return memoryview(records.take(len(records)))  # A stretch of a file, not read yet.
+
+
+class _Watch:
+    """Waits for news of partitions, by being told or by looking again."""
+
+    def __init__(self, ctx: Context, topic: Topic, positions: Mapping[int, int]) -> None:
+        found = [ctx.partitions.get(topic.name, index) for index in positions]
+        self._partitions = [partition for partition in found if partition is not None]
+        self._is_told_all = len(self._partitions) == len(found)
+        self._news = asyncio.Event()
+        for partition in self._partitions:
+            partition.watch(self._news.set)
+
+    def clear(self) -> None:
+        self._news.clear()
+
+    async def wait(self, deadline: float) -> bool:
+        """Whether it is worth looking again; False when the time is up."""
+        left = deadline - asyncio.get_running_loop().time()
+        if left <= 0:
+            return False
+        try:
+            async with asyncio.timeout(left if self._is_told_all else min(left, LOOK_SECONDS)):
+                await self._news.wait()
+        except TimeoutError:
+            return not self._is_told_all
+        return True
+
+    def end(self) -> None:
+        for partition in self._partitions:
+            partition.unwatch(self._news.set)

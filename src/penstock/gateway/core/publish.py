@@ -1,0 +1,346 @@
+"""Puts messages into a topic: chooses partitions, makes batches, appends them where they are led.
+
+A message with a key goes where every Kafka client would put that key (murmur2); those without go,
+all of one call, to one partition, and those of the next call to the next one. One call makes one
+batch for each partition, or several where `max.message.bytes` asks for it; the answer comes when
+all are committed. Appends here take the way of every Produce request (`broker.api.data.produce`);
+those at other nodes are Produce requests.
+
+A batch that its leader certainly has not taken (it leads no longer, or not yet) is sent again, for
+as long as an election takes. Nothing else is: it may have been written. A dedup id makes that safe.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.base.errors import ErrorCode, PeerError, Refused
+from penstock.broker.api.context import Context
+from penstock.broker.api.route_row import Operation
+from penstock.client.errors import Unreachable, code_of
+from penstock.client.producer.partitioner import partition_for_key
+from penstock.cluster.configs.configs import resolve_topic
+from penstock.cluster.metadata.image import Topic
+from penstock.coordinator.runtime.internal_producer import Posting, produce_request
+from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.in_process_calls import Handlers
+from penstock.gateway.core.messages import ID_BYTES, Outgoing, Placed, message_id_of, record_of
+from penstock.gateway.core.permissions import require_topic
+from penstock.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from penstock.wire.messages.produce import PartitionProduceResponse, ProduceResponse
+from penstock.wire.records import BATCH_OVERHEAD, Record, encode
+
+MESSAGES_MAX = 10_000
+TIMEOUT_MS = 30_000
+CREATION_SECONDS = 5.0
+ELECTION_SECONDS = 5.0
+LOOK_SECONDS = 0.02
+LANE = "doors"
+RECORD_OVERHEAD = 40
+"""What a record takes beside its key, value and headers, at most."""
+HEADER_OVERHEAD = 10
+
+
+@dataclass(slots=True)
+class _Lot:
+    """One batch in the making: which messages, for which partition."""
+
+    partition: int
+    places: list[int]
+    records: list[Record]
+    size: int = BATCH_OVERHEAD
+
+
+class Publishing:
+    """Publishes for every door of this node."""
+
+    def __init__(self, ctx: Context, handlers: Handlers) -> None:
+        self._ctx = ctx
+        self._handlers = handlers
+        self._posting = Posting(ctx.queues.around, LANE)
+        self._turn = 0
+
+    async def publish(
+        self,
+        principal: Principal,
+        name: str,
+        messages: Sequence[Outgoing],
+        all_or_none: bool = False,
+    ) -> list[Placed | Refused]:
+        """Where each message was put, or why it was not; raises Refused if that concerns all."""
+        ctx = self._ctx
+        if len(messages) > MESSAGES_MAX:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"at most {MESSAGES_MAX} messages at a time")
+        require_topic(ctx, principal, Operation.WRITE, name)
+        topic = ctx.image.topics.get(name) or await self.create_if_allowed(principal, name)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + ELECTION_SECONDS
+        placed: list[Placed | Refused] = [_LOST] * len(messages)
+        places: Sequence[int] = range(len(messages))
+        while True:
+            by_leader = await self._assign_patiently(topic, messages, placed, places, deadline)
+            if all_or_none:
+                _raise_first(placed)
+            sends = [self._send(principal, topic, *pair, placed) for pair in by_leader.items()]
+            if len(sends) == 1:
+                await sends[0]
+            else:
+                await asyncio.gather(*sends)
+            places = [at for at in places if isinstance(placed[at], _NotTaken)]
+            if not places or loop.time() >= deadline:
+                return placed
+            all_or_none = False
+            await asyncio.sleep(LOOK_SECONDS)
+            known = ctx.image.topics.get(name)
+            if known is None:
+                return placed
+            topic = known
+
+    async def create_if_allowed(self, principal: Principal, name: str) -> Topic:
+        """The topic, made where `auto.create.topics.enable` says so; refuses otherwise.
+
+        Others may be making it at the same time, here or on another node: who comes second waits
+        until this node knows of it, too.
+        """
+        ctx, loop = self._ctx, asyncio.get_running_loop()
+        deadline = loop.time() + CREATION_SECONDS
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True
+        )
+        while True:
+            response = await self._handlers.ask(principal, request, MetadataResponse)
+            topic = ctx.image.topics.get(name)
+            if topic is not None:
+                await ctx.reached(topic.revision)
+                return topic
+            code = code_of(response.topics[0].error_code)
+            if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise Refused(code)
+            if not ctx.configs.flag("auto.create.topics.enable") or loop.time() >= deadline:
+                raise Refused(code, f"there is no topic {name}: create it first")
+            await asyncio.sleep(LOOK_SECONDS)
+
+    # -- where ------------------------------------------------------------------------------
+
+    async def _assign_patiently(
+        self,
+        topic: Topic,
+        messages: Sequence[Outgoing],
+        placed: list[Placed | Refused],
+        places: Sequence[int],
+        deadline: float,
+    ) -> dict[int, list[_Lot]]:
+        """Batches by leader; waits a while for partitions that are about to get one."""
+        loop = asyncio.get_running_loop()
+        while True:
+            for at in places:
+                placed[at] = _LOST
+            by_leader = self._assign(topic, messages, placed, places)
+            is_waited_for = any(isinstance(placed[at], _NotTaken) for at in places)
+            if not is_waited_for or loop.time() >= deadline:
+                return by_leader
+            await asyncio.sleep(LOOK_SECONDS)
+            topic = self._ctx.image.topics.get(topic.name, topic)
+
+    def _assign(
+        self,
+        topic: Topic,
+        messages: Sequence[Outgoing],
+        placed: list[Placed | Refused],
+        places: Sequence[int],
+    ) -> dict[int, list[_Lot]]:
+        """Batches by leader, in order; what cannot be sent is refused in its place."""
+        ctx = self._ctx
+        now_ms = ctx.clock.now_ms()
+        chance = b""
+        if any(message.has_envelope for message in messages):
+            chance = ctx.random.random_bytes(2 * ID_BYTES * len(messages))
+        bytes_max = self._bytes_max(topic)
+        common = self._next_partition(topic)
+        lots: dict[int, _Lot] = {}
+        by_leader: dict[int, list[_Lot]] = {}
+        for at in places:
+            message = messages[at]
+            try:
+                fresh = chance[2 * ID_BYTES * at : 2 * ID_BYTES * (at + 1)]
+                self._check_delay(topic, message, now_ms)
+                record = record_of(message, now_ms, fresh)
+                index = self._partition_of(topic, message, common)
+                leader = self._leader(topic, index)
+            except Refused as refused:
+                placed[at] = refused
+                continue
+            size = _size_of(record)
+            lot = lots.get(index)
+            if lot is None or lot.size + size > bytes_max:
+                lot = lots[index] = _Lot(index, [], [])
+                by_leader.setdefault(leader, []).append(lot)
+            lot.places.append(at)
+            lot.records.append(record)
+            lot.size += size
+        return by_leader
+
+    def _check_delay(self, topic: Topic, message: Outgoing, now_ms: int) -> None:
+        """Refuses a delay that is longer than the log keeps a message."""
+        if message.delay_ms is None and message.deliver_at_ms is None:
+            return
+        wait_ms = max(message.delay_ms or 0, (message.deliver_at_ms or 0) - now_ms)
+        log = resolve_topic(topic.configs, self._ctx.configs).log
+        if log.cleanup_delete and 0 <= log.retention_ms < wait_ms:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"a delay of {wait_ms} ms is longer than {topic.name} keeps anything "
+                f"(retention.ms is {log.retention_ms}): raise retention.ms, or send it later",
+            )
+
+    def _bytes_max(self, topic: Topic) -> int:
+        partition = self._ctx.partitions.get(topic.name, 0)
+        if partition is not None:
+            return partition.rules.message_bytes_max
+        return resolve_topic(topic.configs, self._ctx.configs).log.message_bytes_max
+
+    def _next_partition(self, topic: Topic) -> int:
+        """For messages without a key: another one each time, if it has a leader."""
+        self._turn += 1
+        count, brokers = len(topic.partitions), self._ctx.image.brokers
+        for step in range(count):
+            index = (self._turn + step) % count
+            if topic.partitions[index].leader in brokers:
+                return index
+        return self._turn % count
+
+    def _partition_of(self, topic: Topic, message: Outgoing, common: int) -> int:
+        count = len(topic.partitions)
+        if message.partition is not None:
+            if not 0 <= message.partition < count:
+                raise Refused(
+                    ErrorCode.INVALID_REQUEST,
+                    f"{topic.name} has partitions 0 to {count - 1}, not {message.partition}",
+                )
+            return message.partition
+        return common if message.key is None else partition_for_key(message.key, count)
+
+    def _leader(self, topic: Topic, index: int) -> int:
+        leader = topic.partitions[index].leader
+        if leader not in self._ctx.image.brokers:
+            raise _NotTaken(
+                ErrorCode.LEADER_NOT_AVAILABLE,
+                f"{topic.name}-{index} has no leader at the moment: try again",
+            )
+        return leader
+
+    # -- sending ----------------------------------------------------------------------------
+
+    async def _send(
+        self,
+        principal: Principal,
+        topic: Topic,
+        leader: int,
+        lots: list[_Lot],
+        placed: list[Placed | Refused],
+    ) -> None:
+        """A request takes one batch for each partition: what needs more goes in turns."""
+        while lots:
+            batch_of = {}
+            later: list[_Lot] = []
+            for lot in lots:
+                if lot.partition in batch_of:
+                    later.append(lot)
+                else:
+                    batch_of[lot.partition] = lot
+            await self._send_round(principal, topic, leader, batch_of, placed)
+            lots = later
+
+    async def _send_round(
+        self,
+        principal: Principal,
+        topic: Topic,
+        leader: int,
+        lots: dict[int, _Lot],
+        placed: list[Placed | Refused],
+    ) -> None:
+        batches = [(lot.partition, memoryview(encode(lot.records))) for lot in lots.values()]
+        request = produce_request(topic, batches, TIMEOUT_MS)
+        try:
+            if leader == self._ctx.node_id:
+                response = await self._handlers.ask(principal, request, ProduceResponse)
+                rows = list(response.responses[0].partition_responses)
+            else:
+                rows = await self._posting.send(leader, request)
+        except (OSError, PeerError, Refused) as error:
+            refused = _refusal_of(error, leader)
+            for lot in lots.values():
+                for at in lot.places:
+                    placed[at] = refused
+            return
+        for row in rows:
+            found = lots.get(row.index)
+            if found is not None:
+                _note(row, found, placed)
+
+
+class _NotTaken(Refused):
+    """Refused by a leader that has not written anything, or by none at all: may be sent again."""
+
+
+MOVED = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
+"""What a node says of a partition that it leads no longer, or does not know of yet."""
+
+_LOST = Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "the leader did not say what became of it")
+
+
+def _raise_first(placed: Sequence[Placed | Refused]) -> None:
+    for at, one in enumerate(placed):
+        if isinstance(one, Refused) and one is not _LOST:
+            where = f"messages[{at}]: " if len(placed) > 1 else ""
+            raise Refused(one.code, where + (one.message or one.code.name))
+
+
+def _note(row: PartitionProduceResponse, lot: _Lot, placed: list[Placed | Refused]) -> None:
+    if row.error_code:
+        code = code_of(row.error_code)
+        # A batch that was written has a log to be in, even if it could not be committed.
+        was_taken = row.log_start_offset >= 0
+        kind = _NotTaken if code in MOVED and not was_taken else Refused
+        refused = kind(code, row.error_message)
+        for at in lot.places:
+            placed[at] = refused
+        return
+    base, append_ms = row.base_offset, row.log_append_time_ms
+    for step, (at, record) in enumerate(zip(lot.places, lot.records, strict=True)):
+        placed[at] = Placed(
+            row.index,
+            base + step,
+            append_ms if append_ms >= 0 else record.timestamp,
+            message_id_of(record.headers),
+        )
+
+
+def _size_of(record: Record) -> int:
+    size = RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
+    for name, value in record.headers:
+        size += HEADER_OVERHEAD + len(name) + len(value or b"")
+    return size
+
+
+def _refusal_of(error: Exception, leader: int) -> Refused:
+    if isinstance(error, Refused):
+        return error
+    if isinstance(error, Unreachable):
+        return _NotTaken(
+            ErrorCode.LEADER_NOT_AVAILABLE,
+            f"node {leader}, which leads the partition, cannot be reached: try again",
+        )
+    return Refused(
+        ErrorCode.REQUEST_TIMED_OUT,
+        f"node {leader} did not say whether it has the message ({error}); try again, with a "
+        "dedup_id if it must not be delivered twice",
+    )

@@ -1,0 +1,138 @@
+"""How many consumers a group or queue should have, for autoscalers that ask every few seconds.
+
+Remembers how each group stood when it was asked about, so that the next question can be answered
+with rates; on this node only, and for `GROUPS_MAX` groups, those asked about last. An autoscaler
+that is sent to another node each time gets the same answer after its second question there.
+"""
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from penstock.broker.api.context import Context
+from penstock.broker.api.route_row import Operation, ResourceType
+from penstock.client.admin.scaling import Row, Scaling, Standing, Wish, scale, standing
+from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.coordinator_calls import Coordinators, raise_for
+from penstock.gateway.core.groups import Groups
+from penstock.gateway.core.permissions import may, require_group
+from penstock.gateway.core.queues import Queues
+from penstock.gateway.core.topics import LATEST, Topics
+from penstock.wire.messages.offset_commit import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+)
+
+GROUPS_MAX = 1_000
+SPACING_SECONDS = 10.0
+"""How far apart the moments are that are remembered: two more than that are compared."""
+KEPT_MAX = 4
+OLD_SECONDS = 300.0
+SHARE = "share"
+
+
+class Scaled(NamedTuple):
+    """A group's scaling with what it is from."""
+
+    kind: str
+    members: int
+    now: Standing
+    scaling: Scaling
+
+
+@dataclass(slots=True)
+class _History:
+    moments: list[Standing] = field(default_factory=list)
+    member_per_s: float | None = None
+    """The last that was measured while its members were busy."""
+
+    def before(self, now_s: float) -> Standing | None:
+        """The oldest moment that still tells something."""
+        self.moments = [one for one in self.moments if now_s - one.at_s <= OLD_SECONDS]
+        return self.moments[0] if self.moments else None
+
+    def add(self, now: Standing) -> None:
+        if self.moments and self.moments[-1].partitions != now.partitions:
+            self.moments.clear()
+        if not self.moments or now.at_s - self.moments[-1].at_s >= SPACING_SECONDS:
+            self.moments.append(now)
+            del self.moments[:-KEPT_MAX]
+
+
+class GroupScaling:
+    """Made once for each door."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        coordinators: Coordinators,
+        topics: Topics,
+        groups: Groups,
+        queues: Queues,
+    ) -> None:
+        self._ctx = ctx
+        self._coordinators = coordinators
+        self._topics = topics
+        self._groups = groups
+        self._queues = queues
+        self._histories: OrderedDict[str, _History] = OrderedDict()
+
+    async def one(self, principal: Principal, group: str, wish: Wish) -> Scaled:
+        """Refuses (GROUP_ID_NOT_FOUND) where there is no such group."""
+        described = await self._groups.one(principal, group)
+        is_queue = described.kind == SHARE
+        rows = await (self._queue if is_queue else self._log)(principal, group)
+        now = standing(asyncio.get_running_loop().time(), rows)
+        history = self._history(group)
+        members = len(described.members)
+        before = history.before(now.at_s)
+        found = scale(
+            before, now, members, wish, is_queue=is_queue, known_rate=history.member_per_s
+        )
+        if before is not None and before.lag and now.lag and members and found.read_per_s:
+            history.member_per_s = found.read_per_s / members
+        history.add(now)
+        return Scaled(described.kind, members, now, found)
+
+    def _history(self, group: str) -> _History:
+        history = self._histories.setdefault(group, _History())
+        self._histories.move_to_end(group)
+        while len(self._histories) > GROUPS_MAX:
+            self._histories.popitem(last=False)
+        return history
+
+    async def _log(self, principal: Principal, group: str) -> dict[tuple[str, int], Row]:
+        """Where a consumer group has committed, and where that ends."""
+        require_group(self._ctx, principal, Operation.DESCRIBE, group)
+        response = await self._coordinators.ask(
+            principal,
+            group,
+            OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)]),
+            OffsetFetchResponse,
+            lambda answer: [row.error_code for row in answer.groups],
+        )
+        raise_for(response.groups[0].error_code)
+        rows: dict[tuple[str, int], Row] = {}
+        for committed in response.groups[0].topics:
+            topic = self._ctx.image.topics.get(committed.name)
+            if topic is None or not may(
+                self._ctx, principal, Operation.DESCRIBE, ResourceType.TOPIC, topic.name
+            ):
+                continue
+            ends = await self._topics.offsets_at(principal, topic, LATEST)
+            for place in committed.partitions:
+                index = place.partition_index
+                if not place.error_code and place.committed_offset >= 0 and index in ends:
+                    rows[topic.name, index] = Row(place.committed_offset, ends[index])
+        return rows
+
+    async def _queue(self, principal: Principal, group: str) -> dict[tuple[str, int], Row]:
+        """How much of each partition a share group has finished."""
+        rows: dict[tuple[str, int], Row] = {}
+        for topic, _ in await self._queues.all(principal, group=group):
+            for report in (await self._queues.one(principal, topic, group)).partitions:
+                end = report.high_watermark
+                rows[topic, report.partition] = Row(end - report.unfinished, end)
+        return rows

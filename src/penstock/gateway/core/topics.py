@@ -1,0 +1,229 @@
+"""Topics through a door: list, create, describe, grow, configure, delete.
+
+All of it is what the Kafka handlers do, in words of a door; any node can be asked.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.fair_turns import picked
+from penstock.base.ids import NO_TOPIC_ID
+from penstock.broker.api.context import Context
+from penstock.broker.api.route_row import Operation, ResourceType
+from penstock.cluster.metadata.image import Topic
+from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.coordinator_calls import raise_for
+from penstock.gateway.core.in_process_calls import Handlers
+from penstock.gateway.core.leader_calls import Leaders
+from penstock.gateway.core.permissions import may, require_topic
+from penstock.wire.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
+from penstock.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from penstock.wire.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+TIMEOUT_MS = 30_000
+CONSUMER = -1
+LATEST, EARLIEST = -1, -2
+TOPIC_KIND, GROUP_KIND = 2, 32
+SET, DELETE = 0, 1
+USE_DEFAULT = -1
+_OWN_SOURCES = {TOPIC_KIND: 1, GROUP_KIND: 8}
+"""What a config's source is called where it was set for this very topic or group."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigValue:
+    """A config, and whether it was set for this one."""
+
+    name: str
+    value: str | None
+    is_set: bool
+
+
+@dataclass(slots=True)
+class Offsets:
+    """Where a partition's log begins and ends; None: its leader did not say."""
+
+    start: dict[int, int] = field(default_factory=dict)
+    end: dict[int, int] = field(default_factory=dict)
+
+
+class Topics:
+    """The topics of the cluster."""
+
+    def __init__(self, ctx: Context, handlers: Handlers, leaders: Leaders) -> None:
+        self._ctx = ctx
+        self._handlers = handlers
+        self._leaders = leaders
+
+    async def all(
+        self, principal: Principal, *, internal: bool = False, prefix: str = ""
+    ) -> list[Topic]:
+        """Those that the caller may see, by name."""
+        ctx = self._ctx
+
+        def seen(item: tuple[str, Topic]) -> Topic | None:
+            name, topic = item
+            is_wanted = (internal or not topic.is_hidden) and name.startswith(prefix)
+            right = principal, Operation.DESCRIBE, ResourceType.TOPIC, name
+            return topic if is_wanted and may(ctx, *right) else None
+
+        items = sorted(ctx.image.topics.items())
+        return await ctx.turns.do(principal.holder, picked(items, seen))
+
+    def one(self, principal: Principal, name: str) -> Topic:
+        require_topic(self._ctx, principal, Operation.DESCRIBE, name)
+        topic = self._ctx.image.topics.get(name)
+        if topic is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+        return topic
+
+    async def create(
+        self,
+        principal: Principal,
+        name: str,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        configs: Mapping[str, str] | None = None,
+    ) -> Topic:
+        """The new topic, once this node serves it; None means the broker's default."""
+        request = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=name,
+                    num_partitions=USE_DEFAULT if partitions is None else partitions,
+                    replication_factor=(
+                        USE_DEFAULT if replication_factor is None else replication_factor
+                    ),
+                    assignments=(),
+                    configs=[
+                        CreatableTopicConfig(name=key, value=value)
+                        for key, value in (configs or {}).items()
+                    ],
+                )
+            ],
+            timeout_ms=TIMEOUT_MS,
+        )
+        response = await self._handlers.ask(principal, request, CreateTopicsResponse)
+        raise_for(response.topics[0].error_code, response.topics[0].error_message)
+        topic = self._ctx.image.topics.get(name)
+        if topic is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} is gone again")
+        return topic
+
+    async def delete(self, principal: Principal, name: str) -> None:
+        self.one(principal, name)
+        request = DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=name, topic_id=NO_TOPIC_ID)], timeout_ms=TIMEOUT_MS
+        )
+        response = await self._handlers.ask(principal, request, DeleteTopicsResponse)
+        raise_for(response.responses[0].error_code, response.responses[0].error_message)
+
+    async def grow(self, principal: Principal, name: str, partitions: int) -> None:
+        """Gives a topic more partitions: so many in all."""
+        request = CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name=name, count=partitions, assignments=None)],
+            timeout_ms=TIMEOUT_MS,
+            validate_only=False,
+        )
+        response = await self._handlers.ask(principal, request, CreatePartitionsResponse)
+        raise_for(response.results[0].error_code, response.results[0].error_message)
+
+    async def offsets(self, principal: Principal, topic: Topic) -> Offsets:
+        """Where the partitions begin and end, as far as their leaders answer."""
+        found = Offsets()
+        for timestamp, into in ((EARLIEST, found.start), (LATEST, found.end)):
+            into |= await self.offsets_at(principal, topic, timestamp)
+        return found
+
+    async def offsets_at(
+        self, principal: Principal, topic: Topic, timestamp: int
+    ) -> dict[int, int]:
+        """The offsets of a time, or of one of the names for the ends of a log (-1, -2)."""
+        require_topic(self._ctx, principal, Operation.DESCRIBE, topic.name)
+
+        def request(indexes: list[int]) -> ListOffsetsRequest:
+            rows = [ListOffsetsPartition(partition_index=at, timestamp=timestamp) for at in indexes]
+            return ListOffsetsRequest(
+                replica_id=CONSUMER,
+                topics=[ListOffsetsTopic(name=topic.name, partitions=rows)],
+                timeout_ms=TIMEOUT_MS,
+            )
+
+        answers = await self._leaders.ask(
+            principal, topic, range(len(topic.partitions)), request, ListOffsetsResponse
+        )
+        return {
+            row.partition_index: row.offset
+            for answer in answers
+            for there in answer.topics
+            for row in there.partitions
+            if not row.error_code and row.offset >= 0
+        }
+
+    # -- configs, of topics and of groups ---------------------------------------------------
+
+    async def configs(self, principal: Principal, kind: int, name: str) -> list[ConfigValue]:
+        request = DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsResource(
+                    resource_type=kind, resource_name=name, configuration_keys=None
+                )
+            ]
+        )
+        response = await self._handlers.ask(principal, request, DescribeConfigsResponse)
+        row = response.results[0]
+        raise_for(row.error_code, row.error_message)
+        own = _OWN_SOURCES[kind]
+        return [
+            ConfigValue(config.name, config.value, config.config_source == own)
+            for config in row.configs
+        ]
+
+    async def alter_configs(
+        self, principal: Principal, kind: int, name: str, values: Mapping[str, str | None]
+    ) -> None:
+        """Sets configs; None returns one to its default."""
+        request = IncrementalAlterConfigsRequest(
+            resources=[
+                IncrementalAlterConfigsResource(
+                    resource_type=kind,
+                    resource_name=name,
+                    configs=[
+                        IncrementalAlterableConfig(
+                            name=key,
+                            config_operation=DELETE if value is None else SET,
+                            value=value,
+                        )
+                        for key, value in values.items()
+                    ],
+                )
+            ],
+            validate_only=False,
+        )
+        response = await self._handlers.ask(principal, request, IncrementalAlterConfigsResponse)
+        raise_for(response.responses[0].error_code, response.responses[0].error_message)

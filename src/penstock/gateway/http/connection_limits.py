@@ -1,0 +1,58 @@
+"""Which connections the HTTP port takes: bounds by address and in all, as the Kafka ports have.
+
+Counted from the first moment, before a TLS handshake. `max.connections.per.ip` and the quota
+`connection_creation_rate` of an address hold here as well; proxies that are trusted
+(`http.trusted.proxies`) have no bound of their own, for they stand for many.
+
+Bounds: `CONNECTIONS_MAX`; one too many is closed at once.
+"""
+
+import asyncio
+from collections import Counter as Tally
+from collections.abc import Sequence
+
+from penstock.cluster.configs.config_types import counts_by_address
+from penstock.gateway.core.gateway import Door
+from penstock.gateway.http.forwarded import Network, is_within
+
+CONNECTIONS_MAX = 4096
+"""A long poll or a stream holds one for as long as it waits."""
+
+
+class Admission:
+    """Made once for each port."""
+
+    def __init__(self, door: Door | None, proxies: Sequence[Network] = ()) -> None:
+        self._door = door
+        self._proxies = proxies
+        self._open = 0
+        self._by_address: Tally[str] = Tally()
+
+    def admits(self, address: str, pending: int = 0, pending_of_it: int = 0) -> bool:
+        """Whether one more may come, beside those that still shake hands."""
+        is_admitted = self._open + pending < CONNECTIONS_MAX and (
+            self._door is None or self._has_room(self._door, address, pending_of_it)
+        )
+        if not is_admitted and self._door is not None:
+            self._door.ctx.metrics.connections_refused.value += 1
+        return is_admitted
+
+    def _has_room(self, door: Door, address: str, pending_of_it: int) -> bool:
+        if is_within(address, self._proxies):
+            return True
+        ctx = door.ctx
+        overrides = counts_by_address(ctx.configs.text("max.connections.per.ip.overrides") or "")
+        most = overrides.get(address, ctx.configs.integer("max.connections.per.ip"))
+        if self._by_address[address] + pending_of_it >= most:
+            return False
+        return ctx.meter.connect(address, asyncio.get_running_loop().time()) <= 0
+
+    def opened(self, address: str) -> None:
+        self._open += 1
+        self._by_address[address] += 1
+
+    def lost(self, address: str) -> None:
+        self._open -= 1
+        self._by_address[address] -= 1
+        if self._by_address[address] <= 0:
+            del self._by_address[address]

@@ -1,0 +1,65 @@
+"""How much of the node's processor requests over HTTP take, charged to whoever asks (KIP-124).
+
+Counted while a request's own code runs, not while it waits; a stream is charged as it goes. Who
+has used up `request_percentage` is refused by each dialect in words of its own, which is why that
+is no part of `Metering`. Bytes are charged where they come in and go out (`gateway.core.quota`).
+"""
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from penstock.broker.api.quota import TimedSteps
+from penstock.gateway.core.gateway import Door
+from penstock.gateway.http.request_io import principal_of
+from penstock.security.quotas import Kind
+
+CHARGED_SECONDS = 0.05
+"""So much is charged at once; what is left, when the request ends."""
+
+
+class Metering:
+    """Wraps an application."""
+
+    def __init__(self, app: ASGIApp, door: Door) -> None:
+        self._app = app
+        self._door = door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        work = self._app(scope, receive, send)
+        if scope["type"] != "http" or not self._door.ctx.meter.times_requests:
+            await work
+            return
+        watch = _Stopwatch(self._door, Request(scope))
+        try:
+            await TimedSteps(watch, work)
+        finally:
+            watch.charge()
+
+
+class _Stopwatch:
+    """The time that one request has run and was not charged for yet."""
+
+    def __init__(self, door: Door, request: Request) -> None:
+        self._door = door
+        self._request = request
+        self._now_s = door.ctx.meter.processor_s
+        self._begun_s = 0.0
+        self._spent_s = 0.0
+
+    def begin(self) -> None:
+        self._begun_s = self._now_s()
+
+    def pause(self) -> None:
+        self._spent_s += self._now_s() - self._begun_s
+        if self._spent_s >= CHARGED_SECONDS:
+            self.charge()
+
+    def charge(self) -> None:
+        spent_s, self._spent_s = self._spent_s, 0.0
+        self._door.charging.charge(principal_of(self._request), Kind.REQUEST, spent_s)
+
+
+def require_request_time(door: Door, request: Request) -> None:
+    """Raises Throttled while whoever asks has used up their share of the processor."""
+    if door.charging.is_on:
+        door.charging.require(principal_of(request), Kind.REQUEST)

@@ -1,0 +1,81 @@
+"""A row of a table of routes made a route: its requests are counted, timed and audited."""
+
+import asyncio
+import difflib
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import Protocol, TypeVar
+
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.gateway.core.gateway import Door
+from penstock.gateway.http.audit import tell_route
+from penstock.gateway.http.cpu_quota import require_request_time
+from penstock.gateway.http.problems import CLIENT_GONE, status_of
+
+Host = TypeVar("Host", contravariant=True)
+NAME_CHARS_MAX = 100
+
+
+class Row(Protocol[Host]):
+    """What every table of routes says of each."""
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def handler(self) -> Callable[[Host, Request], Awaitable[Response]]: ...
+
+
+def counted(
+    row: Row[Host], host: Host, door: Door, parameters: Collection[str] | None = None
+) -> Route:
+    """`parameters` are all that the query may have; None: the row does not say."""
+    metrics, name = door.ctx.metrics, f"{row.method} {row.path}"
+
+    async def answer(request: Request) -> Response:
+        now = asyncio.get_running_loop().time
+        started, status = now(), 500
+        try:
+            require_request_time(door, request)
+            if parameters is not None and request.url.query:
+                require_known(request.query_params, parameters)
+            response = await row.handler(host, request)
+            status = response.status_code
+        except Refused as refused:
+            status = status_of(refused.code)
+            raise
+        except HTTPException as error:
+            status = error.status_code
+            raise
+        except ClientDisconnect:
+            status = CLIENT_GONE
+            raise
+        finally:
+            tell_route(door, request, name, status)
+            metrics.http_requests.counter(name, str(status)).value += 1
+            metrics.http_seconds.histogram(name).observe(now() - started)
+        return response
+
+    return Route(row.path, answer, methods=[row.method])
+
+
+def require_known(given: Iterable[str], known: Collection[str]) -> None:
+    """A parameter that is mistyped would otherwise do nothing, and nobody would know."""
+    for name in given:
+        if name in known:
+            continue
+        meant = difflib.get_close_matches(name[:NAME_CHARS_MAX], known, n=1)
+        if meant:
+            hint = f"did you mean {meant[0]}?"
+        else:
+            hint = f"there are {', '.join(known)}" if known else "this route takes none"
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"there is no parameter {name[:NAME_CHARS_MAX]}: {hint}"
+        )

@@ -1,0 +1,323 @@
+"""One connection of the HTTP port: HTTP/1.1, and bounds on what its peer may send.
+
+uvicorn's protocol class does the talking, over httptools. On its own it believes any number of
+header bytes at any pace, loses the body of a request that asks to change protocols, and fails, with
+a traceback, for pipelined requests whose peer has hung up. All of that is seen to here.
+
+Bounds: bytes and number of headers, seconds until a head must be complete, how slowly a body may
+come, how long a peer may read nothing. Going over one ends that connection only. What is malformed
+is answered with 400 before any other layer looks at it: also a path or a query that is not UTF-8.
+"""
+
+import asyncio
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+import httptools
+from starlette.types import ASGIApp
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from penstock.gateway.http.connection_limits import Admission
+from penstock.gateway.http.response_headers import Defaulting
+
+HEAD_BYTES_MAX = 32 * 1024
+HEADERS_MAX = 100
+HEAD_TIMEOUT_S = 10.0
+BODY_TIMEOUT_S = 20.0
+BODY_BYTES_PER_S = 32 << 10
+"""A body may take so long, and a second more for so much of it."""
+REST_TIMEOUT_S = 2.0
+"""For the rest of a body after its request was answered: it is taken, and dropped."""
+STALL_SECONDS = 60.0
+"""So long nothing may be taken of what we send."""
+WRITE_BUFFER_BYTES = 32 << 10
+PIECE_BYTES = 32 << 10
+"""Of an answer, at a time."""
+CONNECTION = "penstock.connection"
+"""Key of a request's scope for the connection it came by."""
+HEAD = b"HTTP/"
+"""First bytes of an answer's head."""
+OF_UPGRADES = (b"connection", b"upgrade", b"http2-settings")
+INVALID = "Invalid HTTP request received."
+
+
+class JoiningTransport:
+    """A connection's transport that sends the head of an answer together with what follows it.
+
+    uvicorn writes the two one after the other, which is two system calls here, and two wake-ups of
+    whoever waits for the answer. A head that nothing follows in the same turn goes alone.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._head = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if self._transport.is_closing():
+            self._head = b""  # Nobody reads it any more.
+            return
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif data.startswith(HEAD):
+            self._head = data
+            self._loop.call_soon(self._send_head)
+            return
+        self._transport.write(data)
+
+    def pause_reading(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _send_head(self) -> None:
+        if self._head:
+            self.write(b"")
+
+    def close(self) -> None:
+        self._send_head()
+        self._transport.close()
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol, with bounds."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        drained: asyncio.Event,
+        admission: Admission,
+        *,
+        is_admitted: bool,
+    ) -> None:
+        """`is_admitted`: it was asked about before its handshake."""
+        super().__init__(config, server_state, {})
+        self._drained = drained
+        self._admission = admission
+        self._is_admitted = is_admitted
+        self._address: str | None = None
+        self._refusal: str | None = None
+        self._is_reading_head = True
+        self._head_bytes = 0
+        self._head_bytes_unparsed = 0
+        self._head_deadline: asyncio.TimerHandle | None = None
+        self._rest_deadline: asyncio.TimerHandle | None = None
+        self._is_reading_body = False
+        self._body_deadline: asyncio.TimerHandle | None = None
+        self._body_began_at = 0.0
+        self._body_bytes = 0
+        self._answering: RequestResponseCycle | None = None
+        self._stall_deadline: asyncio.TimerHandle | None = None
+        self.paused_at: float | None = None
+        """Since when the peer takes nothing of what we send."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(JoiningTransport(transport, self.loop))  # type: ignore[arg-type]
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES, low=0)
+        self._drained.clear()
+        self._expect_head()
+        address = self.client[0] if self.client else "unknown"
+        if self._is_admitted or self._admission.admits(address):
+            self._address = address
+            self._admission.opened(address)
+        else:
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget_deadline()
+        self._forget_rest()
+        self._forget_body()
+        self._forget_stall()
+        if self._address is not None:
+            self._admission.lost(self._address)
+            self._address = None
+        self._tell_all()
+        super().connection_lost(exc)
+        if not self.connections:
+            self._drained.set()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._forget_stall()
+        self.paused_at = self.loop.time()
+        self._stall_deadline = self.loop.call_later(STALL_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._forget_stall()
+        super().resume_writing()
+
+    def _forget_stall(self) -> None:
+        self.paused_at = None
+        if self._stall_deadline is not None:
+            self._stall_deadline.cancel()
+            self._stall_deadline = None
+
+    def _tell_all(self) -> None:
+        """Whoever is being answered is gone, and so are the requests behind it: uvicorn tells only
+        the last one that came in."""
+        if self._answering is not None and not self._answering.response_complete:
+            self._answering.disconnected = True
+            self._answering.message_event.set()
+        self._answering = None
+        self.pipeline.clear()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGIApp) -> None:  # type: ignore[override]
+        self._answering = cycle
+        super()._start_asgi_task(cycle, Defaulting(app, cycle))  # type: ignore[arg-type]
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_reading_head:
+            self._expect_head()
+            # The parser keeps a header to itself until it is whole, so unfinished ones are
+            # counted here, as raw bytes.
+            self._head_bytes_unparsed += len(data)
+        self._unset_keepalive_if_required()
+        self._feed(data)
+        if self._head_deadline is not None and self._head_bytes_unparsed > HEAD_BYTES_MAX:
+            self.send_400_response(f"Request head over {HEAD_BYTES_MAX} bytes.")
+        if self._is_reading_body:
+            # Most bodies are whole by now, and need no deadline.
+            self._body_bytes += len(data)
+            if self._body_deadline is None:
+                self._expect_body()
+
+    def _feed(self, data: bytes) -> None:
+        pieces = [memoryview(data)]  # Thousands of pipelined requests may be in it.
+        while pieces:
+            piece = pieces.pop()
+            try:
+                self.parser.feed_data(piece)
+            except httptools.HttpParserUpgrade as upgrade:
+                # The parser stops behind the head and takes no body. Nobody has to change protocols
+                # because he is asked to (RFC 9110, 7.8): the request is read again without that.
+                pieces += [piece[upgrade.args[0] :], memoryview(self._head_without_upgrade())]
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            except httptools.HttpParserError:
+                self.send_400_response(INVALID)
+                return
+
+    def _head_without_upgrade(self) -> bytes:
+        version = self.parser.get_http_version().encode()
+        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%s: %s" % row for row in self.headers if row[0] not in OF_UPGRADES]
+        asked = b",".join(value for name, value in self.headers if name == b"connection").split(
+            b","
+        )
+        kept = [word.strip() for word in asked if word.strip().lower() in (b"close", b"keep-alive")]
+        if kept:
+            lines.append(b"connection: " + b", ".join(kept))
+        return b"\r\n".join([*lines, b"", b""])
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_bytes = 0
+        self._is_reading_head = True
+        self._expect_head()
+
+    def on_url(self, url: bytes) -> None:
+        self._count_head(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count_head(len(name) + len(value) + 4)
+        super().on_header(name, value)
+        if len(self.headers) > HEADERS_MAX:
+            self._refuse(f"More than {HEADERS_MAX} headers.")
+
+    def on_headers_complete(self) -> None:
+        self._check_text()
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                self._refuse("This is no proxy.")
+            return  # It comes again (`_feed`).
+        self.scope[CONNECTION] = self  # type: ignore[literal-required]
+        self._is_reading_head = False
+        self._head_bytes_unparsed = 0
+        self._forget_deadline()
+        self._is_reading_body = True
+        self._body_bytes = 0
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
+        super().on_message_complete()
+        self._is_reading_head = True
+        self._is_reading_body = False
+        self._forget_rest()
+        self._forget_body()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        # Nobody reads the rest of this body. A peer that is still sending it would lose the answer
+        # if the connection ended now; but it may not trickle it in for ever.
+        if self.cycle.response_complete and self.cycle.more_body and self._rest_deadline is None:
+            self._rest_deadline = self.loop.call_later(REST_TIMEOUT_S, self.transport.close)
+
+    def send_400_response(self, msg: str) -> None:
+        if not self.transport.is_closing():
+            super().send_400_response(self._refusal or msg)
+
+    def _check_text(self) -> None:
+        if b"%" in self.url:
+            try:
+                unquote_to_bytes(self.url).decode()
+            except UnicodeDecodeError:
+                self._refuse("The path and the query are UTF-8 once they are decoded.")
+
+    def _count_head(self, count: int) -> None:
+        self._head_bytes += count
+        if self._head_bytes > HEAD_BYTES_MAX:
+            self._refuse(f"Request head over {HEAD_BYTES_MAX} bytes.")
+
+    def _refuse(self, reason: str) -> None:
+        # An exception in a parser callback makes uvicorn answer 400 and close.
+        self._refusal = reason
+        raise ValueError(reason)
+
+    def _expect_head(self) -> None:
+        if self._head_deadline is None:
+            self._head_deadline = self.loop.call_later(HEAD_TIMEOUT_S, self.transport.abort)
+
+    def _forget_deadline(self) -> None:
+        if self._head_deadline is not None:
+            self._head_deadline.cancel()
+            self._head_deadline = None
+
+    def _expect_body(self) -> None:
+        self._body_began_at = self.loop.time()
+        self._body_deadline = self.loop.call_later(BODY_TIMEOUT_S, self._judge_body)
+
+    def _judge_body(self) -> None:
+        """Ends a connection that trickles its body in: it holds a place, and memory."""
+        if self.flow.read_paused:
+            # We are the ones who do not read on.
+            self._body_bytes = 0
+            self._expect_body()
+            return
+        allowed_s = BODY_TIMEOUT_S + self._body_bytes / BODY_BYTES_PER_S
+        left_s = self._body_began_at + allowed_s - self.loop.time()
+        if left_s <= 0:
+            self.transport.abort()
+        else:
+            self._body_deadline = self.loop.call_later(left_s, self._judge_body)
+
+    def _forget_body(self) -> None:
+        if self._body_deadline is not None:
+            self._body_deadline.cancel()
+            self._body_deadline = None
+
+    def _forget_rest(self) -> None:
+        if self._rest_deadline is not None:
+            self._rest_deadline.cancel()
+            self._rest_deadline = None

@@ -1,0 +1,173 @@
+"""What the handlers of all routes share: reading a request's parts, waiting, answering with JSON.
+
+Values are checked here and refused with what they may be; a body is read as the type that its
+route declares. A request that waits is given up as soon as whoever asked is gone.
+"""
+
+import asyncio
+import re
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Scope
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.gateway.core.caller import Principal
+from penstock.gateway.http.forwarded import PEER, connected_from
+from penstock.gateway.http.problems import CLIENT_GONE, PRINCIPAL
+from penstock.security.acl_types import ANONYMOUS
+
+T = TypeVar("T")
+BAD_REQUEST = 400
+INTEGER_CHARS_MAX = 20
+CLIENT_ID = "x-client-id"
+CLIENT_ID_CHARS_MAX = 249
+APP_ID = re.compile(r"(?:^|\s)app/(\S+)")
+
+
+def principal_of(request: Request) -> Principal:
+    """Who asks, as `authentication` found out, and from where."""
+    scope = request.scope
+    return Principal(scope.get(PRINCIPAL, ANONYMOUS), peer_of(scope), client_id_of(scope))
+
+
+def peer_of(scope: Scope) -> str:
+    """The address that a request comes from, as `peers` found out."""
+    peer: str | None = scope.get(PEER)
+    return connected_from(scope) if peer is None else peer
+
+
+def client_id_of(scope: Scope) -> str:
+    """What a program calls itself: in a header of its own, or as AWS SDKs write their app id."""
+    headers = Headers(scope=scope)
+    given = headers.get(CLIENT_ID)
+    if given is None:
+        found = APP_ID.search(headers.get("user-agent", ""))
+        given = found[1] if found else ""
+    return given[:CLIENT_ID_CHARS_MAX]
+
+
+def json_answer(value: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+def no_content() -> Response:
+    return Response(status_code=204)
+
+
+async def read_json(request: Request, kind: type[T]) -> T:
+    """The body as `kind`; malformed JSON is a bad request, a wrong value is refused."""
+    return parse_json(await request.body(), kind)
+
+
+def parse_json(body: bytes, kind: type[T]) -> T:
+    if not body:
+        raise HTTPException(BAD_REQUEST, "the body is empty; this route takes JSON")
+    try:
+        return msgspec.json.decode(utf8(body), type=kind)
+    except msgspec.ValidationError as error:
+        raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise HTTPException(BAD_REQUEST, f"the body is no JSON: {error}") from None
+
+
+def utf8(body: bytes) -> bytes:
+    """JSON is UTF-8, also where a value is kept as it was given and not looked at.
+
+    Raises UnicodeDecodeError.
+    """
+    if not body.isascii():
+        body.decode()
+    return body
+
+
+def text(request: Request, name: str, default: str | None = None) -> str:
+    value = request.query_params.get(name, default)
+    if value is None or (value == "" and default is None):
+        raise Refused(ErrorCode.INVALID_REQUEST, f"the parameter {name} is required")
+    return value
+
+
+def optional_text(request: Request, name: str) -> str | None:
+    return request.query_params.get(name)
+
+
+def integer(request: Request, name: str, default: int, low: int, high: int) -> int:
+    value = optional_integer(request, name, low, high)
+    return default if value is None else value
+
+
+def optional_integer(request: Request, name: str, low: int, high: int) -> int | None:
+    value = request.query_params.get(name)
+    if value is None:
+        return None
+    digits = value.removeprefix("-")
+    is_number = digits.isascii() and digits.isdigit() and len(value) <= INTEGER_CHARS_MAX
+    if not is_number or not low <= int(value) <= high:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"{name} is a number from {low} to {high}, not {value[:40]}"
+        )
+    return int(value)
+
+
+def flag(request: Request, name: str, default: bool = False) -> bool:
+    value = request.query_params.get(name)
+    if value is None:
+        return default
+    if value not in ("true", "false"):
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is true or false, not {value[:40]}")
+    return value == "true"
+
+
+def choice(request: Request, name: str, *values: str) -> str:
+    """One of `values`, the first unless the request says otherwise."""
+    value = request.query_params.get(name, values[0])
+    if value not in values:
+        allowed = " or ".join(values)
+        raise Refused(ErrorCode.INVALID_REQUEST, f"{name} is {allowed}, not {value[:40]}")
+    return value
+
+
+class Waits:
+    """The requests that wait for something, so that they can be told when the server stops."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+
+    def add(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(task, None))
+
+    def end(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Work that may take long, cancelled when whoever asked has hung up, or the server stops."""
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(work)
+    waits: Waits = request.app.state.waits
+    waits.add(task)
+    gone = loop.create_task(_disconnect(request))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if task.cancelled():
+            raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, "this node is stopping: ask another one")
+        if task.done():
+            return task.result()
+        raise HTTPException(CLIENT_GONE, "the client has hung up")
+    finally:
+        gone.cancel()
+        task.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _disconnect(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

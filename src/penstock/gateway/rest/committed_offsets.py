@@ -1,0 +1,142 @@
+"""Positions of consumer groups, for whoever polls a topic as a log."""
+
+from msgspec import UNSET, Struct, UnsetType
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.broker.api.route_row import Operation
+from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.groups import Commit
+from penstock.gateway.http.problems import entry_of, problem
+from penstock.gateway.http.request_io import json_answer, principal_of, read_json, text
+from penstock.gateway.rest.endpoint import Endpoint, Parameter
+
+MULTI_STATUS = 207
+COMMITS_MAX = 10_000
+
+
+class PositionEntry(Struct, forbid_unknown_fields=True):
+    """The next offset that the group wants of a partition."""
+
+    topic: str
+    partition: int
+    offset: int
+    metadata: str | None = None
+
+
+class CommitBody(Struct, forbid_unknown_fields=True):
+    """One position, or several as `offsets`."""
+
+    group: str
+    topic: str | UnsetType = UNSET
+    partition: int | UnsetType = UNSET
+    offset: int | UnsetType = UNSET
+    metadata: str | None = None
+    offsets: list[PositionEntry] | UnsetType = UNSET
+
+
+class CommitError(Struct):
+    index: int
+    status: int
+    code: str
+    detail: str
+
+
+class CommitAnswer(Struct):
+    """How many positions are kept, and those that are not."""
+
+    committed: int
+    errors: list[CommitError] = []
+
+
+class PositionAnswer(Struct):
+    """Where a group stands in a partition."""
+
+    partition: int
+    offset: int | None
+    end_offset: int | None
+    lag: int | None
+
+
+class PositionsAnswer(Struct):
+    group: str
+    topic: str
+    partitions: list[PositionAnswer]
+
+
+async def commit(door: Door, request: Request) -> Response:
+    body = await read_json(request, CommitBody)
+    commits = _commits(body)
+    if not commits or len(commits) > COMMITS_MAX:
+        raise Refused(ErrorCode.INVALID_REQUEST, f"1 to {COMMITS_MAX} positions at a time")
+    answers = await door.groups.commit(principal_of(request), body.group, commits)
+    refused = [answer for answer in answers if answer is not None]
+    errors = [
+        {"index": at, **entry_of(answer)} for at, answer in enumerate(answers) if answer is not None
+    ]
+    if len(refused) == len(answers):
+        return problem(refused[0], errors=errors)
+    status = MULTI_STATUS if refused else 200
+    return json_answer({"committed": len(answers) - len(refused), "errors": errors}, status)
+
+
+def _commits(body: CommitBody) -> list[Commit]:
+    one = (body.topic, body.partition, body.offset)
+    if isinstance(body.offsets, list):
+        if any(value is not UNSET for value in one):
+            raise Refused(ErrorCode.INVALID_REQUEST, "topic, partition and offset, or offsets")
+        return [
+            Commit(entry.topic, entry.partition, entry.offset, entry.metadata)
+            for entry in body.offsets
+        ]
+    topic, partition, offset = one
+    if not (isinstance(topic, str) and isinstance(partition, int) and isinstance(offset, int)):
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, "topic, partition and offset are required, or offsets"
+        )
+    return [Commit(topic, partition, offset, body.metadata)]
+
+
+async def positions(door: Door, request: Request) -> Response:
+    principal = principal_of(request)
+    topic = door.topic_to(principal, Operation.DESCRIBE, text(request, "topic"))
+    group = text(request, "group")
+    known = await door.groups.positions(principal, group, topic)
+    ends = (await door.topics.offsets(principal, topic)).end
+    rows = []
+    for index in range(len(topic.partitions)):
+        offset, end = known.get(index), ends.get(index)
+        lag = None if offset is None or end is None else max(0, end - offset)
+        rows.append(PositionAnswer(index, offset, end, lag))
+    return json_answer(PositionsAnswer(group, topic.name, rows))
+
+
+ENDPOINTS = (
+    Endpoint(
+        "POST",
+        "/offsets/commit",
+        "keep positions of a consumer group",
+        commit,
+        body=CommitBody,
+        answer=CommitAnswer,
+        description=(
+            "An offset is the next one that the group wants. For groups without members of their "
+            "own: those that poll with mode=log. 409 says that the group is of another kind, or "
+            "has members."
+        ),
+        refusals=(403, 404, 409, 422, 503),
+    ),
+    Endpoint(
+        "GET",
+        "/offsets",
+        "where a consumer group stands in a topic",
+        positions,
+        parameters=(
+            Parameter("group", "the group", is_required=True),
+            Parameter("topic", "the topic", is_required=True),
+        ),
+        answer=PositionsAnswer,
+        refusals=(403, 404, 503),
+    ),
+)

@@ -1,0 +1,100 @@
+"""Groups of every kind: list, describe, delete, configs."""
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.topics import GROUP_KIND
+from penstock.gateway.http.request_io import json_answer, no_content, principal_of
+from penstock.gateway.rest.endpoint import Endpoint
+from penstock.gateway.rest.topics import ConfigsAnswer, configs_answer, read_configs
+
+
+class GroupRow(Struct):
+    group: str
+    kind: str
+    state: str
+
+
+class GroupsAnswer(Struct):
+    groups: list[GroupRow]
+
+
+class MemberAnswer(Struct):
+    member_id: str
+    client_id: str
+    host: str
+
+
+class GroupAnswer(Struct):
+    group: str
+    kind: str
+    state: str
+    members: list[MemberAnswer]
+
+
+async def list_groups(door: Door, request: Request) -> Response:
+    found = await door.groups.all(principal_of(request))
+    return json_answer(GroupsAnswer([GroupRow(*row) for row in found]))
+
+
+async def describe_group(door: Door, request: Request) -> Response:
+    found = await door.groups.one(principal_of(request), request.path_params["group"])
+    members = [MemberAnswer(*member) for member in found.members]
+    return json_answer(GroupAnswer(found.group, found.kind, found.state, members))
+
+
+async def delete_group(door: Door, request: Request) -> Response:
+    await door.groups.delete(principal_of(request), request.path_params["group"])
+    return no_content()
+
+
+async def show_configs(door: Door, request: Request) -> Response:
+    principal, group = principal_of(request), request.path_params["group"]
+    return configs_answer(await door.topics.configs(principal, GROUP_KIND, group))
+
+
+async def alter_configs(door: Door, request: Request) -> Response:
+    values = await read_configs(request)
+    principal, group = principal_of(request), request.path_params["group"]
+    await door.topics.alter_configs(principal, GROUP_KIND, group, values)
+    return no_content()
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/groups", "list groups of every kind", list_groups, answer=GroupsAnswer),
+    Endpoint(
+        "GET",
+        "/groups/{group}",
+        "describe a group and its members",
+        describe_group,
+        answer=GroupAnswer,
+        refusals=(403, 404, 503),
+    ),
+    Endpoint(
+        "DELETE",
+        "/groups/{group}",
+        "delete a group without members, and its positions",
+        delete_group,
+        status=204,
+        refusals=(403, 404, 409, 503),
+    ),
+    Endpoint(
+        "GET",
+        "/groups/{group}/configs",
+        "all configs of a group and whether they were set for it",
+        show_configs,
+        answer=ConfigsAnswer,
+        refusals=(403,),
+    ),
+    Endpoint(
+        "PATCH",
+        "/groups/{group}/configs",
+        "set configs of a group: leases, retries, dead letters; null returns one to its default",
+        alter_configs,
+        body=dict[str, str | int | float | bool | None],
+        status=204,
+        refusals=(403, 422),
+    ),
+)

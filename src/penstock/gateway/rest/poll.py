@@ -1,0 +1,136 @@
+"""Receiving: `GET /topics/{name}/poll`, as a queue or as a log.
+
+As a queue, each message is leased to whoever polls and comes with a receipt; it is settled with
+`/ack` and its kin (`settling`), or comes again when the lease has ended. As a log, messages are
+read from the group's position on, which moves when `POST /offsets/commit` says so.
+"""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.broker.api.route_row import Operation
+from penstock.gateway.core.gateway import LOCK_MS_MAX, RECORDS_MAX, WAIT_MS_MAX, Door
+from penstock.gateway.http.request_io import (
+    choice,
+    integer,
+    json_answer,
+    optional_integer,
+    optional_text,
+    principal_of,
+    text,
+    while_connected,
+)
+from penstock.gateway.rest.endpoint import Endpoint, Parameter
+from penstock.gateway.rest.message_json import (
+    MessageAnswer,
+    PollAnswer,
+    message_answer,
+    received_answer,
+)
+
+QUEUE, LOG = "queue", "log"
+MAX_DEFAULT = 10
+PARTITION_MAX = (1 << 31) - 1
+OFFSET_MAX = (1 << 63) - 1
+
+
+async def poll(door: Door, request: Request) -> Response:
+    mode = choice(request, "mode", QUEUE, LOG)
+    wait_ms = integer(request, "wait_ms", 0, 0, WAIT_MS_MAX)
+    read = _read if mode == LOG else _receive
+    # What is there is answered without the cost of waiting for more.
+    found = await read(door, request, 0)
+    if wait_ms and not found:
+        found = await while_connected(request, read(door, request, wait_ms))
+    return json_answer({"messages": found})
+
+
+async def _receive(door: Door, request: Request, wait_ms: int) -> list[MessageAnswer]:
+    found = await door.receive(
+        principal_of(request),
+        request.path_params["name"],
+        text(request, "group"),
+        records_max=integer(request, "max", MAX_DEFAULT, 1, RECORDS_MAX),
+        wait_ms=wait_ms,
+        lock_ms=optional_integer(request, "lock_ms", 1, LOCK_MS_MAX),
+    )
+    return [received_answer(one) for one in found]
+
+
+async def _read(door: Door, request: Request, wait_ms: int) -> list[MessageAnswer]:
+    count = integer(request, "max", MAX_DEFAULT, 1, RECORDS_MAX)
+    principal = principal_of(request)
+    topic = door.topic_to(principal, Operation.READ, request.path_params["name"])
+    positions = await log_positions(door, request)
+    found = await door.log.read(principal, topic, positions, records_max=count, wait_ms=wait_ms)
+    return [message_answer(*message[:7]) for message in found]
+
+
+async def log_positions(door: Door, request: Request) -> dict[int, int]:
+    """From where a request reads: its own offset, or the position of its group."""
+    principal = principal_of(request)
+    topic = door.topic_to(principal, Operation.READ, request.path_params["name"])
+    group = optional_text(request, "group")
+    reset = choice(request, "reset", "earliest", "latest")
+    partition = optional_integer(request, "partition", 0, PARTITION_MAX)
+    offset = optional_integer(request, "offset", 0, OFFSET_MAX)
+    if partition is not None and partition >= len(topic.partitions):
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {topic.name}-{partition}")
+    if offset is not None:
+        if partition is None:
+            raise Refused(ErrorCode.INVALID_REQUEST, "an offset needs its partition")
+        return {partition: offset}
+    if group is not None:
+        positions = await door.log.group_positions(principal, topic, group, reset)
+    else:
+        positions = await door.log.ends(principal, topic, reset)
+    if partition is not None:
+        positions = {at: where for at, where in positions.items() if at == partition}
+    return positions
+
+
+LOG_PARAMETERS = (
+    Parameter(
+        "reset",
+        "log: where a group without a position begins, earliest or latest",
+        default="earliest",
+    ),
+    Parameter("partition", "log: read this partition only", "integer"),
+    Parameter("offset", "log: read from here instead of the group's position", "integer"),
+)
+MODE = Parameter(
+    "mode",
+    "queue: each message to one consumer, with a receipt; log: from the group's position on, moved "
+    "by POST /offsets/commit",
+    default=QUEUE,
+)
+LOCK = Parameter(
+    "lock_ms",
+    "queue: how long messages are leased, instead of the group's share.record.lock.duration.ms",
+    "integer",
+)
+
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/topics/{name}/poll",
+        "receive messages for a group, as a queue or as a log",
+        poll,
+        parameters=(
+            Parameter("group", "who shares the messages; log: whose position", is_required=True),
+            Parameter("max", "how many messages at most", "integer", MAX_DEFAULT),
+            Parameter("wait_ms", "how long to wait for a message", "integer", 0),
+            MODE,
+            LOCK,
+            *LOG_PARAMETERS,
+        ),
+        answer=PollAnswer,
+        description=(
+            "In queue mode a message comes with a receipt: settle it with /ack, /nack, /reject or "
+            "/extend before lock_until_ms. A group that has no position yet begins with the oldest "
+            "message, unless its config share.auto.offset.reset says otherwise."
+        ),
+        refusals=(403, 404, 409, 422, 503),
+    ),
+)

@@ -1,0 +1,37 @@
+"""The table of the HTTP door's routes: what is not listed here is not served.
+
+A new family is a module in `http.routes` with its `ENDPOINTS`, and its name here.
+"""
+
+from penstock.gateway.rest import (
+    background_jobs,
+    committed_offsets,
+    dead_letters,
+    groups,
+    poll,
+    publish,
+    queues,
+    replay,
+    scaling,
+    settle,
+    stream,
+    topics,
+)
+from penstock.gateway.rest.endpoint import Endpoint
+
+FAMILIES = (
+    publish,
+    poll,
+    stream,
+    settle,
+    committed_offsets,
+    topics,
+    groups,
+    scaling,
+    queues,
+    dead_letters,
+    background_jobs,
+    replay,
+)
+
+ENDPOINTS: tuple[Endpoint, ...] = tuple(row for family in FAMILIES for row in family.ENDPOINTS)

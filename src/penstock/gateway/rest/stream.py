@@ -1,0 +1,167 @@
+"""Streaming: `GET /topics/{name}/stream`, messages as server-sent events as they come.
+
+As a queue, messages are pushed until `prefetch` of them are not settled; settle them with `/ack`
+and its kin. When the stream ends, what is not settled is free for others at once, and counts as
+delivered. As a log, messages are pushed from the group's position on; `/offsets/commit` moves it.
+
+Each event has the message as JSON and `PARTITION:OFFSET` as its id. A comment goes out whenever
+nothing else has for `IDLE_MS`, so that both sides know of each other.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.base.errors import Refused
+from penstock.broker.api.route_row import Operation
+from penstock.gateway.core.gateway import LOCK_MS_MAX, Door, Settlement, Verdict
+from penstock.gateway.core.prefetch import Prefetch
+from penstock.gateway.core.quota import Throttled
+from penstock.gateway.http.problems import entry_of
+from penstock.gateway.http.request_io import (
+    Waits,
+    choice,
+    integer,
+    optional_integer,
+    principal_of,
+    text,
+)
+from penstock.gateway.http.server_sent_events import IDLE_MS, KEEP_ALIVE, EventStream, event
+from penstock.gateway.rest.endpoint import Endpoint, Parameter
+from penstock.gateway.rest.message_json import MessageAnswer, message_answer, received_answer
+from penstock.gateway.rest.poll import LOCK, LOG, LOG_PARAMETERS, MODE, QUEUE, log_positions
+
+PREFETCH_DEFAULT = 100
+PREFETCH_MAX = 1_000
+BATCH_MAX = 100
+CHUNK_BYTES = 1 << 20
+"""Of messages sent at a time, though never less than one."""
+PAUSE_SECONDS = 1.0
+
+
+async def stream(door: Door, request: Request) -> Response:
+    mode = choice(request, "mode", QUEUE, LOG)
+    waits: Waits = request.app.state.waits
+    topic = request.path_params["name"]
+    if mode == LOG:
+        positions = await log_positions(door, request)
+        return EventStream(_log_events(door, request, positions), waits)
+    group = text(request, "group")
+    principal = principal_of(request)
+    # What is wrong with the group is said before the stream begins.
+    await door.begin(principal, door.queue_topic(principal, topic, group), group)
+    prefetch = door.prefetch(integer(request, "prefetch", PREFETCH_DEFAULT, 1, PREFETCH_MAX))
+    lock_ms = optional_integer(request, "lock_ms", 1, LOCK_MS_MAX)
+    return EventStream(_queue_events(door, request, group, lock_ms, prefetch), waits)
+
+
+async def _queue_events(
+    door: Door, request: Request, group: str, lock_ms: int | None, prefetch: Prefetch
+) -> AsyncIterator[bytes]:
+    topic, principal = request.path_params["name"], principal_of(request)
+    yield KEEP_ALIVE
+    try:
+        while True:
+            try:
+                async with asyncio.timeout(IDLE_MS / 1000):
+                    room = await prefetch.room()
+            except TimeoutError:
+                yield KEEP_ALIVE
+                continue
+            try:
+                found = await door.receive(
+                    principal,
+                    topic,
+                    group,
+                    records_max=min(room, BATCH_MAX),
+                    wait_ms=IDLE_MS,
+                    lock_ms=lock_ms,
+                    bytes_max=CHUNK_BYTES,
+                )
+            except Throttled as throttled:
+                await asyncio.sleep(min(throttled.wait_s, IDLE_MS / 1000))
+                yield KEEP_ALIVE
+                continue
+            except Refused as refused:
+                yield event("problem", "", entry_of(refused))
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
+            prefetch.handed_out(found)
+            events = [_message_event(received_answer(one)) for one in found]
+            del found  # Only what is sent is kept while somebody reads it, or does not.
+            yield _drained(events) or KEEP_ALIVE
+    finally:
+        left = prefetch.close()
+        if left:
+            free = [Settlement(receipt, Verdict.RELEASE, delay_ms=0) for receipt in left]
+            await asyncio.shield(door.settle(principal, free))
+
+
+async def _log_events(
+    door: Door, request: Request, positions: dict[int, int]
+) -> AsyncIterator[bytes]:
+    principal = principal_of(request)
+    yield KEEP_ALIVE
+    while True:
+        try:
+            topic = door.topic_to(principal, Operation.READ, request.path_params["name"])
+            found = await door.log.read(
+                principal,
+                topic,
+                positions,
+                records_max=BATCH_MAX,
+                wait_ms=IDLE_MS,
+                bytes_max=CHUNK_BYTES,
+            )
+        except Throttled as throttled:
+            await asyncio.sleep(min(throttled.wait_s, IDLE_MS / 1000))
+            yield KEEP_ALIVE
+            continue
+        except Refused as refused:
+            yield event("problem", "", entry_of(refused))
+            await asyncio.sleep(PAUSE_SECONDS)
+            continue
+        events = [_message_event(message_answer(*message[:7])) for message in found]
+        del found
+        yield _drained(events) or KEEP_ALIVE
+
+
+def _drained(events: list[bytes]) -> bytes:
+    """All in one, and none of them kept."""
+    chunk = b"".join(events)
+    events.clear()
+    return chunk
+
+
+def _message_event(message: MessageAnswer) -> bytes:
+    return event("message", f"{message.partition}:{message.offset}", message)
+
+
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/topics/{name}/stream",
+        "receive messages as server-sent events, as they come",
+        stream,
+        parameters=(
+            Parameter("group", "as with poll", is_required=True),
+            MODE,
+            Parameter(
+                "prefetch",
+                "queue: how many messages may be on their way or in work at a time",
+                "integer",
+                PREFETCH_DEFAULT,
+            ),
+            LOCK,
+            *LOG_PARAMETERS,
+        ),
+        media_type="text/event-stream",
+        description=(
+            "Events are named message, with the same JSON as poll answers with, or problem. When a "
+            "queue's stream ends, messages that are not settled are free for others at once."
+        ),
+        refusals=(403, 404, 409, 422),
+    ),
+)

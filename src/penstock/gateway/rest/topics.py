@@ -1,0 +1,233 @@
+"""Topics: list, create, describe, delete, partitions and configs."""
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.ids import show_topic_id
+from penstock.cluster.metadata.image import Topic
+from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.topics import TOPIC_KIND, ConfigValue, Offsets
+from penstock.gateway.http.audit import about
+from penstock.gateway.http.request_io import flag, json_answer, no_content, principal_of, read_json
+from penstock.gateway.rest.endpoint import Endpoint, Parameter
+
+CREATED = 201
+
+
+class TopicRow(Struct):
+    name: str
+    partitions: int
+    replication_factor: int
+
+
+class TopicsAnswer(Struct):
+    topics: list[TopicRow]
+
+
+class TopicBody(Struct, forbid_unknown_fields=True):
+    """A topic to create; what is left out is the broker's default."""
+
+    name: str
+    partitions: int | None = None
+    replication_factor: int | None = None
+    configs: dict[str, str | int | float | bool] | None = None
+    retention_ms: int | None = None
+
+
+class PartitionAnswer(Struct):
+    partition: int
+    leader: int
+    replicas: list[int]
+    isr: list[int]
+    start_offset: int | None
+    end_offset: int | None
+
+
+class TopicAnswer(Struct):
+    name: str
+    topic_id: str
+    partitions: list[PartitionAnswer]
+    configs: dict[str, str]
+
+
+class ConfigAnswer(Struct):
+    name: str
+    value: str | None
+    is_set: bool
+
+
+class ConfigsAnswer(Struct):
+    configs: list[ConfigAnswer]
+
+
+class PartitionsBody(Struct, forbid_unknown_fields=True):
+    """How many partitions in all."""
+
+    partitions: int
+
+
+async def list_topics(door: Door, request: Request) -> Response:
+    found = await door.topics.all(principal_of(request), internal=flag(request, "internal"))
+    rows = [
+        TopicRow(topic.name, len(topic.partitions), len(topic.partitions[0].replicas))
+        for topic in found
+    ]
+    return json_answer(TopicsAnswer(rows))
+
+
+async def create_topic(door: Door, request: Request) -> Response:
+    body = await read_json(request, TopicBody)
+    about(request, f"topic:{body.name}")
+    configs = {name: config_text(value) for name, value in (body.configs or {}).items()}
+    if body.retention_ms is not None:
+        configs.setdefault("retention.ms", str(body.retention_ms))
+    principal = principal_of(request)
+    topic = await door.topics.create(
+        principal, body.name, body.partitions, body.replication_factor, configs
+    )
+    # Whoever may create it need not be allowed to describe it; and it is known to be empty.
+    nothing = dict.fromkeys(range(len(topic.partitions)), 0)
+    return json_answer(_shown(topic, Offsets(nothing, nothing)), CREATED)
+
+
+async def describe_topic(door: Door, request: Request) -> Response:
+    principal = principal_of(request)
+    topic = door.topics.one(principal, request.path_params["name"])
+    return json_answer(await _described(door, principal, topic))
+
+
+async def _described(door: Door, principal: Principal, topic: Topic) -> TopicAnswer:
+    return _shown(topic, await door.topics.offsets(principal, topic))
+
+
+def _shown(topic: Topic, offsets: Offsets) -> TopicAnswer:
+    return TopicAnswer(
+        topic.name,
+        show_topic_id(topic.id),
+        [
+            PartitionAnswer(
+                at,
+                record.leader,
+                list(record.replicas),
+                list(record.isr),
+                offsets.start.get(at),
+                offsets.end.get(at),
+            )
+            for at, record in enumerate(topic.partitions)
+        ],
+        dict(topic.configs),
+    )
+
+
+async def delete_topic(door: Door, request: Request) -> Response:
+    await door.topics.delete(principal_of(request), request.path_params["name"])
+    return no_content()
+
+
+async def grow_topic(door: Door, request: Request) -> Response:
+    body = await read_json(request, PartitionsBody)
+    principal, name = principal_of(request), request.path_params["name"]
+    await door.topics.grow(principal, name, body.partitions)
+    return json_answer(await _described(door, principal, door.topics.one(principal, name)))
+
+
+async def show_configs(door: Door, request: Request) -> Response:
+    principal, name = principal_of(request), request.path_params["name"]
+    found = await door.topics.configs(principal, TOPIC_KIND, name)
+    return configs_answer(found)
+
+
+async def alter_configs(door: Door, request: Request) -> Response:
+    values = await read_configs(request)
+    principal, name = principal_of(request), request.path_params["name"]
+    await door.topics.alter_configs(principal, TOPIC_KIND, name, values)
+    return no_content()
+
+
+def configs_answer(found: list[ConfigValue]) -> Response:
+    return json_answer(
+        ConfigsAnswer([ConfigAnswer(one.name, one.value, one.is_set) for one in found])
+    )
+
+
+async def read_configs(request: Request) -> dict[str, str | None]:
+    """Names and values; null returns a config to its default."""
+    body = await read_json(request, dict[str, str | int | float | bool | None])
+    if not body:
+        raise Refused(ErrorCode.INVALID_REQUEST, "no config is named")
+    return {name: None if value is None else config_text(value) for name, value in body.items()}
+
+
+def config_text(value: str | float | bool) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/topics",
+        "list topics",
+        list_topics,
+        parameters=(
+            Parameter("internal", "those whose names begin with __ too", "boolean", False),
+        ),
+        answer=TopicsAnswer,
+    ),
+    Endpoint(
+        "POST",
+        "/topics",
+        "create a topic",
+        create_topic,
+        body=TopicBody,
+        answer=TopicAnswer,
+        status=CREATED,
+        refusals=(403, 409, 422),
+    ),
+    Endpoint(
+        "GET",
+        "/topics/{name}",
+        "describe a topic: partitions, leaders, offsets, configs that were set",
+        describe_topic,
+        answer=TopicAnswer,
+        refusals=(403, 404),
+    ),
+    Endpoint(
+        "DELETE",
+        "/topics/{name}",
+        "delete a topic with everything in it",
+        delete_topic,
+        status=204,
+        refusals=(403, 404),
+    ),
+    Endpoint(
+        "POST",
+        "/topics/{name}/partitions",
+        "give a topic more partitions",
+        grow_topic,
+        body=PartitionsBody,
+        answer=TopicAnswer,
+        refusals=(403, 404, 422),
+    ),
+    Endpoint(
+        "GET",
+        "/topics/{name}/configs",
+        "all configs of a topic and whether they were set for it",
+        show_configs,
+        answer=ConfigsAnswer,
+        refusals=(403, 404),
+    ),
+    Endpoint(
+        "PATCH",
+        "/topics/{name}/configs",
+        "set configs of a topic; null returns one to its default",
+        alter_configs,
+        body=dict[str, str | int | float | bool | None],
+        status=204,
+        refusals=(403, 404, 422),
+    ),
+)

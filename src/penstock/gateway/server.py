@@ -1,0 +1,177 @@
+"""Serves an ASGI application on the loop that is already running.
+
+Owns the listener and the graceful stop. uvicorn gives the HTTP/1.1 protocol class (`protocol`); its
+`Server` is not used, because that one takes over signal handlers, ends the process when a port is
+taken, and wakes up ten times a second.
+
+Bounds: connections (`admission`), what a connection may send (`protocol`), bytes of body
+(`body_limit`), seconds an idle connection is kept.
+
+Leaves to others: TLS. Whoever has certificates opens the port for it (`OpenTls`).
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeAlias
+
+from starlette.types import ASGIApp
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from penstock.gateway.app import HttpState, build_app
+from penstock.gateway.http.audit import tell_stranger
+from penstock.gateway.http.authentication import Authentication
+from penstock.gateway.http.body_limit import BodyLimit
+from penstock.gateway.http.connection_limits import Admission
+from penstock.gateway.http.cpu_quota import Metering
+from penstock.gateway.http.csrf import Origins
+from penstock.gateway.http.forwarded import Network, Peers, read_networks
+from penstock.gateway.http.protocol import BoundedProtocol
+from penstock.gateway.http.request_io import Waits
+from penstock.gateway.http.response_budget import Answers
+from penstock.gateway.http.response_headers import headers_of
+
+IDLE_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 5.0
+LAST_TURNS_MAX = 100
+
+
+class Listening(Protocol):
+    """An open port."""
+
+    @property
+    def port(self) -> int: ...
+
+    async def close(self) -> None:
+        """Takes no more; whoever came in stays."""
+        ...
+
+
+Connect: TypeAlias = Callable[[], asyncio.BaseProtocol]
+Admits: TypeAlias = Callable[[str, int, int], bool]
+"""Of an address, how many shake hands, and how many of them are its own."""
+OpenTls: TypeAlias = Callable[[Connect, Admits, str, int], Awaitable[Listening]]
+"""Opens a port that speaks TLS. Raises OSError when it cannot."""
+
+
+class PlainPort:
+    """A port without TLS."""
+
+    def __init__(self, server: asyncio.Server) -> None:
+        self._server = server
+        self.port: int = server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        self._server.close()
+
+
+class HttpServer:
+    """A listening HTTP port. `stop` lets running requests finish, then closes."""
+
+    def __init__(
+        self,
+        host: str,
+        listening: Listening,
+        state: ServerState,
+        drained: asyncio.Event,
+        waits: Waits,
+        scheme: str,
+    ) -> None:
+        self._listening = listening
+        self._waits = waits
+        self._state = state
+        self._drained = drained
+        self.port = listening.port
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"{scheme}://{shown}:{self.port}"
+
+    async def stop(self) -> None:
+        await self._listening.close()
+        self._waits.end()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        if self._state.connections:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._drained.wait(), STOP_TIMEOUT_S)
+        tasks = list(self._state.tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+        # Their ends are told from the loop.
+        for _ in range(LAST_TURNS_MAX):
+            if not self._state.connections:
+                break
+            await asyncio.sleep(0)
+
+
+async def start_http(
+    host: str, port: int, state: HttpState, open_tls: OpenTls | None = None
+) -> HttpServer:
+    """Listens on `host`:`port` (0: any free one) until stopped. Raises OSError when it cannot."""
+    # A peer's bad request is answered, not logged: strangers do not get to write our log.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    proxies: list[Network] = []
+    if state.door is not None:
+        proxies = read_networks(state.door.ctx.configs.items("http.trusted.proxies"))
+    config = Config(
+        _wrapped(state, host, proxies),
+        http=BoundedProtocol,
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=IDLE_TIMEOUT_S,
+    )
+    config.load()
+    server_state = ServerState()
+    server_state.default_headers = headers_of(_hsts_seconds(state, open_tls))
+    drained = asyncio.Event()
+    admission = Admission(state.door, proxies)
+
+    def connect() -> BoundedProtocol:
+        return BoundedProtocol(
+            config, server_state, drained, admission, is_admitted=open_tls is not None
+        )
+
+    listening: Listening
+    if open_tls is not None:
+        listening = await open_tls(connect, admission.admits, host, port)
+    else:
+        loop = asyncio.get_running_loop()
+        listening = PlainPort(await loop.create_server(connect, host, port))
+    scheme = "http" if open_tls is None else "https"
+    return HttpServer(host, listening, server_state, drained, state.waits, scheme)
+
+
+def _hsts_seconds(state: HttpState, open_tls: OpenTls | None) -> int | None:
+    if open_tls is None or state.door is None:
+        return None
+    return state.door.ctx.configs.integer("http.hsts.seconds")
+
+
+def _wrapped(state: HttpState, host: str, proxies: list[Network]) -> ASGIApp:
+    """The application, and what every request goes through before it."""
+    app: ASGIApp = BodyLimit(build_app(state), state.door)
+    door = state.door
+    if state.users is not None:
+        assert door is not None
+        app = Authentication(
+            app,
+            state.users,
+            door.ctx,
+            lambda peer: tell_stranger(door, peer),
+        )
+    if state.annex is not None:
+        app = state.annex.wrap(app)
+    app = Answers(app)
+    if door is not None:
+        app = Peers(Origins(Metering(app, door), door, host, proxies), proxies)
+    return app

@@ -1,0 +1,241 @@
+"""Filter policies as they are set: read, checked, and refused in Amazon's words.
+
+    {"store": ["north", {"prefix": "s"}], "price": [{"numeric": [">=", 10, "<", 20]}]}
+
+A policy that is not understood is refused when it is set, never skipped later. One that is kept is
+only read: it was checked when it was set, perhaps by an earlier version with other limits.
+Bounds, Amazon's: five names at the top, 150 combinations of conditions, 256 KiB; and how deep.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import Any
+
+import msgspec
+
+from penstock.gateway.sqs.errors import Fault
+
+TEXT_BYTES_MAX = 256 * 1024
+KEYS_MAX = 5
+COMBINATIONS_MAX = 150
+DEPTH_MAX = 10
+NUMBER_MAX = 10**9
+OR = "$or"
+MATCHES = frozenset(
+    {
+        "anything-but",
+        "cidr",
+        "equals-ignore-case",
+        "exists",
+        "numeric",
+        "prefix",
+        "suffix",
+        "wildcard",
+    }
+)
+UNWANTED = ("equals-ignore-case", "prefix", "suffix", "wildcard")
+"""Operators that anything-but accepts, beside values."""
+COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
+    "=": lambda value, bound: value == bound,
+    "<": lambda value, bound: value < bound,
+    "<=": lambda value, bound: value <= bound,
+    ">": lambda value, bound: value > bound,
+    ">=": lambda value, bound: value >= bound,
+}
+
+Policy = Mapping[str, Any]
+
+
+def is_alternatives(name: str, rule: object) -> bool:
+    """True if this is the operator $or; else it is a name like any other."""
+    return (
+        name == OR
+        and isinstance(rule, list)
+        and len(rule) > 1
+        and all(
+            isinstance(part, dict) and bool(part) and not MATCHES.intersection(part)
+            for part in rule
+        )
+    )
+
+
+def read_policy(text: str) -> Policy:
+    """Raises Fault for what is not a JSON object."""
+    try:
+        return msgspec.json.decode(text or "{}", type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _bad(f"FilterPolicy: failed to parse JSON: {error}") from error
+
+
+def check_policy(text: str, *, is_of_body: bool) -> None:
+    """Raises Fault for what is not a filter policy of this scope."""
+    if len(text.encode()) > TEXT_BYTES_MAX:
+        raise _bad("FilterPolicy: Filter policy is too long")
+    policy = read_policy(text)
+    if not is_of_body and any(_is_nested(name, rule) for name, rule in policy.items()):
+        raise _bad("Filter policy scope MessageAttributes does not support nested filter policy")
+    if _combinations(policy, 1) > COMBINATIONS_MAX:
+        raise _complex()
+    if len(policy) > KEYS_MAX:
+        raise _bad(f"FilterPolicy: Filter policy can not have more than {KEYS_MAX} keys")
+
+
+def _is_nested(name: str, rule: object) -> bool:
+    if is_alternatives(name, rule):
+        assert isinstance(rule, list)
+        return any(_is_nested(inner, part[inner]) for part in rule for inner in part)
+    return isinstance(rule, dict) and not MATCHES.intersection(rule)
+
+
+def _bad(why: str) -> Fault:
+    return Fault("InvalidParameter", f"Invalid parameter: {why}")
+
+
+def _complex() -> Fault:
+    return _bad("FilterPolicy: Filter policy is too complex")
+
+
+def _combinations(policy: Policy, depth: int) -> int:
+    """Counts combinations; a condition of a nested name counts as often as it is deep."""
+    if depth > DEPTH_MAX:
+        raise _bad(f"FilterPolicy: Filter policy is nested more than {DEPTH_MAX} deep")
+    count = 1
+    for name, rule in policy.items():
+        if is_alternatives(name, rule):
+            count *= sum(_combinations(part, depth) for part in rule)
+        elif isinstance(rule, dict):
+            count *= _combinations(rule, depth + 1)
+        elif isinstance(rule, list):
+            if not rule:
+                raise _bad("FilterPolicy: Empty arrays are not allowed")
+            for condition in rule:
+                _check_condition(condition)
+            count *= len(rule) * depth
+        else:
+            raise _bad(f'FilterPolicy: "{name[:100]}" must be an object or an array')
+        if count > COMBINATIONS_MAX:
+            raise _complex()
+    return count
+
+
+# -- conditions -------------------------------------------------------------------------------
+
+
+def _check_condition(condition: object) -> None:
+    if isinstance(condition, int | float) and not isinstance(condition, bool):
+        _check_number(condition)
+    if condition is None or isinstance(condition, str | bool | int | float):
+        return
+    if not isinstance(condition, dict):
+        raise _bad("FilterPolicy: Match value must be String, number, true, false, or null")
+    if len(condition) != 1:
+        raise _bad("FilterPolicy: Only one key allowed in match expression")
+    kind, value = next(iter(condition.items()))
+    match kind:
+        case "prefix" | "suffix" | "equals-ignore-case":
+            _require_text(kind, value)
+        case "wildcard":
+            _check_wildcard(value)
+        case "cidr":
+            _check_network(value)
+        case "exists":
+            if not isinstance(value, bool):
+                raise _bad("FilterPolicy: exists match pattern must be either true or false.")
+        case "anything-but":
+            _check_unwanted(value)
+        case "numeric":
+            _check_range(value)
+        case _:
+            raise _bad(f"FilterPolicy: Unrecognized match type {kind[:100]}")
+
+
+def _require_text(kind: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise _bad(f"FilterPolicy: {kind} match pattern must be a string")
+
+
+def _check_wildcard(value: object) -> None:
+    _require_text("wildcard", value)
+    assert isinstance(value, str)
+    if "**" in value.replace("\\\\", "").replace("\\*", ""):
+        raise _bad("FilterPolicy: Consecutive wildcard characters are not allowed")
+
+
+def _check_unwanted(value: object) -> None:
+    if isinstance(value, dict):
+        if len(value) != 1:
+            raise _bad("FilterPolicy: Only one key allowed in match expression")
+        kind, inner = next(iter(value.items()))
+        if kind not in UNWANTED:
+            raise _bad(f"FilterPolicy: Unsupported anything-but pattern: {kind[:100]}")
+        for one in inner if isinstance(inner, list) and inner else [inner]:
+            _check_condition({kind: one})
+        return
+    values = value if isinstance(value, list) else [value]
+    if not values or not all(
+        isinstance(one, str | int | float) and not isinstance(one, bool) for one in values
+    ):
+        raise _bad(
+            "FilterPolicy: Value of anything-but must be an array or single string/number value."
+        )
+
+
+def _check_network(value: object) -> None:
+    # Amazon calls it a prefix here.
+    _require_text("prefix", value)
+    assert isinstance(value, str)
+    address, slash, bits = value.partition("/")
+    if not slash or "/" in bits:
+        raise _bad("FilterPolicy: Malformed CIDR, one '/' required")
+    if not (bits.isascii() and bits.isdigit()):
+        raise _bad("FilterPolicy: Malformed CIDR, mask bits must be an integer")
+    try:
+        ip_address(address)
+    except ValueError:
+        raise _bad(f"FilterPolicy: Nonstandard IP address: {address[:100]}") from None
+    if network(value) is None:
+        raise _bad("FilterPolicy: Malformed CIDR, there are too many mask bits")
+
+
+def network(text: str) -> IPv4Network | IPv6Network | None:
+    try:
+        return ip_network(text, strict=False)
+    except ValueError:
+        return None
+
+
+def _check_range(value: object) -> None:
+    if not isinstance(value, list):
+        raise _bad("FilterPolicy: Value of numeric must be an array.")
+    sign = value[0] if value else "]"
+    if not isinstance(sign, str) or not value:
+        raise _bad(f"FilterPolicy: Invalid member in numeric match: {sign}")
+    if sign not in COMPARISONS:
+        raise _bad(f"FilterPolicy: Unrecognized numeric range operator: {sign[:100]}")
+    _require_number("equals" if sign == "=" else sign, value[1:2])
+    if len(value) == 2:
+        return
+    if sign not in (">", ">="):
+        raise _bad("FilterPolicy: Too many elements in numeric expression")
+    upper = value[2]
+    if not isinstance(upper, str):
+        raise _bad(f"FilterPolicy: Bad value in numeric range: {upper!s:.100}")
+    if upper not in ("<", "<="):
+        raise _bad(f"FilterPolicy: Bad numeric range operator: {upper[:100]}")
+    _require_number(upper, value[3:4])
+    if len(value) > 4:
+        raise _bad("FilterPolicy: Too many terms in numeric range expression")
+    if value[1] >= value[3]:
+        raise _bad("FilterPolicy: Bottom must be less than top")
+
+
+def _require_number(name: str, values: Sequence[object]) -> None:
+    value = values[0] if values else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _bad(f"FilterPolicy: Value of {name} must be numeric")
+    _check_number(value)
+
+
+def _check_number(value: float) -> None:
+    if abs(value) > NUMBER_MAX:
+        raise _bad(f"FilterPolicy: Value must be between -{NUMBER_MAX} and {NUMBER_MAX}")

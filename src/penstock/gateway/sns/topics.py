@@ -1,0 +1,187 @@
+"""SNS topics: create, list, describe, change, tag, delete.
+
+A topic is one record of the metadata store with all its subscriptions (`/sns/<name>`), so what is
+subscribed is as durable as the cluster itself, and a change of it is one compare-and-swap.
+Bounds: topics, tags, sizes of attributes. Leaves to others: `subscriptions`, `publishing`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from penstock.base.ports import Delete, Entry, Put
+from penstock.broker.api.route_row import Operation
+from penstock.cluster.metadata import compare_and_swap, store_keys
+from penstock.cluster.metadata.store_keys import FanoutRecord
+from penstock.gateway.core.permissions import require_topic
+from penstock.gateway.sns import requests, topic_names
+from penstock.gateway.sqs.call import Answer, Call
+from penstock.gateway.sqs.errors import Fault
+from penstock.gateway.sqs.pagination import page
+from penstock.gateway.sqs.queue_names import ACCOUNT, is_fifo
+
+TOPICS_MAX = 10_000
+RECORD_BYTES_MAX = 1 << 20
+"""Of a topic with all its subscriptions: what the metadata store takes in one value."""
+PAGE = 100
+TAGS_MAX = 50
+ATTRIBUTE_CHARS_MAX = 64 * 1024
+CONTENT_DEDUP = "ContentBasedDeduplication"
+TOPIC_ATTRIBUTES = (CONTENT_DEDUP, "DeliveryPolicy", "DisplayName", "FifoTopic", "Policy")
+
+
+# -- topics -----------------------------------------------------------------------------------
+
+
+async def create_topic(call: Call, request: requests.CreateTopic) -> Answer:
+    name = request.name
+    topic_names.check_new_name(name)
+    require_topic(call.node, call.principal, Operation.CREATE, name)
+    attributes = dict(request.attributes)
+    for attribute, value in attributes.items():
+        _check_topic_attribute(attribute, value)
+    if (attributes.pop("FifoTopic", "true" if is_fifo(name) else "false") == "true") != is_fifo(
+        name
+    ):
+        raise Fault(
+            "InvalidParameter", "Invalid parameter: FIFO topic names, and only they, end in .fifo"
+        )
+    _check_tags(request.tags)
+
+    def decide(entries: Sequence[Entry | None]) -> Sequence[Put | Delete]:
+        entry = entries[0]
+        if entry is not None:
+            present = store_keys.decode(FanoutRecord, entry.value)
+            if any(present.attributes.get(key, "") != text for key, text in attributes.items()):
+                raise Fault(
+                    "InvalidParameter",
+                    "Invalid parameter: Attributes Reason: Topic already exists with different "
+                    "attributes",
+                )
+            return []
+        if len(call.node.image.fanouts) >= TOPICS_MAX:
+            raise Fault("TopicLimitExceeded", f"At most {TOPICS_MAX} topics.")
+        record = FanoutRecord(attributes=attributes, tags=request.tags)
+        return [Put(store_keys.FANOUTS + name, store_keys.encode(record))]
+
+    revision = await compare_and_swap.swap(call.node.store, [store_keys.FANOUTS + name], decide)
+    await call.node.reached(revision)
+    return {"TopicArn": topic_names.topic_arn(call.region, name)}
+
+
+async def delete_topic(call: Call, request: requests.DeleteTopic) -> Answer:
+    name = topic_names.topic_of_arn(request.topic_arn)
+    require_topic(call.node, call.principal, Operation.DELETE, name)
+    key = store_keys.FANOUTS + name
+    revision = await compare_and_swap.swap(
+        call.node.store, [key], lambda entries: [Delete(key)] if entries[0] is not None else []
+    )
+    await call.node.reached(revision)
+    return {}
+
+
+async def list_topics(call: Call, request: requests.ListTopics) -> Answer:
+    names_seen = [name for name in sorted(call.node.image.fanouts) if call.may_see(name)]
+    shown, token = page(names_seen, PAGE, request.next_token)
+    answer: Answer = {
+        "Topics": [{"TopicArn": topic_names.topic_arn(call.region, name)} for name in shown]
+    }
+    return answer | ({"NextToken": token} if token else {})
+
+
+async def get_topic_attributes(call: Call, request: requests.GetTopicAttributes) -> Answer:
+    name, record = find(call, request.topic_arn, Operation.DESCRIBE)
+    shown = {
+        "TopicArn": topic_names.topic_arn(call.region, name),
+        "Owner": ACCOUNT,
+        "SubscriptionsConfirmed": str(len(record.subscriptions)),
+        "SubscriptionsPending": "0",
+        "SubscriptionsDeleted": "0",
+    }
+    if is_fifo(name):
+        shown |= {"FifoTopic": "true", CONTENT_DEDUP: "false"}
+    return {"Attributes": shown | record.attributes}
+
+
+async def set_topic_attributes(call: Call, request: requests.SetTopicAttributes) -> Answer:
+    name, _ = find(call, request.topic_arn, Operation.ALTER_CONFIGS)
+    attribute, value = request.attribute_name, request.attribute_value
+    _check_topic_attribute(attribute, value)
+    if attribute == "FifoTopic":
+        raise Fault("InvalidParameter", "Invalid parameter: AttributeName")
+    await alter(
+        call,
+        name,
+        lambda record: replace(record, attributes={**record.attributes, attribute: value}),
+    )
+    return {}
+
+
+def find(call: Call, arn: str, operation: Operation) -> tuple[str, FanoutRecord]:
+    """A topic that the caller may use so."""
+    name = topic_names.topic_of_arn(arn)
+    require_topic(call.node, call.principal, operation, name)
+    record = call.node.image.fanouts.get(name)
+    if record is None:
+        raise Fault("NotFound", "Topic does not exist")
+    return name, record
+
+
+async def alter(call: Call, name: str, edit: Callable[[FanoutRecord], FanoutRecord]) -> None:
+    def decide(entries: Sequence[Entry | None]) -> Sequence[Put | Delete]:
+        entry = entries[0]
+        if entry is None:
+            raise Fault("NotFound", "Topic does not exist")
+        value = store_keys.encode(edit(store_keys.decode(FanoutRecord, entry.value)))
+        if len(value) > RECORD_BYTES_MAX:
+            raise Fault(
+                "InvalidParameter", f"Invalid parameter: more than {RECORD_BYTES_MAX} bytes of it"
+            )
+        return [] if value == entry.value else [Put(entry.key, value)]
+
+    await call.node.reached(
+        await compare_and_swap.swap(call.node.store, [store_keys.FANOUTS + name], decide)
+    )
+
+
+def _check_topic_attribute(name: str, value: str) -> None:
+    if name not in TOPIC_ATTRIBUTES or len(value) > ATTRIBUTE_CHARS_MAX:
+        raise Fault("InvalidParameter", f"Invalid parameter: Attributes Reason: {name}")
+    if name in (CONTENT_DEDUP, "FifoTopic") and value not in ("true", "false"):
+        raise Fault("InvalidParameter", f"Invalid parameter: {name} must be true or false")
+
+
+# -- tags -------------------------------------------------------------------------------------
+
+
+async def tag_resource(call: Call, request: requests.TagResource) -> Answer:
+    name, _ = find(call, request.resource_arn, Operation.ALTER_CONFIGS)
+
+    def edit(record: FanoutRecord) -> FanoutRecord:
+        tags = record.tags | request.tags
+        _check_tags(tags)
+        return replace(record, tags=tags)
+
+    await alter(call, name, edit)
+    return {}
+
+
+async def untag_resource(call: Call, request: requests.UntagResource) -> Answer:
+    name, _ = find(call, request.resource_arn, Operation.ALTER_CONFIGS)
+
+    def edit(record: FanoutRecord) -> FanoutRecord:
+        gone = request.tag_keys
+        return replace(record, tags={k: v for k, v in record.tags.items() if k not in gone})
+
+    await alter(call, name, edit)
+    return {}
+
+
+async def list_tags_for_resource(call: Call, request: requests.ListTagsForResource) -> Answer:
+    _, record = find(call, request.resource_arn, Operation.DESCRIBE)
+    return {"Tags": [{"Key": key, "Value": value} for key, value in record.tags.items()]}
+
+
+def _check_tags(tags: Mapping[str, str]) -> None:
+    if len(tags) > TAGS_MAX:
+        raise Fault("TagLimitExceeded", f"A topic has at most {TAGS_MAX} tags.")

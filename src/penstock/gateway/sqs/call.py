@@ -1,0 +1,87 @@
+"""What a handler of the SQS and SNS doors sees: the node, and who asks for what.
+
+A handler takes a `Call` and a request and answers with the fields of the JSON protocol, or raises
+Fault or Refused. Queues are topics; a topic that Kafka clients made is a queue too.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from penstock.broker.api.context import Context
+from penstock.broker.api.route_row import Operation, ResourceType
+from penstock.cluster.metadata.image import Topic
+from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.permissions import may, require_topic
+from penstock.gateway.sqs.errors import no_queue
+from penstock.gateway.sqs.queue_attributes import Queue
+from penstock.gateway.sqs.queue_names import arn_of, queue_of_url, url_of
+from penstock.gateway.sqs.requests import Request
+
+if TYPE_CHECKING:
+    from penstock.gateway.sqs.message_moves import Moves
+
+Answer = dict[str, object]
+Patience: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]]
+"""Has work done that may take long, and gives it up when whoever asked is gone."""
+
+
+def _unwatched(work: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
+    return work
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request: on whose behalf, and how the caller calls this broker."""
+
+    door: Door
+    principal: Principal
+    base_url: str
+    """Like http://localhost:8080."""
+    region: str
+    moves: "Moves"
+    """The tasks that move messages between queues."""
+    patiently: Patience = _unwatched
+    trace: str | None = None
+    """The trace that the request says it is of (X-Amzn-Trace-Id)."""
+
+    @property
+    def node(self) -> Context:
+        return self.door.ctx
+
+    def queue(self, url: str, *needs: Operation) -> Queue:
+        """The queue behind a URL, if the caller has the rights that are needed."""
+        return self.queue_named(queue_of_url(url), *needs)
+
+    def queue_named(self, name: str, *needs: Operation) -> Queue:
+        for operation in needs:
+            require_topic(self.node, self.principal, operation, name)
+        topic = self.node.image.topics.get(name)
+        if topic is None or topic.is_internal:
+            raise no_queue()
+        return self.queue_of(topic)
+
+    def may_see(self, name: str) -> bool:
+        """Whether the caller may know of a topic."""
+        return may(self.node, self.principal, Operation.DESCRIBE, ResourceType.TOPIC, name)
+
+    def may_write(self, name: str) -> bool:
+        return may(self.node, self.principal, Operation.WRITE, ResourceType.TOPIC, name)
+
+    def queue_of(self, topic: Topic) -> Queue:
+        return Queue(topic, self.node.configs)
+
+    def url(self, queue: str) -> str:
+        return url_of(self.base_url, queue)
+
+    def arn(self, queue: str) -> str:
+        return arn_of(self.region, queue)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What a door can do: the request, and who answers it."""
+
+    request: type[Request]
+    handler: Callable[[Call, Any], Coroutine[Any, Any, Answer]]

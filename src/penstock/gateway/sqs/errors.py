@@ -1,0 +1,131 @@
+"""What the SQS and SNS doors answer instead of a result: Amazon's error names and codes.
+
+An error has a name of its own (`QueueDoesNotExist`, which boto3 raises as a class of that name)
+and, for some, a different code in the older query protocol, which both protocols carry; programs
+compare that code. Refusals of the node become the error that says the same.
+"""
+
+import math
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.gateway.core.quota import Throttled
+
+PREFIX = "AWS.SimpleQueueService."
+OLD_CODES = {
+    "QueueDoesNotExist": PREFIX + "NonExistentQueue",
+    "QueueNameExists": "QueueAlreadyExists",
+} | {
+    name: PREFIX + name
+    for name in (
+        "BatchEntryIdsNotDistinct",
+        "BatchRequestTooLong",
+        "EmptyBatchRequest",
+        "InvalidBatchEntryId",
+        "MessageNotInflight",
+        "PurgeQueueInProgress",
+        "QueueDeletedRecently",
+        "TooManyEntriesInBatchRequest",
+        "UnsupportedOperation",
+    )
+}
+UNMODELLED = {
+    "InvalidParameterValue": "InvalidParameterValueException",
+    "MissingParameter": "MissingRequiredParameterException",
+}
+"""Errors that are not of SQS's own model: the JSON protocol has other names for them."""
+QUERY_MESSAGES = {
+    "QueueDoesNotExist": "The specified queue does not exist for this wsdl version.",
+}
+"""Messages that the query protocol words differently."""
+STATUSES = {
+    "AccessDenied": 403,
+    "IncompleteSignature": 403,
+    "InternalError": 500,
+    "InvalidClientTokenId": 403,
+    "MissingAuthenticationToken": 403,
+    "NotFound": 404,
+    "ResourceNotFoundException": 404,
+    "ServiceUnavailable": 503,
+    "SignatureDoesNotMatch": 403,
+    "ThrottlingException": 429,
+}
+SENDER_FAULT_BELOW = 500
+SHOWN_CHARS_MAX = 500
+"""Of a value that is shown in an error."""
+
+
+class Fault(Exception):
+    """An error in Amazon's words."""
+
+    def __init__(self, name: str, message: str, wait_s: float | None = None) -> None:
+        super().__init__(message)
+        self.name = name
+        self.message = message
+        self.wait_s = wait_s
+        """When to come back, where that is known."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What goes with it beside the body."""
+        return {} if self.wait_s is None else {"retry-after": str(math.ceil(self.wait_s))}
+
+    @property
+    def status(self) -> int:
+        return STATUSES.get(self.name, 400)
+
+    @property
+    def is_sender(self) -> bool:
+        """Whether whoever asked has to change something."""
+        return self.status < SENDER_FAULT_BELOW
+
+    @property
+    def old_code(self) -> str:
+        """The code in the query protocol."""
+        return OLD_CODES.get(self.name, self.name)
+
+
+def invalid(name: str, value: object, reason: str) -> Fault:
+    """A parameter with a value that it cannot have."""
+    shown = str(value)
+    shown = shown if len(shown) <= SHOWN_CHARS_MAX else shown[:SHOWN_CHARS_MAX] + "..."
+    return Fault(
+        "InvalidParameterValue", f"Value {shown} for parameter {name} is invalid. Reason: {reason}"
+    )
+
+
+def missing(name: str) -> Fault:
+    return Fault("MissingParameter", f"The request must contain the parameter {name}.")
+
+
+def no_queue() -> Fault:
+    return Fault("QueueDoesNotExist", "The specified queue does not exist.")
+
+
+_FAULTS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "QueueDoesNotExist",
+    ErrorCode.UNKNOWN_TOPIC_ID: "QueueDoesNotExist",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "InvalidParameterValue",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "QueueNameExists",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "AccessDenied",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "AccessDenied",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "AccessDenied",
+    ErrorCode.INVALID_CONFIG: "InvalidAttributeValue",
+    ErrorCode.INVALID_REQUEST: "InvalidParameterValue",
+    ErrorCode.INVALID_RECORD: "InvalidParameterValue",
+    ErrorCode.MESSAGE_TOO_LARGE: "InvalidParameterValue",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "InvalidParameterValue",
+    ErrorCode.POLICY_VIOLATION: "OverLimit",
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: "ThrottlingException",
+    ErrorCode.UNKNOWN_SERVER_ERROR: "InternalError",
+    ErrorCode.KAFKA_STORAGE_ERROR: "InternalError",
+    ErrorCode.CORRUPT_MESSAGE: "InternalError",
+}
+
+
+def fault_of(refused: Refused) -> Fault:
+    """A refusal that no handler had a better word for; by default it may pass: try again."""
+    if refused.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
+        return no_queue()
+    name = _FAULTS.get(refused.code, "ServiceUnavailable")
+    wait_s = refused.wait_s if isinstance(refused, Throttled) else None
+    return Fault(name, refused.message or refused.code.name, wait_s)

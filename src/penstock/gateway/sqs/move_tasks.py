@@ -1,0 +1,103 @@
+"""StartMessageMoveTask, ListMessageMoveTasks, CancelMessageMoveTask: messages back to work.
+
+The source must be a dead-letter queue; without a destination every message goes back to the queue
+that gave it up. The work itself is done by `moves`.
+"""
+
+from penstock.broker.api.route_row import Operation
+from penstock.cluster.metadata.store_keys import MoveRecord
+from penstock.coordinator.queues.policy import DEAD_LETTER_SUFFIX
+from penstock.gateway.core.permissions import require_topic
+from penstock.gateway.sqs import requests
+from penstock.gateway.sqs.call import Answer, Call
+from penstock.gateway.sqs.errors import Fault, invalid
+from penstock.gateway.sqs.message_moves import (
+    ACTIVE,
+    CANCELLED,
+    CANCELLING,
+    FAILED,
+    REMEMBERED_MAX,
+    RUNNING,
+)
+from penstock.gateway.sqs.queue_depths import depth_of
+from penstock.gateway.sqs.queue_names import queue_of_arn
+
+RATE_MAX = 500
+
+
+async def start_message_move_task(call: Call, request: requests.StartMessageMoveTask) -> Answer:
+    source = queue_of_arn(request.source_arn, "SourceArn")
+    queue = call.queue_named(source, Operation.READ)
+    if not _is_dead_letter_queue(call, source):
+        raise Fault(
+            "InvalidParameterValue", "Source queue must be configured as a Dead Letter Queue."
+        )
+    destination = None
+    if request.destination_arn is not None:
+        destination = queue_of_arn(request.destination_arn, "DestinationArn")
+        if destination == source:
+            raise invalid("DestinationArn", request.destination_arn, "It is the source.")
+        call.queue_named(destination, Operation.WRITE)
+    rate = request.max_number_of_messages_per_second
+    if rate is not None and not 1 <= rate <= RATE_MAX:
+        raise invalid("MaxNumberOfMessagesPerSecond", rate, f"Must be between 1 and {RATE_MAX}.")
+    record = MoveRecord(
+        source=source,
+        started_ms=call.node.clock.now_ms(),
+        owner=call.node.node_id,
+        principal=call.principal.name,
+        host=call.principal.host,
+        destination=destination,
+        rate_max=rate,
+        to_move=(await depth_of(call, queue)).visible,
+    )
+    return {"TaskHandle": await call.moves.add(record)}
+
+
+def _is_dead_letter_queue(call: Call, name: str) -> bool:
+    if name.endswith(DEAD_LETTER_SUFFIX):
+        return True
+    topics = call.node.image.topics.values()
+    return any(call.queue_of(topic).dead_letter_queue == name for topic in topics)
+
+
+async def list_message_move_tasks(call: Call, request: requests.ListMessageMoveTasks) -> Answer:
+    most = request.max_results if request.max_results is not None else 1
+    if not 1 <= most <= REMEMBERED_MAX:
+        raise invalid("MaxResults", most, f"Must be between 1 and {REMEMBERED_MAX}.")
+    source = queue_of_arn(request.source_arn, "SourceArn")
+    call.queue_named(source, Operation.DESCRIBE)
+    found = [item for item in await call.moves.records() if item[1].source == source]
+    return {"Results": [_show(call, handle, record) for handle, record in found[:most]]}
+
+
+def _show(call: Call, handle: str, record: MoveRecord) -> Answer:
+    status = call.moves.status_of(record)
+    reason = record.reason
+    if status == FAILED and reason is None:
+        reason = f"node {record.owner}, which did it, is not there"
+    shown: dict[str, object | None] = {
+        "TaskHandle": handle if status == RUNNING else None,
+        "Status": status,
+        "SourceArn": call.arn(record.source),
+        "DestinationArn": record.destination and call.arn(record.destination),
+        "MaxNumberOfMessagesPerSecond": record.rate_max,
+        "ApproximateNumberOfMessagesMoved": record.moved,
+        "ApproximateNumberOfMessagesToMove": record.to_move,
+        "FailureReason": reason if status == FAILED else None,
+        "StartedTimestamp": record.started_ms,
+    }
+    return {name: value for name, value in shown.items() if value is not None}
+
+
+async def cancel_message_move_task(call: Call, request: requests.CancelMessageMoveTask) -> Answer:
+    by_handle = dict(await call.moves.records())
+    record = by_handle.get(request.task_handle)
+    if record is None or record.status not in ACTIVE:
+        raise Fault("ResourceNotFoundException", "Task does not exist, or has ended.")
+    require_topic(call.node, call.principal, Operation.READ, record.source)
+    is_running = call.moves.status_of(record) in ACTIVE
+    changed = await call.moves.change(
+        request.task_handle, status=CANCELLING if is_running else CANCELLED
+    )
+    return {"ApproximateNumberOfMessagesMoved": changed.moved}

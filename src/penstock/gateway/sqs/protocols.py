@@ -1,0 +1,137 @@
+"""The two protocols of AWS SDKs: how a request says what it asks for, and how it is answered.
+
+`JsonProtocol` (AWS JSON 1.0): the action in `X-Amz-Target`, errors as `__type` with the older
+code in `x-amzn-query-error`. `QueryProtocol`: a form with `Action`, answered with XML; SNS is told
+from SQS by the form's `Version`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+from starlette.responses import Response
+
+from penstock.gateway.http.request_io import utf8
+from penstock.gateway.sns.actions import SNS_ACTIONS
+from penstock.gateway.sqs import query_xml
+from penstock.gateway.sqs.actions import SQS_ACTIONS
+from penstock.gateway.sqs.call import Action, Answer
+from penstock.gateway.sqs.errors import QUERY_MESSAGES, UNMODELLED, Fault
+from penstock.gateway.sqs.query_forms import SNS_VERSION, read_form
+
+SQS_TARGET = "AmazonSQS."
+ERROR_NAMESPACE = "com.amazonaws.sqs#"
+COMMON_NAMESPACE = "com.amazon.coral.service#"
+"""Of errors that are not SQS's own."""
+JSON_TYPE = "application/x-amz-json-1.0"
+XML_TYPE = "text/xml"
+REQUEST_ID = "x-amzn-requestid"
+SNS_NAMES = {
+    "AccessDenied": "AuthorizationError",
+    "InvalidAttributeValue": "InvalidParameter",
+    "InvalidMessageContents": "InvalidParameter",
+    "InvalidParameterValue": "InvalidParameter",
+    "MissingParameter": "InvalidParameter",
+    "QueueDoesNotExist": "NotFound",
+}
+"""What SNS calls errors that both doors have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request asks for."""
+
+    name: str
+    action: Action
+    values: dict[str, object]
+
+
+class Speaker(Protocol):
+    """One request's protocol."""
+
+    def read(self, body: bytes) -> Asked:
+        """Raises Fault for what cannot be read or is not known."""
+        ...
+
+    def result(self, asked: Asked, answer: Answer) -> Response: ...
+
+    def error(self, fault: Fault) -> Response: ...
+
+
+def find(actions: Mapping[str, Action], name: str) -> Action:
+    action = actions.get(name)
+    if action is None:
+        raise Fault("InvalidAction", f"The action {name[:100]} is not valid for this endpoint.")
+    return action
+
+
+class JsonProtocol:
+    def __init__(self, target: str, request_id: str) -> None:
+        self._target = target
+        self._request_id = request_id
+
+    def read(self, body: bytes) -> Asked:
+        name = self._target.removeprefix(SQS_TARGET)
+        action = find(SQS_ACTIONS if name != self._target else {}, name)
+        try:
+            values = msgspec.json.decode(utf8(body or b"{}"), type=dict[str, object])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Fault("SerializationException", f"The body is no JSON object: {error}") from error
+        if "tags" in values:
+            # CreateQueue has it in lower case, everything else does not.
+            values["Tags"] = values.pop("tags")
+        return Asked(name, action, values)
+
+    def result(self, asked: Asked, answer: Answer) -> Response:
+        return self._respond(msgspec.json.encode(answer), 200, {})
+
+    def error(self, fault: Fault) -> Response:
+        common = UNMODELLED.get(fault.name)
+        kind_of = ERROR_NAMESPACE + fault.name if common is None else COMMON_NAMESPACE + common
+        body = {"__type": kind_of, "message": fault.message}
+        kind = "Sender" if fault.is_sender else "Receiver"
+        code = {"x-amzn-query-error": f"{fault.old_code};{kind}"}
+        return self._respond(msgspec.json.encode(body), fault.status, code | fault.headers)
+
+    def _respond(self, body: bytes, status: int, headers: dict[str, str]) -> Response:
+        all_headers = {"content-type": JSON_TYPE, REQUEST_ID: self._request_id, **headers}
+        return Response(body, status, headers=all_headers)
+
+
+class QueryProtocol:
+    def __init__(self, request_id: str) -> None:
+        self._request_id = request_id
+        self._namespace = query_xml.SQS_NAMESPACE
+
+    def read(self, body: bytes) -> Asked:
+        values = read_form(body)
+        name = values.pop("Action", None)
+        if not isinstance(name, str):
+            raise Fault("MissingAction", "The request must contain the parameter Action.")
+        if values.get("Version") == SNS_VERSION:
+            self._namespace = query_xml.SNS_NAMESPACE
+            return Asked(name, find(SNS_ACTIONS, name), values)
+        return Asked(name, find(SQS_ACTIONS, name), values)
+
+    def result(self, asked: Asked, answer: Answer) -> Response:
+        plain = msgspec.to_builtins(answer, builtin_types=(bytes,))
+        body = query_xml.write_result(
+            asked.name, plain, self._request_id, namespace=self._namespace
+        )
+        return self._respond(body, 200, {})
+
+    def error(self, fault: Fault) -> Response:
+        is_sns = self._namespace == query_xml.SNS_NAMESPACE
+        body = query_xml.write_error(
+            SNS_NAMES.get(fault.name, fault.name) if is_sns else fault.old_code,
+            fault.message if is_sns else QUERY_MESSAGES.get(fault.name, fault.message),
+            self._request_id,
+            is_sender=fault.is_sender,
+            namespace=self._namespace,
+        )
+        return self._respond(body, fault.status, fault.headers)
+
+    def _respond(self, body: bytes, status: int, headers: dict[str, str]) -> Response:
+        all_headers = {"content-type": XML_TYPE, REQUEST_ID: self._request_id, **headers}
+        return Response(body, status, headers=all_headers)

@@ -1,0 +1,189 @@
+"""ReceiveMessage: leases messages of a queue, each for its visibility timeout, and shows them.
+
+Long polling waits in the node until there is a message; a caller that hangs up takes nothing with
+it. A visibility timeout of 0 shows messages without keeping them from others. A value that is no
+text comes as base64, with an attribute `penstock-encoding` that says so.
+"""
+
+import base64
+from collections.abc import Sequence
+from hashlib import blake2b
+from uuid import UUID
+
+from penstock.broker.api.route_row import Operation
+from penstock.cluster.configs import config_changes
+from penstock.cluster.configs.config_changes import Alteration, Op
+from penstock.cluster.configs.configs import Scope
+from penstock.gateway.core.gateway import Settlement, Verdict
+from penstock.gateway.core.messages import Received, message_id_of
+from penstock.gateway.sqs import requests
+from penstock.gateway.sqs.call import Answer, Call
+from penstock.gateway.sqs.digests import AttributeValue, digest_attributes, digest_body
+from penstock.gateway.sqs.errors import invalid
+from penstock.gateway.sqs.message_attributes import (
+    TRACE,
+    TRACE_ATTRIBUTE,
+    attributes_of,
+    header,
+    is_text,
+)
+from penstock.gateway.sqs.queue_attributes import NUMBERS, Queue
+from penstock.gateway.sqs.queue_names import ACCOUNT
+from penstock.gateway.sqs.send import sequence_number
+from penstock.state.queues import dead_letter_format, delivery_headers
+
+MESSAGES_MAX = 10
+DEFAULT_GROUP = "sqs"
+BACKOFF = "share.retry.backoff.ms"
+ENCODING = "penstock-encoding"
+BASE64 = AttributeValue("String", "base64")
+SHORTEST_LOCK_MS = 1_000
+"""Of messages that are given back at once."""
+
+
+async def receive_message(call: Call, request: requests.ReceiveMessage) -> Answer:
+    queue = call.queue(request.queue_url, Operation.READ)
+    most = request.max_number_of_messages
+    if not 1 <= most <= MESSAGES_MAX:
+        raise invalid(
+            "MaxNumberOfMessages", most, f"Must be between 1 and {MESSAGES_MAX}, if provided."
+        )
+    timeout_s = _or_own(queue, "VisibilityTimeout", request.visibility_timeout)
+    wait_s = _or_own(
+        queue, "ReceiveMessageWaitTimeSeconds", request.wait_time_seconds, "WaitTimeSeconds"
+    )
+    await prepare_group(call, queue.group)
+    lock_ms = timeout_s * 1000 or SHORTEST_LOCK_MS
+    # What is there is answered without the cost of waiting for more.
+    received = await _receive(call, queue, most, 0, lock_ms)
+    if wait_s and not received:
+        received = await call.patiently(_receive(call, queue, most, wait_s * 1000, lock_ms))
+    if not timeout_s and received:
+        await call.door.settle(
+            call.principal,
+            [Settlement(got.receipt, Verdict.RELEASE, delay_ms=0) for got in received],
+        )
+    if queue.is_fifo:
+        received = _by_group(received)
+    names = {*request.attribute_names, *request.message_system_attribute_names}
+    messages = [_show(call, queue, got, names, request.message_attribute_names) for got in received]
+    return {"Messages": messages} if messages else {}
+
+
+def _by_group(received: Sequence[Received]) -> list[Received]:
+    """All of one group, then all of the next, as Amazon shows them."""
+    groups: dict[bytes | None, list[Received]] = {}
+    for got in received:
+        groups.setdefault(got.key, []).append(got)
+    return [got for group in groups.values() for got in group]
+
+
+async def _receive(
+    call: Call, queue: Queue, most: int, wait_ms: int, lock_ms: int
+) -> list[Received]:
+    # As in SQS, who asks for ten is given ten: shared out, each would cost a request of its own.
+    return await call.door.receive(
+        call.principal,
+        queue.name,
+        queue.group,
+        records_max=most,
+        wait_ms=wait_ms,
+        lock_ms=lock_ms,
+        share_min=MESSAGES_MAX,
+        with_followers=queue.is_fifo,
+    )
+
+
+async def prepare_group(call: Call, group: str) -> None:
+    """A message whose time is up is there again at once, unless the group was told otherwise.
+
+    Only of the group that SQS queues have by default: others are not ours to configure.
+    """
+    node = call.node
+    if group != DEFAULT_GROUP or BACKOFF in node.image.group_configs.get(group, {}):
+        return
+    edit = config_changes.altering(Scope.GROUP, [Alteration(BACKOFF, Op.SET, "0")])
+    revision = await config_changes.alter_group(node.store, group, edit, node.configs)
+    await node.reached(revision)
+
+
+def _between(name: str, value: int, low: int, high: int) -> int:
+    if not low <= value <= high:
+        raise invalid(name, value, f"Must be >= {low} and <= {high}, if provided.")
+    return value
+
+
+def _or_own(queue: Queue, attribute: str, given: int | None, name: str = "") -> int:
+    """What the request says, or else the queue."""
+    if given is None:
+        return queue.number(attribute)
+    limit = NUMBERS[attribute]
+    return _between(name or attribute, given, limit.low, limit.high)
+
+
+# -- showing ----------------------------------------------------------------------------------
+
+
+def _show(
+    call: Call, queue: Queue, got: Received, system: set[str], wanted: Sequence[str]
+) -> dict[str, object]:
+    body, is_encoded = _body(got.payload)
+    attributes = attributes_of(got.headers, wanted)
+    if is_encoded:
+        attributes[ENCODING] = BASE64
+    message: dict[str, object] = {
+        "MessageId": message_id_of(got.headers) or made_up_id(queue, got),
+        "ReceiptHandle": got.receipt,
+        "MD5OfBody": digest_body(body),
+        "Body": body,
+    }
+    shown = _system_attributes(call, queue, got)
+    if "All" not in system:
+        shown = {name: value for name, value in shown.items() if name in system}
+    if shown:
+        message["Attributes"] = shown
+    if attributes:
+        message["MD5OfMessageAttributes"] = digest_attributes(attributes)
+        message["MessageAttributes"] = attributes
+    return message
+
+
+def _body(payload: bytes | None) -> tuple[str, bool]:
+    """A value as text, and whether it had to be encoded for that."""
+    payload = payload or b""
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if is_text(text):
+        return text, False
+    return base64.b64encode(payload).decode(), True
+
+
+def made_up_id(queue: Queue, got: Received) -> str:
+    """The id of a message that came without one: the same each time, by where it is."""
+    place = b"%d/%d" % (got.partition, got.offset)
+    return str(UUID(bytes=blake2b(queue.topic.id + place, digest_size=16).digest(), version=4))
+
+
+def _system_attributes(call: Call, queue: Queue, got: Received) -> dict[str, str]:
+    shown = {
+        "SenderId": ACCOUNT,
+        "SentTimestamp": str(got.timestamp_ms),
+        "ApproximateReceiveCount": str(got.delivery_count),
+        "ApproximateFirstReceiveTimestamp": str(call.node.clock.now_ms()),
+    }
+    dedup_id = header(got.headers, delivery_headers.DEDUP_ID)
+    source = header(got.headers, dead_letter_format.TOPIC)
+    trace = header(got.headers, TRACE)
+    if got.key is not None:
+        shown["MessageGroupId"] = got.key.decode("utf-8", "replace")
+    if queue.is_fifo:
+        shown["SequenceNumber"] = sequence_number(got.offset)
+        if dedup_id is not None:
+            shown["MessageDeduplicationId"] = dedup_id.decode("utf-8", "replace")
+    if source is not None:
+        shown["DeadLetterQueueSourceArn"] = call.arn(source.decode("utf-8", "replace"))
+    if trace is not None:
+        shown[TRACE_ATTRIBUTE] = trace.decode("utf-8", "replace")
+    return {name: value for name, value in shown.items() if is_text(value)}

@@ -1,0 +1,149 @@
+"""DeleteMessage, ChangeMessageVisibility and their batches: what becomes of a received message.
+
+Deleting accepts the lease; deleting what is already gone is no error, as in SQS. A visibility
+timeout of 0 gives a message back, any other makes the lease end so long from now. A receipt whose
+time is up still deletes a message of a standard queue, unless it was given to somebody else
+meanwhile; everything else refuses it.
+"""
+
+from collections.abc import Sequence
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.broker.api.route_row import Operation
+from penstock.gateway.core.gateway import Settlement, Verdict
+from penstock.gateway.core.receipts import Receipts
+from penstock.gateway.sqs import requests
+from penstock.gateway.sqs.batch_requests import batch_answer, check_entries
+from penstock.gateway.sqs.call import Answer, Call
+from penstock.gateway.sqs.errors import SHOWN_CHARS_MAX, Fault, fault_of, invalid
+from penstock.gateway.sqs.queue_attributes import NUMBERS, Queue
+from penstock.state.queues.delivery import ANSWERED_BEFORE
+
+GONE = "Message does not exist or is not available for visibility timeout change."
+EXPIRED = "The receipt handle has expired."
+
+
+async def delete_message(call: Call, request: requests.DeleteMessage) -> Answer:
+    queue = call.queue(request.queue_url, Operation.READ)
+    (fault,) = await _delete(call, queue, [request.receipt_handle])
+    if fault is not None:
+        raise fault
+    return {}
+
+
+async def delete_message_batch(call: Call, request: requests.DeleteMessageBatch) -> Answer:
+    queue = call.queue(request.queue_url, Operation.READ)
+    entries = request.entries
+    check_entries(entries, "DeleteMessageBatchRequestEntry")
+    faults = await _delete(call, queue, [entry.receipt_handle for entry in entries])
+    return batch_answer(entries, [fault or {} for fault in faults])
+
+
+async def change_message_visibility(
+    call: Call, request: requests.ChangeMessageVisibility
+) -> Answer:
+    queue = call.queue(request.queue_url, Operation.READ)
+    (fault,) = await _change(call, queue, [(request.receipt_handle, request.visibility_timeout)])
+    if fault is not None:
+        raise fault
+    return {}
+
+
+async def change_message_visibility_batch(
+    call: Call, request: requests.ChangeMessageVisibilityBatch
+) -> Answer:
+    queue = call.queue(request.queue_url, Operation.READ)
+    entries = request.entries
+    check_entries(entries, "ChangeMessageVisibilityBatchRequestEntry")
+    faults = await _change(
+        call, queue, [(entry.receipt_handle, entry.visibility_timeout) for entry in entries]
+    )
+    return batch_answer(entries, [fault or {} for fault in faults])
+
+
+async def _delete(call: Call, queue: Queue, receipts: Sequence[str]) -> list[Fault | None]:
+    settlements = [Settlement(receipt, Verdict.ACCEPT) for receipt in receipts]
+    answers = await _settle(call, queue, settlements)
+    if not queue.is_fifo:
+        # Nobody else has it: then it is deleted, as in SQS, although its time is over.
+        late = [at for at, answer in enumerate(answers) if _is_late(answer)]
+        again = [Settlement(receipts[at], Verdict.FINISH) for at in late]
+        for at, answer in zip(late, await _settle(call, queue, again), strict=True):
+            # A node of an older version knows no such verdict: what it said first counts.
+            is_unknown = answer is not None and answer.code is ErrorCode.INVALID_REQUEST
+            answers[at] = answers[at] if is_unknown else answer
+    return [
+        None if _is_gone(answer) else _fault(receipt, answer)
+        for receipt, answer in zip(receipts, answers, strict=True)
+    ]
+
+
+async def _change(
+    call: Call, queue: Queue, changes: Sequence[tuple[str, int]]
+) -> list[Fault | None]:
+    faults: list[Fault | None] = [None] * len(changes)
+    settlements: list[tuple[int, Settlement]] = []
+    limit = NUMBERS["VisibilityTimeout"]
+    for at, (receipt, timeout_s) in enumerate(changes):
+        if not limit.low <= timeout_s <= limit.high:
+            faults[at] = invalid(
+                "VisibilityTimeout",
+                timeout_s,
+                f"VisibilityTimeout must be an integer between {limit.low} and {limit.high}.",
+            )
+            continue
+        settlements.append((at, _settlement(receipt, timeout_s)))
+    answers = await _settle(call, queue, [one for _, one in settlements])
+    for (at, _), answer in zip(settlements, answers, strict=True):
+        faults[at] = _fault(changes[at][0], answer)
+    return faults
+
+
+async def _settle(
+    call: Call, queue: Queue, settlements: Sequence[Settlement]
+) -> list[Refused | None]:
+    """As the door settles; receipts of other queues are as foreign here as any other text."""
+    receipts = Receipts(call.node.image.cluster_id)
+    answers: list[Refused | None] = [None] * len(settlements)
+    going: list[int] = []
+    for at, settlement in enumerate(settlements):
+        try:
+            if receipts.read(settlement.receipt).key.topic_id != queue.topic.id:
+                raise Refused(ErrorCode.INVALID_REQUEST, "the receipt is of another queue")
+            going.append(at)
+        except Refused as refused:
+            answers[at] = refused
+    settled = await call.door.settle(call.principal, [settlements[at] for at in going])
+    for at, answer in zip(going, settled, strict=True):
+        answers[at] = answer
+    return answers
+
+
+def _settlement(receipt: str, timeout_s: int) -> Settlement:
+    if timeout_s == 0:
+        return Settlement(receipt, Verdict.RELEASE, delay_ms=0)
+    return Settlement(receipt, Verdict.EXTEND, lock_ms=timeout_s * 1000)
+
+
+def _is_gone(answer: Refused | None) -> bool:
+    """Whether the message was deleted before, by this receipt or by another."""
+    return answer is not None and ANSWERED_BEFORE in (answer.message or "")
+
+
+def _is_late(answer: Refused | None) -> bool:
+    is_over = answer is not None and answer.code is ErrorCode.INVALID_RECORD_STATE
+    return is_over and not _is_gone(answer)
+
+
+def _fault(receipt: str, answer: Refused | None) -> Fault | None:
+    if answer is None:
+        return None
+    if answer.code is ErrorCode.INVALID_REQUEST:
+        shown = receipt[:SHOWN_CHARS_MAX]
+        return Fault(
+            "ReceiptHandleIsInvalid",
+            f'The input receipt handle "{shown}" is not a valid receipt handle.',
+        )
+    if answer.code is ErrorCode.INVALID_RECORD_STATE:
+        return invalid("ReceiptHandle", receipt, GONE if _is_gone(answer) else EXPIRED)
+    return fault_of(answer)

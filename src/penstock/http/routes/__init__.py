@@ -1,1 +1,0 @@
-"""The routes of the HTTP door, a module for each family; `http.table` lists them."""

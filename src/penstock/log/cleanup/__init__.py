@@ -1,0 +1,1 @@
+"""Removal of old records: retention by age and size, and compaction by key."""

@@ -1,0 +1,154 @@
+"""Removing the oldest segments: by age, by size, and below the start offset.
+
+A segment goes as a whole. By age, when its newest record is older than `retention_ms` (a segment
+without timestamps goes by size only); by size, while the log without it still has
+`retention_bytes`; below the start offset, when DeleteRecords or a queue has moved past it. Never
+one that reaches above the bound the caller gives (the high watermark), never the active one: when
+all that is in it is to go it is rolled, and goes in the pass after the flush that made its
+successor durable, so that the end offset stays known on disk.
+
+Nothing here blocks but `purge`, which is for Workers. A retired segment leaves the list of the log
+at once, and its files stay as they are until the new start offset is durable: otherwise a power
+cut could leave the log a hole, because names may reach the disk in any order. Then `purge` renames
+them to `.deleted`, and later unlinks them: readers that located them have until then. What a stop
+leaves undone of it, the next start does, because it drops what lies below the start offset.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.ports import Disk
+from penstock.log import files
+from penstock.log.segment import Segment
+
+if TYPE_CHECKING:
+    from penstock.log.log import Log
+
+
+@dataclass(slots=True)
+class Removal:
+    """Files of one log that are out of use and may be unlinked from `due_ms` on."""
+
+    log: "Log"
+    due_ms: int
+    segments: list[Segment]
+    """To be renamed as soon as the log durably starts at `start_offset`."""
+    start_offset: int = 0
+    paths: list[str] = field(default_factory=list)
+    """Of renamed files."""
+    retry_ms: int = 0
+    """Not before: the disk refused it."""
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether `purge` has something to do with it now."""
+        if now_ms < self.retry_ms:
+            return False
+        if self.segments:
+            return self.log.offline is not None or self.log.durable_start >= self.start_offset
+        return self.due_ms <= now_ms
+
+
+def delete_before(log: "Log", offset: int) -> None:
+    if offset > log.end_offset:
+        raise Refused(
+            ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is above the end, {log.end_offset}"
+        )
+    if offset > log.start_offset:
+        log.start_offset = offset
+        log.checkpoint_due = log.changed = True
+
+
+def retain(
+    log: "Log", now_ms: int, bound: int, by_policy: bool = True, kept_from: int | None = None
+) -> list[Removal]:
+    """Retires what is to go; the removals are for `purge`. By age and size nothing goes that
+    reaches above `kept_from`."""
+    active = log.segments.active
+    by_policy = by_policy and log.config.cleanup_delete
+    policy_bound = log.end_offset if kept_from is None else kept_from
+    is_over = log.start_offset >= log.end_offset or (
+        by_policy
+        and policy_bound >= log.end_offset
+        and _is_expired(log, active, now_ms)
+        and all(_is_expired(log, segment, now_ms) for segment in log.segments.sealed)
+    )
+    if is_over and active.size and log.end_offset <= bound:
+        log.roll()
+    doomed: list[Segment] = []
+    excess = log.size_bytes - log.config.retention_bytes
+    sealed = log.segments.sealed
+    ends = [segment.base_offset for segment in [*sealed, log.segments.active][1:]]
+    for segment, end_offset in zip(sealed, ends, strict=True):
+        if end_offset > bound or not log.is_settled(segment):
+            break
+        too_large = log.config.retention_bytes >= 0 and excess >= segment.size
+        is_expired = (
+            by_policy
+            and end_offset <= policy_bound
+            and (too_large or _is_expired(log, segment, now_ms))
+        )
+        if not is_expired and end_offset > log.start_offset:
+            break
+        doomed.append(segment)
+        excess -= segment.size
+    return retire(log, doomed, now_ms) if doomed else []
+
+
+def sum_up(segments: list[Segment]) -> None:
+    """Reads the summaries of sealed segments of an earlier process. Blocks: for Workers."""
+    for segment in segments:
+        segment.summary()
+
+
+def _is_expired(log: "Log", segment: Segment, now_ms: int) -> bool:
+    if log.config.retention_ms < 0:
+        return False
+    newest = segment.summary().max_timestamp
+    return newest >= 0 and now_ms - newest > log.config.retention_ms
+
+
+def retire(log: "Log", doomed: list[Segment], now_ms: int) -> list[Removal]:
+    """Takes the oldest segments out of the log."""
+    log.segments.replace(doomed, [])
+    log.changed = True
+    first = log.segments[0].base_offset
+    if first > log.start_offset:
+        log.start_offset = first
+        log.checkpoint_due = True
+    return [Removal(log, now_ms + log.config.file_delete_delay_ms, doomed, first)]
+
+
+def set_aside(disk: Disk, segment: Segment, ending: str) -> list[str]:
+    """Renames the files of a segment so that the next start does not take them for one."""
+    segment.retired = True
+    paths = []
+    for suffix in (files.LOG, *files.CACHES):
+        path = segment.path + suffix
+        if disk.exists(path):
+            disk.rename(path, path + ending)
+            paths.append(path + ending)
+    return paths
+
+
+def purge(disk: Disk, removals: list[Removal], now_ms: int) -> list[Removal]:
+    """Renames and unlinks what may be; the removals to come back with. Blocks: for Workers.
+
+    An offline log is left alone: its topic was deleted, or its files are for somebody to look at.
+    """
+    later = []
+    for removal in removals:
+        log = removal.log
+        if log.offline is not None:
+            continue
+        if removal.segments and removal.is_due(now_ms):
+            for segment in removal.segments:
+                removal.paths += set_aside(disk, segment, files.DELETED)
+            removal.segments = []
+        if removal.segments or removal.due_ms > now_ms:
+            later.append(removal)
+            continue
+        disk.sync_dir(log.path)
+        for path in removal.paths:
+            files.remove(disk, path)
+    return later

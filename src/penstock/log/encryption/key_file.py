@@ -1,0 +1,91 @@
+"""The file `key` of a log: its root key, wrapped by a key-encryption key of the node.
+
+Written durably before the first sealed byte, and again, with the same root, when the
+key-encryption key was changed (`rewrap`). It is what a topic's deletion destroys first (`shred`):
+without it nobody can read what is left of the log, wherever copies of its files may be.
+
+All of it blocks.
+"""
+
+import msgspec
+
+from penstock.base.errors import Corrupt
+from penstock.base.ports import Disk
+from penstock.log import files
+from penstock.log.encryption.log_encryption import Vault
+from penstock.security.keyring import Keyring, KeyTrouble, Wrapped
+
+NAME = "key"
+
+
+def read(disk: Disk, directory: str, keyring: Keyring | None) -> Vault:
+    """The vault of a log: locked for good when it has no key. Raises Corrupt when it has one
+    that cannot be used."""
+    vault = Vault(keyring)
+    wrapped = peek(disk, directory)
+    if wrapped is None:
+        return vault
+    if keyring is None:
+        raise Corrupt(f"{directory} is encrypted, and this node has no encryption.kek.source")
+    try:
+        vault.unlock(wrapped, keyring.unwrap(wrapped))
+    except KeyTrouble as trouble:
+        raise Corrupt(f"{directory}: {trouble}") from trouble
+    return vault
+
+
+def peek(disk: Disk, directory: str) -> Wrapped | None:
+    """The key as it is on disk; None: there is none. Raises Corrupt."""
+    path = files.join(directory, NAME)
+    if not disk.exists(path):
+        return None
+    body = files.read_checked(disk, path)
+    try:
+        if body is not None:
+            return msgspec.json.decode(body, type=Wrapped)
+    except msgspec.MsgspecError:
+        pass
+    raise Corrupt(f"{path} is damaged: without it the log cannot be read")
+
+
+def make(disk: Disk, directory: str, vault: Vault) -> None:
+    """Gives the log a key. Durable when it returns."""
+    keyring = vault.keyring
+    assert keyring is not None
+    root = keyring.new_root()
+    wrapped = keyring.wrap(root)
+    _write(disk, directory, wrapped)
+    vault.unlock(wrapped, root)
+
+
+def rewrap(disk: Disk, directory: str, vault: Vault) -> bool:
+    """Puts the log's key under the key-encryption key in use; False when it is already."""
+    keyring, wrapped = vault.keyring, vault.wrapped
+    if keyring is None or wrapped is None or wrapped.kek_id == keyring.current.id:
+        return False
+    fresh = keyring.wrap(keyring.unwrap(wrapped))
+    _write(disk, directory, fresh)
+    vault.wrapped = fresh
+    return True
+
+
+def shred(disk: Disk, directory: str) -> None:
+    """Destroys the key: overwritten, synced, unlinked, synced."""
+    shredded = False
+    for name in (NAME, NAME + files.TEMPORARY):
+        path = files.join(directory, name)
+        if disk.exists(path):
+            file = disk.open(path)
+            try:
+                file.erase()
+                file.sync()
+            finally:
+                file.close()
+            disk.unlink(path)
+            shredded = True
+    if shredded:
+        disk.sync_dir(directory)
+
+
+def _write(disk: Disk, directory: str, wrapped: Wrapped) -> None:
+    files.write_durably(disk, files.join(directory, NAME), msgspec.json.encode(wrapped))

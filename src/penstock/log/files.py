@@ -1,0 +1,187 @@
+"""The files of a log directory: their names, and small files written all or nothing.
+
+A partition's directory holds, for each segment, `<base offset>.log` and its caches `.index`,
+`.timeindex`, `.txnindex`; producer snapshots `<offset>.snapshot`; `leader-epochs`; `checkpoint`;
+and `gaps`, if there may be any between batches (see `places`).
+Names carry the offset in twenty digits, so that a sorted listing is in offset order.
+
+Two ways to write a small file:
+- `write_durably`: new content, synced, renamed over the old one, directory synced. For what must
+  be there after a power cut: checkpoint, leader epochs and gaps.
+- `write_cache`: the same without the syncs. For what can be rebuilt: indexes and snapshots.
+
+Every one of them is sealed with a CRC32C, so a reader knows doubt when it sees it: `read_checked`
+answers None for a file that is missing, short, changed or of another format. Caches of a log that
+has a key are encrypted as well (`vault`), and `read_cache` opens them.
+"""
+
+import errno
+import posixpath
+from typing import NamedTuple
+
+import crc32c
+import msgspec
+
+from penstock.base.ports import Buffer, Disk
+from penstock.log.encryption.log_encryption import Vault
+
+LOG = ".log"
+INDEX = ".index"
+TIME_INDEX = ".timeindex"
+TXN_INDEX = ".txnindex"
+SNAPSHOT = ".snapshot"
+CACHES = (INDEX, TIME_INDEX, TXN_INDEX)
+
+DELETED = ".deleted"
+CLEANED = ".cleaned"
+SWAP = ".swap"
+REPLACED = ".replaced"
+TEMPORARY = ".tmp"
+TEMPORARIES = 8
+"""Endings in turn: more than there can be writers of one file at once."""
+
+CHECKPOINT = "checkpoint"
+LEADER_EPOCHS = "leader-epochs"
+GAPS = "gaps"
+
+SMALL_FILE_BYTES_MAX = 256 * 1024 * 1024
+SEAL = b"PSK1"
+ENCRYPTED_SEAL = b"PSK2"
+SEAL_BYTES = len(SEAL) + 4
+
+
+class Checkpoint(NamedTuple):
+    """What recovery may believe without looking. Written only after the data was synced."""
+
+    recovery_point: int
+    """Every batch below this offset was durable."""
+    segment: int
+    """Base offset of the segment the recovery point lies in."""
+    position: int
+    """Where in that segment the batch at the recovery point starts."""
+    start_offset: int
+    cleaned_offset: int = 0
+    """Up to where compaction has been; see `compaction`."""
+
+
+def file_name(offset: int, suffix: str) -> str:
+    return f"{offset:020d}{suffix}"
+
+
+def offset_in(name: str, suffix: str) -> int | None:
+    """The offset a file is named after, or None when it is not a file of this kind."""
+    digits = name[: -len(suffix)]
+    if not name.endswith(suffix) or len(digits) != 20 or not digits.isdigit():
+        return None
+    return int(digits)
+
+
+def offsets_in(names: list[str], suffix: str) -> list[int]:
+    found = (offset_in(name, suffix) for name in names)
+    return [offset for offset in found if offset is not None]
+
+
+def join(directory: str, name: str) -> str:
+    return f"{directory}/{name}"
+
+
+def parent(path: str) -> str:
+    return posixpath.dirname(path) or "."
+
+
+def seal(body: Buffer, mark: bytes = SEAL) -> bytes:
+    return b"".join((mark, crc32c.crc32c(body).to_bytes(4, "big"), body))
+
+
+def read_checked(disk: Disk, path: str) -> bytes | None:
+    """What `write_durably` wrote."""
+    found = _read(disk, path)
+    return found[1] if found is not None and found[0] == SEAL else None
+
+
+def read_cache(disk: Disk, path: str, vault: Vault) -> bytes | None:
+    """What `write_cache` wrote, with this key or before there was one."""
+    found = _read(disk, path)
+    if found is not None and found[0] == ENCRYPTED_SEAL:
+        return vault.open_file(posixpath.basename(path), found[1])
+    return found[1] if found is not None and found[0] == SEAL else None
+
+
+def _read(disk: Disk, path: str) -> tuple[bytes, bytes] | None:
+    """The seal and the body under it."""
+    try:
+        size = disk.size(path)
+        if not SEAL_BYTES <= size <= SMALL_FILE_BYTES_MAX:
+            return None
+        file = disk.open(path)
+        try:
+            data = file.read(0, size)
+        finally:
+            file.close()
+    except FileNotFoundError:
+        return None
+    body = data[SEAL_BYTES:]
+    if crc32c.crc32c(body) != int.from_bytes(data[4:8], "big"):
+        return None
+    return data[: len(SEAL)], body
+
+
+def temporary(number: int) -> str:
+    """The ending of the file that the `number`-th replacement of one file is written to."""
+    return f".{number % TEMPORARIES}{TEMPORARY}"
+
+
+def write_durably(disk: Disk, path: str, body: Buffer, ending: str = TEMPORARY) -> None:
+    """Replaces the file. Writers that may run at once each need an `ending` of their own for what
+    they write to: a task that is cancelled leaves its worker writing."""
+    _write(disk, path, seal(body), durable=True, ending=ending)
+    disk.sync_dir(parent(path))
+
+
+def write_cache(disk: Disk, path: str, body: Buffer, vault: Vault) -> None:
+    if vault.has_key:
+        sealed = seal(vault.seal_file(posixpath.basename(path), body), ENCRYPTED_SEAL)
+    else:
+        sealed = seal(body)
+    _write(disk, path, sealed, durable=False)
+
+
+def _write(
+    disk: Disk, path: str, content: bytes, *, durable: bool, ending: str = TEMPORARY
+) -> None:
+    file = disk.open(path + ending, create=True)
+    try:
+        file.truncate(0)
+        file.append((content,))
+        if durable:
+            file.sync()
+    finally:
+        file.close()
+    disk.rename(path + ending, path)
+
+
+def remove(disk: Disk, path: str) -> None:
+    """Unlinks a file that may already be gone."""
+    try:
+        disk.unlink(path)
+    except OSError as error:
+        if error.errno != errno.ENOENT:
+            raise
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    return msgspec.json.encode(checkpoint)
+
+
+def write_checkpoint(disk: Disk, directory: str, checkpoint: Checkpoint) -> None:
+    write_durably(disk, join(directory, CHECKPOINT), encode_checkpoint(checkpoint))
+
+
+def read_checkpoint(disk: Disk, directory: str) -> Checkpoint | None:
+    body = read_checked(disk, join(directory, CHECKPOINT))
+    if body is None:
+        return None
+    try:
+        return msgspec.json.decode(body, type=Checkpoint)
+    except msgspec.MsgspecError:
+        return None

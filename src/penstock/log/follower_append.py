@@ -1,0 +1,233 @@
+"""The follower's side of a log: copying the leader's batches, and cutting what the leader lacks.
+
+`append_replica` keeps offsets and epochs as the leader gave them. `truncate_to` cuts by offset;
+which offset is for the epochs to say (KIP-101, KIP-320), never the high watermark.
+
+A cut is made so that a crash in the middle leaves a log that recovery understands: first the
+checkpoint is lowered, so that nothing above the cut counts as durable; then snapshots, later
+segments and the tail of the last one go; everything is synced before the call returns.
+"""
+
+from typing import TYPE_CHECKING
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.log import files
+from penstock.log.expected_batches import EVERYWHERE, write_gaps
+from penstock.log.producers import Producers
+from penstock.log.segment import RELATIVE_OFFSET_MAX, Segment
+from penstock.log.state_rebuild import rebuild_producers
+from penstock.wire.records import ENCRYPTED, BatchHeader, batches, check_intact
+
+if TYPE_CHECKING:
+    from penstock.log.log import Log
+
+
+def append_replica(log: "Log", view: memoryview, now_ms: int, waits: bool) -> int:
+    """Batches that fit the active segment are written together, each run with one system call."""
+    run = _Run(log, view)
+    try:
+        for position, header in batches(view):
+            batch = view[position : position + header.size_bytes]
+            check_intact(batch, header)
+            if header.attributes & ENCRYPTED:
+                raise Refused(ErrorCode.CORRUPT_MESSAGE, "the leader sent an encrypted batch")
+            if run.takes(header):
+                continue
+            run.write()
+            if header.base_offset < log.end_offset:
+                raise Refused(
+                    ErrorCode.CORRUPT_MESSAGE,
+                    f"the leader sent offset {header.base_offset} after {log.end_offset - 1}",
+                )
+            if not is_expected(log, header):
+                if not waits:
+                    return run.end
+                expect(log, header)
+            log.append_as_is(batch, header, now_ms)
+            run.begin(position + header.size_bytes)
+    except Refused:
+        run.write()
+        raise
+    run.write()
+    return run.end
+
+
+class _Run:
+    """Batches to be written together: of one epoch, in one segment, one after the other."""
+
+    def __init__(self, log: "Log", view: memoryview) -> None:
+        self.end = 0
+        """Up to where the view was taken."""
+        self._log = log
+        self._view = view
+        self._start = 0
+        self._room = -1
+        self._overhead_bytes = 0
+        self._next_offset = -1
+        self._offset_max = -1
+        self._timestamp_max = -1
+        self._headers: list[BatchHeader] = []
+
+    def begin(self, position: int) -> None:
+        """The batch before `position` was appended; others may join it in its segment."""
+        log = self._log
+        active, config = log.segments.active, log.config
+        self._start = self.end = position
+        self._room = config.segment_bytes - active.size
+        self._overhead_bytes = active.overhead_bytes
+        if active.index_bytes >= config.segment_index_bytes or active.first_timestamp < 0:
+            self._room = -1
+        self._next_offset = log.end_offset
+        self._offset_max = active.base_offset + RELATIVE_OFFSET_MAX
+        self._timestamp_max = active.first_timestamp + config.segment_ms
+
+    def takes(self, header: BatchHeader) -> bool:
+        size = header.size_bytes
+        room = size + self._overhead_bytes
+        log = self._log
+        if (
+            room > self._room
+            or header.leader_epoch != log.epochs.latest
+            or header.base_offset < self._next_offset
+            or (header.base_offset > self._next_offset and log.gaps_end != EVERYWHERE)
+            or header.last_offset > self._offset_max
+            or header.max_timestamp > self._timestamp_max
+        ):
+            return False
+        self._room -= room
+        self.end += size
+        self._next_offset = header.next_offset
+        self._headers.append(header)
+        return True
+
+    def write(self) -> None:
+        headers, self._headers = self._headers, []
+        self._room = -1
+        if not headers:
+            return
+        log = self._log
+        start, self._start = self._start, self.end
+        try:
+            log.segments.active.append_run(self._view[start : self.end], headers)
+        except OSError as error:
+            log.write_failed(error)
+            raise
+        log.end_offset = self._next_offset
+        if log.config.page_cache:
+            log.durable_offset = self._next_offset
+        position = start
+        for header in headers:
+            following = position + header.size_bytes
+            if header.producer_id >= 0:
+                log.note_producer(self._view[position:following], header)
+            position = following
+
+
+def is_expected(log: "Log", header: BatchHeader) -> bool:
+    """Whether nothing must be written down before this batch, which comes next, is appended."""
+    if header.leader_epoch != log.epochs.latest:
+        return False
+    return header.base_offset == log.end_offset or log.gaps_end == EVERYWHERE
+
+
+def expect(log: "Log", header: BatchHeader) -> None:
+    """Writes down what must be on disk before this batch is: a new epoch, or that there are gaps.
+    Blocks."""
+    if header.base_offset > log.end_offset and log.gaps_end != EVERYWHERE:
+        # The leader compacts. That is written down before there is anything to take for damage.
+        write_gaps(log.disk, log.path, EVERYWHERE)
+        log.gaps_end = EVERYWHERE
+    log.begin_epoch(header.leader_epoch, header.base_offset)
+
+
+def truncate_to(log: "Log", offset: int, now_ms: int) -> None:
+    """Afterwards the log ends at `offset`, or before it when that was inside a batch."""
+    if offset >= log.end_offset:
+        # An epoch in which nothing was written is no part of the history that others may share.
+        if log.epochs.truncate_end(log.end_offset):
+            log.write_epochs()
+        return
+    assert not log.flushing, "a log is not cut while it is being flushed"
+    if offset <= log.segments[0].base_offset:
+        start_over(log, offset)
+        return
+    kept = log.segments.floor(offset - 1)
+    position, end_offset = _cut_of(kept, offset)
+    start_offset = min(log.start_offset, end_offset)
+    log.sync()
+    checkpoint = files.Checkpoint(end_offset, kept.base_offset, position, start_offset)
+    files.write_checkpoint(log.disk, log.path, checkpoint)
+    _remove_snapshots(log, end_offset)
+    doomed = [segment for segment in log.segments if segment.base_offset > kept.base_offset]
+    _remove(log, doomed)
+    log.segments.replace([*doomed, kept], [kept.truncate(position, end_offset)])
+    producers = rebuild_producers(
+        log.disk,
+        log.path,
+        log.segments,
+        log.snapshots,
+        end_offset,
+        end_offset,
+        log.config.producer_expiration_ms,
+    )
+    producers.expire(now_ms)
+    if log.epochs.truncate_end(end_offset):
+        log.write_epochs()
+    log.reset(start_offset, end_offset, producers)
+
+
+def start_over(log: "Log", offset: int) -> None:
+    """Empties the log; the next batch gets `offset`. For a follower the leader left behind."""
+    assert not log.flushing, "a log is not cut while it is being flushed"
+    old = list(log.segments)
+    same = [segment for segment in old if segment.base_offset == offset]
+    if not same:
+        # Nothing is promised any more, so that a new segment amid the old ones is no damage; and
+        # it is there before they go, because a directory without segments would be.
+        first = old[0].base_offset
+        nothing = files.Checkpoint(first, first, 0, log.start_offset)
+        files.write_checkpoint(log.disk, log.path, nothing)
+        interval = log.config.index_interval_bytes
+        fresh = Segment.create(log.disk, log.path, offset, interval, log.vault)
+        log.disk.sync_dir(log.path)
+    files.write_checkpoint(log.disk, log.path, files.Checkpoint(offset, offset, 0, offset))
+    _remove_snapshots(log, -1)
+    if same:
+        fresh = same[0].truncate(0, offset)
+    _remove(log, [segment for segment in old if segment not in same])
+    log.segments.replace(old, [fresh])
+    producers = Producers(log.config.producer_expiration_ms)
+    producers.end_offset = offset
+    if log.epochs.truncate_end(0):
+        log.write_epochs()
+    log.reset(offset, offset, producers)
+
+
+def _cut_of(segment: Segment, offset: int) -> tuple[int, int]:
+    """The position of the batch that holds `offset`, and the offset after the batch before it."""
+    end_offset = -1
+    cut = segment.size
+    for position, header in segment.since(offset - 1):
+        if header.last_offset >= offset:
+            cut = position
+            end_offset = header.base_offset if end_offset < 0 else end_offset
+            break
+        end_offset = header.next_offset
+    return cut, end_offset
+
+
+def _remove(log: "Log", doomed: list[Segment]) -> None:
+    for segment in reversed(doomed):
+        segment.generation += 1
+        segment.retired = True
+        segment.remove_caches()
+        files.remove(log.disk, segment.path + files.LOG)
+    if doomed:
+        log.disk.sync_dir(log.path)
+
+
+def _remove_snapshots(log: "Log", end_offset: int) -> None:
+    for offset in [offset for offset in log.snapshots if offset > end_offset]:
+        files.remove(log.disk, files.join(log.path, files.file_name(offset, files.SNAPSHOT)))
+        log.snapshots.remove(offset)
+    log.disk.sync_dir(log.path)

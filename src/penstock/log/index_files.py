@@ -1,0 +1,125 @@
+"""The cache files of a segment: `.index`, `.timeindex` and `.txnindex`.
+
+They save a scan of the batch headers and nothing else: on any doubt (missing, damaged, of another
+length, not fitting each other) `read` answers None and the log file is asked. Each says how many
+bytes of the log file it covers, so one written while the segment was still growing is good for the
+part that was there; whoever cuts a segment removes them first.
+
+The aborted transactions of a segment can be unknown for longer than its index: a scan of headers
+finds markers, but only a replay of the producers says which transactions they ended.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.base.ports import Disk
+from penstock.log import files as store
+from penstock.log import index as indexes
+from penstock.log.encryption.log_encryption import Vault
+from penstock.log.index import Index
+
+NO_TIMESTAMP = -1
+UNKNOWN = -1
+
+
+class AbortedTxn(NamedTuple):
+    """A transaction that was aborted: what a read_committed consumer must skip (KIP-98)."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class Summary(NamedTuple):
+    """What the log must know of a segment without opening it."""
+
+    first_timestamp: int
+    """Of the first batch; segment.ms counts from it. NO_TIMESTAMP: of no batch yet."""
+    max_timestamp: int
+    max_timestamp_offset: int
+    """The last offset of the first batch that has `max_timestamp`."""
+    aborted_count: int
+    """UNKNOWN when the caches were lost and nobody asked yet."""
+
+
+EMPTY = Summary(NO_TIMESTAMP, NO_TIMESTAMP, -1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Cached:
+    """What the cache files of a segment say."""
+
+    summary: Summary
+    unindexed_bytes: int
+    """Since the last entry of the index."""
+    covered_bytes: int
+    next_offset: int
+    """The offset after the covered part."""
+    index: Index
+    times: Index
+    aborted: list[AbortedTxn] | None
+    """None when they cannot be told."""
+
+
+_INDEX_FILE = tuple[Summary, int, int, bytes]
+_TXN_INDEX_FILE = tuple[int, list[AbortedTxn]]
+
+
+def encode(path: str, cached: Cached) -> list[tuple[str, bytes]]:
+    """The files to be written, for `store.write_cache`. `path` is the segment's, no suffix."""
+    covered = cached.covered_bytes
+    body = (
+        cached.summary,
+        cached.unindexed_bytes,
+        cached.next_offset,
+        cached.index.encode(covered),
+    )
+    files = [
+        (path + store.TIME_INDEX, cached.times.encode(covered)),
+        (path + store.INDEX, msgspec.msgpack.encode(body)),
+    ]
+    if cached.aborted:
+        txns = msgspec.msgpack.encode((covered, cached.aborted))
+        files.insert(0, (path + store.TXN_INDEX, txns))
+    return files
+
+
+def read(disk: Disk, path: str, log_bytes: int, vault: Vault) -> Cached | None:
+    """What the files say of the first bytes of a log file of `log_bytes`. None on any doubt."""
+    body = store.read_cache(disk, path + store.INDEX, vault)
+    times_body = store.read_cache(disk, path + store.TIME_INDEX, vault)
+    if body is None or times_body is None:
+        return None
+    try:
+        summary, unindexed, next_offset, index_body = msgspec.msgpack.decode(body, type=_INDEX_FILE)
+    except msgspec.MsgspecError:
+        return None
+    index = indexes.decode(index_body, indexes.OFFSET_KINDS)
+    times = indexes.decode(times_body, indexes.TIME_KINDS)
+    if index is None or times is None or not 0 <= index[1] == times[1] <= log_bytes:
+        return None
+    aborted = _read_aborted(disk, path, summary.aborted_count, index[1], vault)
+    return Cached(summary, unindexed, index[1], next_offset, index[0], times[0], aborted)
+
+
+def _read_aborted(
+    disk: Disk, path: str, count: int, covered_bytes: int, vault: Vault
+) -> list[AbortedTxn] | None:
+    if count <= 0:
+        return [] if count == 0 else None
+    body = store.read_cache(disk, path + store.TXN_INDEX, vault)
+    if body is None:
+        return None
+    try:
+        covered, aborted = msgspec.msgpack.decode(body, type=_TXN_INDEX_FILE)
+    except msgspec.MsgspecError:
+        return None
+    return aborted if covered == covered_bytes and len(aborted) == count else None
+
+
+def remove(disk: Disk, path: str) -> None:
+    for suffix in store.CACHES:
+        store.remove(disk, path + suffix)

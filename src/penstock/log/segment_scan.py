@@ -1,0 +1,85 @@
+"""Reads a segment from a position on, batch by batch, checking everything.
+
+For recovery, which stops at the first bad batch, and for compaction, which copies good ones. Reads
+in large pieces; the views handed out are good until the next step.
+"""
+
+from collections.abc import Iterator
+
+from penstock.base.errors import Corrupt, Refused
+from penstock.log.expected_batches import Places
+from penstock.log.segment import Segment
+from penstock.wire.records import (
+    BATCH_OVERHEAD,
+    ENCRYPTED,
+    LENGTH_OVERHEAD,
+    BatchHeader,
+    check_stored,
+    read_header,
+)
+
+SCAN_BYTES = 1024 * 1024
+
+
+def scan(
+    segment: Segment, position: int, offset: int, epoch: int, places: Places | None
+) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """The good batches from `position` on; ends before the first that cannot be where it is.
+
+    Its length fits the file, its magic and CRC are right, neither its offset nor its leader epoch
+    is below what came before (`offset` and `epoch` for the first one), and it fits `places`.
+    """
+    chunk = memoryview(b"")
+    start = position  # Of the chunk.
+    while position < segment.size:
+        size = _size_at(chunk, position - start)
+        if size == 0:
+            chunk, start = _read(segment, position), position
+            size = _size_at(chunk, 0)
+            if size == 0:
+                return
+        view = chunk[position - start : position - start + size]
+        try:
+            header = check_stored(view)
+        except Refused:
+            return
+        if header.base_offset < offset or header.leader_epoch < epoch:
+            return
+        if places is not None and not places.admits(header, offset):
+            return
+        yield header, view
+        offset, epoch = header.next_offset, header.leader_epoch
+        position += size
+
+
+def scan_all(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Every batch of a segment that must be intact, opened; raises Corrupt when one is not."""
+    position = 0
+    places = segment.places if segment.unverified_end == segment.size else None
+    for header, view in scan(segment, 0, segment.base_offset, -1, places):
+        if header.attributes & ENCRYPTED:
+            opened = memoryview(segment.reveal(bytes(view), position))
+            yield read_header(opened), opened
+        else:
+            yield header, view
+        position += len(view)
+    if position != segment.size:
+        raise Corrupt(f"{segment.path}: no batch at {position}")
+
+
+def _size_at(chunk: memoryview, at: int) -> int:
+    """The size of the batch at `at`, or 0 when it is not all in the chunk, or impossible."""
+    if at + BATCH_OVERHEAD > len(chunk):
+        return 0
+    size = LENGTH_OVERHEAD + read_header(chunk, at).length
+    return size if BATCH_OVERHEAD <= size <= len(chunk) - at else 0
+
+
+def _read(segment: Segment, position: int) -> memoryview:
+    """A chunk that holds the batch at `position` whole, if the file does."""
+    chunk = memoryview(segment.file.read(position, min(SCAN_BYTES, segment.size - position)))
+    if len(chunk) >= BATCH_OVERHEAD:
+        size = LENGTH_OVERHEAD + read_header(chunk).length
+        if len(chunk) < size <= segment.size - position:
+            return memoryview(segment.file.read(position, size))
+    return chunk

@@ -1,0 +1,30 @@
+"""What the HTTP port is told of its node, and the console that it shows."""
+
+from typing import TYPE_CHECKING
+
+from penstock import __version__
+from penstock.gateway.app import HttpState
+from penstock.gateway.console.console import About, Console
+from penstock.gateway.console.mount import Site
+
+if TYPE_CHECKING:
+    from penstock.node.node import Node
+
+
+def web_of(node: "Node", cluster_id: str, kafka_address: str) -> tuple[HttpState, Console]:
+    logins = node.security.logins
+    console = Console(node.door, About(__version__, cluster_id, kafka_address), logins)
+    state = HttpState(
+        version=__version__,
+        node_id=node.config.node_id,
+        cluster_id=cluster_id,
+        kafka_address=kafka_address,
+        catalogue=node.metrics.catalogue,
+        health_problem=lambda: "the node has failed" if node.failed.done() else None,
+        readiness_problem=node.readiness_problem,
+        door=node.door,
+        users=logins,
+        moves=node.moves,
+        annex=Site(console),
+    )
+    return state, console

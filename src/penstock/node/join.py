@@ -1,0 +1,124 @@
+"""How a node finds its cluster at start: its directory, the metadata, the cluster's id, its place.
+
+Owns: the order of these checks, and what is said when one fails. Invariants: nothing is written to
+the data directory before everything has been checked that could show that it is the wrong one, the
+wrong etcd, or the wrong node id. With embedded metadata the directory is claimed first, because a
+crash in between must not leave metadata without an owner.
+"""
+
+import asyncio
+import base64
+from collections.abc import Callable
+
+from penstock.base.errors import Corrupt
+from penstock.base.ports import Expect, Put, Random, Store, UnknownResult
+from penstock.cluster.metadata import store_keys
+from penstock.node import data_directory
+from penstock.node.config import NodeConfig
+from penstock.node.ports import Ports
+
+PATIENCE_SECONDS = 30.0
+"""How long a start waits for metadata that does not answer."""
+SILENT_SECONDS = 2.0
+"""How long nothing is said about it: etcd may be starting, too."""
+PAUSE_SECONDS = 0.1
+Say = Callable[[str], None]
+
+
+class CannotJoin(Exception):
+    """This node has no place in that cluster; the message says why. Nothing was touched."""
+
+
+def new_id(random: Random) -> str:
+    return base64.urlsafe_b64encode(random.random_bytes(16)).rstrip(b"=").decode()
+
+
+def look(ports: Ports, config: NodeConfig) -> data_directory.Meta | None:
+    """Who owns the data directory; refuses another's. Embedded metadata gets its owner now."""
+    if ports.is_store_shared:
+        return data_directory.read(ports.disk, config.data_dir, config.node_id, is_shared=True)
+    return _claim(ports, config, new_id(ports.random))
+
+
+def _claim(ports: Ports, config: NodeConfig, cluster_id: str) -> data_directory.Meta:
+    owner = data_directory.Meta(
+        data_directory.FORMAT,
+        cluster_id,
+        config.node_id,
+        new_id(ports.random),
+        is_shared=ports.is_store_shared,
+    )
+    return data_directory.claim(ports.disk, config.data_dir, owner)
+
+
+async def open_store(ports: Ports, config: NodeConfig, say: Say) -> Store:
+    """The metadata; waits a bounded time for it to answer."""
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    has_said = False
+    while True:
+        try:
+            return await ports.open_store(f"{config.data_dir}/metadata.db")
+        except (ConnectionError, TimeoutError) as error:
+            waited_s = loop.time() - began_s
+            if waited_s + PAUSE_SECONDS >= PATIENCE_SECONDS:
+                raise CannotJoin(
+                    f"etcd did not answer within {PATIENCE_SECONDS:g} s: {error}; is it running, "
+                    "and are the endpoints right?"
+                ) from error
+            if not has_said and waited_s >= SILENT_SECONDS:
+                say(f"waiting up to {PATIENCE_SECONDS:g} s for etcd: {error}")
+                has_said = True
+        await asyncio.sleep(PAUSE_SECONDS)
+
+
+async def agree(
+    ports: Ports, config: NodeConfig, store: Store, meta: data_directory.Meta | None
+) -> data_directory.Meta:
+    """Makes sure that directory and metadata are of one cluster; a new directory joins it."""
+    deadline_s = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+    while True:
+        try:
+            stored = await _cluster_id(ports, config, store, meta)
+            break
+        except (UnknownResult, ConnectionError, TimeoutError) as error:
+            if asyncio.get_running_loop().time() >= deadline_s:
+                raise CannotJoin(f"the metadata store does not answer: {error}") from error
+            await asyncio.sleep(PAUSE_SECONDS)
+        except Corrupt as error:
+            raise CannotJoin(f"the metadata cannot be used: {error}") from error
+    if meta is None:
+        return _claim(ports, config, stored)
+    if stored != meta.cluster_id:
+        raise CannotJoin(
+            f"{config.data_dir} holds logs of cluster {meta.cluster_id}, but "
+            f"{_metadata(config)} is of cluster {stored}; bring together what belongs together"
+        )
+    return meta if meta.directory_id else _claim(ports, config, stored)
+
+
+async def _cluster_id(
+    ports: Ports, config: NodeConfig, store: Store, meta: data_directory.Meta | None
+) -> str:
+    """What the store says; the first node of a cluster says it to the store."""
+    entry = await store.get(store_keys.CLUSTER_ID)
+    if entry is None:
+        if meta is not None and ports.is_store_shared:
+            # A directory joins after its cluster's id was stored, so that id was here once.
+            raise CannotJoin(
+                f"{config.data_dir} holds logs of cluster {meta.cluster_id}, but "
+                f"{_metadata(config)} knows of no cluster: are the etcd endpoints and the prefix "
+                "right, and does etcd have its data?"
+            )
+        cluster_id = meta.cluster_id if meta is not None else new_id(ports.random)
+        record = store_keys.encode(store_keys.ClusterRecord(cluster_id))
+        await store.commit([Expect(store_keys.CLUSTER_ID, 0)], [Put(store_keys.CLUSTER_ID, record)])
+        entry = await store.get(store_keys.CLUSTER_ID)
+        assert entry is not None
+    return store_keys.decode(store_keys.ClusterRecord, entry.value).cluster_id
+
+
+def _metadata(config: NodeConfig) -> str:
+    if config.etcd is None:
+        return "its metadata"
+    return f"etcd at {', '.join(config.etcd.endpoints)} under {config.etcd.prefix}"

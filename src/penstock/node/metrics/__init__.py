@@ -1,0 +1,1 @@
+"""Metrics of a node that are read when they are scraped."""

@@ -1,0 +1,50 @@
+"""What a node looks at only while somebody scrapes it: lag of groups, heat of topics, its loop.
+
+Nothing of it runs before the first scrape, nor once nobody has scraped for some minutes
+(`Attention`). The first scrape starts it; figures are there with the second.
+"""
+
+import asyncio
+
+from penstock.base.metrics import Histogram
+from penstock.base.scrape_activity import Attention
+from penstock.cluster.storage import partition_skew
+from penstock.cluster.storage.partition_skew import Heat
+from penstock.coordinator import group_lag
+from penstock.coordinator.group_lag import GroupWatch
+from penstock.coordinator.groups import GroupCoordinator
+from penstock.coordinator.runtime.shard_host import Surroundings
+
+BEAT_SECONDS = 0.1
+
+
+class Watching:
+    def __init__(self, around: Surroundings, groups: GroupCoordinator, loop_lag: Histogram) -> None:
+        self.attention = Attention()
+        self.groups = GroupWatch(around, groups)
+        self.heat = Heat(around.partitions)
+        self._loop_lag = loop_lag
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await asyncio.gather(self._look_at_groups(), self._look_at_topics(), self._time_loop())
+
+    async def _look_at_groups(self) -> None:
+        while True:
+            await self.attention.wait()
+            await self.groups.look()
+            await asyncio.sleep(group_lag.LOOK_SECONDS)
+
+    async def _look_at_topics(self) -> None:
+        while True:
+            await self.attention.wait()
+            await self.heat.look()
+            await asyncio.sleep(partition_skew.LOOK_SECONDS)
+
+    async def _time_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await self.attention.wait()
+            due_s = loop.time() + BEAT_SECONDS
+            await asyncio.sleep(BEAT_SECONDS)
+            self._loop_lag.observe(max(0.0, loop.time() - due_s))

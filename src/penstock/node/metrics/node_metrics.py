@@ -1,0 +1,349 @@
+"""The metrics that are read when somebody looks, instead of being counted when something happens.
+
+One table: name, kind, meaning, labels, and how to read it off a running node. What is told by name
+of topic, group or queue is in `telemetry_topics`.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from penstock.base.metrics import Histogram
+from penstock.cluster.metadata.image import Image
+from penstock.cluster.replication.replica_follower import Condition
+from penstock.node.metrics.gauges import Reading, Sample
+from penstock.node.metrics.topic_metrics import TOPIC_READINGS
+
+if TYPE_CHECKING:
+    from penstock.node.node import Node
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def resident_bytes() -> float:
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[1]) * PAGE_BYTES
+
+
+def cpu_seconds() -> float:
+    times = os.times()
+    return times.user + times.system
+
+
+def calls_waiting(node: "Node") -> Iterable[Sample]:
+    return [
+        (("groups",), sum(seat.waiting for seat in node.groups.host.seats.values())),
+        (("transactions",), sum(seat.waiting for seat in node.txns.host.seats.values())),
+        (("queues",), sum(seat.waiting for seat in node.queues.keeping.host.seats.values())),
+        (("registry",), sum(seat.waiting for seat in node.registry.host.seats.values())),
+    ]
+
+
+def shards_loading(node: "Node") -> Iterable[Sample]:
+    return [
+        (("groups",), node.groups.host.loading_count),
+        (("transactions",), node.txns.host.loading_count),
+        (("queues",), node.queues.keeping.host.loading_count),
+        (("registry",), node.registry.host.loading_count),
+    ]
+
+
+def leaderless(image: Image) -> int:
+    return sum(
+        record.leader not in image.brokers
+        for topic in image.topics.values()
+        for record in topic.partitions
+    )
+
+
+NODE_READINGS = (
+    Reading(
+        "penstock_audit_entries_total",
+        "counter",
+        "Entries of the audit log that this node has written.",
+        lambda node: node.audit.written,
+    ),
+    Reading(
+        "penstock_audit_waiting",
+        "gauge",
+        "Entries of the audit log that this node has not written yet.",
+        lambda node: node.audit.waiting,
+    ),
+    Reading(
+        "penstock_connections",
+        "gauge",
+        "Kafka connections open now.",
+        lambda node: node.front.connections,
+    ),
+    Reading(
+        "penstock_buffered_bytes",
+        "gauge",
+        "Memory in receive buffers beyond the small one that each connection has.",
+        lambda node: node.front.budget.used,
+    ),
+    Reading(
+        "penstock_partitions",
+        "gauge",
+        "Partitions on this node.",
+        lambda node: len(node.partitions),
+    ),
+    Reading(
+        "penstock_partitions_led",
+        "gauge",
+        "Partitions that this node leads.",
+        lambda node: sum(1 for _ in node.partitions.led()),
+    ),
+    Reading(
+        "penstock_partitions_under_replicated",
+        "gauge",
+        "Partitions led by this node that lack an in-sync replica.",
+        lambda node: sum(len(p.record.isr) < len(p.record.replicas) for p in node.partitions.led()),
+    ),
+    Reading(
+        "penstock_partitions_under_min_isr",
+        "gauge",
+        "Partitions led by this node with fewer in-sync replicas than min.insync.replicas.",
+        lambda node: sum(
+            p.leading is not None and p.leading.is_under_min for p in node.partitions.led()
+        ),
+    ),
+    Reading(
+        "penstock_isr_shrinks_total",
+        "counter",
+        "Times that a leader here took replicas out of the ISR because they lagged.",
+        lambda node: node.isr.shrinks,
+    ),
+    Reading(
+        "penstock_isr_expands_total",
+        "counter",
+        "Times that a leader here took replicas into the ISR because they had caught up.",
+        lambda node: node.isr.expands,
+    ),
+    Reading(
+        "penstock_replicas",
+        "gauge",
+        "Replicas here that follow, by condition: ready, syncing, busy, paused or broken.",
+        lambda node: [
+            ((condition.value,), node.fetchers.count(condition)) for condition in Condition
+        ],
+        labels=("condition",),
+    ),
+    Reading(
+        "penstock_replica_bytes_total",
+        "counter",
+        "Bytes copied from leaders.",
+        lambda node: node.fetchers.copied.bytes,
+    ),
+    Reading(
+        "penstock_replica_fetches_total",
+        "counter",
+        "Fetch requests sent to leaders.",
+        lambda node: node.fetchers.copied.fetches,
+    ),
+    Reading(
+        "penstock_replica_batches_refused_total",
+        "counter",
+        "Times that a leader sent a batch that was damaged or out of place.",
+        lambda node: node.fetchers.copied.batches_refused,
+    ),
+    Reading(
+        "penstock_replica_mends_total",
+        "counter",
+        "Times that a replica's log was cut, started over, or replaced because it was damaged; "
+        "refused: a leader lacked committed records that the replica holds.",
+        lambda node: [
+            (("cut",), node.fetchers.copied.cuts),
+            (("start over",), node.fetchers.copied.restarts),
+            (("restore",), node.fetchers.copied.restored),
+            (("refused",), node.fetchers.copied.cuts_refused),
+        ],
+        labels=("how",),
+    ),
+    Reading(
+        "penstock_controller",
+        "gauge",
+        "1 while this node is the controller.",
+        lambda node: float(node.controller.is_active),
+    ),
+    Reading(
+        "penstock_fenced",
+        "gauge",
+        "1 while this node is not sure of its place in the cluster and takes no writes.",
+        lambda node: float(node.membership.is_fenced),
+    ),
+    Reading(
+        "penstock_partitions_leaderless",
+        "gauge",
+        "Partitions of the whole cluster that nobody leads: neither written nor read.",
+        lambda node: leaderless(node.ctx.image),
+    ),
+    Reading(
+        "penstock_links",
+        "gauge",
+        "Other nodes to which a connection is up.",
+        lambda node: len(node.links.connected),
+    ),
+    Reading(
+        "penstock_partitions_offline",
+        "gauge",
+        "Partitions taken out of service because of damage or a failed disk.",
+        lambda node: sum(p.log.offline is not None for p in node.partitions.replicas()),
+    ),
+    Reading(
+        "penstock_log_bytes",
+        "gauge",
+        "Bytes in the logs of all partitions.",
+        lambda node: sum(p.log.size_bytes for p in node.partitions.replicas()),
+    ),
+    Reading(
+        "penstock_disk_free_bytes",
+        "gauge",
+        "Free space on the disk that holds the logs.",
+        lambda node: node.disk.free_bytes(node.config.data_dir),
+    ),
+    Reading(
+        "penstock_disk_used_percent",
+        "gauge",
+        "How full the disk that holds the logs is.",
+        lambda node: node.disk.used_percent(node.config.data_dir),
+    ),
+    Reading(
+        "penstock_backlogs_full",
+        "gauge",
+        "Partitions led here whose producers are held up because of max.backlog.bytes.",
+        lambda node: node.partitions.pressure.full_count,
+    ),
+    Reading(
+        "penstock_writes_refused",
+        "gauge",
+        "1 while no write is taken because the disk is nearly full.",
+        lambda node: float(node.partitions.pressure.refusal is not None),
+    ),
+    Reading(
+        "penstock_flushes_total",
+        "counter",
+        "Group commits: one makes everything appended before it durable.",
+        lambda node: node.flusher.flushes,
+    ),
+    Reading(
+        "penstock_files_synced_total",
+        "counter",
+        "Files made durable by group commits.",
+        lambda node: node.flusher.files_synced,
+    ),
+    Reading(
+        "penstock_segments_removed_total",
+        "counter",
+        "Segments that retention took out of use: by age, by size, or below the start of the log.",
+        lambda node: node.upkeep.segments_removed,
+    ),
+    Reading(
+        "penstock_retention_last_timestamp_seconds",
+        "gauge",
+        "When retention last came to the end of a round over all partitions; 0 before the first.",
+        lambda node: node.upkeep.last_ms / 1000,
+    ),
+    Reading(
+        "penstock_compactions_running",
+        "gauge",
+        "Logs that are being compacted now, log.cleaner.threads at most.",
+        lambda node: node.compactor.running,
+    ),
+    Reading(
+        "penstock_compactions_waiting",
+        "gauge",
+        "Logs that are dirty enough to be compacted and wait for their turn.",
+        lambda node: node.compactor.waiting,
+    ),
+    Reading(
+        "penstock_compaction_longest_seconds",
+        "gauge",
+        "How long the oldest of the compactions that are under way has taken so far.",
+        lambda node: node.compactor.longest_s,
+    ),
+    Reading(
+        "penstock_compactions_total",
+        "counter",
+        "Compactions that ended, by how: put in place, given up because nobody needs them any "
+        "more, or failed and to be tried again.",
+        lambda node: [
+            (("done",), node.compactor.compactions),
+            (("abandoned",), node.compactor.abandoned),
+            (("failed",), node.compactor.failures),
+        ],
+        labels=("how",),
+    ),
+    Reading(
+        "penstock_compaction_last_timestamp_seconds",
+        "gauge",
+        "When a compacted log was last put in place; 0 before the first.",
+        lambda node: node.compactor.last_ms / 1000,
+    ),
+    Reading(
+        "penstock_fetch_sessions",
+        "gauge",
+        "Fetch sessions kept (KIP-227).",
+        lambda node: len(node.ctx.fetch_sessions),
+    ),
+    Reading(
+        "penstock_groups",
+        "gauge",
+        "Groups coordinated by this node that have or had members.",
+        lambda node: node.groups.group_count,
+    ),
+    Reading(
+        "penstock_transactions_open",
+        "gauge",
+        "Transactions coordinated by this node that are open now.",
+        lambda node: node.txns.open_count,
+    ),
+    Reading(
+        "penstock_coordinator_calls_waiting",
+        "gauge",
+        "Requests to coordinators whose reply is still to come, joins that wait for others too.",
+        calls_waiting,
+        ("kind",),
+    ),
+    Reading(
+        "penstock_coordinator_shards_loading",
+        "gauge",
+        "Internal partitions whose state is being read; their groups and transactions wait.",
+        shards_loading,
+        ("kind",),
+    ),
+    Reading(
+        "penstock_process_resident_bytes",
+        "gauge",
+        "Memory of this process.",
+        lambda node: resident_bytes(),
+    ),
+    Reading(
+        "penstock_process_cpu_seconds_total",
+        "counter",
+        "Processor time used by this process.",
+        lambda node: cpu_seconds(),
+    ),
+)
+
+
+READINGS = (*NODE_READINGS, *TOPIC_READINGS)
+
+
+def observe(node: "Node") -> None:
+    """Adds the readings of a running node to its catalogue."""
+    for reading in READINGS:
+        node.metrics.catalogue.add(
+            reading.name,
+            reading.kind,
+            reading.help,
+            reading.labels,
+            read=_reader(reading, node),
+        )
+
+
+def _reader(reading: Reading, node: "Node") -> Callable[[], Iterable[Sample]]:
+    def read() -> Iterable[Sample]:
+        value = reading.read(node)
+        return [((), value)] if isinstance(value, int | float | Histogram) else value
+
+    return read

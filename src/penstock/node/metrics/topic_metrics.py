@@ -1,0 +1,255 @@
+"""The metrics that are told by name: of topics, groups, queues and dead letters.
+
+Labels are bounded: each has at most 200 names and the rest in one; of partitions there are those
+furthest behind. Reading the lag of groups is what tells the node that somebody looks (`watching`).
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from penstock.node.metrics.gauges import Reading, Sample
+
+if TYPE_CHECKING:
+    from penstock.node.node import Node
+
+
+def queued_records(node: "Node") -> Iterable[Sample]:
+    machines = [queue.machine for queue in node.queues.queues()]
+    return [
+        (("ready",), sum(machine.ready_count for machine in machines)),
+        (("delayed",), sum(machine.delayed_count for machine in machines)),
+        (("leased",), sum(machine.kept.leased for machine in machines)),
+        (("given up",), sum(len(machine.kept.archived) for machine in machines)),
+    ]
+
+
+def queue_events(node: "Node") -> Iterable[Sample]:
+    counts = node.queues.counts
+    return [
+        (("delivered",), counts.delivered),
+        (("finished",), counts.finished),
+        (("released",), counts.released),
+        (("given up",), counts.given_up),
+    ]
+
+
+def queue_depths(node: "Node") -> Iterable[Sample]:
+    return [
+        ((group, topic, state), count)
+        for (group, topic), depth in node.queue_watch.queues.items()
+        for state, count in (
+            ("ready", depth.ready),
+            ("in flight", depth.leased),
+            ("delayed", depth.delayed),
+            ("unfinished", depth.unfinished),
+        )
+    ]
+
+
+def queue_ages(node: "Node") -> Iterable[Sample]:
+    now_ms = node.clock.now_ms()
+    return [(name, d.age_seconds(now_ms)) for name, d in node.queue_watch.queues.items()]
+
+
+def letter_ages(node: "Node") -> Iterable[Sample]:
+    now_ms = node.clock.now_ms()
+    return [((topic,), d.age_seconds(now_ms)) for topic, d in node.queue_watch.letters.items()]
+
+
+def traffic(what: str) -> Callable[["Node"], Iterable[Sample]]:
+    def read(node: "Node") -> Iterable[Sample]:
+        node.metrics.traffic.forget_all_but(node.ctx.image.topics)
+        return [((topic,), getattr(t, what)) for topic, t in node.metrics.traffic.named()]
+
+    return read
+
+
+def group_lags(node: "Node") -> Iterable[Sample]:
+    node.watching.attention.pay()
+    return [(name, lag.records) for name, lag in node.watching.groups.groups.items()]
+
+
+def group_ages(node: "Node") -> Iterable[Sample]:
+    now_ms = node.clock.now_ms()
+    return [(n, lag.age_seconds(now_ms)) for n, lag in node.watching.groups.groups.items()]
+
+
+def partition_lags(node: "Node") -> Iterable[Sample]:
+    behind = node.watching.groups.partitions
+    return [((one.group, one.topic, str(one.partition)), one.records) for one in behind]
+
+
+def partition_ages(node: "Node") -> Iterable[Sample]:
+    now_ms = node.clock.now_ms()
+    behind = node.watching.groups.partitions
+    return [((one.group, one.topic, str(one.partition)), one.age_seconds(now_ms)) for one in behind]
+
+
+def group_trends(node: "Node") -> Iterable[Sample]:
+    return [(name, lag.trend) for name, lag in node.watching.groups.groups.items()]
+
+
+def warmth(what: str) -> Callable[["Node"], Iterable[Sample]]:
+    return lambda node: [((t,), getattr(w, what)) for t, w in node.watching.heat.topics.items()]
+
+
+TOPIC_READINGS = (
+    Reading(
+        "penstock_topic_records_in_total",
+        "counter",
+        "Records appended by producers, by topic.",
+        traffic("records_in"),
+        ("topic",),
+    ),
+    Reading(
+        "penstock_topic_records_out_total",
+        "counter",
+        "Records sent to consumers, by topic; see penstock_records_out_total.",
+        traffic("records_out"),
+        ("topic",),
+    ),
+    Reading(
+        "penstock_topic_bytes_in_total",
+        "counter",
+        "Bytes of record batches appended by producers, by topic.",
+        traffic("bytes_in"),
+        ("topic",),
+    ),
+    Reading(
+        "penstock_topic_bytes_out_total",
+        "counter",
+        "Bytes of record batches sent to consumers, by topic.",
+        traffic("bytes_out"),
+        ("topic",),
+    ),
+    Reading(
+        "penstock_topic_partitions_led",
+        "gauge",
+        "Partitions of a topic that this node leads.",
+        warmth("led"),
+        ("topic",),
+    ),
+    Reading(
+        "penstock_topic_recent_records",
+        "gauge",
+        "Records appended to a topic's partitions led here, in about the last minute.",
+        warmth("records"),
+        ("topic",),
+    ),
+    Reading(
+        "penstock_topic_hottest_partition_records",
+        "gauge",
+        "Those of them that went to the partition which got most.",
+        warmth("hottest"),
+        ("topic",),
+    ),
+    Reading(
+        "penstock_group_lag",
+        "gauge",
+        "Records that a consumer group coordinated here has not read, by topic.",
+        group_lags,
+        ("group", "topic"),
+    ),
+    Reading(
+        "penstock_group_lag_seconds",
+        "gauge",
+        "Age of the oldest of these, as far as this node has a replica to look into.",
+        group_ages,
+        ("group", "topic"),
+    ),
+    Reading(
+        "penstock_group_partition_lag",
+        "gauge",
+        "Records that a group has not read of a partition: the 200 furthest behind, no others.",
+        partition_lags,
+        ("group", "topic", "partition"),
+    ),
+    Reading(
+        "penstock_group_partition_lag_seconds",
+        "gauge",
+        "Age of the first of these records, where this node has a replica to look into.",
+        partition_ages,
+        ("group", "topic", "partition"),
+    ),
+    Reading(
+        "penstock_group_lag_trend",
+        "gauge",
+        "By how many records a second the lag of a group grows; below 0 it catches up.",
+        group_trends,
+        ("group", "topic"),
+    ),
+    Reading(
+        "penstock_share_sessions",
+        "gauge",
+        "Share sessions kept (KIP-932).",
+        lambda node: len(node.ctx.share_sessions),
+    ),
+    Reading(
+        "penstock_queues",
+        "gauge",
+        "Queues open on this node: one for each share group and partition.",
+        lambda node: sum(1 for _ in node.queues.queues()),
+    ),
+    Reading(
+        "penstock_queue_records",
+        "gauge",
+        "Records in the queues open on this node, by what they wait for.",
+        queued_records,
+        ("state",),
+    ),
+    Reading(
+        "penstock_queue_records_total",
+        "counter",
+        "Records of queues, by what became of them; given up are those that go to dead letters.",
+        queue_events,
+        ("what",),
+    ),
+    Reading(
+        "penstock_ack_seconds",
+        "histogram",
+        "Time from a queue's delivery of a record to its acknowledgement; of each delivery, the "
+        "first record.",
+        lambda node: node.queues.counts.ack_seconds,
+    ),
+    Reading(
+        "penstock_acknowledged_age_seconds",
+        "histogram",
+        "How old these records are when they are acknowledged: from their timestamp, waiting and "
+        "retries included.",
+        lambda node: node.queues.counts.acked_age,
+    ),
+    Reading(
+        "penstock_queue_depth",
+        "gauge",
+        "Records of a queue that are not finished, in partitions led here, by what they wait for.",
+        queue_depths,
+        ("group", "topic", "state"),
+    ),
+    Reading(
+        "penstock_queue_oldest_seconds",
+        "gauge",
+        "Age of the oldest record of a queue that is not finished, in partitions led here.",
+        queue_ages,
+        ("group", "topic"),
+    ),
+    Reading(
+        "penstock_dead_letters",
+        "gauge",
+        "Dead letters that were neither redriven nor purged, in partitions led here.",
+        lambda node: [((topic,), d.unfinished) for topic, d in node.queue_watch.letters.items()],
+        ("topic",),
+    ),
+    Reading(
+        "penstock_dead_letters_oldest_seconds",
+        "gauge",
+        "Age of the oldest of these letters.",
+        letter_ages,
+        ("topic",),
+    ),
+    Reading(
+        "penstock_acknowledged_records_deleted_total",
+        "counter",
+        "Records deleted because every group had finished with them (retention.mode=ack).",
+        lambda node: node.ack_retention.records_deleted,
+    ),
+)

@@ -1,0 +1,76 @@
+"""Opening what is on disk, once no record counts on what this node may have lost.
+
+Three things can have been lost, and each is found before the node registers, while nothing can put
+it back among those in sync:
+
+- what a crash may have taken: there is no clean-shutdown marker (`returns.come_back`);
+- the whole data directory: it is new, or was put back from an older copy (`lives`). Then neither
+  its clean stop nor its files say what this node once acknowledged (ADR 0032);
+- single logs, or the folder of all of them: what this node is known to have held is missing, or
+  ends too early (`log.recovery`, `cluster.replication.high_watermark_checkpoint`). Those replicas
+  are lost: they leave ISR and ELR, and are copied anew (`returns.give_up`). One without other
+  replicas stays offline.
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+from penstock.base.ids import NodeId
+from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.replication.partitions import Partitions
+from penstock.cluster.replication.unclean_restart import come_back, give_up
+from penstock.log.flusher import Flusher
+from penstock.node import data_directory, metadata_check, process_lives
+
+if TYPE_CHECKING:
+    from penstock.node.node import Node
+
+log = logging.getLogger("penstock.node")
+
+
+async def open_logs(node: "Node", meta: data_directory.Meta, is_new: bool) -> None:
+    """Sets the node's follower, flusher and partitions. `is_new`: its directory was just made."""
+    config, data_dir = node.config, node.config.data_dir
+    node.follower = Follower(node.store)
+    node.membership.reached = node.follower.reached
+    image = await node.follower.start()
+    node._follow_configs(image)
+    node.memory = await metadata_check.remember(node.ports, config, node.follower, image)
+    is_all_gone = not is_new and not node.disk.exists(f"{data_dir}/logs")
+    last = await process_lives.last(node.store, config.node_id)
+    here = data_directory.read_life(node.disk, data_dir)
+    is_old = not is_new and process_lives.is_older(here, meta.directory_id, last)
+    clean = data_directory.take_clean_states(node.disk, data_dir, here)
+    if is_old:
+        process_lives.report(data_dir, here, last)
+        clean = None
+    if clean is None:
+        await node.membership.vacate(meta.directory_id)
+        await come_back(node.store, node.configs, config.node_id, is_empty=is_new, is_old=is_old)
+        image = await node.follower.start()
+        if not is_new and not is_all_gone:
+            # It may take long, and until then there is nothing else to be seen.
+            log.warning("not stopped cleanly: logs are checked before this node serves")
+    node.flusher = Flusher(node.disk, node.sync_workers, node._disk_failed, node.metrics.syncs)
+    node.partitions = Partitions(
+        NodeId(config.node_id),
+        node.disk,
+        node.workers,
+        node.clock,
+        node.store,
+        node.flusher,
+        node.configs,
+        f"{data_dir}/logs",
+        validity=node.membership,
+        keyring=node.unlocked.keyring,
+        remember=node.memory.topics,
+    )
+    await node.partitions.start(image, clean, is_all_gone=is_all_gone, has_lived=here > 0)
+    lost = [key for key, one in node.partitions.items() if one.log.is_lost]
+    if lost:
+        await node.membership.vacate(meta.directory_id)
+        await give_up(node.store, node.configs, config.node_id, lost)
+    # Not before: a crash up to here must find again what was found.
+    life = process_lives.next_life(here, meta.directory_id, last)
+    data_directory.write_life(node.disk, data_dir, life.number)
+    node.membership.life = life

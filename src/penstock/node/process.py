@@ -1,0 +1,103 @@
+"""A node as a process: signals in, one ready line out, and an end that says why.
+
+Owns: what SIGTERM and SIGINT mean. The first asks the node to stop, which hands over what it leads;
+the second has it stop at once. A node that is still starting is stopped either way.
+"""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from typing import TypeVar
+
+import uvloop
+
+from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.node.config import NodeConfig
+from penstock.node.listeners import endpoints, refuse_open_doors
+from penstock.node.node import Node, NodeFailed
+from penstock.node.security.secret_exposure import exposures
+from penstock.runtime.file_permissions import readers_of
+from penstock.runtime.malloc import keep_freed
+
+log = logging.getLogger("penstock.node")
+
+T = TypeVar("T")
+Ready = Callable[[str, str], None]
+
+YOUNG_OBJECTS_MAX = 10_000
+"""So many new objects, and the collector looks at them."""
+
+
+async def serve(config: NodeConfig, ready: Ready) -> None:
+    """Runs a node until SIGTERM or SIGINT; raises NodeFailed if it cannot go on."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    node = Node(config)
+
+    def asked() -> None:
+        if stop.is_set():
+            node.hurry()
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked)
+    starting = loop.create_task(node.start())
+    await _either(stop, starting)
+    if not starting.done():
+        starting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await starting
+        return
+    kafka, http = starting.result()
+    try:
+        # What was made at start lives as long as the node: the collector need not look at it.
+        gc.collect()
+        gc.freeze()
+        # A request's objects go with its reply. The default looks at those in flight many times
+        # over: with a thousand parked replies, that is a tenth of all CPU.
+        gc.set_threshold(YOUNG_OBJECTS_MAX, *gc.get_threshold()[1:])
+        ready(kafka, http)
+        await _either(stop, node.failed)
+    finally:
+        await node.stop()
+    if node.failed.done():
+        await node.failed
+
+
+async def _either(stop: asyncio.Event, other: "asyncio.Future[T]") -> None:
+    """Returns when asked to stop, or when the other is done."""
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait((stopping, other), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+
+
+def refuse_strangers(config: NodeConfig) -> None:
+    """Raises InvalidConfig unless those who can reach the node have to say who they are."""
+    if not config.is_insecure:
+        configs = BrokerConfigs(config.overrides)
+        found = endpoints(configs, config.host, config.kafka_port, config.advertised_host)
+        refuse_open_doors(found, configs, config.host)
+
+
+def warn_of_exposures(config: NodeConfig) -> None:
+    """Raises InvalidConfig for what everybody on this machine could read."""
+    for warning in exposures(config, readers_of):
+        log.warning("%s", warning)
+
+
+def run(config: NodeConfig, ready: Ready) -> None:
+    """`serve` on a loop of its own. Assertions are part of the design, so -O is refused."""
+    if sys.flags.optimize:
+        raise NodeFailed("Penstock does not run under python -O: its assertions must stay on")
+    refuse_strangers(config)
+    warn_of_exposures(config)
+    keep_freed()
+    # A core file would have every secret in it that a request brought along.
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, most))
+    uvloop.run(serve(config, ready))

@@ -1,0 +1,63 @@
+"""The lives of a node: which process served its data directory last, here and in the store.
+
+Every life has a number. It is written to the data directory (`identity`) before the node
+registers, and to the store in the transaction that registers it; the store's never goes away. A
+directory whose number is lower was put back from a copy that is older than the node's last life:
+what was acknowledged since is not in it, whatever its clean-shutdown marker says.
+
+Rules for what is missing or does not fit:
+- no number in the store: an older version, or a new cluster. The directory is trusted;
+- no number here, but one in the store: a copy from before there were numbers. Not trusted;
+- the store's is of another directory: the numbers cannot be compared. Not trusted;
+- the store's number is lower: a crash came between the two writes, or the store is the older one.
+  That says nothing against the directory.
+"""
+
+import asyncio
+import logging
+
+from penstock.base.ports import Store
+from penstock.cluster.controller.partition_updates import TROUBLE
+from penstock.cluster.metadata import store_keys
+from penstock.cluster.metadata.store_keys import LifeRecord
+
+log = logging.getLogger("penstock.node")
+
+RETRY_SECONDS = 0.2
+
+
+async def last(store: Store, node_id: int) -> LifeRecord | None:
+    """The last life that registered. Keeps trying while the store does not answer."""
+    while True:
+        try:
+            entry = await store.get(store_keys.life_key(node_id))
+        except TROUBLE as error:
+            log.warning("the metadata store does not answer: %r", error)
+            await asyncio.sleep(RETRY_SECONDS)
+            continue
+        return store_keys.decode(LifeRecord, entry.value) if entry is not None else None
+
+
+def is_older(here: int, directory_id: str, last: LifeRecord | None) -> bool:
+    """True for a directory that this node's last life did not leave."""
+    if last is None:
+        return False
+    return last.directory_id != directory_id or last.number > here
+
+
+def next_life(here: int, directory_id: str, last: LifeRecord | None) -> LifeRecord:
+    """The life that begins: above all that are known anywhere."""
+    return LifeRecord(max(here, last.number if last is not None else 0) + 1, directory_id)
+
+
+def report(data_dir: str, here: int, last: LifeRecord | None) -> None:
+    """Tells the operator what was found, and what follows."""
+    log.error(
+        "%s is older than this node: it was left by life %d, and life %d has registered since. It "
+        "was restored from a copy, and records acknowledged later are not in it. Replicas here "
+        "lead nothing until they have caught up with others; of partitions without another "
+        "replica the copy is what is left.",
+        data_dir,
+        here,
+        last.number if last is not None else 0,
+    )

@@ -1,0 +1,54 @@
+"""The key-encryption keys of a node, read and tried before anything on its disk is touched."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.cluster.configs.configs import BrokerConfigs, InvalidConfig, require_key
+from penstock.cluster.replication.partitions import Partitions
+from penstock.cluster.storage.log_encryption import Encryption, check
+from penstock.node.join import CannotJoin
+from penstock.node.ports import Ports
+from penstock.runtime.secrets import NoSecret
+from penstock.security.keyring import Kek, Keyring, KeyTrouble, parse_keks
+
+SOURCE = "encryption.kek.source"
+
+
+@dataclass(frozen=True, slots=True)
+class Unlocked:
+    """The keys of a node that has any, and how to read them again."""
+
+    keyring: Keyring | None = None
+    read_keks: Callable[[], tuple[Kek, ...]] | None = None
+
+    def encryption(self, partitions: Partitions, ports: Ports) -> Encryption | None:
+        if self.keyring is None or self.read_keks is None:
+            return None
+        return Encryption(partitions, ports.disk, ports.workers, self.keyring, self.read_keks)
+
+
+async def unlock(ports: Ports, configs: BrokerConfigs, data_dir: str) -> Unlocked:
+    """The keys, tried on every log that needs one. Raises CannotJoin, with nothing changed."""
+    try:
+        if configs.flag("encryption.enable"):
+            require_key({"encryption.enable": "true"}, configs)
+        return await ports.workers.run(_unlock, ports, configs.text(SOURCE), data_dir)
+    except (InvalidConfig, KeyTrouble) as trouble:
+        raise CannotJoin(str(trouble)) from trouble
+
+
+def _unlock(ports: Ports, source: str | None, data_dir: str) -> Unlocked:
+    logs = f"{data_dir}/logs"
+    if source is None:
+        check(ports.disk, logs, None)
+        return Unlocked()
+
+    def read_keks() -> tuple[Kek, ...]:
+        try:
+            return parse_keks(ports.read_secret(source))
+        except (NoSecret, KeyTrouble) as trouble:
+            raise KeyTrouble(f"{SOURCE}: {trouble}") from trouble
+
+    keyring = Keyring(read_keks(), ports.random)
+    check(ports.disk, logs, keyring)
+    return Unlocked(keyring, read_keks)

@@ -1,0 +1,70 @@
+"""How this node introduces itself to the others: the client's side of the inter-node listener."""
+
+import ssl
+from collections.abc import Awaitable, Callable
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.ports import Random
+from penstock.broker.server.tls import Certificates, TlsConfig
+from penstock.client.connection import Connection, ConnectionConfig
+from penstock.client.sasl import authenticator
+from penstock.cluster.configs.configs import BrokerConfigs, InvalidConfig
+from penstock.node.listeners import Endpoint, tls_config
+from penstock.node.security.logins import node_credentials
+
+Authenticate = Callable[[Connection], Awaitable[None]]
+
+
+def introduction(
+    configs: BrokerConfigs,
+    endpoint: Endpoint,
+    secret: bytes | None,
+    random: Random,
+    certificates: Certificates | None,
+) -> tuple[ConnectionConfig, Authenticate | None]:
+    """What connections to other nodes need, given the listener that this one has for them."""
+    authenticate = None
+    if secret is not None:
+        authenticate = authenticator(node_credentials(secret), random)
+        if not endpoint.protocol.has_login:
+            authenticate = _where_that_is_known(authenticate)
+    tls = certificates.current if certificates is not None else None
+    return ConnectionConfig(tls=tls), authenticate
+
+
+def _where_that_is_known(authenticate: Authenticate) -> Authenticate:
+    """At a listener that asks nobody; a node that has no secret yet asks for no rights either."""
+
+    async def attempt(connection: Connection) -> None:
+        try:
+            await authenticate(connection)
+        except Refused as refused:
+            if refused.code is not ErrorCode.ILLEGAL_SASL_STATE:
+                raise
+
+    return attempt
+
+
+def node_certificates(configs: BrokerConfigs, endpoint: Endpoint) -> Certificates | None:
+    """What this node shows to others, and whom it believes; None: it speaks no TLS with them."""
+    if not endpoint.protocol.has_tls:
+        return None
+    checks_names = bool(configs.text("ssl.endpoint.identification.algorithm"))
+    try:
+        return Certificates(tls_config(configs), lambda config: _context(config, checks_names))
+    except Refused as refused:
+        raise InvalidConfig(refused.message or "TLS between nodes cannot be set up") from refused
+
+
+def _context(config: TlsConfig, checks_names: bool) -> ssl.SSLContext:
+    try:
+        # Its own certificate's issuer is believed too: nodes of one cluster often have the same.
+        context = ssl.create_default_context(cafile=config.ca_file or config.key_file)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.check_hostname = checks_names
+        context.load_cert_chain(config.key_file, password=lambda: config.key_password or "")
+    except (OSError, ssl.SSLError) as error:
+        raise Refused(
+            ErrorCode.INVALID_CONFIG, f"TLS between nodes cannot be set up: {error}"
+        ) from error
+    return context

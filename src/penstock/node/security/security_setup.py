@@ -1,0 +1,73 @@
+"""What says who is there, made before the first port opens: listeners, logins, rights.
+
+The cluster's secret is made only where somebody may log in; then the user `admin` is made too,
+if `admin.password.file` says so and there is none: somebody has to be the first.
+"""
+
+from dataclasses import dataclass
+
+from penstock.base.errors import Refused
+from penstock.base.ports import Store
+from penstock.broker.server.tls import Certificates
+from penstock.client.connection import ConnectionConfig
+from penstock.cluster.access.authorizer import Authorizer
+from penstock.cluster.configs.configs import BrokerConfigs, InvalidConfig
+from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.node.config import NodeConfig
+from penstock.node.config_consistency import check_together
+from penstock.node.listeners import Endpoint, endpoints, require_addresses
+from penstock.node.ports import Ports
+from penstock.node.security.logins import ADMIN, Logins, cluster_secret, make_admin
+from penstock.node.security.peer_auth import Authenticate, introduction, node_certificates
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """What a node's doors share."""
+
+    endpoints: list[Endpoint]
+    logins: Logins | None
+    """None: nobody is asked who they are, on any door."""
+    introduction: tuple[ConnectionConfig, Authenticate | None]
+    """How this node introduces itself to others."""
+    certificates: Certificates | None
+    """What it does so with, where that takes TLS."""
+    authorizer: Authorizer
+
+
+async def secure(
+    config: NodeConfig, configs: BrokerConfigs, store: Store, follower: Follower, ports: Ports
+) -> Security:
+    """Raises InvalidConfig, saying what does not do."""
+    check_together(configs)
+    found = endpoints(configs, config.host, config.kafka_port, config.advertised_host)
+    if config.etcd is not None:
+        require_addresses(found)
+    logins: Logins | None = None
+    secret: bytes | None = None
+    is_guarded = bool(configs.text("authorizer.class.name"))
+    if is_guarded or any(endpoint.protocol.has_login for endpoint in found):
+        secret = await cluster_secret(store, ports.random)
+        logins = Logins(configs, follower, ports.workers, ports.clock, ports.random, secret)
+        await _ensure_admin(configs, store, follower, ports)
+    certificates = node_certificates(configs, found[0])
+    return Security(
+        found,
+        logins,
+        introduction(configs, found[0], secret, ports.random, certificates),
+        certificates,
+        Authorizer(configs, follower.image),
+    )
+
+
+async def _ensure_admin(
+    configs: BrokerConfigs, store: Store, follower: Follower, ports: Ports
+) -> None:
+    path = configs.text("admin.password.file")
+    admin = follower.image.users.get(ADMIN)
+    if path is None or (admin is not None and admin.scram):
+        return
+    try:
+        await make_admin(store, follower.image, ports.random, path)
+    except (OSError, Refused) as error:
+        raise InvalidConfig(f"admin.password.file: {error}") from error

@@ -1,0 +1,63 @@
+"""Prometheus metrics of a running pipeline, on a port of its own process.
+
+The broker does not serve them: it knows nothing of pipelines. Values are read from the states when
+somebody scrapes.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from penstock.pipelines.endpoints import PipelineError
+from penstock.pipelines.progress import FAILED, RUNNING, StageState
+
+METRICS: Final[tuple[tuple[str, str, str, Callable[[StageState], float]], ...]] = (
+    ("rows_in", "counter", "Rows that the stage has read in this run.", lambda s: s.rows_in),
+    ("rows_out", "counter", "Rows that it has written.", lambda s: s.rows_out),
+    ("bad_rows", "counter", "Rows that went to its dead letters.", lambda s: s.bad_rows),
+    ("late_rows", "counter", "Rows dropped behind the watermark.", lambda s: s.late_rows),
+    ("restarts", "counter", "How often its query was started again.", lambda s: s.restarts),
+    ("batch", "gauge", "The number of its last batch.", lambda s: s.batch),
+    ("lag_records", "gauge", "Records that wait for it; -1: not known.", lambda s: s.lag),
+    ("running", "gauge", "1 while its query runs.", lambda s: s.state == RUNNING),
+    ("failed", "gauge", "1 when it has failed for good.", lambda s: s.state == FAILED),
+)
+
+
+class StageCollector:
+    """What prometheus-client asks for samples."""
+
+    def __init__(self, states: Callable[[], Sequence[StageState]]) -> None:
+        self._states = states
+
+    def collect(self) -> Iterator[Any]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        labels = ("pipeline", "stage")
+        for name, kind, text, value in METRICS:
+            family = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
+            made = family(f"penstock_pipeline_{name}", text, labels=labels)
+            for state in self._states():
+                made.add_metric((state.pipeline, state.stage), float(value(state)))
+            yield made
+
+
+def serve(
+    port: int, states: Callable[[], Sequence[StageState]], host: str = "127.0.0.1"
+) -> tuple[int, Callable[[], None]]:
+    """Serves /metrics; returns the port, which 0 leaves to the system, and how to end it."""
+    try:
+        from prometheus_client import CollectorRegistry, start_http_server
+    except ModuleNotFoundError:
+        raise PipelineError(
+            "--metrics-port needs prometheus-client: pip install 'penstock[pipelines]'"
+        ) from None
+    registry = CollectorRegistry()
+    registry.register(StageCollector(states))
+    server, thread = start_http_server(port, addr=host, registry=registry)
+
+    def close() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return int(server.server_port), close

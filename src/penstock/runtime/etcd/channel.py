@@ -1,0 +1,211 @@
+"""Requests to etcd: with a valid token, in time, tried again only where that is safe.
+
+Owns: the token, what is tried again, what a refusal means. Invariants:
+
+- what only reads is tried again, on the next endpoint, until its time is up;
+- what changes something is sent once. If no clear answer comes back, the result is unknown;
+  `ConnectionError` and `TimeoutError` mean that it was never sent, or was clearly refused.
+
+Leaves to others: connections (`etcd_pool`), what the requests mean (`etcd`).
+"""
+
+import asyncio
+from typing import Any, TypeVar
+
+import msgspec
+
+from penstock.base.ports import UnknownResult
+from penstock.runtime.etcd import messages
+from penstock.runtime.etcd.config import EtcdConfig
+from penstock.runtime.etcd.http import Connection, Endpoint
+from penstock.runtime.etcd.pool import EtcdRefused, Pool, late, log, now_s, pauses
+
+ATTEMPT_S = 2.0
+"""Until a read is tried elsewhere."""
+
+T = TypeVar("T")
+
+
+class Unclear(ConnectionError):
+    """etcd answered that it failed; it may have done it, or may yet."""
+
+
+class Channel:
+    """See the module. `start` it, then `read`, `change` and `stream`."""
+
+    def __init__(self, config: EtcdConfig) -> None:
+        self._config = config
+        self._pool = Pool(config, self._authorize)
+        self._timeout_s = config.timeout_ms / 1000
+        self._token: str | None = None
+        self._signing_in = asyncio.Lock()
+
+    async def start(self) -> None:
+        """Asks every endpoint once; raises ConnectionError if none can be used."""
+        self._pool.release(await self._pool.connect(self._deadline(), rounds=1))
+
+    async def read(
+        self, path: str, request: dict[str, Any], kind: type[T], *, is_urgent: bool = False
+    ) -> T:
+        """Asks until there is an answer. Raises ConnectionError or TimeoutError."""
+        body, deadline = messages.encode(request), self._deadline()
+        async with self._pool.slot(deadline, is_urgent):
+            for pause_s in pauses():
+                connection = await self._pool.connect(deadline)
+                attempt = min(deadline, now_s() + ATTEMPT_S)
+                try:
+                    return await self._ask(connection, path, body, kind, attempt)
+                except EtcdRefused:
+                    raise
+                except (ConnectionError, TimeoutError) as error:
+                    self._pool.leave(connection.endpoint, error)
+                    if now_s() + pause_s >= deadline:
+                        raise
+                await asyncio.sleep(pause_s)
+            raise AssertionError("pauses do not end")
+
+    async def change(self, path: str, request: dict[str, Any], kind: type[T]) -> T:
+        """Asks once. Raises UnknownResult, or, if it is certain that it was not done,
+        ConnectionError or TimeoutError."""
+        body, deadline = messages.encode(request), self._deadline()
+        async with self._pool.slot(deadline):
+            connection = await self._pool.connect(deadline)
+            try:
+                return await self._ask(connection, path, body, kind, deadline)
+            except EtcdRefused:
+                raise
+            except (ConnectionError, TimeoutError) as error:
+                self._pool.leave(connection.endpoint, error)
+                raise UnknownResult(f"etcd may or may not have done it: {error}") from error
+
+    async def stream(self, path: str, request: dict[str, Any]) -> Connection:
+        """An endless answer, on a connection that the caller closes."""
+        deadline = self._deadline()
+        connection = await self._pool.connect(deadline)
+        try:
+            async with asyncio.timeout_at(deadline):
+                token = self._token or ""
+                status = await connection.start_stream(path, messages.encode(request), token)
+                if status != 200:
+                    line = await connection.next_line() or b""
+                    raise self._judge(connection.endpoint, messages.read_failure(line), token)
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, TimeoutError):
+                raise late(connection.endpoint, self._timeout_s) from error
+            raise
+        self._pool.add_stream(connection)
+        return connection
+
+    def leave(self, endpoint: Endpoint, error: Exception) -> None:
+        """Says that a stream from there failed: the next request goes elsewhere."""
+        self._pool.leave(endpoint, error)
+
+    def judge(self, endpoint: Endpoint, failure: messages.Failure) -> ConnectionError:
+        """What a failure told inside a stream means."""
+        return self._judge(endpoint, failure, self._token)
+
+    async def check(self, endpoint: Endpoint) -> None:
+        """Whether that member still answers at all; raises ConnectionError or TimeoutError."""
+        await self._pool.check(endpoint, self._deadline())
+
+    @property
+    def is_closed(self) -> bool:
+        return self._pool.is_closed
+
+    def close(self) -> None:
+        self._pool.close()
+
+    # One request.
+
+    async def _ask(
+        self, connection: Connection, path: str, body: bytes, kind: type[T], deadline: float
+    ) -> T:
+        endpoint = connection.endpoint
+        started = now_s()
+        try:
+            async with asyncio.timeout_at(deadline):
+                try:
+                    answer = await self._exchange(connection, path, body)
+                except EtcdRefused as refused:
+                    if refused.code != messages.CODE_UNAUTHENTICATED:
+                        raise
+                    # The token ended. It was refused for that alone, so asking again is safe.
+                    await self._authorize(connection)
+                    answer = await self._exchange(connection, path, body)
+                result = messages.decode(kind, answer)
+        except TimeoutError as error:
+            connection.close()
+            raise late(endpoint, now_s() - started) from error
+        except msgspec.DecodeError as error:
+            connection.close()
+            raise Unclear(f"{endpoint} does not answer as etcd does: {error}") from error
+        except EtcdRefused:
+            self._pool.release(connection)
+            raise
+        except BaseException:
+            connection.close()
+            raise
+        self._pool.release(connection)
+        return result
+
+    async def _exchange(self, connection: Connection, path: str, body: bytes) -> bytes:
+        token = self._token or ""
+        status, answer = await connection.ask("POST", path, body, token)
+        if status == 200:
+            return answer
+        raise self._judge(connection.endpoint, messages.read_failure(answer), token)
+
+    def _judge(
+        self, endpoint: Endpoint, failure: messages.Failure, token: str | None
+    ) -> ConnectionError:
+        told = failure.message or f"code {failure.code}"
+        if failure.code not in messages.NOT_DONE and "CommonName" not in told:
+            return Unclear(f"{endpoint} failed: {told}")
+        code = failure.code
+        if "auth store is old" in told:  # Users or roles have changed since the token was made.
+            code = messages.CODE_UNAUTHENTICATED
+        if code == messages.CODE_UNAUTHENTICATED and self._token == token:
+            self._token = None
+        return EtcdRefused(f"{endpoint} refused: {told}{_advice(told)}", code)
+
+    async def _authorize(self, connection: Connection) -> None:
+        """Gets a token if a user is configured and there is none."""
+        config = self._config
+        if not config.user or self._token is not None:
+            return
+        async with self._signing_in:
+            if self._token is not None:
+                return
+            body = messages.encode({"name": config.user, "password": config.password})
+            status, answer = await connection.ask("POST", "/v3/auth/authenticate", body, "")
+            if status == 200:
+                try:
+                    self._token = messages.decode(messages.TokenAnswer, answer).token
+                except msgspec.DecodeError as error:
+                    raise Unclear(f"{connection.endpoint} sent no token: {error}") from error
+                return
+            failure = messages.read_failure(answer)
+            if failure.code != messages.CODE_FAILED_PRECONDITION:
+                raise self._judge(connection.endpoint, failure, None)
+            # As etcd's own client does: the user is for when it will be switched on.
+            log.warning("%s asks nobody for a password", connection.endpoint)
+            self._token = ""
+
+    def _deadline(self) -> float:
+        return now_s() + self._timeout_s
+
+
+def _advice(told: str) -> str:
+    """What to do about the refusals people meet."""
+    for text, advice in (
+        ("user name is empty", "it wants a user and a password: set them"),
+        ("invalid user ID or password", "check the user and the password"),
+        ("permission denied", "grant the user's role readwrite on the prefix"),
+        ("space exceeded", "compact and defragment it, then disarm its NOSPACE alarm"),
+        ("CommonName", "use a client certificate without a common name, only with SANs"),
+        ("too many operations", "it was started with --max-txn-ops below 128"),
+    ):
+        if text in told:
+            return f" ({advice})"
+    return ""

@@ -1,0 +1,271 @@
+"""The metadata store of a cluster: etcd, through its JSON gateway (ADR 0010).
+
+Owns: what the port's words mean in etcd's. Every key lies under the configured prefix. Invariants:
+
+- reads are linearizable: etcd asks its leader before it answers;
+- a commit is one transaction, sent once; without a clear answer it raises `UnknownResult`;
+- a watch goes on from the revision it has told, over any number of lost connections and members;
+  only when that revision was compacted does it raise `WatchLost`;
+- etcd that answers with an older revision than it had, or for another cluster, has lost its data
+  or was swapped: `Corrupt`, and whoever reads it must stop.
+
+Leaves to others: tokens and trying again (`etcd_channel`), endpoints (`etcd_pool`).
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import groupby
+
+import msgspec
+
+from penstock.base.errors import Corrupt
+from penstock.base.ports import Change, Delete, Entry, Expect, Put, WatchLost
+from penstock.base.store_model import check_size
+from penstock.runtime.etcd import messages
+from penstock.runtime.etcd.channel import Channel
+from penstock.runtime.etcd.config import EtcdConfig
+from penstock.runtime.etcd.http import AnswerTooLarge, Connection
+from penstock.runtime.etcd.pool import EtcdRefused
+
+PAGE_ENTRIES = 1_000
+"""A range is read in pages, so that no answer is ever huge."""
+RANGE_ATTEMPTS = 5
+QUIET_S = 3.0
+"""A watch that heard nothing for so long asks whether its member is still there."""
+RESUME_S = (0.05, 1.0)
+
+
+class EtcdStore:
+    """See `penstock.base.ports.Store`. Made by `open`."""
+
+    def __init__(self, channel: Channel, prefix: str) -> None:
+        self._channel = channel
+        self._prefix = prefix.encode()
+        self._revision = 0
+        self._cluster_id = 0
+
+    @classmethod
+    async def open(cls, config: EtcdConfig) -> "EtcdStore":
+        """Raises ConnectionError or TimeoutError, with the reason at each endpoint."""
+        channel = Channel(config)
+        store = cls(channel, config.prefix)
+        try:
+            await channel.start()
+            await store.get("/")  # So that a user without permission is told now.
+        except BaseException:
+            channel.close()
+            raise
+        return store
+
+    # Reading.
+
+    async def get(self, key: str) -> Entry | None:
+        answer = await self._range({"key": self._key(key)})
+        return self._entry(answer.kvs[0]) if answer.kvs else None
+
+    async def range(self, prefix: str) -> tuple[int, list[Entry]]:
+        for _ in range(RANGE_ATTEMPTS):
+            try:
+                return await self._read_pages(self._key(prefix))
+            except EtcdRefused as refused:
+                if refused.code != messages.CODE_OUT_OF_RANGE:
+                    raise
+                # Its revision was compacted between two pages.
+        raise TimeoutError("etcd compacts faster than it can be read")
+
+    async def _read_pages(self, start: bytes) -> tuple[int, list[Entry]]:
+        end, revision = _end_of(start), 0
+        entries: list[Entry] = []
+        while True:
+            answer = await self._range(
+                {"key": start, "range_end": end, "limit": PAGE_ENTRIES, "revision": revision}
+            )
+            revision = revision or answer.header.revision
+            entries += map(self._entry, answer.kvs)
+            if not answer.more:
+                return revision, entries
+            start = answer.kvs[-1].key + b"\0"
+
+    async def _range(self, request: dict[str, object]) -> messages.RangeAnswer:
+        floor = self._revision
+        answer = await self._channel.read("/v3/kv/range", request, messages.RangeAnswer)
+        self._see(answer.header, floor)
+        return answer
+
+    # Changing.
+
+    async def commit(
+        self, expects: Sequence[Expect], changes: Sequence[Put | Delete]
+    ) -> int | None:
+        check_size(expects, changes)
+        request = {
+            "compare": [
+                {
+                    "target": "MOD",
+                    "result": "EQUAL",
+                    "key": self._key(expect.key),
+                    "mod_revision": expect.revision,
+                }
+                for expect in expects
+            ],
+            "success": [self._operation(change) for change in changes],
+        }
+        floor = self._revision
+        try:
+            answer = await self._channel.change("/v3/kv/txn", request, messages.TxnAnswer)
+        except EtcdRefused as refused:
+            if refused.code == messages.CODE_NOT_FOUND:  # The lease of a put.
+                return None
+            raise
+        self._see(answer.header, floor)
+        return answer.header.revision if answer.succeeded else None
+
+    def _operation(self, change: Put | Delete) -> dict[str, object]:
+        key = self._key(change.key)
+        if isinstance(change, Delete):
+            return {"request_delete_range": {"key": key}}
+        return {"request_put": {"key": key, "value": change.value, "lease": change.lease}}
+
+    # Watching.
+
+    async def watch(self, prefix: str, after: int) -> AsyncIterator[list[Change]]:
+        start = self._key(prefix)
+        pause_s = RESUME_S[0]
+        while not self._channel.is_closed:
+            request = {
+                "key": start,
+                "range_end": _end_of(start),
+                "start_revision": after + 1,
+                "progress_notify": True,
+            }
+            connection = None
+            try:
+                connection = await self._channel.stream("/v3/watch", {"create_request": request})
+                while True:
+                    answer = await self._next_answer(connection)
+                    for changes in self._by_revision(answer):
+                        yield changes
+                    if answer.events:
+                        after = answer.events[-1].kv.mod_revision
+                    elif not answer.created:
+                        after = max(after, answer.header.revision)  # Nothing happened until then.
+                    pause_s = RESUME_S[0]
+            except AnswerTooLarge as error:
+                raise WatchLost(str(error)) from error
+            except (ConnectionError, TimeoutError) as error:
+                if self._channel.is_closed:
+                    return
+                if connection is not None:
+                    self._channel.leave(connection.endpoint, error)
+            finally:
+                if connection is not None:
+                    connection.close()
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+            pause_s = min(pause_s * 2, RESUME_S[1])
+
+    async def _next_answer(self, connection: Connection) -> messages.WatchAnswer:
+        while True:
+            try:
+                async with asyncio.timeout(QUIET_S):
+                    line = await connection.next_line()
+                break
+            except TimeoutError:
+                # A stopped process keeps its connections, and says nothing on them.
+                await self._channel.check(connection.endpoint)
+        if line is None:
+            raise ConnectionResetError(f"{connection.endpoint} ended the watch")
+        try:
+            told = messages.decode(messages.WatchLine, line)
+        except msgspec.DecodeError as error:
+            raise ConnectionError(f"{connection.endpoint}: not a watch: {error}") from error
+        if told.result is None:
+            failure = told.error or messages.Failure()
+            raise self._channel.judge(connection.endpoint, failure)
+        answer = told.result
+        if answer.compact_revision:
+            raise WatchLost(f"what is older than {answer.compact_revision} was compacted")
+        if answer.canceled:
+            failure = messages.Failure(_code_of(answer.cancel_reason), answer.cancel_reason)
+            raise self._channel.judge(connection.endpoint, failure)
+        return answer
+
+    def _by_revision(self, answer: messages.WatchAnswer) -> Iterator[list[Change]]:
+        for revision, events in groupby(answer.events, lambda event: event.kv.mod_revision):
+            yield [
+                Change(
+                    self._name(event.kv.key),
+                    None if event.type == "DELETE" else event.kv.value,
+                    revision,
+                )
+                for event in events
+            ]
+
+    # Leases.
+
+    async def grant(self, ttl_ms: int) -> int:
+        """etcd counts in seconds, and rounds up to its own least (two, as it comes)."""
+        assert ttl_ms > 0
+        request = {"TTL": -(-ttl_ms // 1000)}
+        answer = await self._channel.change("/v3/lease/grant", request, messages.LeaseAnswer)
+        return answer.lease
+
+    async def renew(self, lease: int) -> bool:
+        answer = await self._channel.read(
+            "/v3/lease/keepalive", {"ID": lease}, messages.KeepAlive, is_urgent=True
+        )
+        if answer.result is None:
+            raise ConnectionError(f"etcd did not renew a lease: {answer.error}")
+        return answer.result.ttl_s > 0
+
+    async def revoke(self, lease: int) -> None:
+        try:
+            await self._channel.change("/v3/lease/revoke", {"ID": lease}, messages.RevokeAnswer)
+        except EtcdRefused as refused:
+            if refused.code != messages.CODE_NOT_FOUND:
+                raise
+
+    async def close(self) -> None:
+        """Ends the watches; what is being asked fails."""
+        self._channel.close()
+
+    # Keys and revisions.
+
+    def _key(self, key: str) -> bytes:
+        assert key.startswith("/"), "else it could be a key of another prefix"
+        return self._prefix + key.encode()
+
+    def _name(self, key: bytes) -> str:
+        return key[len(self._prefix) :].decode()
+
+    def _entry(self, found: messages.KeyValue) -> Entry:
+        return Entry(self._name(found.key), found.value, found.mod_revision, found.lease)
+
+    def _see(self, header: messages.Header, floor: int) -> None:
+        """`floor`: the newest revision that was known when the question was asked."""
+        if header.revision < floor:
+            raise Corrupt(
+                f"etcd is at revision {header.revision} and was at {floor}: it lost its data or "
+                "was restored from an older copy. Restart the nodes once it is as it should be."
+            )
+        self._cluster_id = self._cluster_id or header.cluster_id
+        if header.cluster_id != self._cluster_id:
+            raise Corrupt(
+                f"etcd cluster {header.cluster_id:x} answers instead of {self._cluster_id:x}: the "
+                "endpoints belong to different clusters, or etcd was replaced"
+            )
+        self._revision = max(self._revision, header.revision)
+
+
+def _end_of(prefix: bytes) -> bytes:
+    """The first key after all that begin with `prefix`: UTF-8 never ends with 0xFF."""
+    return prefix[:-1] + bytes([prefix[-1] + 1])
+
+
+def _code_of(reason: str) -> int:
+    """A cancelled watch gives its reason as text only."""
+    if "auth token" in reason:
+        return messages.CODE_UNAUTHENTICATED
+    if "permission denied" in reason:
+        return messages.CODE_PERMISSION_DENIED
+    return messages.CODE_UNKNOWN

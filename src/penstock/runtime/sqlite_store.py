@@ -1,0 +1,355 @@
+"""The embedded metadata store of a single node: SQLite on disk, the whole content in memory.
+
+Metadata is small and read far more often than written, so reads and watches are answered from a
+`KeySpace` in memory, and SQLite is only where it is kept: WAL and synchronous=FULL, so what
+`commit` answered survives a power cut. Invariants:
+
+- a change is applied in memory (and so seen by anyone) only after SQLite committed it;
+- changes are decided, written and applied one after another, by callbacks of the loop, so that a
+  caller who stops waiting changes nothing about it;
+- SQLite is touched by one dedicated thread only, and holds the file exclusively: a second
+  process on the same file does not start;
+- after an error that leaves unknown what is on disk, every change fails: the node must restart.
+  A full disk is not such an error.
+
+Leases outlive a restart with a fresh time to live, as etcd's do when its leader changes. The
+history is not kept over a restart: watches from before it are lost and read again.
+"""
+
+import asyncio
+import contextlib
+import errno
+import os
+import sqlite3
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Self
+
+from penstock.base.errors import Corrupt, ErrorCode, Refused
+from penstock.base.ports import Change, Delete, Entry, Expect, Put, WatchLost
+from penstock.base.store_model import KeySpace
+from penstock.runtime.workers import ThreadWorkers
+
+FORMAT = 1
+WAITING_MAX = 10_000
+EXPIRY_INTERVAL_S = 0.05  # Leases are looked at that often at most.
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS entries (
+    key TEXT PRIMARY KEY, value BLOB NOT NULL, revision INTEGER NOT NULL, lease INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS leases (lease INTEGER PRIMARY KEY, ttl_ms INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+Statement = tuple[str, tuple[object, ...]]
+
+
+@dataclass(slots=True)
+class Plan:
+    """What one step writes: SQL first, then, when that is durable, the change in memory."""
+
+    statements: list[Statement]
+    apply: Callable[[], int]
+
+
+@dataclass(slots=True)
+class Step:
+    """A change in the queue. `decide` answers a result at once, or a plan to write."""
+
+    decide: Callable[[], Plan | int | None]
+    done: "asyncio.Future[int | None]"
+
+
+class SqliteStore:
+    """See `penstock.base.ports.Store`. Made by `open`."""
+
+    def __init__(self, database: sqlite3.Connection, thread: ThreadWorkers) -> None:
+        self._database = database
+        self._thread = thread
+        self._space = KeySpace()
+        self._next_lease = 1
+        self._steps: deque[Step] = deque()
+        self._writing = False
+        self._changed = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._failure: BaseException | None = None
+        self._closed = False
+
+    @classmethod
+    async def open(cls, path: str) -> Self:
+        """Opens or makes the database file `path`; its directory must exist."""
+        thread = ThreadWorkers(1, name="store")
+        try:
+            database, entries, leases, counters = await thread.run(_load, path)
+        except BaseException:
+            thread.close()
+            raise
+        store = cls(database, thread)
+        now_s = asyncio.get_running_loop().time()
+        for lease, ttl_ms in leases:
+            store._space.grant(lease, ttl_ms / 1000, now_s)
+        for entry in entries:
+            store._space.restore(entry)
+        store._space.restart(counters.get("revision", 0))
+        store._next_lease = counters.get("lease", 0) + 1
+        store._arm()
+        return store
+
+    async def get(self, key: str) -> Entry | None:
+        return self._space.get(key)
+
+    async def range(self, prefix: str) -> tuple[int, list[Entry]]:
+        return self._space.revision, self._space.range(prefix)
+
+    async def commit(
+        self, expects: Sequence[Expect], changes: Sequence[Put | Delete]
+    ) -> int | None:
+        def decide() -> Plan | int | None:
+            effective = self._space.plan(expects, changes)
+            if effective is None:
+                return None
+            return self._plan(effective) if effective else self._space.revision
+
+        return await self._enqueue(decide)
+
+    async def watch(self, prefix: str, after: int) -> AsyncIterator[list[Change]]:
+        space = self._space
+        while not self._closed:
+            while after < space.revision:
+                if after < space.compacted:
+                    raise WatchLost(f"revision {after} is older than {space.compacted}")
+                after += 1
+                changes = space.changes_at(after, prefix)
+                if changes:
+                    yield changes
+            await self._changed.wait()
+
+    async def grant(self, ttl_ms: int) -> int:
+        assert ttl_ms > 0
+
+        def decide() -> Plan:
+            lease = self._next_lease
+            self._next_lease += 1
+
+            def apply() -> int:
+                self._space.grant(lease, ttl_ms / 1000, asyncio.get_running_loop().time())
+                self._arm()
+                return lease
+
+            return Plan(
+                [
+                    ("INSERT INTO leases VALUES (?, ?)", (lease, ttl_ms)),
+                    ("REPLACE INTO counters VALUES ('lease', ?)", (lease,)),
+                ],
+                apply,
+            )
+
+        lease = await self._enqueue(decide)
+        assert lease is not None
+        return lease
+
+    async def renew(self, lease: int) -> bool:
+        return self._space.renew(lease, asyncio.get_running_loop().time())
+
+    async def revoke(self, lease: int) -> None:
+        await self._enqueue(partial(self._plan_end, lease))
+
+    async def close(self) -> None:
+        """Waits for what is being written, ends the watches, closes the file."""
+        if self._closed:
+            return
+        self._closed = True
+        last: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+        self._steps.append(Step(lambda: 0, last))
+        self._advance()
+        await asyncio.wait([last])
+        last.exception()  # What failed was told to whoever asked for it.
+        if self._timer is not None:
+            self._timer.cancel()
+        self._notify()
+        await self._thread.run(self._database.close)
+        self._thread.close()
+
+    # Changes, one after another.
+
+    def _enqueue(self, decide: Callable[[], Plan | int | None]) -> "asyncio.Future[int | None]":
+        assert not self._closed, "the store is closed"
+        if len(self._steps) >= WAITING_MAX:
+            raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many metadata changes wait")
+        done: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+        self._steps.append(Step(decide, done))
+        self._advance()
+        return done
+
+    def _advance(self) -> None:
+        while self._steps and not self._writing:
+            step = self._steps.popleft()
+            if self._failure is not None:
+                _answer(step.done, None, self._failure)
+                continue
+            decision = step.decide()
+            if not isinstance(decision, Plan):
+                _answer(step.done, decision, None)
+                continue
+            self._writing = True
+            written = self._thread.run(_write, self._database, decision.statements)
+            written.add_done_callback(partial(self._written, decision, step))
+
+    def _written(self, plan: Plan, step: Step, written: "asyncio.Future[None]") -> None:
+        self._writing = False
+        error = written.exception()
+        if error is None:
+            _answer(step.done, plan.apply(), None)
+            self._notify()
+        else:
+            if not (isinstance(error, OSError) and error.errno == errno.ENOSPC):
+                self._failure = error
+            _answer(step.done, None, error)
+        self._advance()
+
+    def _plan(self, changes: Sequence[Put | Delete]) -> Plan:
+        revision = self._space.revision + 1
+        statements: list[Statement] = [
+            ("REPLACE INTO counters VALUES ('revision', ?)", (revision,))
+        ]
+        for change in changes:
+            if isinstance(change, Put):
+                row = (change.key, change.value, revision, change.lease)
+                statements.append(("REPLACE INTO entries VALUES (?, ?, ?, ?)", row))
+            else:
+                statements.append(("DELETE FROM entries WHERE key = ?", (change.key,)))
+        return Plan(statements, lambda: self._space.apply(changes))
+
+    # Leases.
+
+    def _plan_end(self, lease: int) -> Plan | int:
+        if lease not in self._space.leases:
+            return self._space.revision
+        changes = self._space.keys_of(lease)
+        plan = self._plan(changes) if changes else Plan([], lambda: self._space.revision)
+        plan.statements.append(("DELETE FROM leases WHERE lease = ?", (lease,)))
+        apply_changes = plan.apply
+
+        def apply() -> int:
+            revision = apply_changes()
+            self._space.end(lease)
+            return revision
+
+        return Plan(plan.statements, apply)
+
+    def _arm(self, not_before_s: float = 0.0) -> None:
+        """Sets the timer to the next deadline; a renewed lease makes it ring early, no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        deadline_s = self._space.next_deadline_s()
+        if deadline_s is not None and not self._closed:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(max(deadline_s, not_before_s), self._expire)
+
+    def _expire(self) -> None:
+        if self._closed or self._failure is not None:
+            return
+        now_s = asyncio.get_running_loop().time()
+        for lease in self._space.expired(now_s):
+            # It counts as expired until it is gone: nobody can renew it meanwhile.
+            self._enqueue(partial(self._plan_end, lease)).add_done_callback(_ignore)
+        self._arm(now_s + EXPIRY_INTERVAL_S)  # Again for what could not be written.
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed.clear()
+
+
+def _answer(
+    done: "asyncio.Future[int | None]", result: int | None, error: BaseException | None
+) -> None:
+    if done.done():
+        return  # Whoever asked no longer waits.
+    if error is None:
+        done.set_result(result)
+    else:
+        done.set_exception(error)
+
+
+def _ignore(done: "asyncio.Future[int | None]") -> None:
+    done.exception()
+
+
+def _close_to_others(path: str) -> None:
+    """The store has secrets of users in it. SQLite gives its further files the same rights."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    for name in (path, f"{path}-wal", f"{path}-shm"):
+        # A file of somebody else stays as that one wants it.
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            if os.stat(name).st_mode & 0o077:
+                os.chmod(name, 0o600)
+
+
+def _load(
+    path: str,
+) -> tuple[sqlite3.Connection, list[Entry], list[tuple[int, int]], dict[str, int]]:
+    """Runs in the store's thread, as `_write` does: SQLite is never used from another."""
+    try:
+        _close_to_others(path)
+        database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=1)
+        try:
+            database.execute("PRAGMA locking_mode=EXCLUSIVE")
+            database.execute("PRAGMA journal_mode=WAL")
+            database.execute("PRAGMA synchronous=FULL")
+            if database.execute("PRAGMA quick_check").fetchone()[0] != "ok":
+                raise Corrupt(f"{path}: the metadata store is damaged")
+            database.execute("BEGIN IMMEDIATE")
+            version = database.execute("PRAGMA user_version").fetchone()[0]
+            if version not in (0, FORMAT):
+                raise OSError(errno.EPROTO, f"metadata format {version} is not known", path)
+            for statement in _SCHEMA.split(";"):
+                database.execute(statement)
+            database.execute(f"PRAGMA user_version={FORMAT}")
+            database.execute("COMMIT")
+            _sync_directory(os.path.dirname(path) or ".")
+            entries = [Entry(*row) for row in database.execute("SELECT * FROM entries")]
+            leases = database.execute("SELECT lease, ttl_ms FROM leases").fetchall()
+            counters = dict(database.execute("SELECT name, value FROM counters").fetchall())
+        except BaseException:
+            database.close()
+            raise
+    except sqlite3.Error as error:
+        raise _translate(error, path) from error
+    return database, entries, leases, counters
+
+
+def _write(database: sqlite3.Connection, statements: Sequence[Statement]) -> None:
+    try:
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            for statement, row in statements:
+                database.execute(statement, row)
+            database.execute("COMMIT")
+        except sqlite3.Error:
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            raise
+    except sqlite3.Error as error:
+        raise _translate(error, "metadata store") from error
+
+
+def _translate(error: sqlite3.Error, path: str) -> Exception:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return Corrupt(f"{path}: {error}")
+    if code == sqlite3.SQLITE_FULL:
+        # Nothing was done, and it may go better later: as of a store that cannot be reached.
+        return ConnectionError(errno.ENOSPC, str(error), path)
+    number = errno.EBUSY if code == sqlite3.SQLITE_BUSY else errno.EIO
+    return OSError(number, str(error), path)
+
+
+def _sync_directory(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

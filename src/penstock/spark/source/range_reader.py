@@ -1,0 +1,167 @@
+"""Fetches one range of one partition, a fetch ahead, and says what was lost.
+
+While a chunk is decoded the next one is already asked for; it waits in the socket. Of several
+ranges the next ones are begun meanwhile (`begin`), so that small ones share a round trip. What is
+asked for never reaches past the end of the range by more than a guess, so that splitting a
+partition into many tasks does not read it many times.
+
+Brokers may be away for `retry_timeout_ms`; then the task fails. Offsets that the log no longer
+has, or not yet has, are data loss: an error, or skipped with a warning.
+"""
+
+import asyncio
+from collections.abc import Iterator
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.client.cluster import Cluster
+from penstock.client.consumer.fetched import Fetched, end_of
+from penstock.client.errors import check, code_of, refusal
+from penstock.client.list_offsets import EARLIEST, LATEST, list_offsets
+from penstock.spark.connection import Link
+from penstock.spark.data_loss import lost
+from penstock.spark.range_planning import Range
+from penstock.wire.messages.fetch import (
+    FetchPartition,
+    FetchPartitionData,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
+
+_WAIT_MS = 500
+_ASKED_BYTES_MIN = 64 << 10
+_RECORD_BYTES_GUESSED = 1 << 10
+
+
+class RangeReader:
+    def __init__(
+        self, link: Link, span: Range, *, fetch_bytes: int, isolation_level: int, fails: bool
+    ) -> None:
+        self._link = link
+        self._span = span
+        self._fetch_bytes = fetch_bytes
+        self._isolation_level = isolation_level
+        self._fails = fails
+        self._record_bytes = _RECORD_BYTES_GUESSED
+        self._ahead: asyncio.Task[Fetched | None] | None = None
+
+    def begin(self, position: int | None = None) -> None:
+        """Asks for the first records, if nothing is asked for yet. `chunks` waits for them."""
+        at = self._span.start if position is None else position
+        if self._ahead is None and at < self._span.end:
+            self._ahead = self._link.start(self._fetch(at))
+
+    def stop(self) -> None:
+        """What was asked for is not wanted any more."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and not ahead.cancel() and not ahead.cancelled():
+            ahead.exception()  # Nobody waits for it, and that is no cause for a warning.
+
+    def chunks(self) -> Iterator[Fetched]:
+        """What the fetches brought, in order; the last may reach past the end of the range."""
+        position = self._span.start
+        try:
+            while position < self._span.end:
+                self.begin(position)
+                assert self._ahead is not None
+                fetched = self._link.finish(self._ahead)
+                self._ahead = None
+                if fetched is None:
+                    return
+                self._learn(fetched)
+                position = fetched.next_offset
+                self.begin(position)
+                yield fetched
+        finally:
+            self.stop()
+
+    def _learn(self, fetched: Fetched) -> None:
+        count = fetched.next_offset - fetched.offset
+        self._record_bytes = max(1, len(fetched.records) // max(1, count))
+
+    async def _fetch(self, offset: int) -> Fetched | None:
+        """The next records from an offset on; None when the rest of the range is lost."""
+        cluster, where = self._link.cluster, self._span.where
+        empty_since: float | None = None
+
+        async def attempt() -> Fetched | None:
+            node_id = await cluster.leader(where)
+            data = await _ask(cluster, self._request(cluster, offset), node_id)
+            if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                return await self._skip_lost(offset)
+            check(data.error_code, about=str(where))
+            return _fetched(self._span, offset, data)
+
+        while True:
+            fetched = await cluster.retrying(
+                attempt, timeout_ms=self._link.access.retry_timeout_ms, topics={where.topic}
+            )
+            if fetched is None or fetched.next_offset > offset:
+                return fetched
+            now = self._link.loop.time()
+            if empty_since is None:
+                empty_since = now
+            if (now - empty_since) * 1000 > self._link.access.retry_timeout_ms:
+                # The end was seen when the batch was planned, and now the log is shorter.
+                lost(f"{self._span}: nothing comes after offset {offset}", fails=self._fails)
+                return None
+
+    def _request(self, cluster: Cluster, offset: int) -> FetchRequest:
+        info = cluster.known_topic(self._span.topic)
+        left = (self._span.end - offset) * self._record_bytes * 5 // 4
+        wanted = min(self._fetch_bytes, max(_ASKED_BYTES_MIN, left))
+        row = FetchPartition(
+            partition=self._span.partition,
+            current_leader_epoch=info.partitions[self._span.partition].leader_epoch,
+            fetch_offset=offset,
+            partition_max_bytes=wanted,
+        )
+        topic = FetchTopic(topic=info.name, topic_id=info.topic_id, partitions=[row])
+        return FetchRequest(
+            max_wait_ms=_WAIT_MS,
+            min_bytes=1,
+            max_bytes=wanted,
+            isolation_level=self._isolation_level,
+            topics=[topic],
+        )
+
+    async def _skip_lost(self, offset: int) -> Fetched | None:
+        where, cluster = self._span.where, self._link.cluster
+        low = (await list_offsets(cluster, {where: EARLIEST}))[where].offset
+        high = (await list_offsets(cluster, {where: LATEST}))[where].offset
+        lost(
+            f"{where} holds offsets {low} to {high}: {offset} to {self._span.end} should be read",
+            fails=self._fails,
+        )
+        if not offset < low < self._span.end:
+            return None
+        nothing = memoryview(b"")
+        return Fetched(where, offset, low, high, high, low, nothing, ())
+
+
+async def _ask(cluster: Cluster, request: FetchRequest, node_id: int) -> FetchPartitionData:
+    timeout_ms = cluster.config.request_timeout_ms + _WAIT_MS
+    reply = await cluster.call(request, FetchResponse, node_id=node_id, timeout_ms=timeout_ms)
+    if reply.error_code:
+        raise refusal(reply.error_code, about="fetch")
+    for topic in reply.responses:
+        for data in topic.partitions:
+            return data
+    raise Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker left the partition out of its answer")
+
+
+def _fetched(span: Range, offset: int, data: FetchPartitionData) -> Fetched:
+    assert code_of(data.error_code) is ErrorCode.NONE
+    records = data.records
+    assert records is None or isinstance(records, memoryview)
+    view = records if records is not None else memoryview(b"")
+    return Fetched(
+        where=span.where,
+        offset=offset,
+        next_offset=end_of(view, offset),
+        high_watermark=data.high_watermark,
+        last_stable_offset=data.last_stable_offset,
+        log_start_offset=data.log_start_offset,
+        records=view,
+        aborted=data.aborted_transactions or (),
+    )

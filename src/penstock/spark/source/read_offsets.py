@@ -1,0 +1,65 @@
+"""Reads chosen records of a partition: those that a queue gave to one batch.
+
+A queue gives records that were released, delayed or overtaken, so the offsets of a batch may have
+holes. Ranges that lie close together are fetched as one and the records between them are left
+out; ranges far apart are fetched one by one.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow.compute as pc
+from pyspark.sql.types import StructType
+
+from penstock.spark.data_loss import lost
+from penstock.spark.range_planning import Range
+from penstock.spark.settings import ReadSettings
+from penstock.spark.source.arrow import int64s
+from penstock.spark.source.rows import read_rows, schema_of
+
+HOLE_MAX: Final = 1_000
+"""Records that are fetched for nothing rather than asking once more."""
+_OFFSET = "offset"
+
+
+def read_picked(
+    settings: ReadSettings, schema: StructType, spans: Sequence[Range]
+) -> Iterator[Any]:
+    """The Arrow batches of these ranges, and no other record."""
+    names = [field.name for field in schema.fields]
+    for group in neighbours(spans):
+        whole = group[0]._replace(end=group[-1].end)
+        wanted = sum(span.size for span in group)
+        found = 0
+        asked = schema if _OFFSET in names else schema_of([*names, _OFFSET])
+        for batch in read_rows(settings, asked, whole):
+            kept = batch if wanted == whole.size else _only(batch, group)
+            found += kept.num_rows
+            if kept.num_rows:
+                yield kept.select(names)
+        if found < wanted:
+            lost(
+                f"{whole}: {wanted - found} records of the queue are gone",
+                fails=settings.fail_on_data_loss,
+            )
+
+
+def neighbours(spans: Sequence[Range]) -> list[list[Range]]:
+    """The ranges in groups that are worth one fetch each, sorted."""
+    groups: list[list[Range]] = []
+    for span in sorted(spans):
+        before = groups[-1][-1] if groups else None
+        if (
+            before is not None
+            and before.where == span.where
+            and span.start - before.end <= HOLE_MAX
+        ):
+            groups[-1].append(span)
+        else:
+            groups.append([span])
+    return groups
+
+
+def _only(batch: Any, group: Sequence[Range]) -> Any:
+    wanted = [offset for span in group for offset in range(span.start, span.end)]
+    return batch.filter(pc.is_in(batch.column(_OFFSET), value_set=int64s(wanted)))

@@ -1,0 +1,110 @@
+"""The rows of a read: their schema, and the batches of one range. What tasks of all kinds run."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from penstock.spark.option_values import OptionError, nearest
+from penstock.spark.range_planning import Range
+from penstock.spark.settings import COLUMNS, HEADERS, ReadSettings
+
+RANGES_SCHEMA = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("start", LongType()),
+        StructField("end", LongType()),
+    ]
+)
+
+_TYPES = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    HEADERS: ArrayType(
+        StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    ),
+}
+
+
+_BEGUN_MAX = 8
+"""Ranges of a task that are asked for at a time."""
+
+
+class RangePartition(InputPartition):  # type: ignore[misc]
+    """One task's ranges."""
+
+    def __init__(self, spans: Sequence[Range]) -> None:
+        super().__init__(None)
+        self.spans = tuple(spans)
+
+
+def schema_of(columns: Sequence[str]) -> StructType:
+    """The schema of these columns, made without asking the JVM."""
+    return StructType([StructField(name, _TYPES[name]) for name in columns])
+
+
+def check_schema(schema: StructType, settings: ReadSettings) -> None:
+    """Refuses a schema of the user's own that the source cannot fill."""
+    if settings.emits_ranges:
+        return
+    for field in schema.fields:
+        expected = _TYPES.get(field.name)
+        if expected is None:
+            close = nearest(field.name, _TYPES)
+            hint = f"did you mean {close!r}?" if close else f"there are {', '.join(COLUMNS)}"
+            raise OptionError(f"the source has no column {field.name!r}; {hint}")
+        found, right = field.dataType.simpleString(), expected.simpleString()
+        if found != right:
+            raise OptionError(f"column {field.name!r} is {right}, not {found}; cast it later")
+
+
+def read_all(settings: ReadSettings, schema: StructType, spans: Sequence[Range]) -> Iterator[Any]:
+    """The Arrow batches of some ranges, one after the other, the next ones begun."""
+    # Only tasks read, and every process that Spark starts imports this module.
+    from penstock.spark.connection import link_to
+    from penstock.spark.source.arrow import ArrowShape
+    from penstock.spark.source.range_reader import RangeReader
+
+    shape = ArrowShape(to_arrow_schema(schema, timezone="UTC"))
+    link = link_to(settings.access)
+    readers = [
+        RangeReader(
+            link,
+            span,
+            fetch_bytes=settings.fetch_bytes,
+            isolation_level=settings.isolation_level,
+            fails=settings.fail_on_data_loss,
+        )
+        for span in spans
+    ]
+    try:
+        for index, span in enumerate(spans):
+            for reader in readers[index : index + _BEGUN_MAX]:
+                reader.begin()
+            for fetched in readers[index].chunks():
+                yield from shape.batches(fetched, span)
+    finally:
+        for reader in readers:
+            reader.stop()
+
+
+def read_rows(settings: ReadSettings, schema: StructType, span: Range) -> Iterator[Any]:
+    """The Arrow batches of one range."""
+    return read_all(settings, schema, (span,))

@@ -1,0 +1,1 @@
+"""State machines without I/O: groups, transactions, queues and the schema registry."""

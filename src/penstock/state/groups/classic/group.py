@@ -1,0 +1,199 @@
+"""One classic group: the turn from one generation to the next.
+
+States: Empty (no members), PreparingRebalance (members are asked to join again),
+CompletingRebalance (all have joined; the leader's assignment is awaited), Stable.
+
+A generation is kept when all have joined and again when the leader has assigned, so that its number
+is never given out twice. A group that is loaded starts from what was kept, every session anew.
+
+Requests are decided in `joining` and `staying`; members and what is kept of them are in `roster`.
+"""
+
+from typing import Any, Final
+
+from penstock.base.errors import ErrorCode
+from penstock.state.groups.call_result import Outcome
+from penstock.state.groups.classic.member import ClassicMember, joined, sync_error
+from penstock.state.groups.classic.members import Roster
+from penstock.state.groups.classic.states import (
+    COMPLETING,
+    EMPTY,
+    JOIN_TIMER,
+    PREPARING,
+    SYNC_TIMER,
+)
+from penstock.state.groups.config import GroupConfig
+from penstock.wire.messages.classic_groups import JoinGroupResponseMember, SyncGroupResponse
+
+RETRY_MS_MIN: Final = 1_000
+"""A group that nobody joins is not looked at more often than this."""
+
+
+class ClassicGroup(Roster):
+    """A classic group."""
+
+    type_name: Final = "Classic"
+
+    def __init__(self, group_id: str, config: GroupConfig) -> None:
+        super().__init__(group_id, config)
+        self.pending_sync: dict[str, None] = {}
+        self.is_first_rebalance = False
+        self.has_new_member = False
+        self.initial_remaining_ms = 0
+        self.initial_delay_ms = 0
+
+    def settle(self, now_ms: int) -> None:
+        """Starts from what was kept: after loading, or when the group came from a consumer group.
+
+        A generation that was interrupted goes on: who has joined may join or sync again.
+        """
+        kept = self.kept
+        if kept is None:
+            return
+        self.generation = kept.generation
+        self.protocol_type = kept.protocol_type
+        self.protocol = kept.protocol
+        self.leader = kept.leader
+        self.since_ms = kept.since_ms
+        self.state = kept.state
+        for member_id, value in sorted(self.kept_members.items()):
+            self.add(ClassicMember(member_id, value), now_ms, value.session_timeout_ms)
+        self.subscribed = self.read_topics()
+        if not self.members:
+            self.state = EMPTY
+        elif self.state == PREPARING:
+            self.timers.set(JOIN_TIMER, now_ms + self.rebalance_timeout_ms())
+        elif self.state == COMPLETING:
+            self._await_syncs(now_ms)
+
+    def remove(self, member_id: str, outcome: Outcome) -> None:
+        """Takes a member out, answering whatever it waits for."""
+        self.pending_sync.pop(member_id, None)
+        super().remove(member_id, outcome)
+
+    # From one generation to the next
+
+    def rebalance(self, outcome: Outcome, now_ms: int) -> None:
+        """Asks every member to join again; an empty group first waits for more to come."""
+        if self.state == COMPLETING:
+            for member in self.members.values():
+                if member.sync is not None:
+                    member.answer_sync(outcome, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
+                    self.extend_session(member, now_ms)
+        self._stop_awaiting_syncs()
+        self.is_first_rebalance = self.state == EMPTY
+        self.state = PREPARING
+        if self.is_first_rebalance:
+            delay_ms = self.config.initial_rebalance_delay_ms
+            self.has_new_member = False
+            self.initial_delay_ms = delay_ms
+            self.initial_remaining_ms = max(self.rebalance_timeout_ms() - delay_ms, 0)
+            self.timers.set(JOIN_TIMER, now_ms + delay_ms)
+        elif self._have_all_joined():
+            self.begin_generation(outcome, now_ms)
+        else:
+            self.timers.set(JOIN_TIMER, now_ms + self.rebalance_timeout_ms())
+
+    def rebalance_or_complete(self, outcome: Outcome, now_ms: int) -> None:
+        if self.state == PREPARING:
+            self.complete_if_all_joined(outcome, now_ms)
+        else:
+            self.rebalance(outcome, now_ms)
+
+    def complete_if_all_joined(self, outcome: Outcome, now_ms: int) -> None:
+        if self.state == PREPARING and not self.is_first_rebalance and self._have_all_joined():
+            self.begin_generation(outcome, now_ms)
+
+    def _have_all_joined(self) -> bool:
+        return not self.pending and all(m.join is not None for m in self.members.values())
+
+    def join_timer_fired(self, outcome: Outcome, now_ms: int) -> None:
+        """The first rebalance waits on while members keep coming, up to the rebalance timeout."""
+        if self.is_first_rebalance and self.has_new_member and self.initial_remaining_ms > 0:
+            self.has_new_member = False
+            delay_ms = min(self.config.initial_rebalance_delay_ms, self.initial_remaining_ms)
+            self.initial_remaining_ms = max(self.initial_remaining_ms - self.initial_delay_ms, 0)
+            self.initial_delay_ms = delay_ms
+            self.timers.set(JOIN_TIMER, now_ms + delay_ms)
+        else:
+            self.begin_generation(outcome, now_ms)
+
+    def begin_generation(self, outcome: Outcome, now_ms: int) -> None:
+        """Leaves behind who has not joined, and tells the others.
+
+        Static members stay without having joined: only their session ends their membership.
+        """
+        self.timers.cancel(JOIN_TIMER)
+        for member in list(self.members.values()):
+            if member.join is None and member.value.instance_id is None:
+                self.remove(member.member_id, outcome)
+        if self.members and not self._elect_leader():
+            # Nobody joined: only static members are left, and their sessions decide.
+            self.timers.set(JOIN_TIMER, now_ms + max(self.rebalance_timeout_ms(), RETRY_MS_MIN))
+            return
+        self.is_first_rebalance = False
+        self.generation += 1
+        self.since_ms = now_ms
+        if not self.members:
+            self.state, self.protocol, self.leader = EMPTY, None, None
+            self.subscribed = self.read_topics()
+            self.keep(outcome)
+            return
+        self.state = COMPLETING
+        self.protocol = self.select_protocol()
+        self.subscribed = self.read_topics()
+        for member in self.members.values():
+            members = self.roster() if member.member_id == self.leader else []
+            member.answer_join(outcome, self.joined_response(member, members))
+            member.is_new = False
+            self.extend_session(member, now_ms)
+        self._await_syncs(now_ms)
+        self.keep(outcome)
+
+    def joined_response(
+        self,
+        member: ClassicMember,
+        members: list[JoinGroupResponseMember],
+        leader: str | None = None,
+        skip_assignment: bool = False,
+    ) -> Any:
+        return joined(
+            member.member_id,
+            self.generation,
+            self.protocol_type,
+            self.protocol,
+            leader or self.leader,
+            members,
+            skip_assignment,
+        )
+
+    def _elect_leader(self) -> bool:
+        """The leader stays if it has joined; else the first that has."""
+        leader = self.members.get(self.leader or "")
+        if leader is None or leader.join is None:
+            leader = next((m for m in self.members.values() if m.join is not None), None)
+            if leader is None:
+                return False
+            self.leader = leader.member_id
+        return True
+
+    def _await_syncs(self, now_ms: int) -> None:
+        self.pending_sync = dict.fromkeys(self.members)
+        self.timers.set(SYNC_TIMER, now_ms + self.rebalance_timeout_ms())
+
+    def _stop_awaiting_syncs(self) -> None:
+        self.pending_sync.clear()
+        self.timers.cancel(SYNC_TIMER)
+
+    def synced(self, member_id: str) -> None:
+        self.pending_sync.pop(member_id, None)
+        if not self.pending_sync:
+            self.timers.cancel(SYNC_TIMER)
+
+    def assigned_response(self, member: ClassicMember) -> SyncGroupResponse:
+        return SyncGroupResponse(
+            error_code=int(ErrorCode.NONE),
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol,
+            assignment=member.value.assignment,
+        )

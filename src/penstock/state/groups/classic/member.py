@@ -1,0 +1,118 @@
+"""One member of a classic group, as the coordinator sees it now.
+
+A member waits in a join or in a sync; `join` and `sync` say that it does and for whom. A `Wait`
+without a token is a wait whose connection is gone: the member still counts as having come.
+"""
+
+from dataclasses import dataclass
+
+from penstock.base.errors import ErrorCode
+from penstock.base.state_machine import Token
+from penstock.state.groups.call_result import Outcome
+from penstock.state.groups.records import ClassicMemberValue, Protocols
+from penstock.wire.messages.classic_groups import (
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    SyncGroupResponse,
+)
+
+
+@dataclass(slots=True)
+class Wait:
+    """A call that waits, and the version its answer is written in."""
+
+    token: Token | None
+    api_version: int
+
+
+@dataclass(slots=True)
+class ClassicMember:
+    """A member; what is kept of it is `value`."""
+
+    member_id: str
+    value: ClassicMemberValue
+    is_new: bool = False
+    """Has not finished its first join; does not heartbeat yet."""
+    join: Wait | None = None
+    sync: Wait | None = None
+
+    @property
+    def protocol_names(self) -> list[str]:
+        return [name for name, _ in self.value.protocols]
+
+    def metadata(self, protocol: str | None) -> bytes:
+        return next((data for name, data in self.value.protocols if name == protocol), b"")
+
+    def vote(self, candidates: set[str]) -> str:
+        """The member's favourite among what everybody speaks."""
+        return next(name for name in self.protocol_names if name in candidates)
+
+    def answer_join(self, outcome: Outcome, response: JoinGroupResponse) -> None:
+        if self.join is not None:
+            outcome.reply(self.join.token, for_version(response, self.join.api_version))
+            self.join = None
+
+    def answer_sync(self, outcome: Outcome, response: SyncGroupResponse) -> None:
+        if self.sync is not None:
+            outcome.reply(self.sync.token, response)
+            self.sync = None
+
+    def forget(self, token: Token) -> None:
+        for wait in (self.join, self.sync):
+            if wait is not None and wait.token == token:
+                wait.token = None
+
+
+def rebalance_timeout_of(request: JoinGroupRequest) -> int:
+    """Version 0 has one timeout for both."""
+    is_given = request.rebalance_timeout_ms >= 0
+    return request.rebalance_timeout_ms if is_given else request.session_timeout_ms
+
+
+def protocols_of(request: JoinGroupRequest) -> Protocols:
+    return tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols)
+
+
+def for_version(response: JoinGroupResponse, api_version: int) -> JoinGroupResponse:
+    """A missing protocol name is null from version 7 on, and empty before."""
+    if api_version < 7 and response.protocol_name is None:
+        response.protocol_name = ""
+    return response
+
+
+def joined(
+    member_id: str,
+    generation: int,
+    protocol_type: str | None,
+    protocol: str | None,
+    leader: str | None,
+    members: list[JoinGroupResponseMember],
+    skip_assignment: bool = False,
+) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=int(ErrorCode.NONE),
+        generation_id=generation,
+        protocol_type=protocol_type,
+        protocol_name=protocol,
+        leader=leader or "",
+        skip_assignment=skip_assignment,
+        member_id=member_id,
+        members=members,
+    )
+
+
+def join_error(code: ErrorCode, member_id: str) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=int(code),
+        generation_id=-1,
+        protocol_type=None,
+        protocol_name=None,
+        leader="",
+        member_id=member_id,
+        members=(),
+    )
+
+
+def sync_error(code: ErrorCode) -> SyncGroupResponse:
+    return SyncGroupResponse(error_code=int(code), assignment=b"")

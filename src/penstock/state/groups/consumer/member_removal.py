@@ -1,0 +1,94 @@
+"""How members leave a consumer group: by saying so, by silence, by not giving up in time.
+
+Everybody who leaves in one call leaves in one draft and one new epoch. Where the last member of
+the consumer protocol goes and only classic ones stay, the group goes back to being classic
+(`migration`); that is the shard's to decide.
+"""
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.state.groups.consumer.group import LEFT_FOR_NOW, ConsumerGroup
+from penstock.state.groups.consumer.pending_change import Draft
+from penstock.state.groups.records import CurrentValue
+from penstock.wire.messages.classic_groups import LeaveGroupMemberResponse, MemberIdentity
+from penstock.wire.messages.consumer_groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
+
+def leave(draft: Draft, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
+    """Epochs -1 and -2 of ConsumerGroupHeartbeat."""
+    member_id = request.member_id
+    draft.group.check_member(member_id, request.instance_id)
+    if request.member_epoch == LEFT_FOR_NOW:
+        current = draft.current(member_id)
+        draft.currents[member_id] = CurrentValue(
+            LEFT_FOR_NOW, LEFT_FOR_NOW, current.state, current.assigned, ()
+        )
+    else:
+        remove(draft, [member_id])
+    return ConsumerGroupHeartbeatResponse(
+        error_code=int(ErrorCode.NONE),
+        member_id=member_id,
+        member_epoch=request.member_epoch,
+        heartbeat_interval_ms=0,
+    )
+
+
+def leave_classic(draft: Draft, leaving: list[MemberIdentity]) -> list[LeaveGroupMemberResponse]:
+    """LeaveGroup of members that speak the classic protocol."""
+    rows, gone = [], []
+    for identity in leaving:
+        member_id = identity.member_id
+        try:
+            member_id = _leaving_id(draft, identity)
+            if member_id not in gone:
+                gone.append(member_id)
+            code = ErrorCode.NONE
+        except Refused as refused:
+            code = refused.code
+        rows.append(
+            LeaveGroupMemberResponse(
+                member_id=member_id,
+                group_instance_id=identity.group_instance_id,
+                error_code=int(code),
+            )
+        )
+    if gone:
+        remove(draft, gone)
+    return rows
+
+
+def _leaving_id(draft: Draft, identity: MemberIdentity) -> str:
+    member_id, instance_id = identity.member_id, identity.group_instance_id
+    if not member_id and instance_id is not None:
+        member_id = draft.group.statics.get(instance_id, "")
+    member = draft.group.check_member(member_id, instance_id)
+    if member.embedded is None:
+        raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not a classic member")
+    return member_id
+
+
+def remove(draft: Draft, member_ids: list[str]) -> None:
+    """The partitions of those who go are free at once."""
+    for member_id in member_ids:
+        draft.remove(member_id)
+    draft.refresh(must_bump=True)
+
+
+def due_members(group: ConsumerGroup, now_ms: int) -> list[str]:
+    """Whose session, revocation, join or sync has taken too long; each once, in order."""
+    due = dict.fromkeys(member_id for _, member_id in group.timers.take_due(now_ms))
+    return [member_id for member_id in due if member_id in group.members]
+
+
+def must_downgrade(draft: Draft) -> bool:
+    """Consumer members were here, and only classic ones are left."""
+    group = draft.group
+    had = any(member.embedded is None for member in group.members.values())
+    return (
+        group.config.can_downgrade
+        and had
+        and bool(draft.members)
+        and all(member.embedded is not None for member in draft.members.values())
+    )

@@ -1,0 +1,73 @@
+"""One member's way from what it owns to what it shall own.
+
+Stable: at its epoch, with all of that epoch's target. Unrevoked: asked to give up partitions and
+held at its epoch until it has. Unreleased: at the target's epoch, waiting for partitions that
+others have not given up yet.
+
+Invariant: a partition is given to a member only when no other owns it or is still revoking it.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from penstock.state.groups.consumer.ownership import Slot, flat, packed
+from penstock.state.groups.records import CurrentValue, Owned
+
+MEMBER_STABLE: Final = "stable"
+UNREVOKED: Final = "unrevoked"
+UNRELEASED: Final = "unreleased"
+
+JOINING: Final = CurrentValue(0, 0, MEMBER_STABLE, (), ())
+"""Where a member begins."""
+
+
+def reconcile(
+    current: CurrentValue,
+    target_epoch: int,
+    target: Owned,
+    reported: set[Slot] | None,
+    is_free: Callable[[Slot], bool],
+) -> CurrentValue:
+    """The member's next step. `reported` is what it says it owns; None: it did not say."""
+    if current.state == MEMBER_STABLE:
+        if current.epoch == target_epoch:
+            return current
+        return _advance(current, current.epoch, target_epoch, target, reported, is_free)
+    if current.state == UNREVOKED:
+        if _owns_any(reported, flat(current.revoking)):
+            return current
+        # The revocation is done, so the member has earned the epoch that asked for it.
+        return _advance(current, current.epoch + 1, target_epoch, target, reported, is_free)
+    return _advance(current, current.epoch, target_epoch, target, reported, is_free)
+
+
+def _owns_any(reported: set[Slot] | None, slots: set[Slot]) -> bool:
+    """A member that does not say owns whatever it was given."""
+    return reported is None or not reported.isdisjoint(slots)
+
+
+def _advance(
+    current: CurrentValue,
+    epoch: int,
+    target_epoch: int,
+    target: Owned,
+    reported: set[Slot] | None,
+    is_free: Callable[[Slot], bool],
+) -> CurrentValue:
+    wanted = flat(target)
+    held = flat(current.assigned)
+    kept = held & wanted
+    revoking = held - wanted
+    if revoking and _owns_any(reported, revoking):
+        return _moved(current, min(epoch, target_epoch), UNREVOKED, kept, revoking)
+    missing = wanted - kept
+    free = {slot for slot in missing if is_free(slot)}
+    state = MEMBER_STABLE if free == missing else UNRELEASED
+    return _moved(current, target_epoch, state, kept | free, set())
+
+
+def _moved(
+    current: CurrentValue, epoch: int, state: str, assigned: set[Slot], revoking: set[Slot]
+) -> CurrentValue:
+    previous = current.epoch if epoch != current.epoch else current.previous_epoch
+    return CurrentValue(epoch, previous, state, packed(assigned), packed(revoking))

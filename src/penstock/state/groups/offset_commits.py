@@ -1,0 +1,292 @@
+"""Keeping, reading and forgetting positions: OffsetCommit, TxnOffsetCommit, OffsetFetch,
+OffsetDelete, and the end of a transaction.
+
+Whether the caller may do so (generation, epoch, instance id) was checked against its group before.
+A position belongs to a topic id. One of another topic than the one that has the name now, which
+was deleted while nobody coordinated the group, counts for nothing; `expiry` removes it.
+Metadata longer than `offset.metadata.max.bytes` refuses its own partition only, as Kafka does.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, partial
+from typing import Any, Final
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.ids import NO_TOPIC_ID, TopicId
+from penstock.base.state_machine import Record
+from penstock.state.groups.call_result import Outcome
+from penstock.state.groups.config import Topics
+from penstock.state.groups.offsets import Offsets, Place
+from penstock.state.groups.records import (
+    OffsetValue,
+    PendingValue,
+    ProducerValue,
+    encode,
+    offset_key,
+    offset_key_start,
+    pending_key,
+    producer_key,
+)
+from penstock.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from penstock.wire.messages.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+_NONE: Final = int(ErrorCode.NONE)
+_TOO_LARGE: Final = int(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+_UNKNOWN_ID: Final = int(ErrorCode.UNKNOWN_TOPIC_ID)
+_DEFAULT_RETENTION: Final = -1
+ROWS_REMEMBERED = 1_000
+
+
+def commit(
+    offsets: Offsets,
+    request: OffsetCommitRequest,
+    topics: Topics,
+    metadata_bytes_max: int,
+    outcome: Outcome,
+    now_ms: int,
+) -> OffsetCommitResponse:
+    """Records for every position, and the rows that say which were kept.
+
+    Who names a topic by its id must mean the one of `topics`; a name stands for that one.
+    """
+    assert not outcome.records, "what applies these would leave out the others"
+    group_id, sequence = request.group_id, offsets.sequence + 1
+    retention_ms = request.retention_time_ms
+    expires_ms = -1 if retention_ms == _DEFAULT_RETENTION else now_ms + retention_ms
+    positions: dict[Place, OffsetValue] = {}
+    records = outcome.records
+    answer = []
+    for topic in request.topics:
+        name = topic.name
+        key_start = offset_key_start(group_id, name)
+        topic_id = topics.id_of(name)
+        is_other = topic.topic_id not in (NO_TOPIC_ID, topic_id)
+        kept_id = _kept_id(topic_id)
+        rows = []
+        for partition in topic.partitions:
+            metadata = partition.committed_metadata or ""
+            index = partition.partition_index
+            if is_other:
+                rows.append(OffsetCommitResponsePartition(index, _UNKNOWN_ID))
+                continue
+            if metadata and _is_long(metadata, metadata_bytes_max):
+                rows.append(OffsetCommitResponsePartition(index, _TOO_LARGE))
+                continue
+            value = positions[name, index] = OffsetValue(
+                partition.committed_offset,
+                partition.committed_leader_epoch,
+                metadata,
+                now_ms,
+                sequence,
+                expires_ms,
+                kept_id,
+            )
+            records.append((key_start + encode(index), encode(value)))
+            rows.append(_kept_row(index))
+        answer.append(
+            OffsetCommitResponseTopic(name=name, topic_id=topic.topic_id, partitions=rows)
+        )
+    if positions:
+        outcome.apply = partial(offsets.apply_offsets, group_id, positions, sequence)
+    return OffsetCommitResponse(topics=answer)
+
+
+def _kept_id(topic_id: TopicId) -> bytes:
+    return b"" if topic_id == NO_TOPIC_ID else topic_id
+
+
+@lru_cache(maxsize=ROWS_REMEMBERED)
+def _kept_row(index: int) -> OffsetCommitResponsePartition:
+    """Nearly every row of every answer is one of these; nobody changes them."""
+    return OffsetCommitResponsePartition(index, _NONE)
+
+
+def commit_pending(
+    offsets: Offsets,
+    request: TxnOffsetCommitRequest,
+    topics: Topics,
+    metadata_bytes_max: int,
+    now_ms: int,
+) -> tuple[list[Record], TxnOffsetCommitResponse]:
+    """Like `commit`, for positions that wait for the producer's transaction."""
+    check_producer(offsets, request.producer_id, request.producer_epoch)
+    records: list[Record] = []
+    answer = []
+    for topic in request.topics:
+        kept_id = _kept_id(topics.id_of(topic.name))
+        rows = []
+        for partition in topic.partitions:
+            metadata = partition.committed_metadata or ""
+            index = partition.partition_index
+            if _is_long(metadata, metadata_bytes_max):
+                rows.append(
+                    TxnOffsetCommitResponsePartition(partition_index=index, error_code=_TOO_LARGE)
+                )
+                continue
+            key = pending_key(request.producer_id, request.group_id, topic.name, index)
+            value = PendingValue(
+                request.producer_epoch,
+                partition.committed_offset,
+                partition.committed_leader_epoch,
+                metadata,
+                now_ms,
+                offsets.sequence + 1,
+                kept_id,
+            )
+            records.append((key, encode(value)))
+            rows.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=_NONE))
+        answer.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=rows))
+    return records, TxnOffsetCommitResponse(topics=answer)
+
+
+def _is_long(metadata: str, bytes_max: int) -> bool:
+    # Kafka counts characters; counting bytes keeps the bound that the setting's name promises.
+    return len(metadata) > bytes_max or len(metadata.encode()) > bytes_max
+
+
+def check_producer(offsets: Offsets, producer_id: int, epoch: int) -> None:
+    """A request of a transaction that has already ended comes too late."""
+    ended = offsets.producers.get(producer_id)
+    held = offsets.pending.get(producer_id, {})
+    newest = max((value.producer_epoch for value in held.values()), default=-1)
+    if epoch < newest or (ended is not None and epoch < ended.producer_epoch):
+        raise Refused(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"producer {producer_id} has moved on from epoch {epoch}",
+        )
+
+
+def complete(
+    offsets: Offsets,
+    producer_id: int,
+    epoch: int,
+    is_committed: bool,
+    topics: Topics,
+    now_ms: int,
+) -> list[Record]:
+    """What the marker of a transaction's end does here; doing it again changes nothing.
+
+    Positions first, then the pending ones go, then the fence. Pending positions of a newer epoch
+    belong to a later transaction and stay. A position in a topic that is gone is not kept.
+    """
+    kept: list[Record] = []
+    gone: list[Record] = []
+    for (group, topic, partition), value in sorted(offsets.pending.get(producer_id, {}).items()):
+        if value.producer_epoch > epoch:
+            continue
+        present = offsets.of(group).get((topic, partition))
+        is_newest = present is None or present.sequence < value.sequence
+        is_there = not value.topic_id or value.topic_id == topics.id_of(topic)
+        if is_committed and is_newest and is_there:
+            committed = OffsetValue(
+                value.offset,
+                value.leader_epoch,
+                value.metadata,
+                value.committed_ms,
+                value.sequence,
+                topic_id=value.topic_id,
+            )
+            kept.append((offset_key(group, topic, partition), encode(committed)))
+        gone.append((pending_key(producer_id, group, topic, partition), None))
+    ended = offsets.producers.get(producer_id)
+    if ended is None or ended.producer_epoch < epoch:
+        gone.append((producer_key(producer_id), encode(ProducerValue(epoch, now_ms))))
+    return kept + gone
+
+
+def forget(offsets: Offsets, group: str, place: Place) -> list[Record]:
+    """Tombstones for a position and for all that wait to replace it."""
+    records: list[Record] = []
+    if place in offsets.of(group):
+        records.append((offset_key(group, *place), None))
+    if offsets.is_unstable(group, place):
+        records += [
+            (pending_key(producer_id, group, *place), None)
+            for producer_id in sorted(offsets.waiting[group][place])
+        ]
+    return records
+
+
+def forget_all(offsets: Offsets, group: str) -> list[Record]:
+    places = sorted(offsets.places(group))
+    return [record for place in places for record in forget(offsets, group, place)]
+
+
+def delete(
+    offsets: Offsets, request: OffsetDeleteRequest, is_subscribed: Callable[[str], bool]
+) -> tuple[list[Record], OffsetDeleteResponse]:
+    """Forgets positions, but not those of topics the group reads."""
+    records: list[Record] = []
+    topics = []
+    for topic in request.topics:
+        code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed(topic.name) else _NONE
+        rows = []
+        for partition in topic.partitions:
+            if code == _NONE:
+                place = (topic.name, partition.partition_index)
+                records += forget(offsets, request.group_id, place)
+            rows.append(
+                OffsetDeleteResponsePartition(
+                    partition_index=partition.partition_index, error_code=int(code)
+                )
+            )
+        topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=rows))
+    return records, OffsetDeleteResponse(error_code=_NONE, topics=topics)
+
+
+Wanted = Iterable[tuple[str, Any, Sequence[int]]]
+"""Topic name, topic id and partitions."""
+
+
+def fetch(
+    offsets: Offsets, group: str, wanted: Wanted | None, is_stable_required: bool, topics: Topics
+) -> list[OffsetFetchResponseTopics]:
+    """The positions asked for, or all of them; -1 where there is none."""
+    found = offsets.of(group)
+    if wanted is None:
+        by_topic: dict[str, list[int]] = {}
+        for name, partition in sorted(found):
+            if found[name, partition].is_in(topics.id_of(name)):
+                by_topic.setdefault(name, []).append(partition)
+        wanted = ((name, topics.id_of(name), rows) for name, rows in by_topic.items())
+    answer = []
+    for name, topic_id, partitions in wanted:
+        rows = []
+        present_id = topics.id_of(name)
+        for partition in partitions:
+            place = (name, partition)
+            value = found.get(place)
+            if value is not None and not value.is_in(present_id):
+                value = None
+            if is_stable_required and offsets.is_unstable(group, place):
+                rows.append(_row(partition, None, int(ErrorCode.UNSTABLE_OFFSET_COMMIT)))
+            else:
+                rows.append(_row(partition, value, _NONE))
+        answer.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=rows))
+    return answer
+
+
+def _row(partition: int, value: OffsetValue | None, code: int) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=partition,
+        committed_offset=-1 if value is None else value.offset,
+        committed_leader_epoch=-1 if value is None else value.leader_epoch,
+        metadata="" if value is None else value.metadata,
+        error_code=code,
+    )

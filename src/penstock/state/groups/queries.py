@@ -1,0 +1,300 @@
+"""Requests about groups that change no membership: positions, listings, deletion.
+
+A group that is only known by its positions counts as an empty classic group without a protocol,
+as Kafka's "simple" groups do; no object is kept for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.state.groups import offset_commits
+from penstock.state.groups.call_result import Outcome
+from penstock.state.groups.classic.group import ClassicGroup
+from penstock.state.groups.classic.states import EMPTY, PREPARING, STABLE
+from penstock.state.groups.config import Caller
+from penstock.state.groups.consumer.group import ConsumerGroup
+from penstock.state.groups.descriptions import (
+    described_classic,
+    described_consumer,
+    is_listed,
+    listed,
+    missing_classic,
+    missing_consumer,
+)
+from penstock.state.groups.fencing import (
+    CONSUMER_COMMIT_SINCE,
+    Group,
+    check_commit,
+    check_fetch,
+    check_group_delete,
+    check_offset_delete,
+    is_subscribed,
+)
+from penstock.state.groups.records import ConsumerMemberValue
+from penstock.wire.messages.classic_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from penstock.wire.messages.consumer_groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from penstock.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+from penstock.wire.messages.transactions import TxnOffsetCommitRequest
+
+if TYPE_CHECKING:
+    from penstock.state.groups.shard import GroupShard
+
+
+def find(shard: GroupShard, group_id: str) -> Group | None:
+    """The group, or the simple group that its positions make."""
+    group = shard.groups.get(group_id)
+    if group is None and shard.offsets.has(group_id):
+        return ClassicGroup(group_id, shard.config)
+    return group
+
+
+def check_groups_max(shard: GroupShard, group_id: str) -> None:
+    """One more group must fit into the shard."""
+    size = max(len(shard.groups), len(shard.offsets.committed))
+    if find(shard, group_id) is None and size >= shard.config.groups_max:
+        raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"{size} groups in this shard")
+
+
+def subscribed_topics(shard: GroupShard, group: Group) -> frozenset[str]:
+    """What the members of a consumer group read, whether it exists or not."""
+    if isinstance(group, ClassicGroup):
+        return frozenset()
+    names: set[str] = set()
+    for member in group.members.values():
+        names.update(member.topics)
+        if isinstance(member, ConsumerMemberValue):
+            host = member.client_host
+            names |= shard.patterns.matching(member.regex, member.principal, host)
+    return frozenset(names)
+
+
+def is_deletable(group: Group) -> bool:
+    if isinstance(group, ClassicGroup) and group.pending:
+        return False
+    return group.state == EMPTY
+
+
+def commit(
+    shard: GroupShard, request: OffsetCommitRequest, caller: Caller, outcome: Outcome, now_ms: int
+) -> Any:
+    epoch = request.generation_id_or_member_epoch
+    group = find(shard, request.group_id)
+    if group is None:
+        if epoch >= 0:
+            is_told = caller.api_version >= CONSUMER_COMMIT_SINCE
+            raise Refused(ErrorCode.GROUP_ID_NOT_FOUND if is_told else ErrorCode.ILLEGAL_GENERATION)
+        check_groups_max(shard, request.group_id)
+        group = ClassicGroup(request.group_id, shard.config)
+    member_id, instance_id = request.member_id, request.group_instance_id
+    check_commit(group, member_id, instance_id, epoch, caller.api_version, False)
+    if isinstance(group, ClassicGroup) and group.state in (STABLE, PREPARING):
+        member = group.members.get(member_id)
+        if member is not None:
+            group.extend_session(member, now_ms)
+    bytes_max = shard.config.offset_metadata_bytes_max
+    return offset_commits.commit(shard.offsets, request, shard.topics, bytes_max, outcome, now_ms)
+
+
+def commit_pending(
+    shard: GroupShard,
+    request: TxnOffsetCommitRequest,
+    caller: Caller,
+    outcome: Outcome,
+    now_ms: int,
+) -> Any:
+    if not request.group_id:
+        raise Refused(ErrorCode.INVALID_GROUP_ID)
+    group = find(shard, request.group_id)
+    if group is None:
+        if request.generation_id >= 0:
+            raise Refused(ErrorCode.ILLEGAL_GENERATION)
+        check_groups_max(shard, request.group_id)
+        group = ClassicGroup(request.group_id, shard.config)
+    check_commit(
+        group,
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id,
+        caller.api_version,
+        True,
+    )
+    bytes_max = shard.config.offset_metadata_bytes_max
+    records, response = offset_commits.commit_pending(
+        shard.offsets, request, shard.topics, bytes_max, now_ms
+    )
+    outcome.records += records
+    return response
+
+
+def fetch(
+    shard: GroupShard, request: OffsetFetchRequest, caller: Caller, outcome: Outcome, now_ms: int
+) -> OffsetFetchResponse:
+    if request.groups:
+        groups = [_fetch_group(shard, asked, request.require_stable) for asked in request.groups]
+        return OffsetFetchResponse(groups=groups)
+    wanted = request.topics
+    found = offset_commits.fetch(
+        shard.offsets,
+        request.group_id,
+        None if wanted is None else ((t.name, None, t.partition_indexes) for t in wanted),
+        request.require_stable,
+        shard.topics,
+    )
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=row.partition_index,
+                        committed_offset=row.committed_offset,
+                        committed_leader_epoch=row.committed_leader_epoch,
+                        metadata=row.metadata,
+                        error_code=row.error_code,
+                    )
+                    for row in topic.partitions
+                ],
+            )
+            for topic in found
+        ]
+    )
+
+
+def _fetch_group(
+    shard: GroupShard, asked: OffsetFetchRequestGroup, is_stable_required: bool
+) -> OffsetFetchResponseGroup:
+    group = find(shard, asked.group_id)
+    try:
+        if group is not None:
+            check_fetch(group, asked.member_id, asked.member_epoch)
+    except Refused as refused:
+        return OffsetFetchResponseGroup(
+            group_id=asked.group_id, topics=(), error_code=int(refused.code)
+        )
+    wanted = asked.topics
+    topics = offset_commits.fetch(
+        shard.offsets,
+        asked.group_id,
+        None if wanted is None else ((t.name, t.topic_id, t.partition_indexes) for t in wanted),
+        is_stable_required,
+        shard.topics,
+    )
+    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+
+
+def delete_offsets(
+    shard: GroupShard, request: OffsetDeleteRequest, caller: Caller, outcome: Outcome, now_ms: int
+) -> Any:
+    if not request.group_id:
+        raise Refused(ErrorCode.INVALID_GROUP_ID)
+    group = find(shard, request.group_id)
+    if group is None:
+        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND)
+    check_offset_delete(group)
+    subscribed = subscribed_topics(shard, group)
+    records, response = offset_commits.delete(
+        shard.offsets, request, lambda topic: is_subscribed(group, topic, subscribed)
+    )
+    outcome.records += records
+    return response
+
+
+def list_groups(
+    shard: GroupShard, request: ListGroupsRequest, caller: Caller, outcome: Outcome, now_ms: int
+) -> ListGroupsResponse:
+    rows = []
+    for group_id in sorted(shard.groups.keys() | shard.offsets.group_ids()):
+        group = find(shard, group_id)
+        if group is not None and is_listed(group, request.states_filter, request.types_filter):
+            rows.append(listed(group))
+    return ListGroupsResponse(error_code=int(ErrorCode.NONE), groups=rows)
+
+
+def describe(
+    shard: GroupShard, request: DescribeGroupsRequest, caller: Caller, outcome: Outcome, now_ms: int
+) -> DescribeGroupsResponse:
+    rows = []
+    for group_id in request.groups:
+        group = find(shard, group_id)
+        if isinstance(group, ClassicGroup):
+            rows.append(described_classic(group))
+            continue
+        what = "not found" if group is None else "not a classic group"
+        message = f"Group {group_id} is {what}." if group else f"Group {group_id} {what}."
+        rows.append(missing_classic(group_id, message, caller.api_version))
+    return DescribeGroupsResponse(groups=rows)
+
+
+def describe_consumer(
+    shard: GroupShard,
+    request: ConsumerGroupDescribeRequest,
+    caller: Caller,
+    outcome: Outcome,
+    now_ms: int,
+) -> ConsumerGroupDescribeResponse:
+    rows = []
+    for group_id in request.group_ids:
+        group = find(shard, group_id)
+        if isinstance(group, ConsumerGroup):
+            rows.append(described_consumer(group, shard.topics, shard.patterns))
+        elif group is None:
+            rows.append(missing_consumer(group_id, f"Group {group_id} not found."))
+        else:
+            rows.append(missing_consumer(group_id, f"Group {group_id} is not a consumer group."))
+    return ConsumerGroupDescribeResponse(groups=rows)
+
+
+def delete_groups(
+    shard: GroupShard, request: DeleteGroupsRequest, caller: Caller, outcome: Outcome, now_ms: int
+) -> DeleteGroupsResponse:
+    rows = []
+    for group_id in dict.fromkeys(request.groups_names):
+        code = ErrorCode.NONE
+        group = find(shard, group_id)
+        try:
+            if group is None:
+                raise Refused(ErrorCode.GROUP_ID_NOT_FOUND)
+            check_group_delete(group)
+            outcome.records += offset_commits.forget_all(shard.offsets, group_id)
+            outcome.records += group.tombstones()
+        except Refused as refused:
+            code = refused.code
+        rows.append(DeletableGroupResult(group_id=group_id, error_code=int(code)))
+    return DeleteGroupsResponse(results=rows)
+
+
+Answer = Callable[["GroupShard", Any, Caller, Outcome, int], Any]
+
+HANDLERS: Final[dict[str, Answer]] = {
+    "OffsetCommit": commit,
+    "TxnOffsetCommit": commit_pending,
+    "OffsetFetch": fetch,
+    "OffsetDelete": delete_offsets,
+    "ListGroups": list_groups,
+    "DescribeGroups": describe,
+    "ConsumerGroupDescribe": describe_consumer,
+    "DeleteGroups": delete_groups,
+}

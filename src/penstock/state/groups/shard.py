@@ -1,0 +1,229 @@
+"""All groups of one partition of the internal topic: what the host talks to.
+
+`GroupShard` owns the groups, the positions and the order of deadlines; it routes each request to
+its group, turns groups from one type to the other, and forgets those that are over. Membership
+requests are in `membership`, positions and listings in `reading`; both work on this object.
+
+Contract with the host: `handle` (or `tick`, `topics_changed`, `complete_transaction`) gives a
+Decision; the host calls `apply` for each of its records, appends them in one batch (with those of
+other decisions, perhaps), and hands out the replies once they are committed. If the append fails,
+the shard is thrown away and loaded anew: soft state may be ahead of what is kept. `Refused` means
+that nothing has changed.
+"""
+
+import heapq
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from penstock.base.ids import TopicId
+from penstock.base.state_machine import Decision, Token
+from penstock.state.groups import member_requests, queries
+from penstock.state.groups.call_result import Outcome
+from penstock.state.groups.classic.group import ClassicGroup
+from penstock.state.groups.config import Caller, GroupConfig, Topics
+from penstock.state.groups.expiry import Sweep, expired, expired_producers
+from penstock.state.groups.fencing import Group
+from penstock.state.groups.offset_commits import complete, forget
+from penstock.state.groups.offsets import Offsets, Place
+from penstock.state.groups.record_loader import apply_to
+from penstock.state.groups.records import OFFSET, Kind, OffsetValue, has_unspeakable_name, kind_of
+from penstock.state.groups.share import admin
+from penstock.state.groups.share.group import ShareGroup
+from penstock.state.groups.share.heartbeat import without_topics
+from penstock.state.groups.topic_regex import (
+    CompilePattern,
+    MaySee,
+    Patterns,
+    refuse_patterns,
+    see_everything,
+)
+from penstock.wire.encodable import STRING_BYTES_MAX
+
+READING = queries.HANDLERS | admin.HANDLERS
+
+
+class GroupShard:
+    """The machine behind one partition of `__consumer_offsets`."""
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        compile_pattern: CompilePattern = refuse_patterns,
+        may_see: MaySee = see_everything,
+    ) -> None:
+        self.config = config
+        self.groups: dict[str, Group] = {}
+        self.offsets = Offsets()
+        self.topics = Topics()
+        self.patterns = Patterns(compile_pattern, may_see)
+        self.parked: dict[Token, str] = {}
+        self._sweep = Sweep(config.offsets_check_interval_ms)
+        # Deadlines by group, and a heap of them in which outdated entries are skipped.
+        self._due_at: dict[str, int] = {}
+        self._due: list[tuple[int, str]] = []
+
+    # Requests
+
+    def handle(
+        self, name: str, request: Any, token: Token, caller: Caller, now_ms: int
+    ) -> Decision:
+        """Answers the request by its Kafka name; without a reply for it, the token is parked."""
+        outcome = Outcome()
+        answer = member_requests.HANDLERS.get(name)
+        if answer is None:
+            outcome.reply(token, READING[name](self, request, caller, outcome, now_ms))
+            return outcome.decision()
+        group_id: str = request.group_id
+        try:
+            answer(self, request, token, caller, outcome, now_ms)
+        finally:
+            self.settle(group_id)
+        is_answered = False
+        for waiting, _ in outcome.replies:
+            if waiting == token:
+                is_answered = True
+            else:
+                self.parked.pop(waiting, None)
+        if not is_answered:
+            self.parked[token] = group_id
+        return outcome.decision()
+
+    def complete_transaction(
+        self, producer_id: int, producer_epoch: int, is_committed: bool, token: Token, now_ms: int
+    ) -> Decision:
+        """The marker of a transaction's end has come; the reply to the token is None."""
+        records = complete(
+            self.offsets, producer_id, producer_epoch, is_committed, self.topics, now_ms
+        )
+        return Decision(tuple(records), ((token, None),))
+
+    def topics_changed(self, view: Mapping[str, tuple[TopicId, int]], now_ms: int) -> Decision:
+        """Takes note of the cluster's topics, or of other rights to them; positions in topics
+        that are gone go too."""
+        before, self.topics = self.topics, Topics.of(view)
+        self.patterns.topics_changed(self.topics)
+        for group in self.groups.values():
+            if not isinstance(group, ClassicGroup):
+                group.is_stale = True
+        gone = {
+            name for topic_id, name in before.names.items() if self.topics.id_of(name) != topic_id
+        }
+        outcome = Outcome()
+        for group_id in sorted(self.offsets.group_ids()) if gone else ():
+            places = (
+                self.offsets.of(group_id).keys() | self.offsets.waiting.get(group_id, {}).keys()
+            )
+            for place in sorted(place for place in places if place[0] in gone):
+                outcome.records += forget(self.offsets, group_id, place)
+        for _, group in sorted(self.groups.items()) if gone else ():
+            if isinstance(group, ShareGroup):
+                outcome.records += without_topics(group, before.names.keys() - self.topics.names)
+        return outcome.decision()
+
+    def positions(self) -> Iterator[tuple[str, list[tuple[Place, OffsetValue]]]]:
+        """Groups with what they have committed in topics that exist; what changes meanwhile may be
+        missed."""
+        for group_id, places in list(self.offsets.committed.items()):
+            id_of = self.topics.id_of
+            yield group_id, [row for row in places.items() if row[1].is_in(id_of(row[0][0]))]
+
+    def dropped(self, token: Token) -> None:
+        """The member stays; only nobody waits for its answer any longer."""
+        group = self.groups.get(self.parked.pop(token, ""))
+        if isinstance(group, ClassicGroup):
+            group.forget(token)
+
+    # Records
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        """Makes one record part of the state; kinds that are not known are left alone."""
+        kind = kind_of(key)
+        if len(key) > STRING_BYTES_MAX and has_unspeakable_name(key):
+            return  # No client could name it, and no answer that lists it could be read.
+        if kind == OFFSET:
+            self.offsets.apply_offset(key, value)
+        elif kind == Kind.PENDING_OFFSET:
+            self.offsets.apply_pending(key, value)
+        elif kind == Kind.PRODUCER:
+            self.offsets.apply_producer(key, value)
+        else:
+            apply_to(self.groups, self.config, kind, key, value)
+
+    def loaded(self, now_ms: int) -> None:
+        for group_id, group in sorted(self.groups.items()):
+            group.settle(now_ms)
+            self.settle(group_id)
+        self._sweep.start(now_ms)
+
+    def durable_state(self) -> dict[str, Any]:
+        """All that replay must bring back; for comparison."""
+        groups = {
+            group_id: (group.type_name, group.durable_state())
+            for group_id, group in sorted(self.groups.items())
+            if not group.is_void
+        }
+        return {"groups": groups, "offsets": self.offsets.durable_state()}
+
+    # Time
+
+    def deadline(self) -> int | None:
+        due, sweep_ms = self._due, self._sweep.at_ms
+        while due:
+            at_ms, group_id = due[0]
+            if self._due_at.get(group_id) == at_ms:
+                return at_ms if sweep_ms is None or at_ms < sweep_ms else sweep_ms
+            heapq.heappop(due)
+        return sweep_ms
+
+    def tick(self, now_ms: int) -> Decision:
+        outcome = Outcome()
+        late = []
+        while self._due and self._due[0][0] <= now_ms:
+            at_ms, group_id = heapq.heappop(self._due)
+            if self._due_at.get(group_id) == at_ms:
+                del self._due_at[group_id]
+                late.append(group_id)
+        for group_id in late:
+            group = self.groups.get(group_id)
+            if group is not None:
+                member_requests.tick(self, group, outcome, now_ms)
+                self.settle(group_id)
+        if self._sweep.is_due(now_ms):
+            self._expire(outcome, now_ms)
+        for waiting, _ in outcome.replies:
+            self.parked.pop(waiting, None)
+        return outcome.decision()
+
+    def settle(self, group_id: str) -> None:
+        """After a group has moved: its deadline, or its end if nothing of it is left."""
+        group = self.groups.get(group_id)
+        if isinstance(group, ClassicGroup) and member_requests.is_over(group):
+            del self.groups[group_id]
+            group = None
+        at_ms = None if group is None else group.timers.floor
+        if at_ms is None:
+            self._due_at.pop(group_id, None)
+        elif self._due_at.get(group_id) != at_ms:
+            self._due_at[group_id] = at_ms
+            heapq.heappush(self._due, (at_ms, group_id))
+
+    def _expire(self, outcome: Outcome, now_ms: int) -> None:
+        known = self.groups.keys() | self.offsets.group_ids()
+        touched = {key for key, _ in outcome.records}
+        for group_id in self._sweep.next_groups(known, self.offsets, now_ms):
+            group = queries.find(self, group_id)
+            if group is None or isinstance(group, ShareGroup):
+                continue  # A share group stays until it is deleted.
+            subscribed = queries.subscribed_topics(self, group)
+            retention_ms = self.config.offsets_retention_ms
+            records, is_all = expired(
+                self.offsets, group_id, group, subscribed, self.topics, retention_ms, now_ms
+            )
+            if is_all and queries.is_deletable(group):
+                records += group.tombstones()
+            # A group that this very tick has emptied is left for the next round.
+            if not touched.intersection(key for key, _ in records):
+                outcome.records += records
+        if self._sweep.is_round_over:
+            expiration_ms = self.config.producer_expiration_ms
+            outcome.records += expired_producers(self.offsets, expiration_ms, now_ms)

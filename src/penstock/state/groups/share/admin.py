@@ -1,0 +1,90 @@
+"""Share groups as administrators see them: ShareGroupDescribe (api 77), version 1, and which topics
+a group has positions in.
+
+The positions lie beside their partitions. The group knows in which topics there are any, so that
+all of them can be described, and forgotten with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.state.groups.call_result import Outcome
+from penstock.state.groups.config import Caller
+from penstock.state.groups.descriptions import described_share, missing_share
+from penstock.state.groups.queries import Answer, check_groups_max, find, subscribed_topics
+from penstock.state.groups.share.group import ShareGroup
+from penstock.state.groups.share.heartbeat import with_topics, without_topics
+from penstock.wire.messages.share import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+
+if TYPE_CHECKING:
+    from penstock.state.groups.shard import GroupShard
+
+
+@dataclass(frozen=True, slots=True)
+class LookAtShareGroup:
+    """Not on the wire: the node itself asks about a share group, and notes its topics."""
+
+    NAME: ClassVar[str] = "LookAtShareGroup"
+
+    group_id: str
+    must_be_empty: bool = False
+    creates: bool = False
+    """Whether the group comes into being, where there is none."""
+    add: tuple[bytes, ...] = ()
+    """Topic ids that it has positions in from now on."""
+    remove: tuple[bytes, ...] = ()
+
+
+class ShareGroupView(NamedTuple):
+    topics: tuple[bytes, ...]
+    """Ids of the topics it has positions in."""
+    subscribed: frozenset[str]
+    """Names of those that its members read."""
+
+
+def describe_share(
+    shard: GroupShard,
+    request: ShareGroupDescribeRequest,
+    caller: Caller,
+    outcome: Outcome,
+    now_ms: int,
+) -> ShareGroupDescribeResponse:
+    rows = []
+    for group_id in request.group_ids:
+        group = find(shard, group_id)
+        if isinstance(group, ShareGroup):
+            rows.append(described_share(group, shard.topics))
+        elif group is None:
+            rows.append(missing_share(group_id, f"Group {group_id} not found."))
+        else:
+            rows.append(missing_share(group_id, f"Group {group_id} is not a share group."))
+    return ShareGroupDescribeResponse(groups=rows)
+
+
+def look_at_share(
+    shard: GroupShard, request: LookAtShareGroup, caller: Caller, outcome: Outcome, now_ms: int
+) -> ShareGroupView:
+    """What whoever administers a share group's positions must know, and changes."""
+    group = find(shard, request.group_id)
+    if group is None and request.creates:
+        check_groups_max(shard, request.group_id)
+        group = shard.groups[request.group_id] = ShareGroup(request.group_id, shard.config)
+    if not isinstance(group, ShareGroup):
+        what = "not found" if group is None else "is not a share group"
+        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} {what}.")
+    if request.must_be_empty and group.members:
+        raise Refused(ErrorCode.NON_EMPTY_GROUP, f"Group {request.group_id} is not empty.")
+    read = subscribed_topics(shard, group)
+    outcome.records += with_topics(group, request.add) if request.add else ()
+    outcome.records += without_topics(group, request.remove)
+    topics = {*group.value.topics, *request.add}.difference(request.remove)
+    return ShareGroupView(tuple(sorted(topics)), read)
+
+
+HANDLERS: Final[dict[str, Answer]] = {
+    "ShareGroupDescribe": describe_share,
+    LookAtShareGroup.NAME: look_at_share,
+}

@@ -1,0 +1,199 @@
+"""ShareGroupHeartbeat (api 76), version 1; and what administrators change of a share group.
+
+Epoch 0 joins, a positive one stays, -1 leaves. A null field means "as before". The client brings
+its member id. The answer names the group's epoch; the assignment comes along whenever the member
+named another one, so an answer that was lost is simply given again.
+
+A new epoch begins when a member comes or goes, when a subscription changes, and when the topics
+that somebody reads change.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.ids import TopicId
+from penstock.base.state_machine import Record
+from penstock.state.groups.call_result import Outcome
+from penstock.state.groups.config import Caller, GroupConfig, Topics
+from penstock.state.groups.records import (
+    Kind,
+    Owned,
+    ShareGroupValue,
+    ShareMemberValue,
+    encode,
+    group_key,
+    member_key,
+)
+from penstock.state.groups.share.group import ShareGroup, assignments, subscribed, topics_hash
+from penstock.wire.messages.share import (
+    ShareGroupHeartbeatAssignment,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+    ShareGroupHeartbeatTopicPartitions,
+)
+
+JOIN = 0
+LEAVE = -1
+
+
+def check_heartbeat(request: ShareGroupHeartbeatRequest, config: GroupConfig) -> None:
+    """What can be said without looking at the group."""
+    _require(request.group_id.strip(), "GroupId can't be empty.")
+    _require(request.member_id.strip(), "MemberId can't be empty.")
+    _require(request.rack_id is None or request.rack_id.strip(), "RackId can't be empty.")
+    _require(request.member_epoch >= LEAVE, "MemberEpoch is invalid.")
+    names = request.subscribed_topic_names
+    if request.member_epoch == JOIN:
+        _require(names, "SubscribedTopicNames must be set in first request.")
+    _require(len(names or ()) <= config.subscribed_topics_max, "Too many topics.")
+
+
+def _require(is_met: object, message: str) -> None:
+    if not is_met:
+        raise Refused(ErrorCode.INVALID_REQUEST, message)
+
+
+def beat(
+    group: ShareGroup,
+    request: ShareGroupHeartbeatRequest,
+    topics: Topics,
+    caller: Caller,
+    outcome: Outcome,
+    now_ms: int,
+) -> ShareGroupHeartbeatResponse:
+    """Joins or stays."""
+    member_id, epoch = request.member_id, request.member_epoch
+    member = group.members.get(member_id)
+    if member is None:
+        if epoch != JOIN:
+            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"no member {member_id}")
+        if len(group.members) >= group.config.share_group_size_max:
+            raise Refused(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The share group has reached its maximum capacity of {len(group.members)} "
+                "members.",
+            )
+    elif epoch > group.value.epoch:
+        raise Refused(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            f"member epoch {epoch}, but the group has {group.value.epoch}: rejoin",
+        )
+    updated = _updated(member, request, caller)
+    members = {**group.members, member_id: updated}
+    value = group.value
+    is_changed = member is None or member.topics != updated.topics
+    if is_changed or group.is_stale:
+        value = _next_value(group, members, topics, is_changed)
+    if updated != member:
+        key = member_key(Kind.SHARE_MEMBER, group.group_id, member_id)
+        outcome.keep(key, encode(updated))
+    if value != group.kept:
+        outcome.keep(group_key(Kind.SHARE_GROUP, group.group_id), encode(value))
+    group.is_stale = False
+    group.timers.set(member_id, now_ms + group.settings.session_timeout_ms)
+    group.told[member_id] = value.epoch
+    owned: Owned | None = None
+    if epoch == value.epoch:
+        pass  # It was told before.
+    elif value.epoch == group.value.epoch:
+        owned = group.assignment(member_id, topics)
+    else:
+        owned = assignments(members, topics).get(member_id, ())
+    return _response(group, member_id, value.epoch, owned)
+
+
+def _updated(
+    member: ShareMemberValue | None, request: ShareGroupHeartbeatRequest, caller: Caller
+) -> ShareMemberValue:
+    names = request.subscribed_topic_names
+    topics = tuple(sorted(set(names))) if names is not None else ()
+    if member is None:
+        return ShareMemberValue(request.rack_id, caller.client_id, caller.client_host, topics)
+    return ShareMemberValue(
+        request.rack_id or member.rack_id,
+        caller.client_id,
+        caller.client_host,
+        member.topics if names is None else topics,
+    )
+
+
+def _next_value(
+    group: ShareGroup, members: Mapping[str, ShareMemberValue], topics: Topics, must_bump: bool
+) -> ShareGroupValue:
+    """The group after a change of members or topics."""
+    value = group.value
+    names = subscribed(members.values(), topics)
+    shape = topics_hash(names, topics)
+    read = sorted({*value.topics, *(topics.by_name[name][0] for name in names)})
+    epoch = value.epoch + (must_bump or shape != value.topics_hash)
+    return ShareGroupValue(epoch, shape, tuple(read))
+
+
+def leave(
+    group: ShareGroup, request: ShareGroupHeartbeatRequest, topics: Topics, outcome: Outcome
+) -> ShareGroupHeartbeatResponse:
+    group.check_member(request.member_id)
+    remove(group, [request.member_id], topics, outcome)
+    return ShareGroupHeartbeatResponse(
+        error_code=int(ErrorCode.NONE),
+        member_id=request.member_id,
+        member_epoch=LEAVE,
+        heartbeat_interval_ms=0,
+    )
+
+
+def remove(group: ShareGroup, member_ids: Iterable[str], topics: Topics, outcome: Outcome) -> None:
+    """Members go, by saying so or by silence; all of one call in one new epoch."""
+    members = dict(group.members)
+    for member_id in member_ids:
+        del members[member_id]
+        group.timers.cancel(member_id)
+        outcome.keep(member_key(Kind.SHARE_MEMBER, group.group_id, member_id), None)
+    value = _next_value(group, members, topics, must_bump=True)
+    outcome.keep(group_key(Kind.SHARE_GROUP, group.group_id), encode(value))
+
+
+def tick(group: ShareGroup, topics: Topics, outcome: Outcome, now_ms: int) -> None:
+    late = [member_id for member_id in group.timers.take_due(now_ms) if member_id in group.members]
+    if late:
+        remove(group, late, topics, outcome)
+
+
+def without_topics(group: ShareGroup, gone: Iterable[bytes]) -> list[Record]:
+    """The group has no positions in these topics any more."""
+    value = group.value
+    left = tuple(topic_id for topic_id in value.topics if topic_id not in set(gone))
+    if left == value.topics:
+        return []
+    kept = ShareGroupValue(value.epoch, value.topics_hash, left)
+    return [(group_key(Kind.SHARE_GROUP, group.group_id), encode(kept))]
+
+
+def with_topics(group: ShareGroup, more: Iterable[bytes]) -> list[Record]:
+    """The group has positions in these topics from now on."""
+    value = group.value
+    topics = tuple(sorted({*value.topics, *more}))
+    if group.kept is not None and topics == value.topics:
+        return []
+    kept = ShareGroupValue(value.epoch, value.topics_hash, topics)
+    return [(group_key(Kind.SHARE_GROUP, group.group_id), encode(kept))]
+
+
+def _response(
+    group: ShareGroup, member_id: str, epoch: int, owned: Owned | None
+) -> ShareGroupHeartbeatResponse:
+    assignment = None
+    if owned is not None:
+        assignment = ShareGroupHeartbeatAssignment(
+            topic_partitions=[
+                ShareGroupHeartbeatTopicPartitions(topic_id=TopicId(topic_id), partitions=rows)
+                for topic_id, rows in owned
+            ]
+        )
+    return ShareGroupHeartbeatResponse(
+        error_code=int(ErrorCode.NONE),
+        member_id=member_id,
+        member_epoch=epoch,
+        heartbeat_interval_ms=group.settings.heartbeat_interval_ms,
+        assignment=assignment,
+    )

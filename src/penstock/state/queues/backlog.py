@@ -1,0 +1,245 @@
+"""The records of one queue partition that wait for their delivery, and in which order.
+
+A record is waiting for its time (a delay, a retry), or in line behind others of its key, or ready.
+What is ready is kept by priority as runs of offsets, so a backlog of millions costs nothing. What
+was settled or leased before, `kept` says: such records arrive, and do not become ready.
+
+Owns everything that can be found in the log again; what must be kept is in `state`. Leases, answers
+and time are `delivery`'s, which is built on this.
+"""
+
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from penstock.state.queues.delayed_offsets import Delays
+from penstock.state.queues.delivery_state import Finished, Identified, Kept, Op
+from penstock.state.queues.intervals import IntervalSet
+from penstock.state.queues.key_order import Lines
+from penstock.state.queues.policy import PRIORITY_MAX, Order, QueuePolicy
+
+ONE_LINE = 0
+"""The key of every record where the whole partition is one line."""
+
+
+class Arrival(NamedTuple):
+    """A record whose headers or key matter."""
+
+    offset: int
+    priority: int = 0
+    due_ms: int = 0
+    expires_ms: int = 0
+    key: int = 0
+    """A hash; only looked at where there is an order by key."""
+
+
+class Backlog:
+    """Make it from what is kept, then let records arrive from `kept.start` on."""
+
+    def __init__(self, policy: QueuePolicy, kept: Kept) -> None:
+        self.policy = policy
+        self.kept = kept
+        self.end = kept.start
+        """The next offset to arrive."""
+        self._ready = [IntervalSet() for _ in range(PRIORITY_MAX + 1)]
+        self._delays = Delays()  # Tagged with the priority.
+        self._expiries = Delays()
+        self._stale: set[int] = set()
+        """Expired while somebody held them: archived when they come back."""
+        self._lines = Lines()
+        self._keys: array[int] = array("q")  # By offset from `_keys_start` on.
+        self._keys_start = kept.start
+        self._retries: set[int] = set()
+        """Offsets that wait for the time of their next try, where there is an order."""
+        self._priorities: dict[int, int] = {}
+        """Of those that are not ready and not 0: leased ones that may come back, mostly."""
+
+    # -- looking ----------------------------------------------------------------------------
+
+    @property
+    def ready_count(self) -> int:
+        return sum(map(len, self._ready))
+
+    @property
+    def ready_by_priority(self) -> list[int]:
+        return [len(ready) for ready in self._ready]
+
+    @property
+    def delayed_count(self) -> int:
+        return len(self._delays)
+
+    @property
+    def is_full(self) -> bool:
+        """No more may arrive for now."""
+        held = (
+            self.kept.entries
+            + len(self._delays)
+            + len(self._expiries)
+            + len(self._lines)
+            + len(self._priorities)
+            + sum(ready.runs for ready in self._ready)
+        )
+        return held >= self.policy.entries_max
+
+    @property
+    def is_ordered(self) -> bool:
+        return self.policy.order is not Order.NONE
+
+    # -- arriving ---------------------------------------------------------------------------
+
+    def arrive_run(self, first: int, last: int) -> None:
+        """Plain records, without headers that matter, where there is no order to keep."""
+        for low, high in self._admit_run(first, last):
+            self._ready[0].add(low, high)
+
+    def arrive_timed(self, first: int, times: "array[int]") -> None:
+        """The same for records that say when they are due; below 1: at once."""
+        is_all = min(times, default=0) > 0
+        for low, high in self._admit_run(first, first + len(times) - 1):
+            some = times[low - first : high - first + 1]
+            if is_all:
+                self._delays.add_run(low, some)
+                continue
+            for offset, due_ms in enumerate(some, low):
+                if due_ms > 0:
+                    self._delays.add(due_ms, offset)
+                else:
+                    self._ready[0].add(offset, offset)
+
+    def _admit_run(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Lets a run arrive; answers the parts of it that nothing is known of yet."""
+        assert not self.is_ordered
+        assert first >= self.end
+        self.end = last + 1
+        kept = self.kept
+        first = max(first, kept.start)  # It may have moved since records began to arrive.
+        if first > last or not kept.entries:
+            return iter([(first, last)] if first <= last else ())
+        busy = IntervalSet()
+        for lease in kept.leases_within(first, last):
+            busy.add(lease.first, lease.last)
+        failed = sorted(offset for offset in kept.failures if first <= offset <= last)
+        for offset in failed:
+            busy.add(offset, offset)
+            self._await_retry(offset, 0)
+        for offset in sorted(offset for offset in kept.archived if first <= offset <= last):
+            busy.add(offset, offset)
+        free = kept.finished.missing(first, last)
+        return (part for run in free for part in busy.missing(*run)) if busy else free
+
+    def arrive(self, arrivals: Iterable[Arrival]) -> None:
+        """Records one by one, in the order of the log."""
+        is_ordered = self.is_ordered
+        for arrival in arrivals:
+            assert arrival.offset >= self.end
+            if is_ordered:
+                self._note_key(arrival)
+            self.end = arrival.offset + 1
+            self._admit(arrival)
+
+    def pass_over(self, last: int) -> list[Op]:
+        """What lies there up to `last` is for nobody: markers, aborted or duplicate records."""
+        first, self.end = self.end, last + 1
+        ops: list[Op] = []
+        if last >= self.kept.start:
+            for low, high in list(self.kept.finished.missing(max(first, self.kept.start), last)):
+                self._keep(ops, Finished(low, high))
+        return ops
+
+    def note_ids(self) -> list[Op]:
+        """Some record has an id: noted once."""
+        ops: list[Op] = []
+        if not self.kept.has_ids:
+            self._keep(ops, Identified())
+        return ops
+
+    def _note_key(self, arrival: Arrival) -> None:
+        if not self._keys:
+            self._keys_start = arrival.offset
+        gap = arrival.offset - self._keys_start - len(self._keys)
+        if gap:
+            self._keys.extend([0] * gap)
+        self._keys.append(arrival.key if self.policy.order is Order.KEY else ONE_LINE)
+
+    def _admit(self, arrival: Arrival) -> None:
+        kept, offset = self.kept, arrival.offset
+        if kept.is_settled(offset):
+            return
+        if arrival.priority:
+            self._priorities[offset] = arrival.priority
+        if arrival.expires_ms:
+            self._expiries.add(arrival.expires_ms, offset)
+        if kept.leases and any(kept.leases_within(offset, offset)):
+            self._stand_in_line(offset)  # Delivered before: it is the head of its line.
+        elif offset in kept.failures:
+            self._stand_in_line(offset)
+            self._await_retry(offset, arrival.priority)
+        elif arrival.due_ms > 0:
+            self._delays.add(arrival.due_ms, offset, arrival.priority)
+        else:
+            self._enter(offset, arrival.priority)
+
+    def _enter(self, offset: int, priority: int) -> None:
+        """A record whose time has come: ready, unless others of its key are before it."""
+        if not self.is_ordered or self._stand_in_line(offset):
+            self._make_ready(offset, priority)
+
+    def _make_ready(self, offset: int, priority: int) -> None:
+        self._priorities.pop(offset, None)
+        self._ready[priority].add(offset, offset)
+
+    def _make_ready_in_turn(self, offset: int, priority: int) -> None:
+        """One that was held before: where others of its key are before it, it waits for them."""
+        if not self.is_ordered or self._lines.is_head(self._key_of(offset), offset):
+            self._make_ready(offset, priority)
+        elif priority:
+            self._priorities[offset] = priority
+
+    def _stand_in_line(self, offset: int) -> bool:
+        return self.is_ordered and self._lines.join(self._key_of(offset), offset)
+
+    def _key_of(self, offset: int) -> int:
+        return self._keys[offset - self._keys_start]
+
+    def _await_retry(self, offset: int, priority: int) -> None:
+        if priority:
+            self._priorities[offset] = priority
+        if self.is_ordered:
+            self._retries.add(offset)
+        self._delays.add(self.kept.failures[offset].not_before_ms, offset, priority)
+
+    # -- going ------------------------------------------------------------------------------
+
+    def _gone(self, first: int, last: int) -> None:
+        """These will not be delivered again: whoever is next of their keys steps up."""
+        if self._priorities or self._stale or self._retries:
+            for offset in range(first, last + 1):
+                self._priorities.pop(offset, None)
+                self._stale.discard(offset)
+                self._retries.discard(offset)
+        if not self.is_ordered:
+            return
+        for offset in range(first, min(last + 1, self._keys_start + len(self._keys))):
+            following = self._lines.leave(self._key_of(offset), offset)
+            if following is not None and self._is_waiting(following):
+                self._make_ready(following, self._priorities.get(following, 0))
+        self._trim_keys()
+
+    def _is_waiting(self, offset: int) -> bool:
+        """True if it could be given if it were its turn."""
+        kept = self.kept
+        return not (
+            kept.is_settled(offset)
+            or offset in self._retries
+            or any(kept.leases_within(offset, offset))
+        )
+
+    def _trim_keys(self) -> None:
+        unused = min(self.kept.start, self.end) - self._keys_start
+        if unused > 4096 and unused * 2 > len(self._keys):  # In chunks, to move it rarely.
+            del self._keys[:unused]
+            self._keys_start += unused
+
+    def _keep(self, ops: list[Op], op: Op) -> None:
+        self.kept.apply(op)
+        ops.append(op)

@@ -1,0 +1,490 @@
+"""One group's delivery of one partition: who gets which record, and what becomes of it (KIP-932).
+
+Pure: records arrive as offsets with what their headers say, members ask and answer, the time comes
+in; out come operations to keep (`state`), what was granted, and records that are given up. A call
+changes the state at once; the host keeps the operations and lets no answer out before they are
+committed. If they cannot be, the machine is thrown away and built anew.
+
+A record is waiting (for its time, or in line behind its key), ready, leased, archived (given up,
+its copy under way) or finished. What is ready is kept by priority as runs of offsets, so one
+unfinished record never holds up another, and a backlog of millions costs nothing.
+
+Rules: a higher priority goes first, then the lower offset. With an order by key a record joins its
+key's line when it is due; only the head of a line is delivered, alone or with those right behind it
+(`with_followers`), and it stays the head while it waits for its retry. A lease that runs out counts
+as a failure. After `deliveries_max` deliveries, on rejection, and after its expiry a record is
+archived. Bounds: `policy.locks_max` in flight,
+`policy.entries_max` in memory (`is_full`: no arrivals until there is room again).
+"""
+
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.state.queues import delivery_state
+from penstock.state.queues.backlog import Arrival, Backlog
+from penstock.state.queues.delivery_state import (
+    ERROR_TEXT_MAX,
+    Archived,
+    Burial,
+    Buried,
+    Failure,
+    Finished,
+    Kept,
+    Lease,
+    Leased,
+    Moved,
+    Op,
+    Planned,
+    Released,
+    Renewed,
+    Returned,
+)
+from penstock.state.queues.log_hold import Holding
+from penstock.state.queues.policy import PRIORITY_MAX, QueuePolicy
+
+EXPIRED = "expired"
+LEASE_RAN_OUT = "lease-expired"
+REJECTED = "rejected"
+ANSWERED_BEFORE = "they were answered before"
+"""In the words of a refusal: the records are finished, by this lease or by another."""
+
+
+class DeadLetter(NamedTuple):
+    """A record that is given up, to be copied before it counts as finished."""
+
+    offset: int
+    failure: Failure
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a call came to: operations to keep, leases that were given, records given up."""
+
+    ops: list[Op] = field(default_factory=list)
+    leases: tuple[Lease, ...] = ()
+    letters: list[DeadLetter] = field(default_factory=list)
+
+
+class Delivery(Backlog):
+    """The machine. Make it from what is kept, then let records arrive from `kept.start` on."""
+
+    def __init__(self, policy: QueuePolicy, kept: Kept) -> None:
+        super().__init__(policy, kept)
+        self._holding = Holding()
+        self._deadlines: list[tuple[int, int]] = []  # A heap: deadline, first offset of the lease.
+        for lease in kept.leases.values():
+            heapq.heappush(self._deadlines, (lease.deadline_ms, lease.first))
+
+    # -- looking ----------------------------------------------------------------------------
+
+    def deadline_ms(self) -> int | None:
+        """When `tick` has something to do; perhaps earlier, never later."""
+        times = [self._delays.next_ms(), self._expiries.next_ms()]
+        if self._deadlines:
+            times.append(self._deadlines[0][0])
+        return min((time for time in times if time is not None), default=None)
+
+    def letters(self) -> list[DeadLetter]:
+        """Those whose copy is still under way: after a replay, they are copied (again)."""
+        return [DeadLetter(*item) for item in sorted(self.kept.archived.items())]
+
+    def kept_from(self, now_ms: int, retention_ms: int) -> int | None:
+        """First offset that retention by age and size must leave: records from there on wait for
+        their time, or came due no longer ago than it keeps anything."""
+        offsets = [self._delays.first_offset(), self._holding.first(now_ms, retention_ms)]
+        lowest = min((offset for offset in offsets if offset is not None), default=None)
+        return None if lowest is None else max(lowest, self.kept.start)
+
+    # -- giving -----------------------------------------------------------------------------
+
+    def acquire(
+        self,
+        member: str,
+        records_max: int,
+        now_ms: int,
+        *,
+        lock_ms: int | None = None,
+        one_priority: bool = False,
+        with_followers: bool = False,
+    ) -> Outcome:
+        """Leases up to `records_max` ready records to a member, for `lock_ms` or the policy's.
+
+        `with_followers`: where there is an order, those in line right behind a record come along.
+
+        `one_priority`: no records of a lower priority come along; for members that get theirs in
+        the order of the log, and would see the important one last.
+        """
+        room = min(records_max, self.policy.locks_max - self.kept.leased)
+        lock_ms = self.policy.lock_ms if lock_ms is None else lock_ms
+        deadline_ms = now_ms + lock_ms
+        leases: list[Lease] = []
+        for priority in range(PRIORITY_MAX, -1, -1):
+            for run in self._take_ready(priority, room, with_followers and self.is_ordered):
+                room -= run[1] - run[0] + 1
+                if priority:
+                    for offset in range(run[0], run[1] + 1):
+                        self._priorities[offset] = priority
+                leases += self._leases_of(run, member, deadline_ms, lock_ms)
+            if leases and one_priority:
+                break
+        outcome = Outcome(leases=tuple(leases))
+        if leases:
+            self._keep(outcome.ops, Leased(outcome.leases))
+            for lease in leases:
+                heapq.heappush(self._deadlines, (deadline_ms, lease.first))
+        return outcome
+
+    def _take_ready(
+        self, priority: int, room: int, with_followers: bool
+    ) -> Iterator[tuple[int, int]]:
+        """Runs of what is ready, no more than `room` together; whoever asks leases them at once."""
+        ready = self._ready[priority]
+        while room > 0 and (run := ready.take(1 if with_followers else room)) is not None:
+            room -= run[1] - run[0] + 1
+            yield run
+            if not with_followers:
+                continue
+            for offset in self._lines.followers(self._key_of(run[0]), room):
+                is_fit = self._priorities.get(offset, 0) == priority and self._is_waiting(offset)
+                if not is_fit or offset in self._stale:
+                    break
+                room -= 1
+                yield offset, offset
+
+    def _leases_of(
+        self, run: tuple[int, int], member: str, deadline_ms: int, lock_ms: int
+    ) -> list[Lease]:
+        """One lease for each stretch of records that were delivered equally often."""
+        failures = self.kept.failures
+        first, last = run
+        if not failures:
+            return [Lease(first, last, member, deadline_ms, 1, lock_ms)]
+        leases: list[Lease] = []
+        start, count = first, _next_count(failures, first)
+        for offset in range(first + 1, last + 1):
+            other = _next_count(failures, offset)
+            if other != count:
+                leases.append(Lease(start, offset - 1, member, deadline_ms, count, lock_ms))
+                start, count = offset, other
+        leases.append(Lease(start, last, member, deadline_ms, count, lock_ms))
+        return leases
+
+    # -- taking back ------------------------------------------------------------------------
+
+    def accept(self, member: str, first: int, last: int, now_ms: int) -> Outcome:
+        """The member is done with these records."""
+        self._require_held(member, first, last, now_ms)
+        outcome = Outcome()
+        self._keep(outcome.ops, Finished(first, last))
+        self._gone(first, last)
+        self._watch_rest(last)
+        return outcome
+
+    def finish(self, member: str, first: int, last: int, now_ms: int) -> Outcome:
+        """As `accept`; and also after the lease ran out, as long as nobody else was given them."""
+        is_held = any(lease.deadline_ms > now_ms for lease in self.kept.leases_within(first, last))
+        if is_held or any(map(self.kept.is_settled, range(first, min(last, self.end) + 1))):
+            return self.accept(member, first, last, now_ms)
+        outcome = self.resolve(first, min(last, self.end - 1))
+        # What another leader delivered may not have arrived here yet.
+        for offset in [offset for offset in self.kept.failures if self.end <= offset <= last]:
+            if offset >= first:
+                self._keep(outcome.ops, Finished(offset, offset))
+        return outcome
+
+    def _has_arrived(self, offset: int) -> bool:
+        """False for a record whose lease was kept by another leader, until the log shows it again.
+
+        It becomes ready when it arrives, by its failure if it has one.
+        """
+        return offset < self.end
+
+    def release(
+        self,
+        member: str,
+        first: int,
+        last: int,
+        now_ms: int,
+        *,
+        delay_ms: int | None = None,
+        is_patient: bool = False,
+        error_class: str = "",
+        error_message: str = "",
+    ) -> Outcome:
+        """Gives records back for another try, after `delay_ms` or as the policy has it for a member
+        that is `is_patient` or not."""
+        held = self._require_held(member, first, last, now_ms)
+        outcome = Outcome()
+        for lease in held:
+            self._fail(outcome, lease, now_ms, delay_ms, is_patient, error_class, error_message)
+        self._watch_rest(last)
+        return outcome
+
+    def reject(
+        self,
+        member: str,
+        first: int,
+        last: int,
+        now_ms: int,
+        *,
+        error_class: str = REJECTED,
+        error_message: str = "",
+    ) -> Outcome:
+        """Gives records up: no other try."""
+        held = self._require_held(member, first, last, now_ms)
+        outcome = Outcome()
+        for lease in held:
+            for offset in range(lease.first, lease.last + 1):
+                failure = self._failure(
+                    offset, lease.delivery_count, now_ms, 0, error_class, error_message
+                )
+                self._archive(outcome, offset, failure)
+        self._watch_rest(last)
+        return outcome
+
+    def renew(
+        self, member: str, first: int, last: int, now_ms: int, lock_ms: int | None = None
+    ) -> Outcome:
+        """The lease begins anew; `lock_ms` 0 ends it without a verdict."""
+        held = self._require_held(member, first, last, now_ms)
+        lock_ms = self.policy.lock_ms if lock_ms is None else lock_ms
+        deadline_ms = now_ms + lock_ms
+        outcome = Outcome()
+        self._keep(outcome.ops, Renewed(first, last, deadline_ms, max(lock_ms, 1)))
+        for lease in held:
+            heapq.heappush(self._deadlines, (deadline_ms, lease.first))
+        self._watch_rest(last)
+        return outcome
+
+    def give_back(self, member: str, first: int, last: int, now_ms: int) -> Outcome:
+        """These never reached the member: ready at once, and not counted as delivered."""
+        held = self._require_held(member, first, last, now_ms)
+        outcome = Outcome()
+        self._keep(outcome.ops, Returned(first, last))
+        for lease in held:
+            for offset in range(lease.first, lease.last + 1):
+                if offset in self._stale:
+                    self._expire(outcome, offset, now_ms, lease.delivery_count - 1)
+                elif self._has_arrived(offset):
+                    self._make_ready_in_turn(offset, self._priorities.get(offset, 0))
+        self._watch_rest(last)
+        return outcome
+
+    def release_member(self, member: str, now_ms: int) -> Outcome:
+        """The member is gone: what it held is free at once, and counts as delivered."""
+        outcome = Outcome()
+        for lease in [held for held in self.kept.leases.values() if held.member == member]:
+            self._fail(outcome, lease, now_ms, 0, False, "", "")
+        return outcome
+
+    def check_held(self, member: str, runs: Iterable[tuple[int, int]], now_ms: int) -> None:
+        """Refuses unless the member holds all of them now: an answer to several counts whole."""
+        for first, last in runs:
+            self._require_held(member, first, last, now_ms)
+
+    def _require_held(self, member: str, first: int, last: int, now_ms: int) -> list[Lease]:
+        """The leases of a run, cut to it; refuses unless all of it is held by the member now."""
+        held = []
+        expected = first
+        for lease in self.kept.leases_within(first, last):
+            if lease.member != member or lease.deadline_ms <= now_ms or lease.first > expected:
+                break
+            expected = lease.last + 1
+            held.append(
+                Lease(
+                    max(first, lease.first),
+                    min(last, lease.last),
+                    member,
+                    lease.deadline_ms,
+                    lease.delivery_count,
+                )
+            )
+        if first > last or expected <= last:
+            is_settled = first <= last and self.kept.is_settled(first)
+            why = ANSWERED_BEFORE if is_settled else "the lease has run out"
+            raise Refused(
+                ErrorCode.INVALID_RECORD_STATE,
+                f"offsets {first} to {last} are not held by {member}: {why}",
+            )
+        return held
+
+    def _watch_rest(self, last: int) -> None:
+        """A lease was cut after `last`: what is left of it is known by another first offset."""
+        rest = self.kept.leases.get(last + 1)
+        if rest is not None:
+            heapq.heappush(self._deadlines, (rest.deadline_ms, rest.first))
+
+    def _fail(
+        self,
+        outcome: Outcome,
+        lease: Lease,
+        now_ms: int,
+        delay_ms: int | None,
+        is_patient: bool,
+        error_class: str,
+        error_message: str,
+    ) -> None:
+        """A delivery that came to nothing: another try, or none."""
+        count = lease.delivery_count
+        for offset in range(lease.first, lease.last + 1):
+            if delay_ms is None:
+                policy = self.policy
+                due_ms = policy.retry_at_ms(offset, count, now_ms, is_patient=is_patient)
+            else:
+                due_ms = now_ms + delay_ms
+            failure = self._failure(offset, count, now_ms, due_ms, error_class, error_message)
+            if offset in self._stale:
+                self._expire(outcome, offset, now_ms, count)
+                continue
+            if count >= self.policy.deliveries_max:
+                self._archive(outcome, offset, failure)
+                continue
+            self._keep(outcome.ops, Released(offset, offset, failure))
+            priority = self._priorities.get(offset, 0)
+            if not self._has_arrived(offset):
+                continue
+            if due_ms > now_ms:
+                self._await_retry(offset, priority)
+            else:
+                self._make_ready_in_turn(offset, priority)
+
+    def _failure(
+        self,
+        offset: int,
+        count: int,
+        now_ms: int,
+        not_before_ms: int,
+        error_class: str,
+        error_message: str,
+    ) -> Failure:
+        before = self.kept.failures.get(offset)
+        return Failure(
+            count,
+            not_before_ms,
+            before.first_ms if before is not None else now_ms,
+            now_ms,
+            error_class[:ERROR_TEXT_MAX],
+            error_message[:ERROR_TEXT_MAX],
+        )
+
+    def _archive(self, outcome: Outcome, offset: int, failure: Failure) -> None:
+        policy = self.policy
+        if policy.dead_letters and (policy.bury_expired or failure.error_class != EXPIRED):
+            self._keep(outcome.ops, Archived(offset, failure))
+            outcome.letters.append(DeadLetter(offset, failure))
+        else:
+            self._keep(outcome.ops, Finished(offset, offset))
+        self._gone(offset, offset)
+
+    def buried(self, offset: int) -> list[Op]:
+        """The copy of a record that was given up is committed."""
+        ops: list[Op] = []
+        if offset in self.kept.archived:
+            self._keep(ops, Finished(offset, offset))
+        return ops
+
+    # -- time -------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> Outcome:
+        """Brings what is due: retries and delays, leases that ran out, records that expired."""
+        outcome = Outcome()
+        for offset, _ in self._expiries.due(now_ms):
+            self._is_over(outcome, offset, now_ms)
+        for offset, priority in self._delays.due(now_ms):
+            self._wake(offset, priority, now_ms)
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][0] <= now_ms:
+            deadline_ms, first = heapq.heappop(deadlines)
+            # A lease may have been cut since: all parts that are due are near its first offset.
+            for lease in list(self.kept.leases_within(first, first)):
+                if lease.deadline_ms == deadline_ms:
+                    self._run_out(outcome, lease, now_ms)
+        return outcome
+
+    def _run_out(self, outcome: Outcome, lease: Lease, now_ms: int) -> None:
+        self._fail(outcome, lease, now_ms, None, False, LEASE_RAN_OUT, "")
+
+    def _wake(self, offset: int, priority: int, now_ms: int) -> None:
+        kept = self.kept
+        if kept.is_settled(offset):
+            return
+        failure = kept.failures.get(offset)
+        if failure is None:
+            self._holding.came_due(offset, now_ms)
+            self._enter(offset, priority)
+        elif failure.not_before_ms <= now_ms and not any(kept.leases_within(offset, offset)):
+            self._retries.discard(offset)
+            self._make_ready_in_turn(offset, priority)
+
+    def _is_over(self, outcome: Outcome, offset: int, now_ms: int) -> None:
+        """A record's time is over: it goes now, or when whoever holds it lets go."""
+        kept = self.kept
+        if kept.is_settled(offset):
+            return
+        if any(kept.leases_within(offset, offset)):
+            self._stale.add(offset)
+            return
+        for ready in self._ready:
+            if ready.remove(offset, offset):
+                break
+        failure = kept.failures.get(offset)
+        self._expire(outcome, offset, now_ms, failure.delivery_count if failure else 0)
+
+    def _expire(self, outcome: Outcome, offset: int, now_ms: int, count: int) -> None:
+        self._archive(outcome, offset, self._failure(offset, count, now_ms, 0, EXPIRED, ""))
+
+    # -- dead letters -----------------------------------------------------------------------
+
+    def plan_burial(self, burial: Burial) -> list[Op]:
+        """Notes which letters the next batch of copies holds, before it is written."""
+        assert all(offset in self.kept.archived for offset in burial.offsets)
+        ops: list[Op] = []
+        self._keep(ops, Planned(burial))
+        return ops
+
+    def end_burial(self) -> list[Op]:
+        """The batch that was planned is written."""
+        ops: list[Op] = []
+        self._keep(ops, Buried())
+        return ops
+
+    # -- administration ---------------------------------------------------------------------
+
+    def resolve(self, first: int, last: int) -> Outcome:
+        """An administrator has seen to these records: they are finished, whoever holds them."""
+        outcome = Outcome()
+        first = max(first, self.kept.start)
+        for low, high in list(self.kept.finished.missing(first, last)):
+            for ready in self._ready:
+                ready.remove(low, high)
+            self._keep(outcome.ops, Finished(low, high))
+            self._gone(max(low, self._keys_start) if self.is_ordered else low, high)
+            self._watch_rest(high)
+        return outcome
+
+    def move_start(self, start: int) -> list[Op]:
+        """Everything below `start` is finished: the log no longer has it."""
+        ops: list[Op] = []
+        if start > self.kept.start:
+            first = self.kept.start
+            for ready in self._ready:
+                ready.remove(first, start - 1)
+            self._keep(ops, Moved(start))
+            self._delays.forget_below(start)
+            self._expiries.forget_below(start)
+            if self.end < start:
+                self.end = start
+            elif self.is_ordered:
+                self._gone(max(first, self._keys_start), start - 1)
+        return ops
+
+
+def _next_count(failures: dict[int, Failure], offset: int) -> int:
+    failure = failures.get(offset)
+    return 1 if failure is None else failure.delivery_count + 1
+
+
+__all__ = ["Arrival", "DeadLetter", "Delivery", "Outcome", "delivery_state"]

@@ -1,0 +1,370 @@
+"""What is kept of a queue's delivery: which records are finished, who holds which, what failed.
+
+Every change is an operation, a small value that `Kept.apply` makes part of the state, in live
+running and in replay alike; a snapshot is the whole state in one value. What can be found in the
+log again (priorities, delays, keys) is not kept.
+
+Invariants: finished offsets, leases, and archived ones are disjoint and not below `start`; `start`
+is the first offset that is not finished; leases do not overlap.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from penstock.state.queues.intervals import IntervalSet
+
+ERROR_TEXT_MAX = 512
+"""Characters kept of an error's name and of its message."""
+
+
+LOCK_MS_MAX = 12 * 3_600_000
+"""The longest lease that a gateway gives."""
+
+
+class Lease(msgspec.Struct, array_like=True, frozen=True):
+    first: int
+    last: int
+    member: str
+    deadline_ms: int
+    delivery_count: int
+    lock_ms: int = 0
+    """Length of the lease from when it was given or renewed; 0: an older version kept it."""
+
+
+class Failure(msgspec.Struct, array_like=True, frozen=True):
+    """What is known of a record that was delivered in vain."""
+
+    delivery_count: int
+    not_before_ms: int
+    first_ms: int
+    last_ms: int
+    error_class: str = ""
+    error_message: str = ""
+
+
+class Burial(msgspec.Struct, array_like=True, frozen=True):
+    """Where records that were given up are copied to, and the batch that is under way.
+
+    The batch is written by an idempotent producer, with a sequence that is kept before it is
+    written: writing it again, after whatever crash, leaves one copy of it.
+    """
+
+    producer_id: int
+    topic_id: bytes
+    partition: int
+    sequence: int
+    """Of the first record of the batch, or of the next one."""
+    offsets: tuple[int, ...] = ()
+    """What the batch holds, in order; empty: none is under way."""
+    at_ms: int = 0
+
+
+class _Op(msgspec.Struct, array_like=True, frozen=True):
+    pass
+
+
+class Leased(_Op, frozen=True, tag="l"):
+    leases: tuple[Lease, ...]
+
+
+class Renewed(_Op, frozen=True, tag="n"):
+    first: int
+    last: int
+    deadline_ms: int
+    lock_ms: int = 0
+
+
+class Finished(_Op, frozen=True, tag="f"):
+    first: int
+    last: int
+
+
+class Released(_Op, frozen=True, tag="r"):
+    """Leased records are free again, no sooner than their failure says."""
+
+    first: int
+    last: int
+    failure: Failure
+
+
+class Archived(_Op, frozen=True, tag="a"):
+    """Given up: to be copied to the dead letters, and finished after that."""
+
+    offset: int
+    failure: Failure
+
+
+class Returned(_Op, frozen=True, tag="t"):
+    """Leased records never reached their member: as if they had not been given."""
+
+    first: int
+    last: int
+
+
+class Planned(_Op, frozen=True, tag="p"):
+    """The next batch of copies to the dead letters, before it is written."""
+
+    burial: Burial
+
+
+class Buried(_Op, frozen=True, tag="b"):
+    """The batch that was planned is written: its records are finished."""
+
+
+class Identified(_Op, frozen=True, tag="i"):
+    """Some record has an id of its own: whoever starts in the middle must look back for others."""
+
+
+class Moved(_Op, frozen=True, tag="s"):
+    """Everything below `start` is finished, for an administrator or the log says so."""
+
+    start: int
+
+
+class Reset(_Op, frozen=True, tag="z"):
+    """Begins anew at `start`: forgets everything but what is on its way to the dead letters."""
+
+    start: int
+
+
+Op: TypeAlias = (
+    Leased
+    | Renewed
+    | Finished
+    | Released
+    | Archived
+    | Returned
+    | Planned
+    | Buried
+    | Identified
+    | Moved
+    | Reset
+)
+
+
+class Snapshot(msgspec.Struct, array_like=True, frozen=True):
+    start: int
+    finished: bytes = b""
+    """Runs of offsets, packed: there may be very many."""
+    leases: tuple[Lease, ...] = ()
+    failures: tuple[tuple[int, Failure], ...] = ()
+    archived: tuple[tuple[int, Failure], ...] = ()
+    burial: Burial | None = None
+    has_ids: bool = False
+
+
+_encoder = msgspec.msgpack.Encoder()
+_ops = msgspec.msgpack.Decoder(tuple[Op, ...])
+_snapshots = msgspec.msgpack.Decoder(Snapshot)
+
+
+def encode_ops(ops: Sequence[Op]) -> bytes:
+    return _encoder.encode(ops)
+
+
+def decode_ops(data: bytes) -> tuple[Op, ...]:
+    return _ops.decode(data)
+
+
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    return _encoder.encode(snapshot)
+
+
+def decode_snapshot(data: bytes) -> Snapshot:
+    return _snapshots.decode(data)
+
+
+def restarted(snapshot: Snapshot, start: int) -> Snapshot:
+    """The same queue, begun anew at `start`: what was given up stays given up."""
+    return Snapshot(
+        start, archived=snapshot.archived, burial=snapshot.burial, has_ids=snapshot.has_ids
+    )
+
+
+class Kept:
+    """The durable state of one queue partition."""
+
+    __slots__ = (
+        "_firsts",
+        "archived",
+        "burial",
+        "failures",
+        "finished",
+        "has_ids",
+        "leased",
+        "leases",
+        "start",
+    )
+
+    def __init__(self, snapshot: Snapshot | None = None) -> None:
+        self._begin(snapshot if snapshot is not None else Snapshot(0))
+
+    def _begin(self, snapshot: Snapshot) -> None:
+        self.start = snapshot.start
+        self.finished = IntervalSet.unpacked(snapshot.finished)
+        self.leases: dict[int, Lease] = {lease.first: lease for lease in snapshot.leases}
+        self._firsts: list[int] = sorted(self.leases)
+        self.leased = sum(lease.last - lease.first + 1 for lease in snapshot.leases)
+        """Records in flight."""
+        self.failures: dict[int, Failure] = dict(snapshot.failures)
+        self.archived: dict[int, Failure] = dict(snapshot.archived)
+        self.burial = snapshot.burial
+        self.has_ids = snapshot.has_ids
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            self.start,
+            self.finished.packed(),
+            tuple(self.leases[first] for first in self._firsts),
+            tuple(sorted(self.failures.items())),
+            tuple(sorted(self.archived.items())),
+            self.burial,
+            self.has_ids,
+        )
+
+    @property
+    def entries(self) -> int:
+        """Things held in memory."""
+        return self.finished.runs + len(self.leases) + len(self.failures) + len(self.archived)
+
+    def leases_within(self, first: int, last: int) -> Iterator[Lease]:
+        """Leases that overlap a run, lowest first."""
+        firsts = self._firsts
+        at = max(bisect_right(firsts, first) - 1, 0)
+        while at < len(firsts) and firsts[at] <= last:
+            lease = self.leases[firsts[at]]
+            if lease.last >= first:
+                yield lease
+            at += 1
+
+    def is_settled(self, offset: int) -> bool:
+        """True if the record is finished or archived: nobody will get it again."""
+        return (
+            offset < self.start
+            or (bool(self.finished) and offset in self.finished)
+            or offset in self.archived
+        )
+
+    # Changing.
+
+    def bound(self, now_ms: int) -> None:
+        """Ends nothing later than if it began now: the clock that deadlines were made by may have
+        been ahead of this leader's, or was set back since. Not kept: each leader does it anew."""
+        for first, lease in self.leases.items():
+            latest_ms = now_ms + (lease.lock_ms or LOCK_MS_MAX)
+            if lease.deadline_ms > latest_ms:
+                self.leases[first] = msgspec.structs.replace(lease, deadline_ms=latest_ms)
+        for offset, failure in self.failures.items():
+            latest_ms = now_ms + max(failure.not_before_ms - failure.last_ms, 0)
+            if failure.not_before_ms > latest_ms:
+                self.failures[offset] = msgspec.structs.replace(failure, not_before_ms=latest_ms)
+
+    def apply(self, op: Op) -> None:
+        match op:
+            case Leased():
+                for lease in op.leases:
+                    self._put(lease)
+            case Renewed():
+                for lease in self._cut(op.first, op.last):
+                    self._put(
+                        Lease(
+                            lease.first,
+                            lease.last,
+                            lease.member,
+                            op.deadline_ms,
+                            lease.delivery_count,
+                            op.lock_ms,
+                        )
+                    )
+            case Finished():
+                self._cut(op.first, op.last)
+                self._finish(op.first, op.last)
+            case Released():
+                self._cut(op.first, op.last)
+                for offset in range(op.first, op.last + 1):
+                    self.failures[offset] = op.failure
+            case Archived():
+                self._cut(op.offset, op.offset)
+                self.failures.pop(op.offset, None)
+                self.archived[op.offset] = op.failure
+            case Returned():
+                self._cut(op.first, op.last)
+            case Planned():
+                self.burial = op.burial
+            case Buried():
+                self._bury()
+            case Identified():
+                self.has_ids = True
+            case Moved():
+                self._move(op.start)
+            case Reset():
+                self._begin(restarted(self.snapshot(), op.start))
+
+    def _put(self, lease: Lease) -> None:
+        self.leases[lease.first] = lease
+        if self._firsts and lease.first < self._firsts[-1]:
+            insort(self._firsts, lease.first)
+        else:
+            self._firsts.append(lease.first)
+        self.leased += lease.last - lease.first + 1
+        # While it is held, the lease knows how often it was delivered.
+
+    def _cut(self, first: int, last: int) -> list[Lease]:
+        """Takes a run out of the leases; answers the parts that were leased."""
+        parts = []
+        for lease in list(self.leases_within(first, last)):
+            del self.leases[lease.first]
+            del self._firsts[bisect_left(self._firsts, lease.first)]
+            self.leased -= lease.last - lease.first + 1
+            if lease.first < first:
+                self._put(_part(lease, lease.first, first - 1))
+            if lease.last > last:
+                self._put(_part(lease, last + 1, lease.last))
+            parts.append(_part(lease, max(first, lease.first), min(last, lease.last)))
+        return parts
+
+    def _bury(self) -> None:
+        burial = self.burial
+        assert burial is not None
+        for offset in burial.offsets:
+            if offset in self.archived:
+                self._finish(offset, offset)
+        sequence = burial.sequence + len(burial.offsets)
+        self.burial = Burial(burial.producer_id, burial.topic_id, burial.partition, sequence)
+
+    def _finish(self, first: int, last: int) -> None:
+        if self.failures:
+            _forget(self.failures, first, last)
+        if self.archived:
+            _forget(self.archived, first, last)
+        if last < self.start:
+            return
+        self.finished.add(max(first, self.start), last)
+        if self.finished.first == self.start:
+            run = self.finished.run_at(self.start)
+            assert run is not None
+            self.finished.remove(*run)
+            self.start = run[1] + 1
+
+    def _move(self, start: int) -> None:
+        if start <= self.start:
+            return
+        self._cut(self.start, start - 1)
+        self._finish(self.start, start - 1)
+
+
+def _part(lease: Lease, first: int, last: int) -> Lease:
+    return Lease(first, last, lease.member, lease.deadline_ms, lease.delivery_count, lease.lock_ms)
+
+
+def _forget(table: dict[int, Failure], first: int, last: int) -> None:
+    """Drops a run's entries, by whichever of the two is shorter."""
+    if last - first < len(table):
+        for offset in range(first, last + 1):
+            table.pop(offset, None)
+    else:
+        for offset in [offset for offset in table if first <= offset <= last]:
+            del table[offset]

@@ -1,0 +1,79 @@
+"""An Avro schema in one way, whichever way it was written: how equal schemas are found to be so.
+
+Attributes in a fixed order, types in their shortest form, a namespace only where it changes, each
+named type spelled out where it first occurs. Types of other schemas are named, or with `inlined`
+spelled out as well: then the schema stands for itself.
+"""
+
+from typing import Any
+
+from penstock.state.registry.avro.model import MISSING, NAMED, AvroField, AvroType, Names
+from penstock.state.registry.json_text import write_json
+
+
+def write_avro(root: AvroType, known: Names, *, inlined: bool = False, sorts: bool = False) -> str:
+    """`known`: the types of referenced schemas. `sorts`: by name what Avro has no meaning for."""
+    seen = {} if inlined else dict(known)
+    return write_json(_Writer(seen, sorts).write(root, ""))
+
+
+class _Writer:
+    def __init__(self, seen: Names, sorts: bool) -> None:
+        self._seen = seen
+        self._sorts = sorts
+
+    def write(self, one: AvroType, namespace: str) -> Any:
+        kind = one.kind
+        if kind in NAMED:
+            return self._named(one, namespace)
+        if kind == "union":
+            return [self.write(branch, namespace) for branch in one.branches]
+        if kind in ("array", "map"):
+            assert one.items is not None
+            items = self.write(one.items, namespace)
+            attribute = "items" if kind == "array" else "values"
+            return {"type": kind, attribute: items, **self._others(one.others)}
+        if one.others:
+            return {"type": kind, **self._others(one.others)}
+        return kind
+
+    def _named(self, one: AvroType, namespace: str) -> Any:
+        if one.name in self._seen:
+            return one.short_name if one.namespace == namespace else one.name
+        self._seen[one.name] = one
+        written: dict[str, Any] = {"type": one.kind, "name": one.short_name}
+        if one.namespace != namespace:
+            written["namespace"] = one.namespace
+        if one.doc is not None:
+            written["doc"] = one.doc
+        if one.kind == "enum":
+            written["symbols"] = list(one.symbols)
+            if one.default is not MISSING:
+                written["default"] = one.default
+        elif one.kind == "fixed":
+            written["size"] = one.size
+        else:
+            written["fields"] = [self._field(field, one.namespace) for field in one.fields]
+        if one.aliases:
+            written["aliases"] = [_relative(alias, one.namespace) for alias in one.aliases]
+        return {**written, **self._others(one.others)}
+
+    def _field(self, field: AvroField, namespace: str) -> dict[str, Any]:
+        written: dict[str, Any] = {"name": field.name, "type": self.write(field.type, namespace)}
+        if field.doc is not None:
+            written["doc"] = field.doc
+        if field.default is not MISSING:
+            written["default"] = field.default
+        if field.order not in (None, "ascending"):
+            written["order"] = field.order
+        if field.aliases:
+            written["aliases"] = list(field.aliases)
+        return {**written, **self._others(field.others)}
+
+    def _others(self, others: dict[str, Any]) -> dict[str, Any]:
+        return dict(sorted(others.items())) if self._sorts else others
+
+
+def _relative(name: str, namespace: str) -> str:
+    own, _, short = name.rpartition(".")
+    return short if own == namespace else name

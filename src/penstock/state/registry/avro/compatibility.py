@@ -1,0 +1,143 @@
+"""Whether a reader's Avro schema can read everything that a writer's schema writes.
+
+The rules of schema resolution in Avro's specification, as Java's reference reads them: names agree
+without their namespaces or by the reader's alias; numbers widen, strings and bytes stand for each
+other; a field that the writer lacks needs a default; what a writer's union may hold, each branch of
+it, must be readable; an enum needs the writer's symbols or a default of its own.
+
+Recursive types are taken for compatible until shown not to be, and then compared again knowing
+that.
+"""
+
+from typing import Final
+
+from penstock.state.registry.avro.model import MISSING, AvroType
+from penstock.state.registry.limits import Budget
+
+WIDER: Final = {
+    ("long", "int"),
+    ("float", "int"),
+    ("float", "long"),
+    ("double", "int"),
+    ("double", "long"),
+    ("double", "float"),
+    ("string", "bytes"),
+    ("bytes", "string"),
+}
+"""Reader and writer of different primitive types that fit nevertheless."""
+RECORDS: Final = ("record", "error")
+
+
+def unreadable(reader: AvroType, writer: AvroType, budget: Budget) -> list[str]:
+    """What `reader` cannot read of what `writer` writes, in words; nothing: all is well."""
+    known_bad: dict[tuple[int, int], list[str]] = {}
+    while True:
+        comparison = _Comparison(budget, known_bad)
+        found = comparison.compare(reader, writer, "")
+        wrongly = comparison.wrongly_assumed()
+        if not wrongly:
+            return found
+        known_bad |= wrongly
+
+
+class _Comparison:
+    def __init__(self, budget: Budget, known_bad: dict[tuple[int, int], list[str]]) -> None:
+        self._budget = budget
+        self._known_bad = known_bad
+        self._found = dict(known_bad)
+        self._is_open: set[tuple[int, int]] = set()
+        self._assumed: list[tuple[int, int]] = []
+
+    def wrongly_assumed(self) -> dict[tuple[int, int], list[str]]:
+        """Pairs that were taken for compatible while they were being compared, and are not."""
+        return {
+            pair: self._found[pair]
+            for pair in self._assumed
+            if self._found[pair] and pair not in self._known_bad
+        }
+
+    def compare(self, reader: AvroType, writer: AvroType, path: str) -> list[str]:
+        pair = (id(reader), id(writer))
+        if pair in self._is_open:
+            self._assumed.append(pair)
+            return []
+        found = self._found.get(pair)
+        if found is None:
+            self._budget.spend()
+            self._is_open.add(pair)
+            found = self._found[pair] = self._differences(reader, writer, path)
+            self._is_open.discard(pair)
+        return found
+
+    def _differences(self, reader: AvroType, writer: AvroType, path: str) -> list[str]:
+        if writer.kind == "union":
+            return self._writer_union(reader, writer, path)
+        if reader.kind == "union":
+            for branch in reader.branches:
+                if not self.compare(branch, writer, path):
+                    return []
+            return [f"{_at(path)} the reader's union lacks {_label(writer)}"]
+        is_record = reader.kind in RECORDS and writer.kind in RECORDS
+        if reader.kind != writer.kind and not is_record:
+            if (reader.kind, writer.kind) in WIDER:
+                return []
+            return [f"{_at(path)} the reader expects {_label(reader)}, not {_label(writer)}"]
+        if is_record:
+            return _names(reader, writer, path) + self._fields(reader, writer, path)
+        if reader.kind == "enum":
+            self._budget.spend(len(reader.symbols) + len(writer.symbols))
+            return _names(reader, writer, path) + _symbols(reader, writer, path)
+        if reader.kind == "fixed":
+            found = _names(reader, writer, path)
+            if reader.size != writer.size:
+                found.append(f"{_at(path)} the reader expects {reader.size} bytes")
+            return found
+        if reader.items is not None and writer.items is not None:
+            inner = "items" if reader.kind == "array" else "values"
+            return self.compare(reader.items, writer.items, f"{path}/{inner}")
+        return []
+
+    def _writer_union(self, reader: AvroType, writer: AvroType, path: str) -> list[str]:
+        return [
+            f"{_at(path)} the reader cannot read {_label(branch)} of a union"
+            for branch in writer.branches
+            if self.compare(reader, branch, path)
+        ]
+
+    def _fields(self, reader: AvroType, writer: AvroType, path: str) -> list[str]:
+        found: list[str] = []
+        self._budget.spend(len(writer.fields))
+        written = {field.name: field for field in writer.fields}
+        for field in reader.fields:
+            self._budget.spend()
+            there = [written[name] for name in (field.name, *field.aliases) if name in written]
+            where = f"{path}/{field.name}"
+            if len(there) > 1 and len({id(one) for one in there}) > 1:
+                found.append(f"{_at(where)} the field is there twice by its aliases")
+            elif there:
+                found += self.compare(field.type, there[0].type, where)
+            elif field.default is MISSING:
+                found.append(f"{_at(where)} the field has no default, and the writer lacks it")
+        return found
+
+
+def _names(reader: AvroType, writer: AvroType, path: str) -> list[str]:
+    if reader.short_name == writer.short_name or writer.name in reader.aliases:
+        return []
+    return [f"{_at(path)} the reader expects the name {reader.name}, not {writer.name}"]
+
+
+def _symbols(reader: AvroType, writer: AvroType, path: str) -> list[str]:
+    known = set(reader.symbols)
+    missing = [symbol for symbol in writer.symbols if symbol not in known]
+    if not missing or reader.default is not MISSING:
+        return []
+    return [f"{_at(path)} the reader's enum lacks {', '.join(missing[:10])}"]
+
+
+def _label(one: AvroType) -> str:
+    return f"{one.kind} {one.name}" if one.name else one.kind
+
+
+def _at(path: str) -> str:
+    return f"{path or '/'}:"

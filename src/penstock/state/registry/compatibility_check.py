@@ -1,0 +1,97 @@
+"""The work that a new schema makes: understanding it, and comparing it with those before it.
+
+May take a while, so it is done by a worker, on a `Plan` that holds all it needs; what came of it is
+brought back to the machine as a `Verdict`.
+"""
+
+import hashlib
+import uuid
+from typing import Any, NamedTuple
+
+from penstock.state.registry.compatibility_levels import Level
+from penstock.state.registry.formats import parse, unreadable
+from penstock.state.registry.json_text import write_sorted_json
+from penstock.state.registry.parsed_schemas import Parsed, Reference, Source
+from penstock.state.registry.subject_names import DEFAULT_CONTEXT, short_for
+
+
+class Plan(NamedTuple):
+    """A schema, and what it must go with."""
+
+    revision: int
+    """Of the state that this was made from."""
+    source: Source
+    extras: tuple[Any, Any]
+    """Metadata and rules."""
+    normalizes: bool
+    level: Level
+    previous: tuple[tuple[int, Source], ...]
+    """Versions to compare with, the last one first."""
+    known: frozenset[str]
+    """Guids for which no comparison is needed: they are versions of the subject."""
+    other_extras: tuple[Any, Any] | None = None
+    """Metadata and rules to register it with, if they differ from those it came with."""
+    context: str = DEFAULT_CONTEXT
+
+
+class Verdict(NamedTuple):
+    """What a schema says, and what speaks against it."""
+
+    text: str
+    guid: str
+    record_name: str | None
+    messages: tuple[str, ...] = ()
+    """Why it does not go with the versions before it; nothing: it does."""
+    other_guid: str | None = None
+    """With the plan's other extras."""
+
+
+def judge(plan: Plan) -> Verdict:
+    """Raises Rejected when the schema is none."""
+    parsed = parse(plan.source)
+    text, canonical = parsed.text, parsed.canonical
+    if plan.normalizes:
+        text = canonical = parsed.normalized()
+    kind = plan.source.type
+    # What says the same in two contexts is the same.
+    references = tuple(
+        Reference(one.name, short_for(plan.context, one.subject), one.version)
+        for one in plan.source.references
+    )
+    guid = _guid(kind, canonical, references, plan.extras)
+    other_guid = None
+    if plan.other_extras is not None:
+        other_guid = _guid(kind, canonical, references, plan.other_extras)
+    messages: tuple[str, ...] = ()
+    if guid not in plan.known:
+        messages = tuple(_incompatible(parsed, plan))
+    return Verdict(text, guid, parsed.record_name, messages, other_guid)
+
+
+def format_text(source: Source, form: str) -> str:
+    return parse(source).formatted(form)
+
+
+def _incompatible(parsed: Parsed, plan: Plan) -> list[str]:
+    """The first version that does not fit says why."""
+    for version, source in plan.previous:
+        before = parse(source)
+        found: list[str] = []
+        if plan.level.is_backward:
+            found += unreadable(reader=parsed, writer=before)
+        if plan.level.is_forward:
+            found += unreadable(reader=before, writer=parsed)
+        if found:
+            return [*found, f"version {version}: {plan.level}"]
+    return []
+
+
+def _guid(kind: str, canonical: str, references: tuple[Reference, ...], extras: Any) -> str:
+    """The same for schemas that say the same."""
+    digest = hashlib.md5(usedforsecurity=False)
+    for part in (kind, canonical, write_sorted_json([list(one) for one in references])):
+        digest.update(part.encode("utf-8", "surrogatepass"))
+        digest.update(b"\0")
+    if any(extras):
+        digest.update(write_sorted_json(extras).encode())
+    return str(uuid.UUID(bytes=digest.digest()))

@@ -1,0 +1,83 @@
+"""The formats by name, and parsing a schema together with what it refers to.
+
+Protobuf needs a package that may not be installed, and is loaded when it is first asked for.
+"""
+
+from functools import lru_cache
+
+from penstock.state.registry.avro.schema import AvroFormat
+from penstock.state.registry.errors import Number, Rejected, invalid
+from penstock.state.registry.jsonschema.schema import JsonFormat
+from penstock.state.registry.limits import Budget, check_size
+from penstock.state.registry.parsed_schemas import (
+    AVRO,
+    JSON,
+    PROTOBUF,
+    Format,
+    Parsed,
+    Reference,
+    Source,
+)
+
+REMEMBERED_MAX = 512
+REMEMBERED_BYTES_MAX = 16 << 10
+"""Only small schemas are remembered: most are."""
+MESSAGES_MAX = 20
+
+
+@lru_cache(maxsize=8)
+def format_of(kind: str) -> Format:
+    if kind == AVRO:
+        return AvroFormat()
+    if kind == JSON:
+        return JsonFormat()
+    if kind != PROTOBUF:
+        raise Rejected(Number.INVALID_SCHEMA, f"Invalid schema type {kind[:80]}")
+    try:
+        from penstock.state.registry.protobuf.schema import ProtobufFormat
+    except ImportError:
+        raise invalid(
+            "this node cannot read Protobuf: install it with pip install 'penstock[registry]'"
+        ) from None
+    return ProtobufFormat()
+
+
+def parse(source: Source) -> Parsed:
+    """Understands a schema; raises Rejected if it cannot be."""
+    size = len(source.text) + sum(len(one.text) for one in source.closure)
+    if size <= REMEMBERED_BYTES_MAX:
+        return _parse_remembered(source)
+    return _parse(source)
+
+
+def _parse(source: Source) -> Parsed:
+    check_size(source.text)
+    done: dict[tuple[str, int], Parsed] = {}
+    try:
+        for one in source.closure:
+            done[one.subject, one.version] = format_of(one.type).parse(
+                one.text, _named(one.references, done)
+            )
+        return format_of(source.type).parse(source.text, _named(source.references, done))
+    except RecursionError:
+        raise invalid("it is nested too deep") from None
+
+
+_parse_remembered = lru_cache(maxsize=REMEMBERED_MAX)(_parse)
+
+
+def _named(
+    references: tuple[Reference, ...], done: dict[tuple[str, int], Parsed]
+) -> dict[str, Parsed]:
+    return {one.name: done[one.subject, one.version] for one in references}
+
+
+def unreadable(reader: Parsed, writer: Parsed) -> list[str]:
+    """What `reader` cannot read of what `writer` writes, in words; nothing: all is well."""
+    if reader.type != writer.type:
+        return [f"the schema's type changed from {writer.type} to {reader.type}"]
+    try:
+        found = format_of(reader.type).unreadable(reader, writer, Budget())
+    except RecursionError:
+        raise invalid("it is nested too deep to be compared") from None
+    return list(dict.fromkeys(found))[:MESSAGES_MAX]

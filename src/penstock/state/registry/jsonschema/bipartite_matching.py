@@ -1,0 +1,45 @@
+"""The largest number of pairs that can be made between two sides, each partaking once.
+
+Augmenting paths, without recursion: alternatives of a schema may be many. Each look from one side
+to the other costs a step.
+"""
+
+from penstock.state.registry.limits import Budget
+
+
+def matching_size(edges: list[list[int]], budget: Budget) -> int:
+    """`edges`: for each on the left, whom on the right it may be paired with."""
+    paired_with: dict[int, int] = {}
+    return sum(_augment(left, edges, paired_with, budget) for left in range(len(edges)))
+
+
+def _augment(
+    start: int, edges: list[list[int]], paired_with: dict[int, int], budget: Budget
+) -> bool:
+    """Finds `start` a partner, moving others to other partners if need be."""
+    came_from: dict[int, int] = {}
+    waiting = [start]
+    while waiting:
+        left = waiting.pop()
+        budget.spend(1 + len(edges[left]) // 16)
+        for right in edges[left]:
+            if right in came_from:
+                continue
+            came_from[right] = left
+            if right not in paired_with:
+                _flip(right, start, came_from, paired_with)
+                return True
+            waiting.append(paired_with[right])
+    return False
+
+
+def _flip(end: int, start: int, came_from: dict[int, int], paired_with: dict[int, int]) -> None:
+    partners = {left: right for right, left in paired_with.items()}
+    right = end
+    while True:
+        left = came_from[right]
+        freed = partners.get(left)
+        paired_with[right] = left
+        if left == start or freed is None:
+            return
+        right = freed

@@ -1,0 +1,150 @@
+"""Whether a new JSON schema accepts every document that an old one accepts.
+
+Confluent's rules, in their strict form: a keyword may be loosened or go, not tightened or come; a
+property may not be added to an object that was open, since it may have been there with any value;
+alternatives may be added, and each old one must find a new one of its own. Recursive schemas are
+taken for compatible until shown not to be, and then compared again knowing that.
+
+What a conditional, `contains`, `propertyNames` or `format` says is not compared.
+"""
+
+from collections.abc import Iterator
+
+from penstock.state.registry.jsonschema.arrays import array_differences
+from penstock.state.registry.jsonschema.bipartite_matching import matching_size
+from penstock.state.registry.jsonschema.keywords import number_differences, string_differences
+from penstock.state.registry.jsonschema.model import Criterion, Kind, Node
+from penstock.state.registry.jsonschema.objects import object_differences
+from penstock.state.registry.limits import Budget
+
+
+def unaccepted(old: Node, new: Node, budget: Budget) -> list[str]:
+    """How `new` is narrower than `old`, in words; nothing: all is well."""
+    known_bad: dict[tuple[int, int], list[str]] = {}
+    while True:
+        comparison = Comparison(budget, known_bad)
+        found = comparison.compare(old, new, "#")
+        wrongly = comparison.wrongly_assumed()
+        if not wrongly:
+            return found
+        known_bad |= wrongly
+
+
+class Comparison:
+    """One pass over two schemas. The first argument is always the old one."""
+
+    def __init__(self, budget: Budget, known_bad: dict[tuple[int, int], list[str]]) -> None:
+        self.budget = budget
+        self._known_bad = known_bad
+        self._found = dict(known_bad)
+        self._assumed: list[tuple[int, int]] = []
+        self._is_open: set[tuple[int, int]] = set()
+
+    def wrongly_assumed(self) -> dict[tuple[int, int], list[str]]:
+        """Pairs that were taken for compatible while they were being compared, and are not."""
+        return {
+            pair: self._found[pair]
+            for pair in self._assumed
+            if self._found[pair] and pair not in self._known_bad
+        }
+
+    def compare(self, old: Node | None, new: Node | None, path: str) -> list[str]:
+        if new is None:
+            return []
+        if old is None:
+            return [f"{path}: a schema was added"]
+        old, new = old.resolved, new.resolved
+        pair = (id(old), id(new))
+        if pair in self._is_open:
+            self._assumed.append(pair)
+            return []
+        found = self._found.get(pair)
+        if found is None:
+            self.budget.spend()
+            self._is_open.add(pair)
+            found = self._found[pair] = self._differences(old, new, path)
+            self._is_open.discard(pair)
+        return found
+
+    def accepts(self, old: Node, new: Node, path: str) -> bool:
+        return not self.compare(old, new, path)
+
+    def _differences(self, old: Node, new: Node, path: str) -> list[str]:
+        if self._fits_a_part(old, new, path):
+            return []
+        if old.kind is not new.kind:
+            are_bytes = old.connect_type == new.connect_type == "bytes"
+            if old.kind is Kind.FALSE or new.kind is Kind.EMPTY or are_bytes:
+                return []
+            was, now = old.kind.name.lower(), new.kind.name.lower()
+            return [f"{path}: the type changed from {was} to {now}"]
+        return list(self._of_kind(old, new, path))
+
+    def _fits_a_part(self, old: Node, new: Node, path: str) -> bool:
+        """Where only one side is combined, one of its parts may do for all."""
+        if new.kind is Kind.COMBINED and old.kind is not Kind.COMBINED:
+            is_one_enough = len(new.parts) == 1 or new.criterion is not Criterion.ALL
+            return is_one_enough and any(self.accepts(old, part, path) for part in new.parts)
+        if old.kind is Kind.COMBINED and new.kind is not Kind.COMBINED:
+            is_one_enough = len(old.parts) == 1 or old.criterion is Criterion.ALL
+            return is_one_enough and any(self.accepts(part, new, path) for part in old.parts)
+        return False
+
+    def _of_kind(self, old: Node, new: Node, path: str) -> Iterator[str]:
+        kind = old.kind
+        if kind is Kind.STRING:
+            yield from string_differences(old, new, path)
+        elif kind is Kind.NUMBER:
+            yield from number_differences(old, new, path)
+        elif kind is Kind.OBJECT:
+            yield from object_differences(self, old, new, path)
+        elif kind is Kind.ARRAY:
+            yield from array_differences(self, old, new, path)
+        elif kind is Kind.ENUM:
+            if not old.values <= new.values:
+                yield f"{path}/enum: values were removed"
+        elif kind is Kind.CONST:
+            if old.values != new.values:
+                yield f"{path}/const: the value changed"
+        elif kind is Kind.NOT:
+            if not self.accepts(new.parts[0], old.parts[0], f"{path}/not"):
+                yield f"{path}/not: more is excluded"
+        elif kind is Kind.COMBINED:
+            yield from self._combined(old, new, path)
+
+    def _combined(self, old: Node, new: Node, path: str) -> Iterator[str]:
+        if not _criterion_fits(old, new):
+            yield f"{path}: {old.criterion.value} became {new.criterion.value}"
+            return
+        before = _distinct(old.parts)
+        after = _distinct(new.parts)
+        if len(before) < len(after) and new.criterion is Criterion.ALL:
+            yield f"{path}/{new.criterion.value}: conditions were added"
+        if len(before) > len(after) and old.criterion is not Criterion.ALL:
+            yield f"{path}/{old.criterion.value}: alternatives were removed"
+        edges = [
+            [
+                to
+                for to, part in enumerate(after)
+                if self.accepts(one, part, f"{path}/{old.criterion.value}/{at}")
+            ]
+            for at, one in enumerate(before)
+        ]
+        if matching_size(edges, self.budget) < min(len(before), len(after)):
+            yield f"{path}/{old.criterion.value}: parts changed"
+
+
+def _criterion_fits(old: Node, new: Node) -> bool:
+    if old.criterion is new.criterion or new.criterion is Criterion.ANY:
+        return True
+    was_single, is_single = len(old.parts) == 1, len(new.parts) == 1
+    return (
+        (was_single and is_single)
+        or (was_single and new.criterion is Criterion.ONE)
+        or (is_single and old.criterion is Criterion.ALL)
+    )
+
+
+def _distinct(parts: list[Node]) -> list[Node]:
+    """Each thing that is said once, in the order of saying it."""
+    return list({part.resolved.saying(): part for part in parts}.values())

@@ -1,0 +1,297 @@
+"""From a JSON schema's text to its graph of nodes.
+
+Checks the shape of every keyword that is compared; unknown keywords are left alone, as JSON Schema
+says. Without `type`, a schema is taken to speak of what its keywords are about.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import re2  # type: ignore[import-untyped]
+
+from penstock.state.registry.errors import invalid
+from penstock.state.registry.json_text import write_sorted_json
+from penstock.state.registry.jsonschema.model import (
+    MISSING,
+    ArrayRules,
+    Criterion,
+    Kind,
+    Node,
+    ObjectRules,
+)
+from penstock.state.registry.jsonschema.references import Document, Library, join_address
+from penstock.state.registry.limits import PATTERN_CHARS_MAX, Budget, check_depth
+
+STRING_KEYS: Final = ("maxLength", "minLength", "pattern")
+NUMBER_KEYS: Final = ("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum", "multipleOf")
+OBJECT_KEYS: Final = (
+    "properties", "patternProperties", "required", "additionalProperties", "maxProperties",
+    "minProperties", "dependencies", "dependentRequired", "dependentSchemas", "propertyNames",
+    "unevaluatedProperties",
+)  # fmt: skip
+ARRAY_KEYS: Final = (
+    "items", "prefixItems", "additionalItems", "maxItems", "minItems", "uniqueItems", "contains",
+    "maxContains", "minContains", "unevaluatedItems",
+)  # fmt: skip
+COUNTS: Final = (
+    "maxLength", "minLength", "maxProperties", "minProperties", "maxItems", "minItems",
+    "maxContains", "minContains",
+)  # fmt: skip
+TYPES: Final = ("string", "integer", "number", "boolean", "null", "object", "array")
+
+
+def read_json_schema(root: Any, references: dict[str, Any]) -> Node:
+    """The root node; `references` are the texts, already read, of referenced schemas by name."""
+    library = Library(root, references)
+    return _Reader(library).read_all()
+
+
+class _Reader:
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._known: dict[int, Node] = {}
+        self._unresolved: list[tuple[Node, str, str, Document]] = []
+        self._budget = Budget()
+
+    def read_all(self) -> Node:
+        main = self._library.main
+        base = next(iter(main.named))
+        root = self.read(main.root, base, main, 0)
+        while self._unresolved:
+            node, reference, at, document = self._unresolved.pop()
+            place, inner, there = self._library.find(reference, at, document)
+            known = self._known.get(id(place)) if isinstance(place, dict) else None
+            node.target = known or self.read(place, inner, there, 0)
+            if node.resolved.target is not None:
+                raise invalid(f'"$ref": "{reference[:200]}" leads back to itself')
+        return root
+
+    def read(self, schema: Any, base: str, document: Document, depth: int) -> Node:
+        check_depth(depth)
+        self._budget.spend()
+        if schema is True:
+            return Node(Kind.EMPTY, {})
+        if schema is False:
+            return Node(Kind.FALSE, schema)
+        if not isinstance(schema, dict):
+            raise invalid(f"no schema: {str(schema)[:80]}")
+        known = self._known.get(id(schema))
+        if known is not None:
+            return known
+        node = Node(Kind.EMPTY, schema)
+        self._known[id(schema)] = node
+        own = schema.get("$id", schema.get("id"))
+        if depth and isinstance(own, str) and not own.startswith("#"):
+            base = join_address(base, own).partition("#")[0]
+        node.default = schema.get("default", MISSING)
+        node.connect_type = schema.get("connect.type")
+        reference = schema.get("$ref")
+        if isinstance(reference, str):
+            node.kind = Kind.REFERENCE
+            self._unresolved.append((node, reference, base, document))
+            return node
+
+        def inner(one: Any) -> Node:
+            return self.read(one, base, document, depth + 1)
+
+        parts = [*_of_types(schema, inner), *_of_values(schema), *_of_parts(schema, inner)]
+        if len(parts) == 1:
+            _become(node, parts[0])
+        elif parts:
+            node.kind, node.criterion, node.parts = Kind.COMBINED, Criterion.ALL, parts
+        return node
+
+
+def _become(node: Node, part: Node) -> None:
+    """A schema that says one thing is that thing."""
+    node.kind, node.limits, node.pattern = part.kind, part.limits, part.pattern
+    node.is_integer, node.object, node.array = part.is_integer, part.object, part.array
+    node.values, node.criterion, node.parts = part.values, part.criterion, part.parts
+
+
+Inner = Callable[[Any], Node]
+
+
+def _of_types(schema: dict[str, Any], inner: Inner) -> Iterator[Node]:
+    """What is said about single types of values."""
+    named = schema.get("type")
+    if isinstance(named, list):
+        if not named:
+            raise invalid('"type" is an empty list')
+        yield Node(
+            Kind.COMBINED,
+            criterion=Criterion.ANY,
+            source=schema,
+            parts=[_of_type(one, schema, inner) for one in named],
+        )
+    elif named is not None:
+        yield _of_type(named, schema, inner)
+    else:
+        for kind, keys in (
+            ("string", STRING_KEYS),
+            ("number", NUMBER_KEYS),
+            ("object", OBJECT_KEYS),
+            ("array", ARRAY_KEYS),
+        ):
+            if any(key in schema for key in keys):
+                yield _of_type(kind, schema, inner)
+
+
+def _of_type(named: Any, schema: dict[str, Any], inner: Inner) -> Node:
+    if named not in TYPES:
+        raise invalid(f'"type" is {str(named)[:80]}, not one of {", ".join(TYPES)}')
+    if named == "string":
+        node = Node(Kind.STRING, schema, limits=_limits(schema, STRING_KEYS[:2]))
+        node.pattern = _text(schema, "pattern")
+    elif named in ("number", "integer"):
+        node = Node(Kind.NUMBER, schema, limits=_bounds(schema), is_integer=named == "integer")
+    elif named == "object":
+        node = Node(Kind.OBJECT, schema, limits=_limits(schema, ("maxProperties", "minProperties")))
+        node.object = _object(schema, inner)
+    elif named == "array":
+        keys = ("maxItems", "minItems", "maxContains", "minContains")
+        node = Node(Kind.ARRAY, schema, limits=_limits(schema, keys))
+        node.array = _array(schema, inner)
+    else:
+        node = Node(Kind.BOOLEAN if named == "boolean" else Kind.NULL, schema)
+    return node
+
+
+def _of_values(schema: dict[str, Any]) -> Iterator[Node]:
+    if "const" in schema:
+        yield Node(Kind.CONST, schema, values=frozenset({write_sorted_json(schema["const"])}))
+    if "enum" in schema:
+        values = schema["enum"]
+        if not isinstance(values, list):
+            raise invalid('"enum" is no list')
+        yield Node(
+            Kind.ENUM, schema, values=frozenset(write_sorted_json(value) for value in values)
+        )
+
+
+def _of_parts(schema: dict[str, Any], inner: Inner) -> Iterator[Node]:
+    if "not" in schema:
+        yield Node(Kind.NOT, schema, parts=[inner(schema["not"])])
+    if "if" in schema:
+        yield Node(Kind.CONDITIONAL, schema, parts=[inner(schema["if"])])
+    for criterion in Criterion:
+        parts = schema.get(criterion.value)
+        if parts is None:
+            continue
+        if not isinstance(parts, list) or not parts:
+            raise invalid(f'"{criterion.value}" is no list of schemas')
+        members = [inner(part) for part in parts]
+        yield Node(Kind.COMBINED, schema, criterion=criterion, parts=members)
+
+
+def _object(schema: dict[str, Any], inner: Inner) -> ObjectRules:
+    rules = ObjectRules()
+    for name, one in _mapping(schema, "properties").items():
+        rules.properties[name] = inner(one)
+    for pattern, one in _mapping(schema, "patternProperties").items():
+        rules.patterns.append((_compiled(pattern), inner(one)))
+    rules.required = _names(schema, "required")
+    others = schema.get("additionalProperties", True)
+    if isinstance(others, bool):
+        rules.permits_others = others
+    else:
+        rules.others = inner(others)
+    if "unevaluatedProperties" in schema:
+        rules.unevaluated = inner(schema["unevaluatedProperties"])
+    for name, one in _mapping(schema, "dependencies").items():
+        if isinstance(one, list):
+            rules.needed_with[name] = _names({name: one}, name)
+        else:
+            rules.schemas_with[name] = inner(one)
+    for name in _mapping(schema, "dependentRequired"):
+        rules.needed_with[name] = _names(schema["dependentRequired"], name)
+    for name, one in _mapping(schema, "dependentSchemas").items():
+        rules.schemas_with[name] = inner(one)
+    return rules
+
+
+def _array(schema: dict[str, Any], inner: Inner) -> ArrayRules:
+    rules = ArrayRules(is_unique=schema.get("uniqueItems") is True)
+    items = schema.get("items")
+    first = schema.get("prefixItems")
+    others: Any = True
+    if first is None and isinstance(items, list):
+        first, others = items, schema.get("additionalItems", True)
+    elif first is not None:
+        others = True if items is None else items
+    else:
+        rules.every = inner(items) if items is not None else None
+        others = schema.get("additionalItems", True)
+    if first is not None:
+        if not isinstance(first, list):
+            raise invalid('"prefixItems" is no list')
+        rules.first = [inner(one) for one in first]
+    if isinstance(others, bool):
+        rules.permits_others = others
+    else:
+        rules.others = inner(others)
+    if "unevaluatedItems" in schema:
+        rules.unevaluated = inner(schema["unevaluatedItems"])
+    return rules
+
+
+def _limits(schema: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    limits = {key: schema[key] for key in keys if schema.get(key) is not None}
+    for key, value in limits.items():
+        is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        if not is_whole or isinstance(value, bool) or value < 0:
+            raise invalid(f'"{key}" is no count')
+    return limits
+
+
+def _bounds(schema: dict[str, Any]) -> dict[str, Any]:
+    bounds: dict[str, Any] = {}
+    for key in NUMBER_KEYS:
+        value = schema.get(key)
+        if isinstance(value, bool) or value is None:
+            continue
+        if not isinstance(value, int | float):
+            raise invalid(f'"{key}" is no number')
+        bounds[key] = value
+    if bounds.get("multipleOf", 1) <= 0:
+        raise invalid('"multipleOf" is not above zero')
+    # Draft 4: the bound is elsewhere, and this says that it is not part of the range.
+    for exclusive, plain in (("exclusiveMaximum", "maximum"), ("exclusiveMinimum", "minimum")):
+        if schema.get(exclusive) is True and plain in bounds:
+            bounds[exclusive] = bounds.pop(plain)
+    return bounds
+
+
+def _mapping(schema: dict[str, Any], key: str) -> dict[str, Any]:
+    value = schema.get(key, {})
+    if not isinstance(value, dict):
+        raise invalid(f'"{key}" is no object')
+    return value
+
+
+def _names(schema: dict[str, Any], key: str) -> frozenset[str]:
+    value = schema.get(key, [])
+    if key == "required" and isinstance(value, bool):
+        return frozenset()  # Draft 3, which Confluent's registry reads past as well.
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise invalid(f'"{key}" is no list of names')
+    return frozenset(value)
+
+
+def _text(schema: dict[str, Any], key: str) -> str | None:
+    value = schema.get(key)
+    if value is not None and not isinstance(value, str):
+        raise invalid(f'"{key}" is no text')
+    return value
+
+
+def _compiled(pattern: str) -> Any:
+    if len(pattern) > PATTERN_CHARS_MAX:
+        raise invalid(f"a pattern has more than {PATTERN_CHARS_MAX} characters")
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = 1 << 20
+    try:
+        return re2.compile(pattern, options)
+    except re2.error as error:
+        raise invalid(f"the pattern {pattern[:80]!r} cannot be used: {error}") from None

@@ -1,0 +1,378 @@
+"""A schema on its way to becoming a version of a subject: plan, verdict, decision.
+
+`plan_for` gathers what a worker needs to judge the schema; once it did, `register`, `look_up` and
+`check` decide on what the registry holds then. A plan made from an older state than that does not
+count, and is made anew: see `Outdated`.
+"""
+
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.state_machine import Record
+from penstock.state.registry import limits, requests
+from penstock.state.registry.compatibility_check import Plan, Verdict
+from penstock.state.registry.compatibility_levels import Level, Mode
+from penstock.state.registry.config_changes import Outcome, require_writable
+from penstock.state.registry.descriptions import described
+from penstock.state.registry.errors import Number, Rejected, invalid
+from penstock.state.registry.json_text import write_sorted_json
+from penstock.state.registry.parsed_schemas import SCHEMA_TYPES, Dependency, Reference, Source
+from penstock.state.registry.queries import (
+    elsewhere,
+    metadata_properties,
+    no_schema,
+    no_version,
+    require_subject,
+    show_version,
+)
+from penstock.state.registry.records import (
+    KeptReference,
+    KeptSchema,
+    context_record,
+    forgotten_schema,
+    id_record,
+    schema_record,
+)
+from penstock.state.registry.state import RegistryState
+from penstock.state.registry.subject_names import check_subject, context_of, seen_from, short_for
+
+ID_MAX = 2**31 - 1
+
+
+class Outdated(Refused):
+    """The registry changed since the plan was made."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.INVALID_UPDATE_VERSION)
+
+
+# -- planning -----------------------------------------------------------------------------------
+
+
+def plan_for(state: RegistryState, call: requests.Proposal) -> Plan:
+    """Raises Rejected for what needs no look at the schema itself."""
+    _check_proposal(call)
+    subject = state.named(call.subject)
+    if isinstance(call, requests.LookUp) and call.anywhere:
+        subject = _first_known(state, subject)
+    previous: list[KeptSchema] = []
+    level = state.level_of(subject)
+    own = (call.metadata, call.rules)
+    full = _described(state, call, subject)
+    extras = own
+    if isinstance(call, requests.Register):
+        if _check_mode(state, call, subject) is not Mode.IMPORT:
+            extras = full
+            previous = _previous(state, subject, level, full[0])
+    elif isinstance(call, requests.CheckProposal):
+        previous = _checked_against(state, call, subject, level, full[0])
+    normalizes = call.normalize or state.normalizes(subject)
+    context = context_of(subject)
+    references = _references(state, context, call.references)
+    if normalizes:
+        references = tuple(sorted(references))
+    source = source_of(state, call.type, call.schema, references)
+    return Plan(
+        state.revision,
+        source,
+        extras,
+        normalizes,
+        level,
+        tuple((kept.version, kept_source(state, kept)) for kept in previous),
+        frozenset(kept.guid for kept in state.versions(subject))
+        if isinstance(call, requests.Register)
+        else frozenset(),
+        full if full != extras else None,
+        context,
+    )
+
+
+def _first_known(state: RegistryState, subject: str) -> str:
+    """A schema is looked up as one of the context where there is such a subject."""
+    known = (one for one in chain([subject], elsewhere(state, subject)) if one in state.subjects)
+    return next(known, subject)
+
+
+def _described(
+    state: RegistryState, call: requests.Proposal, subject: str
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    last = state.get(subject, requests.LATEST)
+    before = (last.metadata, last.ruleSet) if last is not None else (None, None)
+    return described((call.metadata, call.rules), before, state.config_of(subject))
+
+
+def _check_proposal(call: requests.Proposal) -> None:
+    if isinstance(call, requests.Register):
+        check_subject(call.subject)
+    if call.type not in SCHEMA_TYPES:
+        raise Rejected(Number.INVALID_SCHEMA, f"Invalid schema type {call.type[:80]}")
+    limits.check_size(call.schema)
+    if not call.schema.strip():
+        raise Rejected(Number.INVALID_SCHEMA, "Empty schema")
+    if len(call.references) > limits.REFERENCES_MAX:
+        raise invalid(f"it has more than {limits.REFERENCES_MAX} references")
+    if any(len(one.name) > limits.REFERENCE_CHARS_MAX for one in call.references):
+        raise invalid(f"a reference's name has more than {limits.REFERENCE_CHARS_MAX} characters")
+    extras = len(write_sorted_json((call.metadata, call.rules)))
+    if extras > limits.EXTRAS_BYTES_MAX:
+        raise Rejected(
+            Number.SCHEMA_TOO_LARGE,
+            f"metadata and rules may have {limits.EXTRAS_BYTES_MAX} bytes at most",
+        )
+
+
+def _check_mode(state: RegistryState, call: requests.Register, subject: str) -> Mode:
+    mode = require_writable(state, subject)
+    said = f"Subject {subject[:200]} in context {context_of(subject)} is"
+    if call.id is not None and mode is not Mode.IMPORT:
+        raise Rejected(Number.NOT_PERMITTED, f"{said} not in import mode")
+    if call.id is None and mode is Mode.IMPORT:
+        raise Rejected(Number.NOT_PERMITTED, f"{said} not in read-write mode")
+    if call.id is not None and not 0 <= call.id <= ID_MAX:
+        raise invalid(f"an id goes from 0 to {ID_MAX}")
+    if call.version is not None and not -1 <= call.version <= ID_MAX:
+        raise invalid(f"a version goes from 1 to {ID_MAX}")
+    return mode
+
+
+def _previous(
+    state: RegistryState, subject: str, level: Level, metadata: dict[str, Any] | None
+) -> list[KeptSchema]:
+    """What a new version must go with, the last one first."""
+    if level is Level.NONE:
+        return []
+    rows = _of_same_group(state, subject, metadata)
+    return rows[::-1] if level.is_transitive else rows[-1:]
+
+
+def _of_same_group(
+    state: RegistryState, subject: str, metadata: dict[str, Any] | None
+) -> list[KeptSchema]:
+    """With a compatibility group, only versions whose metadata has the same value there count."""
+    rows = state.versions(subject)
+    config = state.config_of(subject)
+    group = config.compatibilityGroup if config is not None else None
+    if not group:
+        return rows
+    wanted = metadata_properties(metadata).get(group)
+    return [kept for kept in rows if metadata_properties(kept.metadata).get(group) == wanted]
+
+
+def _checked_against(
+    state: RegistryState,
+    call: requests.CheckProposal,
+    subject: str,
+    level: Level,
+    metadata: dict[str, Any] | None,
+) -> list[KeptSchema]:
+    if call.version is None:
+        return _previous(state, subject, level, metadata)
+    kept = state.get(subject, call.version)
+    if kept is None:
+        if call.version == requests.LATEST:
+            return []
+        require_subject(state, subject, deleted=False)
+        raise no_version(call.version)
+    return [] if level is Level.NONE else [kept]
+
+
+def _references(
+    state: RegistryState, context: str, written: Iterable[requests.NamedReference]
+) -> tuple[Reference, ...]:
+    """With their contexts, and versions instead of `latest`; refuses what is not there."""
+    found: list[Reference] = []
+    names: set[str] = set()
+    for one in written:
+        subject = seen_from(context, one.subject)
+        kept = state.get(subject, one.version, deleted=True)
+        if kept is None:
+            raise invalid(
+                f'No schema reference found for subject "{subject[:200]}" and version {one.version}'
+            )
+        if one.name in names:
+            raise invalid(f'there are two references "{one.name[:200]}"')
+        names.add(one.name)
+        found.append(Reference(one.name, subject, kept.version))
+    return tuple(found)
+
+
+def kept_source(state: RegistryState, kept: KeptSchema) -> Source:
+    return source_of(state, kept.schemaType, kept.schema, kept.referred)
+
+
+def source_of(
+    state: RegistryState, kind: str, text: str, references: tuple[Reference, ...]
+) -> Source:
+    """A schema and all that it needs, those first that need nothing."""
+    closure: dict[tuple[str, int], Dependency] = {}
+
+    def gather(wanted: tuple[Reference, ...], depth: int) -> None:
+        if wanted and depth > limits.REFERENCE_DEPTH_MAX:
+            raise invalid(f"references go deeper than {limits.REFERENCE_DEPTH_MAX}")
+        for one in wanted:
+            place = (one.subject, one.version)
+            if place in closure:
+                continue
+            kept = state.get(*place, deleted=True)
+            if kept is None:
+                raise invalid(
+                    f'No schema reference found for subject "{one.subject[:200]}" and version '
+                    f"{one.version}"
+                )
+            gather(kept.referred, depth + 1)
+            if len(closure) >= limits.REFERENCED_MAX:
+                raise invalid(f"it needs more than {limits.REFERENCED_MAX} other schemas")
+            closure[place] = Dependency(*place, kept.schemaType, kept.schema, kept.referred)
+
+    gather(references, 1)
+    return Source(kind, text, references, tuple(closure.values()))
+
+
+def check_amount(plan: Plan) -> None:
+    """How much is to be read for one comparison."""
+    amount = sum(len(one.text) for _, one in plan.previous)
+    if amount > limits.COMPARED_BYTES_MAX:
+        raise Rejected(
+            Number.SCHEMA_TOO_LARGE,
+            "there is too much to compare with; delete old versions, or choose a level that is "
+            "not transitive",
+        )
+
+
+# -- deciding -----------------------------------------------------------------------------------
+
+
+def register(
+    state: RegistryState, call: requests.Register, plan: Plan, verdict: Verdict
+) -> Outcome:
+    if plan.revision != state.revision:
+        raise Outdated
+    subject = state.named(call.subject)
+    for kept in reversed(state.versions(subject)):
+        is_same = kept.guid == verdict.guid and call.id in (None, kept.id)
+        if is_same and call.version in (None, 0, requests.LATEST, kept.version):
+            return [], _registered(kept)
+    if verdict.messages:
+        raise Rejected(
+            Number.INCOMPATIBLE_SCHEMA,
+            "Schema being registered is incompatible with an earlier schema for subject "
+            f'"{subject[:200]}", details: [{"; ".join(verdict.messages)}]',
+        )
+    schema_id = _id_for(state, call, plan.context, verdict)
+    kept = KeptSchema(
+        subject,
+        _version_for(state, call, subject),
+        schema_id,
+        verdict.text,
+        verdict.guid,
+        call.type,
+        tuple(
+            KeptReference(one.name, short_for(plan.context, one.subject), one.version)
+            for one in plan.source.references
+        ),
+        *plan.extras,
+        recordName=verdict.record_name,
+    )
+    _check_room(state, kept)
+    records = [
+        *_first_of_context(state, kept),
+        *_replaced(state, kept),
+        *_superseded(state, kept),
+        schema_record(kept),
+    ]
+    return records, _registered(kept)
+
+
+def _registered(kept: KeptSchema) -> dict[str, Any]:
+    return {"id": kept.id, "version": kept.version, "guid": kept.guid}
+
+
+def _id_for(state: RegistryState, call: requests.Register, context: str, verdict: Verdict) -> int:
+    """An id is given to what a schema says, under whatever subjects of a context it is."""
+    numbering = state.numbering(context)
+    known = numbering.by_guid.get(verdict.guid)
+    if call.id is None:
+        if known:
+            return next(iter(known.values())).id
+        if numbering.highest_id >= ID_MAX:
+            raise Rejected(Number.STORE, "there are no ids left")
+        return numbering.highest_id + 1
+    others = numbering.by_id.get(call.id, {})
+    if any(kept.guid != verdict.guid for kept in others.values()):
+        raise Rejected(
+            Number.NOT_PERMITTED,
+            f"Overwrite new schema with id {call.id} in context {context} is not permitted.",
+        )
+    return call.id
+
+
+def _version_for(state: RegistryState, call: requests.Register, subject: str) -> int:
+    rows = state.versions(subject, deleted=True)
+    following = rows[-1].version + 1 if rows else 1
+    if call.version in (None, 0, requests.LATEST):
+        return following
+    assert call.version is not None
+    if call.id is None and call.version != following:
+        raise invalid("Version is not one more than previous version")
+    return call.version
+
+
+def _replaced(state: RegistryState, kept: KeptSchema) -> list[Record]:
+    """An import may put another schema in a version's place: the id that goes stays given."""
+    before = state.get(*kept.place, deleted=True)
+    highest = state.numbering(kept.context).highest_id
+    if before is None or before.id == kept.id or before.id < highest:
+        return []
+    return [id_record(kept.context, highest)]
+
+
+def _first_of_context(state: RegistryState, kept: KeptSchema) -> list[Record]:
+    if kept.context in state.contexts:
+        return []
+    if len(state.contexts) > limits.CONTEXTS_MAX:
+        raise Rejected(
+            Number.NOT_PERMITTED,
+            f"there may be {limits.CONTEXTS_MAX} contexts at most beside the default one; delete "
+            "one that is empty first",
+        )
+    return [context_record(kept.context)]
+
+
+def _superseded(state: RegistryState, kept: KeptSchema) -> list[Record]:
+    """Deleted versions of the same schema make room for it, unless somebody refers to them."""
+    return [
+        forgotten_schema(*one.place)
+        for one in state.versions(kept.subject, deleted=True)
+        if one.deleted and one.id == kept.id and one.version < kept.version
+        if not any(state.referred_by(one.place, deleted=True))
+    ]
+
+
+def _check_room(state: RegistryState, kept: KeptSchema) -> None:
+    if len(state.subjects.get(kept.subject, {})) >= limits.VERSIONS_MAX:
+        raise Rejected(
+            Number.NOT_PERMITTED, f"a subject may have {limits.VERSIONS_MAX} versions at most"
+        )
+    if state.count >= limits.SCHEMAS_MAX or state.text_bytes >= limits.TOTAL_BYTES_MAX:
+        raise Rejected(Number.NOT_PERMITTED, "the registry is full")
+
+
+def look_up(state: RegistryState, call: requests.LookUp, verdict: Verdict) -> dict[str, Any]:
+    subject = state.named(call.subject)
+    for one in chain([subject], elsewhere(state, subject) if call.anywhere else ()):
+        rows = state.versions(one, deleted=call.deleted)
+        for guid in (verdict.guid, verdict.other_guid):
+            for kept in reversed(rows):
+                if kept.guid == guid:
+                    return show_version(kept)
+    require_subject(state, subject, deleted=call.deleted)
+    raise no_schema()
+
+
+def check(call: requests.CheckProposal, verdict: Verdict) -> dict[str, Any]:
+    answer: dict[str, Any] = {"is_compatible": not verdict.messages}
+    if call.verbose:
+        answer["messages"] = list(verdict.messages)
+    return answer

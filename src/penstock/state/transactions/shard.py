@@ -1,0 +1,356 @@
+"""The transactional ids of one partition of `__transaction_state`: what the host talks to.
+
+Routes requests to the machine of their id, turns the states they decide on into records, decodes
+records, and keeps the time of all of them. Nothing is parked: every call is answered by the
+decision it gets, once that decision's records are committed.
+
+Invariants: only `apply` changes durable state; the state after a replay equals the state that was
+live. Bounds: `ids_max` ids, `partitions_max` partitions each, `TICK_MAX` records per tick.
+
+Left to the host: committing records before replies and markers go out, writing markers, keeping
+producer ids in stock, which shard an id belongs to, and everything about authorization.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.state_machine import NOTHING, Decision, Token
+from penstock.state.transactions import add_partitions
+from penstock.state.transactions.config import Caller, TxnConfig
+from penstock.state.transactions.listing import describe_row, list_rows
+from penstock.state.transactions.markers import WriteMarkers, markers_for
+from penstock.state.transactions.records import (
+    NOBODY,
+    PREPARED,
+    TRANSACTIONS_V0,
+    TRANSACTIONS_V2,
+    Partition,
+    Producer,
+    TxnRecord,
+    TxnState,
+    decode_key,
+    decode_value,
+    encode_record,
+)
+from penstock.state.transactions.timers import Timeouts
+from penstock.state.transactions.transaction import TakeId, Txn, begin
+from penstock.wire.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnTransaction,
+    DescribeTransactionsTransactionState,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ListTransactionsRequest,
+    ListTransactionsTransactionState,
+)
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+TICK_MAX: Final = 1_000
+"""Transactions ended, and ids forgotten, in one tick; the next is due at once if more are left."""
+RETRY_MS: Final = 1_000
+"""A timeout that needs a producer id when none is in stock is tried again after this long."""
+_END_TXN_V2_SINCE: Final = 5
+
+
+class TxnShard:
+    """The machines of one partition of the internal topic."""
+
+    def __init__(
+        self,
+        config: TxnConfig,
+        take_producer_id: TakeId,
+        offsets_partition_of: Callable[[str], int],
+    ) -> None:
+        self.config = config
+        self._take_producer_id = take_producer_id
+        self._offsets_partition_of = offsets_partition_of
+        self._txns: dict[str, Txn] = {}
+        self._timeouts = Timeouts()
+        self._expiry_check_ms: int | None = None
+        self._newly_prepared: dict[str, None] = {}
+        self._calls: dict[str, Callable[[Any, Token, int, int], Decision]] = {
+            "InitProducerId": self._init_producer_id,
+            "AddPartitionsToTxn": self._add_partitions,
+            "AddOffsetsToTxn": self._add_offsets,
+            "EndTxn": self._end_txn,
+        }
+
+    # Requests.
+
+    def handle(
+        self, request_name: str, request: Any, token: Token, caller: Caller, now_ms: int
+    ) -> Decision:
+        """Decides on a request by its API's name; the reply is that API's response.
+
+        AddPartitionsToTxn takes one `AddPartitionsToTxnTransaction` and replies with its
+        `AddPartitionsToTxnResult`; see `rows` for the request around it.
+        """
+        version = caller.api_version
+        try:
+            return self._calls[request_name](request, token, version, now_ms)
+        except Refused as refused:
+            raise add_partitions.for_version(refused, request_name, version) from None
+
+    def add_partitions_from_produce(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: Sequence[Partition],
+        token: Token,
+        now_ms: int,
+    ) -> Decision:
+        """Enters what a Produce (v12+) or TxnOffsetCommit (v5+) is about to write (KIP-890)."""
+        producer = Producer(producer_id, epoch)
+        return self._add(transactional_id, producer, partitions, token, ErrorCode.NONE, now_ms)
+
+    def verify(
+        self, transactional_id: str, producer_id: int, epoch: int, topic: str, partition: int
+    ) -> None:
+        """Refuses an older Produce or TxnOffsetCommit to a partition outside the transaction.
+
+        A read: the host answers it once everything appended before it is committed.
+        """
+        txn = self._find(transactional_id)
+        txn.verify(Producer(producer_id, epoch), (topic, partition))
+
+    def _init_producer_id(
+        self, request: InitProducerIdRequest, token: Token, _: int, now_ms: int
+    ) -> Decision:
+        transactional_id = request.transactional_id
+        expected = Producer(request.producer_id, request.producer_epoch)
+        is_half_given = (expected.id == NOBODY.id) != (expected.epoch == NOBODY.epoch)
+        if not transactional_id or is_half_given:
+            raise Refused(ErrorCode.INVALID_REQUEST)
+        timeout_ms = request.transaction_timeout_ms
+        if not 0 < timeout_ms <= self.config.timeout_ms_max:
+            raise Refused(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        txn = self._txns.get(transactional_id)
+        if txn is not None:
+            record = txn.initialise(timeout_ms, expected, now_ms, self._take_producer_id)
+        elif len(self._txns) < self.config.ids_max:
+            record = begin(self._take_producer_id(), timeout_ms, now_ms)
+        else:
+            raise Refused(ErrorCode.POLICY_VIOLATION, "too many transactional ids")
+        if record.state is TxnState.EMPTY:
+            reply = InitProducerIdResponse(
+                error_code=ErrorCode.NONE,
+                producer_id=record.producer_id,
+                producer_epoch=record.producer_epoch,
+            )
+        else:
+            # The open transaction is aborted first. The producer asks again until that is done.
+            reply = InitProducerIdResponse(
+                error_code=ErrorCode.CONCURRENT_TRANSACTIONS, producer_epoch=NOBODY.epoch
+            )
+        return _decision(transactional_id, record, token, reply)
+
+    def _add_partitions(
+        self, request: AddPartitionsToTxnTransaction, token: Token, _: int, now_ms: int
+    ) -> Decision:
+        transactional_id = request.transactional_id
+        producer = Producer(request.producer_id, request.producer_epoch)
+        partitions = add_partitions.partitions_of(request)
+        if request.verify_only:
+            txn, codes = self._find(transactional_id), {}
+            for partition in partitions:
+                try:
+                    txn.verify(producer, partition)
+                except Refused as refused:
+                    codes[partition] = refused.code
+            return Decision(replies=((token, add_partitions.result_of(request, codes)),))
+        reply = add_partitions.result_of(request, {})
+        return self._add(transactional_id, producer, partitions, token, reply, now_ms)
+
+    def _add_offsets(
+        self, request: AddOffsetsToTxnRequest, token: Token, _: int, now_ms: int
+    ) -> Decision:
+        partition = (OFFSETS_TOPIC, self._offsets_partition_of(request.group_id))
+        producer = Producer(request.producer_id, request.producer_epoch)
+        reply = AddOffsetsToTxnResponse(error_code=ErrorCode.NONE)
+        return self._add(request.transactional_id, producer, [partition], token, reply, now_ms)
+
+    def _add(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: Sequence[Partition],
+        token: Token,
+        reply: object,
+        now_ms: int,
+    ) -> Decision:
+        txn = self._find(transactional_id)
+        record = txn.add(producer, partitions, now_ms)
+        if (
+            record
+            and sum(len(indexes) for _, indexes in record.partitions) > self.config.partitions_max
+        ):
+            raise Refused(ErrorCode.INVALID_REQUEST, "too many partitions in one transaction")
+        return _decision(transactional_id, record, token, reply)
+
+    def _end_txn(
+        self, request: EndTxnRequest, token: Token, api_version: int, now_ms: int
+    ) -> Decision:
+        transactional_id = request.transactional_id
+        txn = self._find(transactional_id)
+        producer = Producer(request.producer_id, request.producer_epoch)
+        version = TRANSACTIONS_V2 if api_version >= _END_TXN_V2_SINCE else TRANSACTIONS_V0
+        record = txn.end(producer, request.committed, version, now_ms, self._take_producer_id)
+        successor = (record or txn.record).successor
+        reply = EndTxnResponse(
+            error_code=ErrorCode.NONE,
+            producer_id=successor.id,
+            producer_epoch=successor.epoch,
+        )
+        return _decision(transactional_id, record, token, reply)
+
+    def _find(self, transactional_id: str) -> Txn:
+        if not transactional_id:
+            raise Refused(ErrorCode.INVALID_REQUEST, "an empty transactional id")
+        txn = self._txns.get(transactional_id)
+        if txn is None:
+            raise Refused(
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                "the transactional id has no producer id, or no longer",
+            )
+        return txn
+
+    # Markers.
+
+    def take_markers(self) -> tuple[WriteMarkers, ...]:
+        """The markers of transactions prepared by the records applied since the last call.
+
+        To be asked for right after a decision's records were applied (or everything was loaded),
+        and to be written once these are committed.
+        """
+        prepared, self._newly_prepared = self._newly_prepared, {}
+        return self._markers_of(list(prepared))
+
+    def pending_markers(self) -> tuple[WriteMarkers, ...]:
+        """Every marker not yet reported as written, by committed records or not."""
+        return self._markers_of(list(self._txns))
+
+    def _markers_of(self, transactional_ids: list[str]) -> tuple[WriteMarkers, ...]:
+        found = ((name, self._txns.get(name)) for name in transactional_ids)
+        return tuple(
+            markers_for(name, txn.record, tuple(txn.owed))
+            for name, txn in found
+            if txn and txn.owed
+        )
+
+    def marker_written(
+        self, write: WriteMarkers, partitions: Sequence[Partition], now_ms: int
+    ) -> Decision:
+        """These partitions have their marker (or are gone); the last one completes the transaction.
+
+        A report about another transaction than the prepared one is late and changes nothing.
+        """
+        txn = self._txns.get(write.transactional_id)
+        if txn is None or txn.record.state not in PREPARED:
+            return NOTHING
+        record = txn.record
+        if (write.producer_id, write.producer_epoch, write.number) != (
+            record.producer_id,
+            record.producer_epoch,
+            record.number,
+        ):
+            return NOTHING
+        written = frozenset(partitions)
+        owed = {partition: None for partition in txn.owed if partition not in written}
+        if owed:
+            txn.owed = owed
+            return NOTHING
+        # What is owed is left as it is: if the record is lost with this coordinator, the next one
+        # writes the markers again.
+        completed = txn.complete(now_ms)
+        return Decision(records=(encode_record(write.transactional_id, completed),))
+
+    # State and time.
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        """Makes one record part of the state; the only place that changes durable state."""
+        transactional_id = decode_key(key)
+        if transactional_id is None:
+            return
+        if value is None:
+            self._txns.pop(transactional_id, None)
+            self._timeouts.set(transactional_id, None)
+            return
+        record = decode_value(value)
+        txn = self._txns.get(transactional_id)
+        if txn is None:
+            txn = self._txns[transactional_id] = Txn(record)
+        else:
+            txn.apply(record)
+        self._timeouts.set(transactional_id, txn.times_out_ms)
+        if record.state in PREPARED:
+            self._newly_prepared[transactional_id] = None
+
+    def loaded(self, now_ms: int) -> None:
+        """Everything was replayed; `take_markers` has all that are still to be written."""
+        self._expiry_check_ms = now_ms + self.config.expiration_check_interval_ms
+
+    def deadline(self) -> int | None:
+        """When `tick` must be called next; None before everything is loaded."""
+        check_ms, floor_ms = self._expiry_check_ms, self._timeouts.floor_ms
+        if check_ms is None or floor_ms is None:
+            return check_ms
+        return min(check_ms, floor_ms)
+
+    def tick(self, now_ms: int) -> Decision:
+        """Aborts the transactions that took too long and forgets the ids that are unused."""
+        records = []
+        for name in self._timeouts.due(now_ms, TICK_MAX):
+            txn = self._txns[name]
+            try:
+                fenced = txn.fence(now_ms, self._take_producer_id, previous=txn.record.producer)
+            except Refused:
+                self._timeouts.set(name, now_ms + RETRY_MS)
+                continue
+            records.append(encode_record(name, fenced))
+        if self._expiry_check_ms is not None and self._expiry_check_ms <= now_ms:
+            expired = self._expired(now_ms)
+            records += [encode_record(name, None) for name in expired[:TICK_MAX]]
+            if len(expired) <= TICK_MAX:
+                self._expiry_check_ms = now_ms + self.config.expiration_check_interval_ms
+        return Decision(records=tuple(records))
+
+    def _expired(self, now_ms: int) -> list[str]:
+        expiration_ms = self.config.expiration_ms
+        return [name for name, txn in self._txns.items() if txn.is_expired(now_ms, expiration_ms)]
+
+    def dropped(self, token: Token) -> None:
+        """Nobody waits for this call's reply any longer; no call is parked, so nothing to do."""
+
+    # Reads.
+
+    def list_transactions(
+        self,
+        request: ListTransactionsRequest,
+        now_ms: int,
+        matches: Callable[[str], bool] | None = None,
+    ) -> list[ListTransactionsTransactionState]:
+        return list_rows(self._txns.items(), request, now_ms, matches)
+
+    def describe_transaction(self, transactional_id: str) -> DescribeTransactionsTransactionState:
+        return describe_row(self._txns, transactional_id)
+
+    @property
+    def open_count(self) -> int:
+        """How many transactions are open: each of them has a timeout."""
+        return len(self._timeouts.at_ms)
+
+    def durable_state(self) -> dict[str, TxnRecord]:
+        """What a replay must bring back exactly."""
+        return {name: txn.record for name, txn in self._txns.items()}
+
+
+def _decision(
+    transactional_id: str, record: TxnRecord | None, token: Token, reply: object
+) -> Decision:
+    records = () if record is None else (encode_record(transactional_id, record),)
+    return Decision(records, ((token, reply),))

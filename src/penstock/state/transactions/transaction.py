@@ -1,0 +1,277 @@
+"""One transactional id: who its producer is and where its transaction stands.
+
+    Empty -> Ongoing -> PrepareCommit -> CompleteCommit -> Ongoing ...
+                    \\-> PrepareAbort  -> CompleteAbort  -> Ongoing ...
+
+Each method looks at the state and returns the state to move to, or raises `Refused`; only `apply`
+moves. Rules:
+
+- Requests of anyone but the current producer id and epoch are refused: INVALID_PRODUCER_ID_MAPPING
+  for another id, PRODUCER_FENCED for another epoch. While markers are being written, whoever will
+  be the producer afterwards is told CONCURRENT_TRANSACTIONS, which makes clients wait.
+- InitProducerId bumps the epoch, which fences whoever had it; an open transaction is aborted
+  first. A producer that names its id and epoch (KIP-360) must be the current one, or the one
+  that asked the same before and missed the answer.
+- EndTxn of clients with transactions v2 (KIP-890) bumps the epoch every time, so that a late
+  Produce or EndTxn of the finished transaction meets a newer epoch wherever it arrives. Whoever
+  ended the last transaction may ask again and learns the same outcome and the same next epoch.
+- A timeout, and an InitProducerId that finds an open transaction, abort it under a bumped epoch.
+  After a timeout the producer may abort or initialise and go on; after another producer's
+  InitProducerId it is fenced.
+- The last epoch is for markers only: a producer that would get it gets a new producer id instead.
+
+A transaction without partitions has no markers to wait for and completes at once. Which markers
+were written is soft state: after a crash all of them are written again.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from msgspec.structs import replace
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.state.transactions.records import (
+    EPOCH_MAX,
+    NO_ID,
+    NOBODY,
+    PREPARED,
+    TRANSACTIONS_V2,
+    Partition,
+    Producer,
+    TxnRecord,
+    TxnState,
+    each_partition,
+    group_partitions,
+)
+
+TakeId: TypeAlias = Callable[[], int]
+"""Takes a producer id nobody has from the host's stock; refuses when the stock is empty."""
+
+
+_NONE: Final[Mapping[Partition, None]] = {}
+"""Shared by the many ids that have nothing open."""
+
+
+class Txn:
+    """The machine of one transactional id."""
+
+    __slots__ = ("owed", "partitions", "record")
+
+    partitions: Mapping[Partition, None]
+    owed: Mapping[Partition, None]
+
+    def __init__(self, record: TxnRecord) -> None:
+        self.apply(record)
+
+    def apply(self, record: TxnRecord) -> None:
+        self.record = record
+        self.partitions = dict.fromkeys(each_partition(record)) if record.partitions else _NONE
+        self.owed = self.partitions if record.state in PREPARED else _NONE
+        """Partitions whose marker is not yet known to be written; replaced, never changed."""
+
+    # InitProducerId.
+
+    def initialise(
+        self, timeout_ms: int, expected: Producer, now_ms: int, take_id: TakeId
+    ) -> TxnRecord:
+        """The state to move to: Empty with the producer to answer, or an abort to wait for."""
+        record = self.record
+        if record.state in PREPARED:
+            raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS, "the last transaction is being ended")
+        is_current = expected == record.producer
+        if record.state is TxnState.ONGOING:
+            if not is_current and expected != NOBODY:
+                raise _fenced(expected, record)
+            return self.fence(now_ms, take_id, previous=expected)
+        producer, previous = record.producer, record.previous
+        if is_current or expected == NOBODY:
+            producer, previous = _bumped(producer, take_id), expected
+        elif expected != previous:
+            raise _fenced(expected, record)
+        return TxnRecord(
+            state=TxnState.EMPTY,
+            producer_id=producer.id,
+            producer_epoch=producer.epoch,
+            timeout_ms=timeout_ms,
+            updated_ms=self._later(now_ms),
+            previous_id=previous.id,
+            previous_epoch=previous.epoch,
+            number=record.number,
+        )
+
+    # AddPartitionsToTxn, AddOffsetsToTxn, Produce.
+
+    def add(self, producer: Producer, added: Sequence[Partition], now_ms: int) -> TxnRecord | None:
+        """The state with these partitions in the transaction; None when they are in already."""
+        self._check_current(producer)
+        record, now_ms = self.record, self._later(now_ms)
+        is_open = record.state is TxnState.ONGOING
+        partitions = dict(self.partitions) if is_open else {}
+        partitions.update(dict.fromkeys(added))
+        if is_open and len(partitions) == len(self.partitions):
+            return None
+        return replace(
+            record,
+            state=TxnState.ONGOING,
+            start_ms=record.start_ms if is_open else now_ms,
+            number=record.number if is_open else record.number + 1,
+            updated_ms=now_ms,
+            partitions=group_partitions(list(partitions)),
+        )
+
+    def verify(self, producer: Producer, partition: Partition) -> None:
+        """Refuses a write to a partition that is not in the open transaction."""
+        self._check_current(producer)
+        if partition not in self.partitions:
+            raise Refused(
+                ErrorCode.TRANSACTION_ABORTABLE, "the partition is not in the transaction"
+            )
+
+    # EndTxn.
+
+    def end(
+        self, producer: Producer, committed: bool, version: int, now_ms: int, take_id: TakeId
+    ) -> TxnRecord | None:
+        """The state to move to; None for a repetition of what has been done already."""
+        record = self.record
+        state = record.state
+        outcome = TxnState.PREPARE_COMMIT if committed else TxnState.PREPARE_ABORT
+        if self._is_repetition(producer, version):
+            self._check_outcome(committed)
+            return None
+        self._check_current(producer)
+        if state is TxnState.ONGOING:
+            return self._prepare(outcome, version, producer, now_ms, take_id)
+        if version >= TRANSACTIONS_V2 and not committed:
+            # The client may have begun a transaction of which nothing arrived here. The epoch
+            # must be bumped all the same: what did not arrive may still be on its way.
+            return self._prepare(outcome, version, producer, now_ms, take_id)
+        raise Refused(ErrorCode.INVALID_TXN_STATE, "there is no transaction to end")
+
+    def fence(self, now_ms: int, take_id: TakeId, previous: Producer) -> TxnRecord:
+        """Aborts the open transaction on nobody's request but `previous`'s, who may go on."""
+        assert self.record.state is TxnState.ONGOING
+        return self._prepare(TxnState.PREPARE_ABORT, TRANSACTIONS_V2, previous, now_ms, take_id)
+
+    def complete(self, now_ms: int) -> TxnRecord:
+        """The state once every marker is written."""
+        return _completed(self.record, self._later(now_ms))
+
+    # Time.
+
+    @property
+    def times_out_ms(self) -> int | None:
+        record = self.record
+        return record.start_ms + record.timeout_ms if record.state is TxnState.ONGOING else None
+
+    def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
+        record = self.record
+        is_idle = record.state is not TxnState.ONGOING and record.state not in PREPARED
+        return is_idle and record.updated_ms + expiration_ms <= now_ms
+
+    def _later(self, now_ms: int) -> int:
+        """Time never goes back for a transaction, whatever the wall clock does."""
+        return max(now_ms, self.record.updated_ms)
+
+    # Checks.
+
+    def _check_current(self, producer: Producer) -> None:
+        record = self.record
+        if record.state in PREPARED and producer in (record.successor, record.producer):
+            raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS, "the last transaction is being ended")
+        if producer.id != record.producer_id:
+            raise Refused(
+                ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                f"producer id {producer.id} is not the transactional id's",
+            )
+        if producer.epoch != record.producer_epoch:
+            raise _fenced(producer, record)
+
+    def _is_repetition(self, producer: Producer, version: int) -> bool:
+        """Whether this producer, in this version, has already ended the last transaction.
+
+        Before KIP-890 the epoch does not tell: it is a repetition if no transaction is open.
+        """
+        record = self.record
+        if record.state in (TxnState.EMPTY, TxnState.ONGOING):
+            return False
+        if version >= TRANSACTIONS_V2:
+            return record.version >= TRANSACTIONS_V2 and producer == record.previous
+        return producer == record.producer
+
+    def _check_outcome(self, committed: bool) -> None:
+        """Refuses a repetition that wants another outcome, or that comes before its end."""
+        state = self.record.state
+        if committed != (state in (TxnState.PREPARE_COMMIT, TxnState.COMPLETE_COMMIT)):
+            raise Refused(ErrorCode.INVALID_TXN_STATE, f"the transaction is in {state.name}")
+        if state in PREPARED:
+            raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS, "the transaction is being ended")
+
+    # Ending.
+
+    def _prepare(
+        self, outcome: TxnState, version: int, previous: Producer, now_ms: int, take_id: TakeId
+    ) -> TxnRecord:
+        record, now_ms = self.record, self._later(now_ms)
+        is_open = record.state is TxnState.ONGOING
+        if version >= TRANSACTIONS_V2:
+            next_id = take_id() if _is_exhausted(record.producer_epoch) else NO_ID
+            epoch = record.producer_epoch + 1
+        else:
+            next_id, epoch, previous = NO_ID, record.producer_epoch, record.previous
+        prepared = replace(
+            record,
+            state=outcome,
+            producer_epoch=epoch,
+            previous_id=previous.id,
+            previous_epoch=previous.epoch,
+            next_id=next_id,
+            version=version,
+            start_ms=record.start_ms if is_open else now_ms,
+            number=record.number if is_open else record.number + 1,
+            updated_ms=now_ms,
+        )
+        return prepared if prepared.partitions else _completed(prepared, now_ms)
+
+
+def begin(producer_id: int, timeout_ms: int, now_ms: int) -> TxnRecord:
+    """The first state of a transactional id."""
+    return TxnRecord(
+        state=TxnState.EMPTY,
+        producer_id=producer_id,
+        producer_epoch=0,
+        timeout_ms=timeout_ms,
+        updated_ms=now_ms,
+    )
+
+
+def _completed(prepared: TxnRecord, now_ms: int) -> TxnRecord:
+    is_commit = prepared.state is TxnState.PREPARE_COMMIT
+    producer = prepared.successor
+    return replace(
+        prepared,
+        state=TxnState.COMPLETE_COMMIT if is_commit else TxnState.COMPLETE_ABORT,
+        producer_id=producer.id,
+        producer_epoch=producer.epoch,
+        next_id=NO_ID,
+        updated_ms=now_ms,
+        partitions=(),
+    )
+
+
+def _is_exhausted(epoch: int) -> bool:
+    return epoch >= EPOCH_MAX - 1
+
+
+def _bumped(producer: Producer, take_id: TakeId) -> Producer:
+    if _is_exhausted(producer.epoch):
+        return Producer(take_id(), 0)
+    return Producer(producer.id, producer.epoch + 1)
+
+
+def _fenced(producer: Producer, record: TxnRecord) -> Refused:
+    return Refused(
+        ErrorCode.PRODUCER_FENCED,
+        f"producer {producer.id} at epoch {producer.epoch} is not the current one, "
+        f"which is at epoch {record.producer_epoch}",
+    )

@@ -1,0 +1,48 @@
+"""A bounded pool: nobody takes what others need, and nothing is lost or made up."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.base.fair_pool import Shares
+
+HOLDERS = ("User:ann", "User:bob", "127.0.0.1")
+
+
+def test_one_holder_leaves_room_for_others() -> None:
+    shares = Shares(8, 2)
+    assert [shares.take("User:ann") for _ in range(4)] == [True, True, False, False]
+    assert shares.take("User:bob")
+    assert (shares.taken, shares.held("User:ann"), len(shares)) == (3, 2, 2)
+    shares.give("User:ann")
+    assert shares.take("User:ann")
+
+
+def test_all_together_are_bounded() -> None:
+    shares = Shares(3, 2)
+    assert [shares.take(str(at)) for at in range(5)] == [True] * 3 + [False] * 2
+    assert len(shares) == 3
+
+
+def test_nothing_is_too_large_for_ever() -> None:
+    shares = Shares(8, 2)
+    assert shares.take("User:ann", 100)
+    assert not shares.take("User:ann", 1)
+    assert not shares.take("User:bob", 1)
+    shares.give("User:ann", 100)
+    assert shares.take("User:bob", 1)
+
+
+@given(st.lists(st.tuples(st.sampled_from(HOLDERS), st.integers(1, 12)), max_size=60))
+def test_what_is_taken_is_what_is_held(steps: list[tuple[str, int]]) -> None:
+    shares, held = Shares(20, 8), dict.fromkeys(HOLDERS, 0)
+    for holder, amount in steps:
+        if held[holder] >= amount and amount % 2:
+            shares.give(holder, amount)
+            held[holder] -= amount
+        elif shares.take(holder, amount):
+            assert held[holder] == 0 or held[holder] + amount <= 8
+            held[holder] += amount
+        else:
+            assert shares.taken + amount > 20 or held[holder] + amount > 8
+        assert {one: shares.held(one) for one in HOLDERS} == held
+        assert shares.taken == sum(held.values()) < 20 + 12

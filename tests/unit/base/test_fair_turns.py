@@ -1,0 +1,93 @@
+"""Turns: what long work does between two turns of the loop, and whose is next."""
+
+import asyncio
+
+import pytest
+
+from penstock.base.fair_turns import PIECE_STEPS, PLACES, REST_SECONDS, Steps, Turns
+from simulation.loop import SimLoop, run
+
+
+class Work:
+    """Counts what is done of all works, and notes in which order they were through."""
+
+    def __init__(self) -> None:
+        self.done = 0
+        self.begun: list[str] = []
+        self.ended: list[str] = []
+        self.open = self.open_max = 0
+
+    def steps(self, name: str, count: int) -> Steps[str]:
+        self.begun.append(name)
+        self.open += 1
+        self.open_max = max(self.open, self.open_max)
+        for _ in range(count):
+            self.done += 1
+            yield
+        self.open -= 1
+        self.ended.append(name)
+        return name
+
+
+@pytest.mark.parametrize("works", [1, 3, 50])
+def test_however_many_work_only_a_piece_is_done_before_a_rest(works: int) -> None:
+    async def main(loop: SimLoop) -> None:
+        turns, work = Turns(), Work()
+        tasks = [
+            loop.create_task(turns.run(f"h{at % 7}", work.steps(f"w{at}", 1_050)))
+            for at in range(works)
+        ]
+        while work.open or not work.ended:
+            before = work.done
+            await asyncio.sleep(REST_SECONDS * 0.999)
+            assert work.done - before <= PIECE_STEPS
+        assert await asyncio.gather(*tasks) == [f"w{at}" for at in range(works)]
+        assert work.open_max <= PLACES
+
+    run(main)
+
+
+def test_who_asks_for_much_waits_behind_themselves() -> None:
+    async def main(loop: SimLoop) -> None:
+        turns, work = Turns(), Work()
+        flood = [
+            loop.create_task(turns.run("flood", work.steps(f"f{at}", 1_000))) for at in range(100)
+        ]
+        await asyncio.sleep(0)
+        assert await turns.run("other", work.steps("other", 1_000)) == "other"
+        assert work.begun.index("other") <= PLACES + 1
+        for task in flood:
+            task.cancel()
+        await asyncio.gather(*flood, return_exceptions=True)
+
+    run(main)
+
+
+def test_work_that_is_given_up_leaves_its_place_to_the_next() -> None:
+    async def main(loop: SimLoop) -> None:
+        turns, work = Turns(), Work()
+        tasks = [loop.create_task(turns.run("h", work.steps(f"w{at}", 500))) for at in range(20)]
+        await asyncio.sleep(0.002)
+        for task in tasks[:19]:
+            task.cancel()
+        assert await tasks[19] == "w19"
+        assert (await turns.run("h", work.steps("again", 1)), len(work.ended)) == ("again", 2)
+        assert turns._free == PLACES
+        assert not turns._waiting, "nothing is kept of those who have gone"
+
+    run(main)
+
+
+def test_what_goes_wrong_is_told_and_frees_the_place() -> None:
+    def steps() -> Steps[None]:
+        yield
+        raise ValueError("no")
+
+    async def main(loop: SimLoop) -> None:
+        turns = Turns()
+        for _ in range(PLACES + 1):
+            with pytest.raises(ValueError, match="no"):
+                await turns.run("h", steps())
+        assert turns._free == PLACES
+
+    run(main)

@@ -1,0 +1,32 @@
+"""Attention lasts for a while after somebody looked."""
+
+import asyncio
+
+from penstock.base.scrape_activity import SECONDS, Attention
+from simulation.loop import run
+
+
+def test_nothing_happens_until_somebody_looks_and_again_when_nobody_does() -> None:
+    async def story() -> None:
+        attention = Attention()
+        rounds = 0
+
+        async def work() -> None:
+            nonlocal rounds
+            while True:
+                await attention.wait()
+                rounds += 1
+                await asyncio.sleep(SECONDS / 10)
+
+        task = asyncio.ensure_future(work())
+        await asyncio.sleep(SECONDS * 3)
+        assert rounds == 0
+        attention.pay()
+        await asyncio.sleep(SECONDS * 3)
+        assert rounds == 10
+        attention.pay()
+        await asyncio.sleep(SECONDS / 2 + 1)
+        assert rounds in (15, 16)
+        task.cancel()
+
+    run(lambda loop: story())

@@ -1,0 +1,42 @@
+"""What nodes ask each other about schemas: only nodes may, and refusals keep their numbers."""
+
+import msgspec
+
+from penstock.base.errors import ErrorCode
+from penstock.broker.api.admin.registry_requests import ask_registry
+from penstock.broker.api.route_row import Operation, ResourceType
+from penstock.state.registry.errors import Number
+from penstock.state.registry.requests import Call, GetById, Register, encode_call
+from penstock.wire.messages.internal.registry import AskRegistryRequest, AskRegistryResponse
+from tests.unit.broker.api.harness import Node, on_node
+
+
+async def asked(node: Node, call: Call | bytes) -> AskRegistryResponse:
+    data = call if isinstance(call, bytes) else encode_call(call)
+    response = await node.ask(ask_registry, 0, AskRegistryRequest(call=data))
+    assert isinstance(response, AskRegistryResponse)
+    return response
+
+
+def test_a_call_is_answered_where_the_topic_is_led() -> None:
+    async def test(node: Node) -> None:
+        early = await asked(node, GetById(1))
+        assert early.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        await node.ctx.registry.ask(Register("s", '"int"', "AVRO"))
+        found = await asked(node, GetById(1))
+        assert msgspec.json.decode(found.answer)["schema"] == '"int"'
+        missing = await asked(node, GetById(2))
+        assert missing.number == Number.SCHEMA_NOT_FOUND
+        assert missing.error_message == "Schema 2 not found"
+
+    on_node(test)
+
+
+def test_nonsense_and_strangers_are_refused() -> None:
+    async def test(node: Node) -> None:
+        assert (await asked(node, b"?")).error_code == ErrorCode.INVALID_REQUEST
+        node.rights.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
+        denied = await asked(node, GetById(1))
+        assert denied.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+    on_node(test)

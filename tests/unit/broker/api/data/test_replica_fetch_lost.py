@@ -1,0 +1,77 @@
+"""A follower's fetch can show a leader that it has lost what was committed."""
+
+import pytest
+from msgspec.structs import replace
+
+from penstock.base.errors import ErrorCode
+from penstock.cluster.metadata import store_keys
+from tests.unit.broker.api.harness import Node, on_node
+from tests.unit.broker.api.replicating import (
+    NO_HIGH_WATERMARK,
+    Copier,
+    append,
+    led,
+    replicate,
+    rows,
+)
+
+
+async def ask(node: Node, offset: int, high_watermark: int, last_fetched_epoch: int = 3) -> int:
+    copier = Copier(node)
+    part = copier.part(offset, high_watermark=high_watermark, last_fetched_epoch=last_fetched_epoch)
+    found = rows(await copier.open(part))
+    return found[0].error_code if found else 0
+
+
+def test_a_leader_below_a_followers_high_watermark_goes_offline_and_says_so() -> None:
+    async def check(node: Node) -> None:
+        await replicate(node)
+        append(node)
+        partition = led(node)
+        assert await ask(node, 5, 4) == ErrorCode.KAFKA_STORAGE_ERROR
+        log = partition.log
+        assert log.is_lost
+        assert log.offline is not None
+        assert "ends at 1" in log.offline
+        assert "node 2" in log.offline
+        assert "up to 4" in log.offline
+        assert partition.known_end == 4, "the next life knows it, too"
+
+    on_node(check)
+
+
+@pytest.mark.parametrize(
+    ("offset", "high_watermark"),
+    [
+        (5, 1),  # It is only further on than we are: its own epoch says what of that counts.
+        (5, NO_HIGH_WATERMARK),  # It does not say.
+        (5, -1),
+        (1, 1),
+        (3, 7),  # It cannot know of more than it has.
+    ],
+)
+def test_nothing_else_that_a_follower_says_takes_a_leader_offline(
+    offset: int, high_watermark: int
+) -> None:
+    async def check(node: Node) -> None:
+        await replicate(node)
+        append(node)
+        await ask(node, offset, high_watermark)
+        assert led(node).log.offline is None
+
+    on_node(check)
+
+
+def test_after_an_unclean_election_a_follower_may_know_more() -> None:
+    async def check(node: Node) -> None:
+        await replicate(node)
+        append(node)
+        record = replace(led(node).record, unclean_epoch=3, is_recovering=True, partition_epoch=11)
+        topic = node.ctx.image.topics["t"]
+        await node.put(store_keys.partition_key(topic.id, 0), record)
+        await ask(node, 5, 4, last_fetched_epoch=2)
+        assert led(node).log.offline is None
+        await ask(node, 5, 4, last_fetched_epoch=3)
+        assert led(node).log.is_lost, "that one has followed this very leader"
+
+    on_node(check)

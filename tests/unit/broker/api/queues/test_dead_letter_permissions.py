@@ -1,0 +1,85 @@
+"""Naming where dead letters go takes the rights that writing there takes."""
+
+import pytest
+
+from penstock.base.errors import ErrorCode
+from penstock.broker.api.admin.configs import GROUP, TOPIC
+from penstock.broker.api.admin.topics import create_topics
+from penstock.broker.api.response_rows import CLUSTER_NAME
+from penstock.broker.api.route_row import Operation, ResourceType
+from penstock.cluster.configs.config_changes import Op
+from penstock.coordinator.queues.policy import GROUP_LETTERS, TOPIC_LETTERS
+from penstock.wire.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from tests.unit.broker.api.admin.test_configs import alter, make, replace
+from tests.unit.broker.api.harness import Node, on_node
+
+DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+KINDS = [(TOPIC, "mine", TOPIC_LETTERS), (GROUP, "mine", GROUP_LETTERS)]
+
+
+async def name(node: Node, kind: int, of: str, config: str, target: str) -> int:
+    code, _ = await alter(node, kind, of, [(config, Op.SET, target)], check=False)
+    again, _ = await replace(node, kind, of, {config: target}, check=False)
+    assert again == code
+    return code
+
+
+@pytest.mark.parametrize(("kind", "of", "config"), KINDS)
+def test_letters_go_only_where_whoever_says_so_may_write(kind: int, of: str, config: str) -> None:
+    async def test(node: Node) -> None:
+        await make(node, "mine")
+        await make(node, "theirs")
+        node.rights.deny(Operation.WRITE, ResourceType.TOPIC, "theirs")
+        assert await name(node, kind, of, config, "theirs") == DENIED
+        assert await name(node, kind, of, config, "missing") == ErrorCode.NONE
+        node.rights.deny(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
+        node.rights.deny(Operation.CREATE, ResourceType.TOPIC, "not-made-yet")
+        assert await name(node, kind, of, config, "not-made-yet") == DENIED
+
+    on_node(test)
+
+
+@pytest.mark.parametrize(("kind", "of", "config"), KINDS)
+@pytest.mark.parametrize("target", ["__schemas", "__consumer_offsets", "__audit", "no name"])
+def test_the_brokers_own_topics_take_no_letters(
+    kind: int, of: str, config: str, target: str
+) -> None:
+    async def test(node: Node) -> None:
+        await make(node, "mine")
+        assert await name(node, kind, of, config, target) == ErrorCode.INVALID_CONFIG
+
+    on_node(test)
+
+
+def test_what_somebody_else_has_set_may_stay() -> None:
+    async def test(node: Node) -> None:
+        await make(node, "mine", queue_dead_letter_topic="theirs")
+        node.rights.deny(Operation.WRITE, ResourceType.TOPIC, "theirs")
+        await replace(node, TOPIC, "mine", {TOPIC_LETTERS: "theirs", "retention.ms": "77"})
+        await alter(node, TOPIC, "mine", [(TOPIC_LETTERS, Op.DELETE, None)])
+
+    on_node(test)
+
+
+@pytest.mark.parametrize(
+    ("target", "code"), [("theirs", DENIED), ("__schemas", ErrorCode.INVALID_CONFIG)]
+)
+def test_a_new_topic_is_no_way_around_it(target: str, code: ErrorCode) -> None:
+    async def test(node: Node) -> None:
+        node.rights.deny(Operation.WRITE, ResourceType.TOPIC, "theirs")
+        wanted = CreatableTopic(
+            name="mine",
+            num_partitions=1,
+            replication_factor=1,
+            assignments=[],
+            configs=[CreatableTopicConfig(name=TOPIC_LETTERS, value=target)],
+        )
+        answer = await node.ask(create_topics, 7, CreateTopicsRequest(topics=[wanted]))
+        assert answer.topics[0].error_code == code
+        assert "mine" not in node.ctx.image.topics
+
+    on_node(test)

@@ -1,0 +1,138 @@
+"""What Penstock's own clients say beside a verdict, in tagged fields that Kafka does not have."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.broker.api.queues.share_acknowledge import (
+    DELAY_MS_MAX,
+    LOCK_MS_MAX,
+    NOTHING,
+    Note,
+    judge,
+    share_acknowledge,
+    verdicts_of,
+)
+from penstock.wire.messages.share import (
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgementBatch,
+    ShareAcknowledgeRequest,
+)
+from tests.unit.broker.api.harness import Node, on_node
+from tests.unit.broker.api.sharing import (
+    ACCEPT,
+    CONFIGS,
+    REJECT,
+    RELEASE,
+    RENEW,
+    Member,
+    acquired,
+    code_of,
+    set_up,
+)
+
+
+def noted(kind: int, first: int = 0, last: int = 0, **note: Any) -> ShareAcknowledgementBatch:
+    return ShareAcknowledgementBatch(
+        first_offset=first, last_offset=last, acknowledge_types=[kind], **note
+    )
+
+
+async def say(member: Member, *batches: ShareAcknowledgementBatch) -> int:
+    """The code that a member's verdicts are answered with."""
+    topic_id = member.node.ctx.image.topics["t"].id
+    row = AcknowledgePartition(partition_index=0, acknowledgement_batches=list(batches))
+    request = ShareAcknowledgeRequest(
+        group_id=member.group,
+        member_id=member.name,
+        share_session_epoch=member.epoch,
+        is_renew_ack=True,
+        topics=[AcknowledgeTopic(topic_id=topic_id, partitions=[row])],
+    )
+    member.epoch += 1
+    return code_of(await member.node.ask(share_acknowledge, 2, request, member.client))
+
+
+def test_nothing_is_said_by_others() -> None:
+    (verdict,) = verdicts_of([noted(RELEASE)], False)
+    assert verdict.note is NOTHING
+    (verdict,) = verdicts_of([noted(RELEASE, delay_ms=0, error_class="E")], False)
+    assert verdict.note == Note(0, "E")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"delay_ms": -2},
+        {"delay_ms": DELAY_MS_MAX + 1},
+        {"lock_ms": -2},
+        {"lock_ms": LOCK_MS_MAX + 1},
+    ],
+)
+def test_what_makes_no_sense_is_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(Refused) as refused:
+        list(verdicts_of([noted(RELEASE, **wrong)], False))
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_a_released_record_waits_as_long_as_asked() -> None:
+    async def test(node: Node) -> None:
+        await set_up(node, 2)
+        member = Member(node)
+        await member.fetch(0)
+        assert await say(member, noted(RELEASE, delay_ms=60_000), noted(RELEASE, 1, 1)) == 0
+        assert acquired(await member.fetch()) == [(1, 1, 2)]
+        assert await say(member, noted(ACCEPT, 1, 1)) == 0
+        await asyncio.sleep(59)
+        assert acquired(await member.fetch()) == []
+        await asyncio.sleep(2)
+        assert acquired(await member.fetch()) == [(0, 0, 2)]
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_why_a_record_failed_is_kept() -> None:
+    async def test(node: Node) -> None:
+        await set_up(node, 3, errors_deadletterqueue_enable="true")
+        member = Member(node)
+        await member.fetch(0)
+        why: dict[str, Any] = {"error_class": "ValueError", "error_message": "no such id"}
+        assert await say(member, noted(RELEASE, delay_ms=1_000_000, **why)) == 0
+        (queue,) = node.ctx.queues.queues()
+        failure = queue.machine.kept.failures[0]
+        assert (failure.error_class, failure.error_message) == ("ValueError", "no such id")
+        verdicts = list(verdicts_of([noted(REJECT, 1, 1, **why), noted(REJECT, 2, 2)], False))
+        letters = judge(queue.machine, member.name, verdicts, node.ctx.clock.now_ms()).letters
+        assert [(one.offset, one.failure.error_class) for one in letters] == [
+            (1, "ValueError"),
+            (2, "rejected"),
+        ]
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_a_lease_is_renewed_for_as_long_as_asked() -> None:
+    async def test(node: Node) -> None:
+        await set_up(node, 2)
+        member = Member(node)
+        await member.fetch(0)
+        assert await say(member, noted(RENEW, lock_ms=120_000), noted(RENEW, 1, 1)) == 0
+        await asyncio.sleep(100)
+        assert await say(member, noted(ACCEPT)) == 0
+        assert await say(member, noted(ACCEPT, 1, 1)) == ErrorCode.INVALID_RECORD_STATE
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_a_record_that_nobody_looked_at_was_not_delivered() -> None:
+    async def test(node: Node) -> None:
+        await set_up(node, 2)
+        member = Member(node)
+        await member.fetch(0)
+        assert await say(member, noted(RELEASE, is_unseen=True), noted(RELEASE, 1, 1)) == 0
+        assert acquired(await member.fetch()) == [(0, 0, 1), (1, 1, 2)]
+
+    on_node(test, configs=CONFIGS)

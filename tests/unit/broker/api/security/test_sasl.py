@@ -1,0 +1,113 @@
+"""Logins on a listener that asks nobody: for nodes of the cluster, and for them alone."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.broker.api.dispatch import Dispatcher
+from penstock.broker.api.security.sasl import OUT_OF_PLACE, sasl_authenticate, sasl_handshake
+from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.node.security.logins import NODE_MECHANISM, Logins, node_credentials
+from penstock.security.acl_types import ANONYMOUS, NODE_USER
+from penstock.security.login import Login, PlainExchange
+from penstock.security.scram import ClientExchange
+from penstock.wire.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+)
+from tests.unit.broker.api.harness import Client, Node, on_node
+from tests.unit.broker.server.world import metadata_frame
+
+SECRET = b"the cluster's own"
+
+
+def stranger(node: Node) -> Client:
+    ctx = node.ctx
+    logins = Logins(BrokerConfigs({}), ctx.follower, ctx.workers, ctx.clock, ctx.random, SECRET)
+    client = Client()
+    client.principal, client.login = ANONYMOUS, logins.node_login()
+    return client
+
+
+async def ask(
+    node: Node, client: Client, handler: Callable[..., Any], version: int, request: Any
+) -> Any:
+    pending, answer = node.begin(handler, version, request, client.again())
+    if inspect.isawaitable(answer):
+        answer = await answer
+    return answer if answer is not None else await pending.reply()
+
+
+async def log_in(node: Node, client: Client, name: str, password: str) -> SaslAuthenticateResponse:
+    exchange = ClientExchange(NODE_MECHANISM, name, password, "nonce")
+    answer = await ask(
+        node, client, sasl_handshake, 1, SaslHandshakeRequest(mechanism=NODE_MECHANISM)
+    )
+    assert answer.error_code == ErrorCode.NONE
+    first = SaslAuthenticateRequest(auth_bytes=exchange.first())
+    challenge = await ask(node, client, sasl_authenticate, 2, first)
+    last = SaslAuthenticateRequest(auth_bytes=exchange.final(bytes(challenge.auth_bytes)))
+    outcome = await ask(node, client, sasl_authenticate, 2, last)
+    assert isinstance(outcome, SaslAuthenticateResponse)
+    return outcome
+
+
+def test_a_node_says_that_it_is_one_where_nobody_else_is_asked() -> None:
+    async def test(node: Node) -> None:
+        client = stranger(node)
+        outcome = await log_in(node, client, NODE_USER, node_credentials(SECRET).password)
+        assert outcome.error_code == ErrorCode.NONE
+        assert client.principal == f"User:{NODE_USER}"
+
+    on_node(test)
+
+
+def test_whoever_does_not_have_the_secret_is_told_that_this_is_the_wrong_place() -> None:
+    async def test(node: Node) -> None:
+        for name, password in ((NODE_USER, "guess"), ("ann", "hers")):
+            client = stranger(node)
+            outcome = await log_in(node, client, name, password)
+            assert outcome.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+            assert outcome.error_message == OUT_OF_PLACE
+            assert client.principal == ANONYMOUS
+            assert client.is_closed
+        answer = await ask(
+            node, stranger(node), sasl_handshake, 1, SaslHandshakeRequest(mechanism="PLAIN")
+        )
+        assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
+
+    on_node(test)
+
+
+def test_nobody_has_to() -> None:
+    async def test(node: Node) -> None:
+        frame = metadata_frame(1)[4:]
+        view = memoryview(frame)
+        Dispatcher(node.ctx).call(stranger(node), view, 0, len(view))
+
+    on_node(test)
+
+
+def test_whoever_cannot_be_looked_at_for_now_is_closed_and_not_told_that_it_was_wrong() -> None:
+    """Clients take a failed login for the last word, and come again after a closed connection."""
+    asked_from = []
+
+    async def crowded(name: str, password: str, peer: str) -> bool:
+        asked_from.append(peer)
+        raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "try again")
+
+    async def test(node: Node) -> None:
+        client = Client()
+        client.principal, client.login = ANONYMOUS, Login({"PLAIN": lambda: PlainExchange(crowded)})
+        client.login.choose("PLAIN")
+        request = SaslAuthenticateRequest(auth_bytes=b"\0bob\0right")
+        _, answer = node.begin(sasl_authenticate, 2, request, client)
+        assert await answer is None
+        assert client.is_closed
+        assert not client.reply.done()
+        assert asked_from == [client.peer]
+        assert node.ctx.metrics.failed_logins.value == 0
+
+    on_node(test)

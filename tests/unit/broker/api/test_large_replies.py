@@ -1,0 +1,177 @@
+"""Large answers: what the loop does at a stretch for them, that they are whole, and who waits.
+
+Counted in calls of functions and in virtual time: no clock of a machine decides anything here.
+"""
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+
+from penstock.base.fair_turns import REST_SECONDS
+from penstock.base.ports import Put
+from penstock.cluster.metadata import store_keys, topics
+from penstock.cluster.metadata.store_keys import PartitionRecord, TopicRecord
+from penstock.cluster.metadata.topics import NewTopic
+from penstock.wire.messages import RESPONSES
+from penstock.wire.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
+from penstock.wire.messages.metadata import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsTopicRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from tests.unit.broker.server.world import Peer, World, decoded, framed, in_world, versions_frame
+from tests.unit.slices import Slices
+
+ELSEWHERE = 9
+TOPICS = [f"many-{at:03}" for at in range(60)]
+CALLS_AT_A_STRETCH = 6_000
+"""A hundred rows take half as many. All at once, these answers take 50,000 to 500,000."""
+
+ALL = MetadataRequest(topics=None)
+NAMED = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in ["wide", *TOPICS]])
+WIDE = MetadataRequest(topics=[MetadataRequestTopic(name="wide")])
+PAGE = DescribeTopicPartitionsRequest(topics=[], response_partition_limit=2_000)
+PAGE_OF_ONE = DescribeTopicPartitionsRequest(
+    topics=[DescribeTopicPartitionsTopicRequest(name="wide")], response_partition_limit=2_000
+)
+CONFIGS = DescribeConfigsRequest(
+    resources=[
+        DescribeConfigsResource(resource_type=2, resource_name=name, configuration_keys=None)
+        for name in TOPICS
+    ],
+    include_synonyms=True,
+    include_documentation=True,
+)
+
+
+async def fill(world: World) -> None:
+    """Many topics, and a wide one, that another node leads: nothing of them is on this disk."""
+    ctx = world.node.ctx
+    puts = []
+    for name in ["wide", *TOPICS]:
+        plan = topics.plan_topic(NewTopic(name, 1), ctx.image, ctx.configs, ctx.random)
+        there = PartitionRecord((ELSEWHERE,), ELSEWHERE, (ELSEWHERE,))
+        partitions = (there,) * (2_000 if name == "wide" else 10)
+        record = TopicRecord(plan.record.id, partitions, plan.record.configs)
+        puts.append(Put(store_keys.topic_key(name), store_keys.encode(record)))
+    revision = await ctx.store.commit([], puts)
+    assert revision is not None
+    await ctx.reached(revision)
+
+
+async def ask(peer: Peer, request: Any, version: int) -> Any:
+    asked = len(peer.frames)
+    peer.send(framed(request, version, asked + 1))
+    reply = (await peer.replies(asked + 1))[asked]
+    return decoded(reply, RESPONSES[type(request).WIRE.key], version)
+
+
+CASES = {
+    "all topics": (ALL, 12),
+    "all topics, oldest": (ALL, 1),
+    "named topics": (NAMED, 12),
+    "one wide topic": (WIDE, 12),
+    "a page": (PAGE, 0),
+    "a page of one": (PAGE_OF_ONE, 0),
+    "configs": (CONFIGS, 4),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_large_answer_is_made_a_little_at_a_time(case: str) -> None:
+    request, version = CASES[case]
+
+    async def test(world: World) -> None:
+        await fill(world)
+        peer = await world.connect()
+        asked_s = world.loop.time()
+        with Slices() as slices:
+            peer.send(framed(request, version, 1))
+            await peer.replies(1)
+        assert slices.longest <= CALLS_AT_A_STRETCH
+        assert world.loop.time() - asked_s >= 2 * REST_SECONDS, "others had the loop"
+
+    in_world(test)
+
+
+def test_answers_are_whole_however_they_were_made() -> None:
+    async def test(world: World) -> None:
+        await fill(world)
+        peer = await world.connect()
+        answer: MetadataResponse = await ask(peer, ALL, 12)
+        assert [row.name for row in answer.topics] == list(world.node.ctx.image.topics)
+        assert {row.name: len(row.partitions) for row in answer.topics} == {
+            "t": 2,
+            "wide": 2_000,
+            **dict.fromkeys(TOPICS, 10),
+        }
+        assert [row.partition_index for row in answer.topics[1].partitions] == list(range(2_000))
+        named: MetadataResponse = await ask(peer, NAMED, 12)
+        assert named.topics == answer.topics[1:]
+        assert (await ask(peer, WIDE, 12)).topics == answer.topics[1:2]
+        configs = await ask(peer, CONFIGS, 4)
+        assert [row.resource_name for row in configs.results] == TOPICS
+        assert len({len(row.configs) for row in configs.results}) == 1
+        page = await ask(peer, PAGE, 0)
+        assert sum(len(row.partitions) for row in page.topics) == 2_000
+
+    in_world(test)
+
+
+def test_the_same_question_is_answered_with_the_same_bytes_until_something_changes() -> None:
+    async def test(world: World) -> None:
+        await fill(world)
+        peers = [await world.connect() for _ in range(5)]
+        first, *others = await asyncio.gather(*(ask(peer, ALL, 12) for peer in peers))
+        assert [other == first for other in others] == [True] * 4
+        assert world.node.ctx.listings._begun == 1, "made once for all who asked meanwhile"
+        assert await ask(peers[0], ALL, 12) == first
+        assert world.node.ctx.listings._begun == 1
+        await world.node.create("new", 1)
+        assert "new" in {row.name for row in (await ask(peers[0], ALL, 12)).topics}
+        assert world.node.ctx.listings._begun == 2
+        await ask(peers[0], ALL, 11)
+        assert world.node.ctx.listings._begun == 3, "another version is another answer"
+
+    in_world(test)
+
+
+def test_others_are_answered_while_a_crowd_asks_for_large_answers() -> None:
+    async def test(world: World) -> None:
+        await fill(world)
+        crowd = [await world.connect("crowd") for _ in range(20)]
+        other = await world.connect("other")
+        for number, peer in enumerate(crowd):
+            request, version = (CONFIGS, 4) if number % 2 else (NAMED, 12)
+            peer.send(framed(request, version, 1))
+        with Slices() as slices:
+            for count in itertools.count(1):
+                other.send(versions_frame(count))
+                await other.replies(count)
+                if all(len(peer.frames) == 1 for peer in crowd):
+                    break
+        assert slices.longest <= CALLS_AT_A_STRETCH
+        assert count > 100, "they were answered one after the other"
+
+    in_world(test)
+
+
+def test_one_who_hangs_up_in_the_middle_leaves_the_answer_to_the_others() -> None:
+    async def test(world: World) -> None:
+        await fill(world)
+        first, second = await world.connect(), await world.connect()
+        for peer in (first, second):
+            peer.send(framed(ALL, 12, 1))
+        await asyncio.sleep(5 * REST_SECONDS)
+        first.transport.abort()
+        [reply] = await second.replies(1)
+        assert len(decoded(reply, MetadataResponse, 12).topics) == len(TOPICS) + 2
+
+    in_world(test)

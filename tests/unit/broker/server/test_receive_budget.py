@@ -1,0 +1,101 @@
+"""The memory budget of all connections."""
+
+from penstock.broker.server.receive_budget import STRANGERS_BYTES, Budget
+
+
+def test_holding_stops_at_the_maximum_and_goes_on_after_a_release() -> None:
+    budget = Budget(100)
+    assert budget.hold("a", 60)
+    assert not budget.hold("b", 50)
+    budget.release("a")
+    assert budget.hold("b", 50)
+    assert budget.used == 50
+
+
+def test_growing_counts_the_difference() -> None:
+    budget = Budget(100)
+    assert budget.hold("a", 40)
+    assert budget.hold("b", 40)
+    assert budget.hold("a", 60)
+    assert budget.used == 100
+    assert not budget.hold("b", 50)
+    assert budget.used == 100
+
+
+def test_one_who_is_alone_may_exceed_it_so_that_nobody_starves() -> None:
+    budget = Budget(100)
+    assert budget.hold("a", 500)
+    assert budget.hold("a", 900)
+
+
+def test_when_all_others_wait_the_last_one_may_exceed_it() -> None:
+    budget = Budget(100)
+    assert budget.hold("a", 50)
+    assert budget.hold("b", 50)
+    assert not budget.hold("a", 80)
+    budget.wait("a", 80, lambda: None)
+    assert budget.hold("b", 300)
+
+
+def test_waiters_are_woken_in_order_when_there_is_room_for_what_they_want() -> None:
+    budget = Budget(100)
+    woken: list[str] = []
+    assert budget.hold("x", 60)
+    assert budget.hold("y", 40)
+    for who, count in (("a", 30), ("b", 30), ("c", 40)):
+        assert not budget.hold(who, count)
+        budget.wait(who, count, lambda who=who: woken.append(who))  # type: ignore[misc]
+    budget.release("b")
+    assert not woken
+    budget.release("y")
+    assert woken == ["a"]
+    budget.release("x")
+    assert woken == ["a", "c"]
+    assert budget.used == 70
+    assert not budget.is_contended
+
+
+def test_nobody_overtakes_those_who_wait() -> None:
+    budget = Budget(100)
+    assert budget.hold("x", 90)
+    assert budget.hold("y", 5)
+    assert not budget.hold("a", 50)
+    budget.wait("a", 50, lambda: None)
+    assert not budget.hold("late", 1)
+
+
+def test_when_only_waiters_are_left_the_first_goes_on_whatever_it_wants() -> None:
+    budget = Budget(100)
+    woken: list[str] = []
+    assert budget.hold("a", 60)
+    assert budget.hold("b", 40)
+    assert not budget.hold("a", 120)
+    budget.wait("a", 120, lambda: woken.append("a"))
+    assert not budget.hold("c", 200)
+    budget.wait("c", 200, lambda: woken.append("c"))
+    budget.release("b")
+    assert woken == ["a"]
+    assert budget.used == 120
+    budget.release("a")
+    assert woken == ["a", "c"]
+
+
+def test_a_negative_maximum_is_none() -> None:
+    budget = Budget(-1)
+    assert budget.hold("a", 1 << 40)
+    assert budget.hold("b", 1 << 40)
+
+
+def test_strangers_have_a_budget_of_their_own_and_do_not_wait() -> None:
+    budget = Budget(1 << 30)
+    half = STRANGERS_BYTES // 2
+    assert budget.lend("a", half)
+    assert budget.lend("b", half - 1)
+    assert not budget.lend("c", 2)
+    assert budget.lend("a", half + 1), "the difference counts"
+    assert (budget.used, budget.lent) == (0, STRANGERS_BYTES)
+    assert budget.wants_back("a")
+    assert not budget.wants_back("c")
+    budget.release("a")
+    assert not budget.wants_back("a")
+    assert budget.lend("c", 2)

@@ -1,0 +1,144 @@
+"""Socket buffers: who is accepted has those that the configuration names."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from penstock.broker.server.socket_buffers import (
+    IPPROTO_TCP,
+    SO_RCVBUF,
+    SO_SNDBUF,
+    SOL_SOCKET,
+    SYSTEMS_OWN,
+    TCP_CONGESTION,
+    UNPACED,
+    Buffers,
+    spare_pacing,
+)
+from penstock.node.config import NodeConfig
+from penstock.node.node import Node
+
+KIB = 1024
+
+
+def buffers_of(listening: socket.socket) -> tuple[int, int]:
+    """What the kernel gives to one that is accepted: for data and its own notes, twice as much."""
+    with socket.create_connection(listening.getsockname()) as _:
+        accepted, _ = listening.accept()
+        with accepted:
+            options = (SO_SNDBUF, SO_RCVBUF)
+            sent, received = (accepted.getsockopt(SOL_SOCKET, option) for option in options)
+            return sent, received
+
+
+def test_the_numbers_are_those_of_this_system() -> None:
+    assert (SOL_SOCKET, SO_SNDBUF, SO_RCVBUF, IPPROTO_TCP, TCP_CONGESTION) == (
+        socket.SOL_SOCKET,
+        socket.SO_SNDBUF,
+        socket.SO_RCVBUF,
+        socket.IPPROTO_TCP,
+        socket.TCP_CONGESTION,
+    )
+
+
+def test_what_is_accepted_has_the_buffers_of_its_listener() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        Buffers(100 * KIB, 150 * KIB).give_to(listening)
+        assert buffers_of(listening) == (200 * KIB, 300 * KIB)
+
+
+def test_the_systems_own_are_left_alone() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        before = buffers_of(listening)
+        SYSTEMS_OWN.give_to(listening)
+        Buffers(0, 0).give_to(listening)
+        assert buffers_of(listening) == before
+
+
+@pytest.mark.parametrize(
+    ("sets", "sent"),
+    [({}, None), ({"socket.send.buffer.bytes": "65536"}, 2 * 65_536)],
+    ids=["by default", "another"],
+)
+def test_a_node_gives_its_connections_the_configured_buffer(
+    tmp_path: Path, sets: Mapping[str, str], sent: int | None
+) -> None:
+    """By default the one that the system gives."""
+    if sent is None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            sent, _ = buffers_of(listening)
+
+    async def check(accepted: Any) -> None:
+        assert accepted.getsockopt(SOL_SOCKET, SO_SNDBUF) == sent
+
+    run(tmp_path, check, sets)
+
+
+def test_peers_on_the_same_machine_are_sent_packets_as_fast_as_they_come(tmp_path: Path) -> None:
+    async def check(accepted: Any) -> None:
+        assert congestion_of(accepted) == UNPACED
+
+    run(tmp_path, check)
+
+
+def test_for_others_it_is_as_the_system_has_it(tmp_path: Path) -> None:
+    """Another address of ours stands for them."""
+
+    async def check(accepted: Any) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as fresh:
+            assert congestion_of(accepted) == congestion_of(fresh)
+
+    run(tmp_path, check, come_from="127.0.0.2")
+
+
+def test_a_system_that_does_not_know_it_is_left_as_it_is() -> None:
+    class Strange:
+        def setsockopt(self, level: int, option: int, value: int | bytes, /) -> None:
+            raise OSError("no such algorithm")
+
+    spare_pacing(Strange())
+
+
+def congestion_of(one: Any) -> bytes:
+    name: bytes = one.getsockopt(IPPROTO_TCP, TCP_CONGESTION, 16)
+    return name.rstrip(b"\0")
+
+
+def run(
+    tmp_path: Path,
+    check: Callable[[Any], Awaitable[None]],
+    sets: Mapping[str, str] | None = None,
+    come_from: str = "127.0.0.1",
+) -> None:
+    """Checks the socket that a node has of a client."""
+
+    async def main() -> None:
+        data_dir = str(tmp_path / "data")
+        node = Node(NodeConfig(data_dir=data_dir, kafka_port=0, http_port=0, overrides=sets or {}))
+        kafka, _ = await node.start()
+        try:
+            host, _, port = kafka.rpartition(":")
+            _, writer = await asyncio.open_connection(host, int(port), local_addr=(come_from, 0))
+            with contextlib.closing(writer):
+                await check(await accepted_by(node))
+        finally:
+            await node.stop()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+
+
+async def accepted_by(node: Node) -> Any:
+    """The socket of the one connection that the node has."""
+    (listener,) = node.front._listeners
+    while not listener.connections:
+        await asyncio.sleep(0.001)
+    (connection,) = listener._connections
+    assert connection.transport is not None
+    return connection.transport.get_extra_info("socket")

@@ -1,0 +1,185 @@
+"""TLS handshakes under way: counted, bounded, and ended when they take a place and do nothing."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import trustme
+
+from penstock.broker.server import tls_handshakes
+from penstock.broker.server.tls_handshakes import Handshakes
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Echo(asyncio.Protocol):
+    """Whoever is let in."""
+
+    def __init__(self, made: list["Echo"]) -> None:
+        self._made = made
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self._made.append(self)
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(data)
+
+
+class Door:
+    """A TLS port and who came through it."""
+
+    def __init__(self, directory: Path, timeout_s: float) -> None:
+        ca = trustme.CA()
+        server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        ca.issue_cert("127.0.0.1").configure_cert(server)
+        self.trusting = ssl.create_default_context()
+        ca.configure_trust(self.trusting)
+        self.made: list[Echo] = []
+        self.is_open = True
+        self.asked: list[tuple[str, int, int]] = []
+        self.turn_s = 0.0
+        self.handshakes = Handshakes(
+            lambda: server, lambda: Echo(self.made), self._admits, lambda: self.turn_s, timeout_s
+        )
+        self.port = 0
+
+    def _admits(self, ip: str, pending: int, pending_of_it: int) -> bool:
+        self.asked.append((ip, pending, pending_of_it))
+        return self.is_open
+
+    async def connect(self) -> Streams:
+        return await asyncio.open_connection("127.0.0.1", self.port, ssl=self.trusting)
+
+    async def half(self) -> Streams:
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
+    async def until_pending(self, count: int) -> None:
+        while len(self.handshakes) != count:
+            await asyncio.sleep(0.005)
+
+    async def talk(self) -> bytes:
+        reader, writer = await self.connect()
+        writer.write(b"hello")
+        answer = await reader.readexactly(5)
+        writer.transport.abort()
+        return answer
+
+
+def at_door(
+    test: Callable[[Door], Awaitable[None]], directory: Path, timeout_s: float = 30.0
+) -> None:
+    async def main() -> None:
+        door = Door(directory, timeout_s)
+        door.port = await door.handshakes.open("127.0.0.1", 0)
+        try:
+            async with asyncio.timeout(30):
+                await test(door)
+        finally:
+            await door.handshakes.close()
+            for echo in door.made:
+                echo.transport.abort()
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+
+def test_who_shakes_hands_is_let_in_and_no_longer_pending(tmp_path: Path) -> None:
+    async def test(door: Door) -> None:
+        assert await door.talk() == b"hello"
+        assert len(door.handshakes) == 0
+        assert door.asked == [("127.0.0.1", 0, 0)]
+
+    at_door(test, tmp_path)
+
+
+def test_a_handshake_that_is_not_finished_in_time_ends(tmp_path: Path) -> None:
+    async def test(door: Door) -> None:
+        reader, writer = await door.half()
+        assert await reader.read() == b""
+        assert len(door.handshakes) == 0
+        assert not door.made
+        writer.transport.abort()
+
+    at_door(test, tmp_path, timeout_s=0.2)
+
+
+def test_what_is_no_tls_at_all_ends_at_once(tmp_path: Path) -> None:
+    async def test(door: Door) -> None:
+        reader, writer = await door.half()
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        with contextlib.suppress(ConnectionResetError):
+            while await reader.read():
+                pass
+        writer.transport.abort()
+        await door.until_pending(0)
+        assert await door.talk() == b"hello"
+
+    at_door(test, tmp_path)
+
+
+def test_too_many_end_the_oldest_and_an_honest_client_gets_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_handshakes, "HANDSHAKES_MAX", 3)
+
+    async def test(door: Door) -> None:
+        halves = []
+        for count in (1, 2, 3):
+            halves.append(await door.half())
+            await door.until_pending(count)
+        assert await door.talk() == b"hello"
+        assert door.handshakes.evicted == 1
+        assert await halves[0][0].read() == b"", "the one that was there longest"
+        await door.until_pending(2)
+        assert [asked[1:] for asked in door.asked] == [(0, 0), (1, 1), (2, 2), (3, 3)]
+        for _, writer in halves:
+            writer.transport.abort()
+
+    at_door(test, tmp_path)
+
+
+def test_who_is_not_admitted_is_closed(tmp_path: Path) -> None:
+    async def test(door: Door) -> None:
+        door.is_open = False
+        reader, writer = await door.half()
+        assert await reader.read() == b""
+        writer.transport.abort()
+        door.is_open = True
+        assert await door.talk() == b"hello"
+
+    at_door(test, tmp_path)
+
+
+def test_a_turn_is_waited_for(tmp_path: Path) -> None:
+    async def test(door: Door) -> None:
+        door.turn_s = 0.2
+        began = asyncio.get_running_loop().time()
+        assert await door.talk() == b"hello"
+        assert asyncio.get_running_loop().time() - began >= 0.2
+
+    at_door(test, tmp_path)
+
+
+def test_a_full_backlog_is_taken_in_one_by_one(tmp_path: Path) -> None:
+    count = 50
+
+    async def test(door: Door) -> None:
+        # The system takes them in; the loop, which is held up meanwhile, finds them all at once.
+        waiting = [socket.create_connection(("127.0.0.1", door.port)) for _ in range(count)]
+        steps, before = [], 0
+        while before < count:
+            await asyncio.sleep(0)
+            steps.append(len(door.handshakes) - before)
+            before += steps[-1]
+        assert max(steps) == 1
+        for sock in waiting:
+            sock.close()
+
+    at_door(test, tmp_path)

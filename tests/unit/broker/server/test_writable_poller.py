@@ -1,0 +1,209 @@
+"""Waiting for full sockets: a wait ends when its socket has room, goes on while it is filled again,
+and nothing is heard of those who do not wait."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from penstock.broker.server.writable_poller import Room
+from tests.unit.broker.server.loops import on_both_loops, run
+
+A_MOMENT = 0.02
+
+
+@contextlib.contextmanager
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    near, far = socket.socketpair()
+    with near, far:
+        near.setblocking(False)
+        far.setblocking(False)
+        yield near, far
+
+
+class Told(list[str]):
+    """Who was told that there is room."""
+
+    def __init__(self, *, is_full_again: bool = False) -> None:
+        super().__init__()
+        self.is_full_again = is_full_again
+
+    def by(self, name: str) -> Callable[[], bool]:
+        def act() -> bool:
+            self.append(name)
+            return self.is_full_again
+
+        return act
+
+
+def fill(near: socket.socket) -> None:
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            near.send(bytes(65536))
+
+
+def drain(far: socket.socket) -> None:
+    with contextlib.suppress(BlockingIOError):
+        while far.recv(1 << 20):
+            pass
+
+
+@on_both_loops
+def test_each_wait_is_answered_once_when_there_is_room(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def check() -> None:
+        room, told = Room(), Told()
+        with pair() as (near, far):
+            for turn in range(1, 4):
+                fill(near)
+                room.wait(near.fileno(), told.by("room"))
+                await asyncio.sleep(A_MOMENT)
+                assert len(told) == turn - 1, "it is full"
+                drain(far)
+                await asyncio.sleep(A_MOMENT)
+                assert len(told) == turn
+                # Full and empty again while nobody waits.
+                fill(near)
+                drain(far)
+                await asyncio.sleep(A_MOMENT)
+                assert len(told) == turn
+            room.close()
+
+    run(new_loop, check())
+
+
+@on_both_loops
+def test_room_made_before_the_wait_is_not_missed(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def check() -> None:
+        room, told = Room(), Told()
+        with pair() as (near, far):
+            for turn in (1, 2):
+                fill(near)
+                drain(far)
+                room.wait(near.fileno(), told.by("room"))
+                await asyncio.sleep(A_MOMENT)
+                assert len(told) == turn
+            room.close()
+
+    run(new_loop, check())
+
+
+@on_both_loops
+def test_a_broken_socket_ends_the_wait(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def check() -> None:
+        room, told = Room(), Told()
+        with pair() as (near, far):
+            fill(near)
+            room.wait(near.fileno(), told.by("room"))
+            far.close()
+            await asyncio.sleep(A_MOMENT)
+            assert told == ["room"]
+            room.close()
+
+    run(new_loop, check())
+
+
+@on_both_loops
+def test_only_those_with_room_are_told_and_none_that_was_forgotten(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def check() -> None:
+        room, told = Room(), Told()
+        with pair() as (first, its_far), pair() as (second, other_far), pair() as (third, _):
+            for near, name in ((first, "first"), (second, "second"), (third, "third")):
+                fill(near)
+                room.wait(near.fileno(), told.by(name))
+            room.forget(second.fileno())
+            room.forget(second.fileno())
+            drain(its_far)
+            drain(other_far)
+            await asyncio.sleep(A_MOMENT)
+            assert told == ["first"]
+            room.close()
+            room.close()
+
+    run(new_loop, check())
+
+
+@on_both_loops
+def test_a_number_that_is_used_again_belongs_to_the_newcomer(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def check() -> None:
+        room, told = Room(), Told()
+        with pair() as (near, _):
+            number = near.fileno()
+            fill(near)
+            room.wait(number, told.by("old"))
+            room.forget(number)
+        with pair() as (near, far):
+            assert near.fileno() == number
+            fill(near)
+            room.wait(number, told.by("new"))
+            drain(far)
+            await asyncio.sleep(A_MOMENT)
+            assert told == ["new"]
+            room.close()
+
+    run(new_loop, check())
+
+
+@on_both_loops
+@pytest.mark.parametrize("count", [1, 3])
+def test_who_fills_the_socket_again_is_told_again_until_it_does_not(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], count: int
+) -> None:
+    async def check() -> None:
+        room, told = Room(), Told()
+        with contextlib.ExitStack() as stack:
+            pairs = [stack.enter_context(pair()) for _ in range(count)]
+            for number, (near, _) in enumerate(pairs):
+                fill(near)
+                room.wait(near.fileno(), refill(near, told.by(str(number))))
+            near, far = pairs[0]
+            for turn in range(1, 4):
+                told.is_full_again = turn < 3
+                await asyncio.sleep(A_MOMENT)
+                assert len(told) == turn - 1, "it is full"
+                drain(far)
+                await asyncio.sleep(A_MOMENT)
+                assert told == ["0"] * turn
+            drain(far)
+            await asyncio.sleep(A_MOMENT)
+            assert told == ["0"] * 3, "it does not wait any more"
+            room.close()
+
+    def refill(near: socket.socket, act: Callable[[], bool]) -> Callable[[], bool]:
+        def filled_again() -> bool:
+            fill(near)
+            return act()
+
+        return filled_again
+
+    run(new_loop, check())
+
+
+@on_both_loops
+def test_who_fails_is_not_told_again(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def check() -> None:
+        failures: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(
+            lambda loop, context: failures.append(context["exception"])
+        )
+        room = Room()
+
+        def fail() -> bool:
+            raise KeyError("a bug")
+
+        with pair() as (near, _):
+            room.wait(near.fileno(), fail)
+            await asyncio.sleep(A_MOMENT)
+            assert [type(failure) for failure in failures] == [KeyError]
+            room.close()
+
+    run(new_loop, check())

@@ -1,0 +1,106 @@
+"""What `produce` makes of lines and options, and what it reports."""
+
+import asyncio
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.cli.data.produce import (
+    Line,
+    confirm_all,
+    file_of,
+    parse_header,
+    queue_headers,
+    report,
+    split_line,
+)
+from penstock.cli.terminal.errors import UserError
+from penstock.cli.terminal.output import Format
+
+
+@pytest.mark.parametrize(
+    ("raw", "delimiter", "tombstone", "expected"),
+    [
+        (b"a:1", None, False, Line(b"fixed", b"a:1")),
+        (b"a:1:2", b":", False, Line(b"a", b"1:2")),
+        (b"no delimiter", b":", False, Line(b"fixed", b"no delimiter")),
+        (b"a:", b":", False, Line(b"a", b"")),
+        (b"a:", b":", True, Line(b"a", None)),
+        (b"a--b", b"--", False, Line(b"a", b"b")),
+        (b"", None, False, Line(b"fixed", b"")),
+    ],
+)
+def test_a_line_becomes_key_and_value(
+    raw: bytes, delimiter: bytes | None, tombstone: bool, expected: Line
+) -> None:
+    assert split_line(raw, b"fixed", delimiter, tombstone) == expected
+
+
+def test_headers_are_curls() -> None:
+    assert parse_header("a:b:c") == ("a", b"b:c")
+    assert parse_header("a:") == ("a", b"")
+    assert parse_header("a") == ("a", None)
+    with pytest.raises(UserError, match="has no name"):
+        parse_header(":x")
+
+
+def test_delay_and_priority_are_headers_of_the_record() -> None:
+    assert queue_headers(None, None) == []
+    assert queue_headers("1h30m", 0) == [
+        ("penstock-delay-ms", b"5400000"),
+        ("penstock-priority", b"0"),
+    ]
+    with pytest.raises(UserError, match="--delay 'soon' is not a duration; try 500ms"):
+        queue_headers("soon", None)
+
+
+def test_a_file_is_one_record(tmp_path: Path) -> None:
+    photo = tmp_path / "photo"
+    photo.write_bytes(b"two\nlines\x00\n")
+
+    async def read() -> list[Line]:
+        return [line async for line in file_of(str(photo), b"k")]
+
+    assert asyncio.run(read()) == [Line(b"k", b"two\nlines\x00\n")]
+
+
+def test_a_refusal_says_how_many_records_are_missing() -> None:
+    async def confirm(*outcomes: int | Refused) -> dict[int, list[int]]:
+        waiting: list[Any] = []
+        for outcome in outcomes:
+            future = asyncio.get_running_loop().create_future()
+            if isinstance(outcome, Refused):
+                future.set_exception(outcome)
+            else:
+                future.set_result(SimpleNamespace(partition=0, offset=outcome))
+            waiting.append(future)
+        written: dict[int, list[int]] = {}
+        await confirm_all(waiting, written)
+        return written
+
+    assert asyncio.run(confirm(3, 4)) == {0: [3, 4, 2]}
+    large = Refused(ErrorCode.MESSAGE_TOO_LARGE, "too large.")
+    with pytest.raises(Refused, match=r"^too large \(1 of 3 records were not written\)$") as said:
+        asyncio.run(confirm(3, large, 4))
+    assert said.value.code is ErrorCode.MESSAGE_TOO_LARGE
+    with pytest.raises(Refused, match=r"^too large\.$"):
+        asyncio.run(confirm(large))
+
+
+def test_the_report_counts_and_says_where(capsys: pytest.CaptureFixture[str]) -> None:
+    report("t", {1: [5, 9, 5], 0: [3, 3, 1]}, Format.text)
+    assert capsys.readouterr().out == (
+        "produced 6 records to t: partition 0 offset 3, partition 1 offsets 5-9\n"
+    )
+    report("t", {0: [3, 3, 1]}, Format.text)
+    assert capsys.readouterr().out.startswith("produced 1 record to t")
+    report("t", {0: [3, 4, 2]}, Format.json)
+    assert json.loads(capsys.readouterr().out) == {
+        "topic": "t",
+        "count": 2,
+        "partitions": [{"partition": 0, "first_offset": 3, "last_offset": 4, "count": 2}],
+    }

@@ -1,0 +1,52 @@
+"""Ranges of `penstock replay`; the command itself is in tests/scenarios."""
+
+import pytest
+
+from penstock.cli.data.replay import parse_range
+from penstock.cli.main import run
+from penstock.cli.terminal.errors import UserError
+from penstock.client.offset_syntax import END, START, Anchor, OffsetRange, Position
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (("start", None, None, None), OffsetRange(START)),
+        (("5", None, "end", None), OffsetRange(Position(Anchor.EXACT, 5), END)),
+        (("-5", None, "7", None), OffsetRange(Position(Anchor.END, 5), Position(Anchor.EXACT, 7))),
+        (
+            (None, "2026-11-01", None, "@2026-11-02"),
+            OffsetRange(
+                Position(Anchor.TIME, 1_793_491_200_000), Position(Anchor.TIME, 1_793_577_600_000)
+            ),
+        ),
+    ],
+)
+def test_a_range_has_one_beginning_and_perhaps_an_end(
+    given: tuple[str | None, ...], wanted: OffsetRange
+) -> None:
+    assert parse_range(*given) == wanted
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        (None, None, None, None),
+        ("5", "-1h", None, None),
+        ("5", None, "7", "-1h"),
+        ("soon", None, None, None),
+        (None, "soon", None, None),
+        ("5:9", None, None, None),
+    ],
+)
+def test_what_makes_no_sense_is_said_at_once(given: tuple[str | None, ...]) -> None:
+    with pytest.raises(UserError):
+        parse_range(*given)
+
+
+@pytest.mark.parametrize("words", [[], ["--group", "g", "--to-topic", "u"]])
+def test_either_a_group_or_a_topic_is_named(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["replay", "t", "--from-offset", "0", *words]) == 1
+    assert "--group" in capsys.readouterr().err

@@ -1,0 +1,117 @@
+"""Choosing letters on the command line, and showing what is in them."""
+
+from typing import Any
+
+import pytest
+
+from penstock.cli.queues.dlq_arguments import document_of, filter_of, parse_letter, show_data
+from penstock.cli.terminal.errors import UserError
+from penstock.client.consumer.fetched import Message
+from penstock.client.dead_letters.letter import LetterFilter, letter_of
+
+NOTHING: dict[str, Any] = {
+    "letters": (),
+    "error": None,
+    "message": None,
+    "key": None,
+    "header": None,
+    "failed": None,
+    "source": None,
+    "by_group": None,
+    "redrives_max": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "chosen"),
+    [
+        ({}, LetterFilter()),
+        ({"letters": ("0:5", "1:7")}, LetterFilter(ids=frozenset({(0, 5), (1, 7)}))),
+        (
+            {"error": "Time*", "message": "bank"},
+            LetterFilter(error_class="Time*", error_text="bank"),
+        ),
+        ({"key": ""}, LetterFilter(key=b"")),
+        ({"header": "colour"}, LetterFilter(header=("colour", None))),
+        ({"header": "colour:red:1"}, LetterFilter(header=("colour", b"red:1"))),
+        ({"header": "colour:"}, LetterFilter(header=("colour", b""))),
+        ({"source": "t"}, LetterFilter(source_topic="t")),
+        ({"source": "t:3"}, LetterFilter(source_topic="t", source_partition=3)),
+        (
+            {"source": "t:3:100"},
+            LetterFilter(source_topic="t", source_partition=3, source_offsets=(100, 101)),
+        ),
+        (
+            {"source": "t:3:100-"},
+            LetterFilter(source_topic="t", source_partition=3, source_offsets=(100, None)),
+        ),
+        (
+            {"source": "t:3:100-200"},
+            LetterFilter(source_topic="t", source_partition=3, source_offsets=(100, 200)),
+        ),
+        (
+            {"failed": "@2026-11-01:1d"},
+            LetterFilter(failed_from_ms=1_793_491_200_000, failed_until_ms=1_793_577_600_000),
+        ),
+        (
+            {"failed": "@2026-11-01:end", "redrives_max": 0, "by_group": "g"},
+            LetterFilter(failed_from_ms=1_793_491_200_000, redrives_max=0, group="g"),
+        ),
+    ],
+)
+def test_options_become_a_filter(given: dict[str, Any], chosen: LetterFilter) -> None:
+    assert filter_of(**NOTHING | given) == chosen
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"letters": ("5",)},
+        {"letters": ("a:b",)},
+        {"failed": "yesterday"},
+        {"failed": "5:9"},
+        {"source": ":3"},
+        {"source": "t:x"},
+        {"source": "t:3:a-b"},
+        {"source": "t:3:-5"},
+    ],
+)
+def test_what_makes_no_sense_is_said_at_once(given: dict[str, Any]) -> None:
+    with pytest.raises(UserError):
+        filter_of(**NOTHING | given)
+
+
+def test_a_letter_is_named_by_partition_and_offset() -> None:
+    assert parse_letter("3:15") == (3, 15)
+
+
+@pytest.mark.parametrize(
+    ("data", "limit", "shown"),
+    [
+        (None, 10, None),
+        (b"plain", 10, "plain"),
+        (b"two\nlines", 20, "two lines"),
+        (b"two\nlines", None, "two\nlines"),
+        (b"much too long", 4, "much\u2026"),
+        (b"\xff\x00", 10, "0xff00"),
+        ("é".encode(), 10, "é"),
+        ("aé😀é".encode(), 2, "a\u2026"),
+        ("aé😀é".encode(), 3, "aé\u2026"),
+        ("aé😀é".encode(), 6, "aé\u2026"),
+        ("aé😀é".encode(), 7, "aé😀\u2026"),
+        (b"\xff" + b"\x80" * 9, 6, "0xff80\u2026"),
+    ],
+)
+def test_data_is_shown_as_text_where_it_is_text(
+    data: bytes | None, limit: int | None, shown: str | None
+) -> None:
+    assert show_data(data, limit) == shown
+
+
+def test_a_letter_is_a_document() -> None:
+    letter = letter_of(Message("t.dlq", 0, 3, 1_000, b"k", b"\xff", (("h", None),)))
+    document = document_of(letter)
+    assert document["letter"] == "0:3"
+    assert document["headers"] == [["h", None]]
+    assert document["payload_base64"] == "/w=="
+    assert "payload" not in document_of(letter, is_whole=False)

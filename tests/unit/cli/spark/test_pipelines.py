@@ -1,0 +1,20 @@
+"""`penstock pipeline`: what is said about a pipeline that is not heard of."""
+
+import pytest
+
+from penstock.cli.main import run
+from penstock.cli.spark.pipelines import shown_state
+from penstock.pipelines.status_topic import SILENT_MS
+
+
+def test_a_stage_that_should_have_been_heard_of_is_silent() -> None:
+    line = {"state": "running", "updated_ms": 1_000}
+    assert shown_state(line, 1_000 + SILENT_MS) == "running"
+    assert shown_state(line, 1_001 + SILENT_MS) == "silent (was running)"
+    assert shown_state({**line, "state": "finished"}, 10**9) == "finished"
+    assert shown_state(line, None) == "running"
+
+
+def test_a_file_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["pipeline", "plan", "nowhere.py"]) == 1
+    assert capsys.readouterr().err == "penstock: there is no file nowhere.py\n"

@@ -1,0 +1,31 @@
+"""Which failures become a line, and what that line adds."""
+
+import errno
+
+from penstock.base.errors import ErrorCode, PeerError, Refused
+from penstock.cli.terminal.errors import explain
+from penstock.client.errors import Unreachable
+
+
+def test_a_refusal_says_what_to_do_next() -> None:
+    refused = Refused(ErrorCode.TOPIC_ALREADY_EXISTS, "topic 'a' exists")
+    assert explain(refused) == ("topic 'a' exists; choose another name, or use --if-not-exists")
+    assert explain(Refused(ErrorCode.INVALID_CONFIG, "no such config")) == "no such config"
+
+
+def test_failures_of_ours_and_of_the_system_are_explained() -> None:
+    assert explain(Unreachable("cannot reach a:1")) == "cannot reach a:1"
+    assert explain(PeerError("broken\n protocol")) == "broken protocol"
+    assert explain(FileNotFoundError(errno.ENOENT, "No such file", "x.toml")) == (
+        "x.toml: no such file"
+    )
+    assert "no permission for /data" in str(explain(PermissionError(errno.EACCES, "", "/data")))
+    assert "the port is in use" in str(explain(OSError(errno.EADDRINUSE, "address in use")))
+    assert "--host" in str(explain(OSError(errno.EADDRNOTAVAIL, "cannot assign")))
+    assert "disk is full" in str(explain(OSError(errno.ENOSPC, "No space left")))
+
+
+def test_bugs_are_not_explained_away() -> None:
+    assert explain(AssertionError("impossible")) is None
+    assert explain(KeyError("x")) is None
+    assert explain(TypeError("x")) is None

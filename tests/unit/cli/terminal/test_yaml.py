@@ -1,0 +1,66 @@
+"""What is written is what a reader of YAML reads."""
+
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.cli.terminal.yaml import dumped
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text("abz:- 1#'"), inner),
+    max_leaves=20,
+)
+
+
+@given(VALUES)
+def test_every_value_comes_back(value: Any) -> None:
+    assert yaml.safe_load(dumped(value)) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no",
+        "Yes",
+        "null",
+        "1e3",
+        "0x10",
+        "2026-11-01",
+        "a: b",
+        "- a",
+        "#",
+        "",
+        " a",
+        "a\nb",
+        "~",
+        "1:30",
+        "=",
+        "<<",
+        "\x7f",
+        "\x85",
+        "\u2028",
+        "😀",
+        "a #b",
+        "key:",
+        "!tag",
+        "*star",
+        ".5",
+    ],
+)
+def test_texts_that_look_like_something_else_stay_texts(text: str) -> None:
+    assert yaml.safe_load(dumped({text: [text]})) == {text: [text]}
+
+
+def test_blocks_read_well() -> None:
+    document = {"name": "orders", "partitions": [{"id": 0, "isr": [1, 2]}], "configs": {}}
+    assert dumped(document) == (
+        "name: orders\npartitions:\n  - id: 0\n    isr:\n      - 1\n      - 2\nconfigs: {}\n"
+    )

@@ -1,0 +1,254 @@
+"""Groups of either kind come out in one shape, whatever versions a broker speaks."""
+
+import pytest
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.ids import TopicId
+from penstock.client.admin.groups import GroupListing, delete_group, describe_group, list_groups
+from penstock.client.cluster import Cluster
+from penstock.client.errors import ConnectionLost
+from penstock.client.metadata import TopicPartition
+from penstock.state.groups.consumer_protocol import (
+    Assignment,
+    ProtocolTopicPartitions,
+    Subscription,
+    write_assignment,
+    write_subscription,
+)
+from penstock.wire.messages.classic_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    FindCoordinatorRequest,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from penstock.wire.messages.consumer_groups import (
+    ConsumerGroupDescribeAssignment,
+    ConsumerGroupDescribeMember,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupDescribeTopicPartitions,
+    DescribedConsumerGroup,
+)
+from simulation.loop import SimLoop
+from tests.unit.client.group_answers import Committing
+from tests.unit.client.model import CLOSE, ModelBroker, with_model
+
+CONSUMER_DESCRIBE = 69
+DESCRIBE = 15
+FIND = 10
+
+
+def described_consumer(code: ErrorCode = ErrorCode.NONE) -> ConsumerGroupDescribeResponse:
+    def assignment(*indexes: int) -> ConsumerGroupDescribeAssignment:
+        rows = ConsumerGroupDescribeTopicPartitions(
+            topic_id=TopicId(bytes(16)), topic_name="t", partitions=list(indexes)
+        )
+        return ConsumerGroupDescribeAssignment(topic_partitions=[rows])
+
+    member = ConsumerGroupDescribeMember(
+        member_id="m",
+        instance_id="i",
+        member_epoch=3,
+        client_id="c",
+        client_host="/10.0.0.1",
+        subscribed_topic_names=["t"],
+        assignment=assignment(1, 0),
+        target_assignment=assignment(1),
+    )
+    row = DescribedConsumerGroup(
+        error_code=int(code),
+        group_id="g",
+        group_state="Reconciling",
+        group_epoch=4,
+        assignment_epoch=4,
+        assignor_name="uniform",
+        members=[] if code else [member],
+    )
+    return ConsumerGroupDescribeResponse(groups=[row])
+
+
+def described_classic(
+    state: str = "Stable", code: ErrorCode = ErrorCode.NONE, *members: DescribedGroupMember
+) -> DescribeGroupsResponse:
+    row = DescribedGroup(
+        error_code=int(code),
+        group_id="g",
+        group_state=state,
+        protocol_type="consumer",
+        protocol_data="range",
+        members=members,
+    )
+    return DescribeGroupsResponse(groups=[row])
+
+
+def classic_member(member_id: str, metadata: bytes, assignment: bytes) -> DescribedGroupMember:
+    return DescribedGroupMember(
+        member_id=member_id,
+        client_id="c",
+        client_host="/10.0.0.1",
+        member_metadata=metadata,
+        member_assignment=assignment,
+    )
+
+
+def test_a_consumer_group_is_described_with_what_moves() -> None:
+    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
+        Committing(broker)
+        broker.answers[ConsumerGroupDescribeRequest] = lambda request: described_consumer()
+        info = await describe_group(cluster, "g")
+        assert (info.state, info.kind, info.assignor, info.epoch, info.coordinator_id) == (
+            "Reconciling",
+            "consumer",
+            "uniform",
+            4,
+            1,
+        )
+        (member,) = info.members
+        assert member.host == "10.0.0.1"
+        assert member.assigned == (TopicPartition("t", 0), TopicPartition("t", 1))
+        assert member.target == (TopicPartition("t", 1),)
+        assert info.owner_of(TopicPartition("t", 0)) == member
+        assert info.owner_of(TopicPartition("t", 2)) is None
+
+    with_model(scenario)
+
+
+@pytest.mark.parametrize("knows_kip_848", [True, False])
+def test_a_classic_group_is_found_second_or_on_an_old_broker_first(knows_kip_848: bool) -> None:
+    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
+        Committing(broker)
+        missing = ErrorCode.GROUP_ID_NOT_FOUND
+        broker.answers[ConsumerGroupDescribeRequest] = lambda request: described_consumer(missing)
+        if not knows_kip_848:
+            del broker.versions[CONSUMER_DESCRIBE]
+        good = classic_member(
+            "b",
+            write_subscription(Subscription(topics=["t"])),
+            write_assignment(
+                Assignment(
+                    assigned_partitions=[ProtocolTopicPartitions(topic="t", partitions=[2, 1])]
+                ),
+                3,
+            ),
+        )
+        odd = classic_member("a", b"\xff\xff\xff", b"\x00\x01\x7f\xff\xff\xff")
+        broker.answers[DescribeGroupsRequest] = lambda request: described_classic(
+            "Stable", ErrorCode.NONE, good, odd
+        )
+        info = await describe_group(cluster, "g")
+        assert (info.kind, info.assignor, info.epoch) == ("classic", "range", None)
+        assert [(m.member_id, m.topics, m.assigned) for m in info.members] == [
+            ("a", (), ()),
+            ("b", ("t",), (TopicPartition("t", 1), TopicPartition("t", 2))),
+        ]
+        asked = broker.count(ConsumerGroupDescribeRequest)
+        assert asked == (1 if knows_kip_848 else 0)
+
+    with_model(scenario)
+
+
+@pytest.mark.parametrize("version", [5, 6])
+def test_a_missing_group_is_missing_in_every_version(version: int) -> None:
+    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
+        Committing(broker)
+        missing = ErrorCode.GROUP_ID_NOT_FOUND
+        broker.answers[ConsumerGroupDescribeRequest] = lambda request: described_consumer(missing)
+        code = missing if version >= 6 else ErrorCode.NONE
+        broker.answers[DescribeGroupsRequest] = lambda request: described_classic("Dead", code)
+        broker.versions[DESCRIBE] = (0, version)
+        with pytest.raises(Refused, match="group 'g' does not exist") as caught:
+            await describe_group(cluster, "g")
+        assert caught.value.code is missing
+
+    with_model(scenario)
+
+
+def test_a_coordinator_that_moved_is_looked_up_again() -> None:
+    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
+        Committing(broker)
+        codes = [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE]
+        broker.answers[ConsumerGroupDescribeRequest] = lambda request: described_consumer(
+            codes.pop(0)
+        )
+        assert (await describe_group(cluster, "g")).name == "g"
+        assert broker.count(FindCoordinatorRequest) == 3
+
+    with_model(scenario)
+
+
+def test_a_flat_answer_of_an_old_broker_names_the_coordinator_too() -> None:
+    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
+        Committing(broker)
+        broker.versions[FIND] = (0, 3)
+        await cluster.close()
+        await cluster.bootstrap()  # Versions are agreed on once for each connection.
+        broker.answers[ConsumerGroupDescribeRequest] = lambda request: described_consumer()
+        assert (await describe_group(cluster, "g")).coordinator_id == 1
+
+    with_model(scenario)
+
+
+def test_a_listing_is_sorted_and_waits_for_a_loading_coordinator() -> None:
+    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
+        codes = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE]
+
+        def answer(request: ListGroupsRequest) -> ListGroupsResponse:
+            code = codes.pop(0)
+            rows = [
+                ListedGroup(
+                    group_id="z",
+                    protocol_type="consumer",
+                    group_state="Stable",
+                    group_type="Consumer",
+                ),
+                ListedGroup(
+                    group_id="a", protocol_type="", group_state="Empty", group_type="Classic"
+                ),
+            ]
+            return ListGroupsResponse(error_code=int(code), groups=[] if code else rows)
+
+        broker.answers[ListGroupsRequest] = answer
+        assert await list_groups(cluster) == [
+            GroupListing("a", "Empty", "classic", "", 1),
+            GroupListing("z", "Stable", "consumer", "consumer", 1),
+        ]
+
+    with_model(scenario)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (ErrorCode.NON_EMPTY_GROUP, "group 'g': it has members"),
+        (ErrorCode.GROUP_ID_NOT_FOUND, "group 'g' does not exist"),
+    ],
+)
+def test_a_refused_deletion_says_why(code: ErrorCode, words: str) -> None:
+    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
+        Committing(broker)
+        broker.answers[DeleteGroupsRequest] = lambda request: DeleteGroupsResponse(
+            results=[DeletableGroupResult(group_id="g", error_code=int(code))]
+        )
+        with pytest.raises(Refused) as caught:
+            await delete_group(cluster, "g")
+        assert (caught.value.code, str(caught.value)) == (code, words)
+
+    with_model(scenario)
+
+
+def test_a_deletion_whose_outcome_is_unknown_is_not_repeated() -> None:
+    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
+        Committing(broker)
+        broker.answers[DeleteGroupsRequest] = lambda request: CLOSE
+        with pytest.raises(ConnectionLost):
+            await delete_group(cluster, "g")
+        assert broker.count(DeleteGroupsRequest) == 1
+
+    with_model(scenario)

@@ -1,0 +1,72 @@
+"""Records are counted, not offsets: markers and aborted records are none."""
+
+import pytest
+
+from penstock.client.consumer import record_counts
+from penstock.client.consumer.record_counts import count_records
+from penstock.client.dead_letters.replay import Copier, Copy, offsets_of
+from penstock.client.list_offsets import Span
+from penstock.client.metadata import TopicPartition
+from penstock.state.queues.intervals import IntervalSet
+from penstock.wire.compression import Codec
+from tests.unit.client.on_cluster import Desk, WatchedWorkers, on_cluster
+
+T0, COPY0 = TopicPartition("t", 0), TopicPartition("copy", 0)
+
+
+async def prepare(desk: Desk) -> None:
+    """Ten records, and a copy of them in transactions of two: a marker after each pair."""
+    await desk.admin.create_topic("t", 1, 1)
+    await desk.admin.create_topic("copy", 1, 1)
+    await desk.produce("t", [b"%d" % number for number in range(10)])
+    await Copier(desk.cluster, Copy("c", "copy", {T0: Span(0, 10)}), records_max=2).run()
+
+
+def test_markers_of_transactions_are_no_records() -> None:
+    async def scene(desk: Desk) -> None:
+        await prepare(desk)
+        whole = offsets_of(Span(0, 15))
+        counted = await count_records(desk.cluster, {T0: whole, COPY0: whole})
+        assert counted.records == {T0: 10, COPY0: 10}
+        assert counted.is_exact
+        # Offsets 0-7 of the copy: two records and a marker, twice, and two records more.
+        assert (await count_records(desk.cluster, {COPY0: offsets_of(Span(0, 8))})).total == 6
+
+    on_cluster(scene)
+
+
+def test_parts_of_batches_are_counted_by_their_records() -> None:
+    async def scene(desk: Desk) -> None:
+        await prepare(desk)
+        wanted = IntervalSet()
+        for first, last in ((1, 1), (4, 6), (9, 40)):
+            wanted.add(first, last)
+        assert (await count_records(desk.cluster, {T0: wanted})).total == 5
+        assert (await count_records(desk.cluster, {T0: IntervalSet()})).total == 0
+
+    on_cluster(scene)
+
+
+def test_a_large_range_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_counts, "OFFSETS_MAX", 9)
+
+    async def scene(desk: Desk) -> None:
+        await prepare(desk)
+        counted = await count_records(desk.cluster, {COPY0: offsets_of(Span(0, 10))})
+        assert (counted.total, counted.is_exact) == (10, False)
+
+    on_cluster(scene)
+
+
+def test_what_was_compressed_is_opened_by_workers() -> None:
+    async def scene(desk: Desk) -> None:
+        await desk.admin.create_topic("t", 1, 1)
+        await desk.produce("t", [b"%d" % number for number in range(10)], codec=Codec.ZSTD)
+        wanted = IntervalSet()
+        for first, last in ((1, 1), (4, 6), (9, 40)):
+            wanted.add(first, last)
+        desk.cluster.workers = workers = WatchedWorkers()
+        assert (await count_records(desk.cluster, {T0: wanted})).total == 5
+        assert record_counts.__name__ in workers.modules
+
+    on_cluster(scene)

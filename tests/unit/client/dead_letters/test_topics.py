@@ -1,0 +1,41 @@
+"""Topics of dead letters, and what their letters have in common."""
+
+from dataclasses import replace
+
+from penstock.client.admin.admin import Admin
+from penstock.client.dead_letters.topics import KINDS_MAX, OTHERS, Kinds, LetterBox, list_boxes
+from tests.unit.client.dead_letters.test_redrive import LETTER, bury
+from tests.unit.client.on_cluster import Desk, on_cluster
+
+
+def test_topics_are_found_by_name_and_by_config() -> None:
+    async def scene(desk: Desk) -> None:
+        for name in ("t", "t.dlq", "morgue", "plain"):
+            await desk.admin.create_topic(name, 2, 1)
+        await bury(desk, 3)
+        name = "errors.deadletterqueue.topic.name"
+        await Admin(desk.cluster).alter_configs(32, "g", {name: "morgue"})
+        morgue, letters = await list_boxes(desk.cluster)
+        assert morgue == LetterBox("morgue", 2, 0, None)
+        assert (letters.topic, letters.letters) == ("t.dlq", 3)
+        assert letters.oldest_ms is not None
+
+    on_cluster(scene)
+
+
+def test_letters_are_counted_by_what_they_have_in_common() -> None:
+    kinds = Kinds("class")
+    for number, error in enumerate(("A", "B", "A")):
+        kinds.add(replace(LETTER, offset=number, error_class=error, last_failure_ms=100 + number))
+    first, second = kinds.largest()
+    assert (first.name, first.count, first.first_ms, first.last_ms) == (("A",), 2, 100, 102)
+    assert (second.name, second.sample) == (("B",), "1:1")
+
+
+def test_beyond_the_bound_kinds_are_counted_together() -> None:
+    kinds = Kinds("key")
+    for number in range(KINDS_MAX + 5):
+        kinds.add(replace(LETTER, key=b"%d" % number))
+    assert kinds.count == KINDS_MAX + 5
+    assert kinds.largest()[0].name == (OTHERS,)
+    assert kinds.largest()[0].count == 5

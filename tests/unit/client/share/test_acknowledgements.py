@@ -1,0 +1,104 @@
+"""Verdicts on their way: groups, halves and runs."""
+
+import asyncio
+
+import pytest
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.client.share.acknowledgements import UNSEEN, Ack, Acks, Note, Verdict, batches_of
+from penstock.wire.messages.share import ShareAcknowledgementBatch
+
+
+def accept(offset: int) -> Ack:
+    return Ack(offset, Verdict.ACCEPT)
+
+
+def offsets(group: list[Ack]) -> list[int]:
+    return [ack.offset for ack in group]
+
+
+def test_verdicts_given_together_travel_together_in_order() -> None:
+    acks = Acks()
+    assert not acks
+    for offset in (3, 1, 2):
+        acks.add(accept(offset))
+    assert offsets(acks.take()) == [1, 2, 3]
+    assert not acks
+
+
+def test_what_did_not_arrive_goes_first_and_alone() -> None:
+    acks = Acks()
+    acks.add(accept(1))
+    first = acks.take()
+    acks.add(accept(2))
+    acks.put_back(first)
+    acks.add(accept(3))
+    assert offsets(acks.take()) == [1]
+    assert offsets(acks.take()) == [2, 3]
+
+
+def test_a_refused_group_is_halved_until_the_culprit_is_alone() -> None:
+    acks = Acks()
+    for offset in range(8):
+        acks.add(accept(offset))
+    requests, culprit = 0, None
+    while acks:
+        group = acks.take()
+        requests += 1
+        if 5 in offsets(group):
+            if len(group) == 1:
+                culprit = group[0].offset
+            else:
+                acks.halve(group)
+    assert culprit == 5
+    assert requests == 7
+
+
+def test_a_verdict_overtakes_a_renewal_of_its_record() -> None:
+    async def test() -> None:
+        done = asyncio.get_running_loop().create_future()
+        acks = Acks()
+        acks.add(Ack(1, Verdict.RENEW, done=done))
+        acks.add(accept(1))
+        (ack,) = acks.take()
+        assert ack.verdict is Verdict.ACCEPT
+        assert done.result() is None
+
+    asyncio.run(test())
+
+
+def test_neighbours_with_the_same_verdict_are_one_run() -> None:
+    delayed = Note(delay_ms=5)
+    acks = [
+        accept(1),
+        accept(2),
+        Ack(3, Verdict.RELEASE, delayed),
+        Ack(4, Verdict.RELEASE, delayed),
+        Ack(5, Verdict.RELEASE, UNSEEN),
+        accept(7),
+        Ack(8, Verdict.REJECT, Note(error_class="E", error_message="m")),
+    ]
+    found = batches_of(acks, ShareAcknowledgementBatch)
+    assert [(b.first_offset, b.last_offset, *b.acknowledge_types) for b in found] == [
+        (1, 2, 1),
+        (3, 4, 2),
+        (5, 5, 2),
+        (7, 7, 1),
+        (8, 8, 3),
+    ]
+    assert [b.delay_ms for b in found] == [-1, 5, 0, -1, -1]
+    assert [b.is_unseen for b in found] == [False, False, True, False, False]
+    assert (found[4].error_class, found[4].error_message) == ("E", "m")
+
+
+def test_whoever_waits_is_told_once() -> None:
+    async def test() -> None:
+        done = asyncio.get_running_loop().create_future()
+        ack = Ack(1, Verdict.ACCEPT, done=done)
+        ack.fail(Refused(ErrorCode.INVALID_RECORD_STATE, "gone"))
+        ack.succeed()
+        with pytest.raises(Refused, match="gone"):
+            await done
+        accept(1).fail(Refused(ErrorCode.INVALID_RECORD_STATE, "nobody asks"))
+
+    asyncio.run(test())

@@ -1,0 +1,75 @@
+"""Ranges of the grammar, made numbers for each partition and clipped to what is there."""
+
+import pytest
+
+from penstock.base.errors import Refused
+from penstock.base.ids import Millis
+from penstock.client.cluster import Cluster
+from penstock.client.list_offsets import Span, places_of, resolve
+from penstock.client.metadata import TopicPartition
+from penstock.client.offset_syntax import parse_offsets
+from penstock.wire.records import Record, encode
+from simulation.loop import SimLoop
+from tests.unit.client.model import ModelBroker, with_model
+
+ONE = TopicPartition("t", 0)
+OTHER = TopicPartition("t", 1)
+
+# Partition 0 holds offsets 5 to 20, a record per second from 100 s on; partition 1 is empty.
+CASES = {
+    "start": (Span(5, None), Span(0, None)),
+    "end": (Span(20, None), Span(0, None)),
+    ":end": (Span(5, 20), Span(0, 0)),
+    "7": (Span(7, None), Span(7, None)),
+    "2": (Span(5, None), Span(2, None)),
+    "7:9": (Span(7, 9), Span(7, 9)),
+    "+3": (Span(8, None), Span(3, None)),
+    "-3": (Span(17, None), Span(0, None)),
+    "-3:end": (Span(17, 20), Span(0, 0)),
+    "-100": (Span(5, None), Span(0, None)),
+    "@110": (Span(10, None), Span(0, None)),
+    "@110:5s": (Span(10, 15), Span(0, 0)),
+    "@110:end": (Span(10, 20), Span(0, 0)),
+    "@500": (Span(20, None), Span(0, None)),
+    "@-10s": (Span(10, None), Span(0, None)),
+}
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_a_range_becomes_offsets(text: str) -> None:
+    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
+        log, _ = broker.create("t", 2)
+        for n in range(20):
+            log.append(encode([Record(0, (100 + n) * 1000, None, b"")]))
+        log.batches = log.batches[5:]
+        log.start_offset = 5
+        places = await places_of(cluster, "t")
+        wanted = parse_offsets(text, Millis(120_000))
+        spans = await resolve(cluster, places, wanted)
+        assert (spans[ONE], spans[OTHER]) == CASES[text]
+
+    with_model(scenario)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("start", Span(5, 20)), ("7:100", Span(7, 20)), ("7:9", Span(7, 9)), ("50", Span(50, 50))],
+)
+def test_a_range_that_must_end_stops_at_the_end(text: str, expected: Span) -> None:
+    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
+        (log,) = broker.create("t")
+        log.start_offset, log.end_offset = 5, 20
+        wanted = parse_offsets(text, Millis(0))
+        assert (await resolve(cluster, [ONE], wanted, must_end=True))[ONE] == expected
+
+    with_model(scenario)
+
+
+def test_partitions_are_checked_before_they_are_asked_for() -> None:
+    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
+        broker.create("t", 2)
+        assert await places_of(cluster, "t", [1]) == [OTHER]
+        with pytest.raises(Refused, match=r"'t' has 2 partitions, 0-1: there is no partition 2"):
+            await places_of(cluster, "t", [0, 2])
+
+    with_model(scenario)

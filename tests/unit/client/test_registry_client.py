@@ -1,0 +1,95 @@
+"""A registry's REST API from the other side: what is asked, and what its answers mean."""
+
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from penstock.client.registry_client import RegistryApi
+from penstock.state.registry.errors import Number, Rejected
+from penstock.state.registry.parsed_schemas import AVRO, Reference
+
+
+class Web:
+    """Answers by path; keeps what was asked."""
+
+    def __init__(self, answers: Mapping[str, tuple[int, object]]) -> None:
+        self.answers = answers
+        self.asked: list[tuple[str, str, Mapping[str, str]]] = []
+
+    def __call__(
+        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], wait_s: float
+    ) -> tuple[int, bytes]:
+        path = url.removeprefix("http://here")
+        self.asked.append((method, path, headers))
+        status, answer = self.answers[path]
+        return status, answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+
+
+def reference(subject: str) -> dict[str, object]:
+    return {"name": subject, "subject": subject, "version": 1}
+
+
+def version(schema_id: int, *references: str) -> tuple[int, object]:
+    return 200, {
+        "id": schema_id,
+        "version": 1,
+        "schema": f'"{schema_id}"',
+        "references": [reference(one) for one in references],
+    }
+
+
+def test_a_schema_comes_with_all_that_it_needs_in_an_order_it_can_be_read_in() -> None:
+    web = Web(
+        {
+            "/subjects/a%2Fb/versions/latest": version(1, "left", "right"),
+            "/subjects/left/versions/1": version(2, "deep"),
+            "/subjects/right/versions/1": version(3, "deep"),
+            "/subjects/deep/versions/1": version(4),
+        }
+    )
+    registered, source = RegistryApi(web, "http://here/").version("a/b")
+    assert registered == ("a/b", 1, 1)
+    assert source.type == AVRO
+    assert source.references == (Reference("left", "left", 1), Reference("right", "right", 1))
+    assert [one.subject for one in source.closure] == ["deep", "left", "right"]
+
+
+def test_references_that_go_in_a_circle_are_refused() -> None:
+    web = Web(
+        {
+            "/schemas/ids/1": version(1, "a"),
+            "/subjects/a/versions/1": version(2, "b"),
+            "/subjects/b/versions/1": version(3, "a"),
+        }
+    )
+    with pytest.raises(Rejected, match="do not end"):
+        RegistryApi(web, "http://here").schema(1)
+
+
+def test_a_refusal_has_the_registrys_number() -> None:
+    web = Web({"/schemas/ids/1": (404, {"error_code": 40403, "message": "Schema 1 not found"})})
+    with pytest.raises(Rejected, match=r"Schema 1 not found \(HTTP 404\)") as caught:
+        RegistryApi(web, "http://here").schema(1)
+    assert caught.value.number is Number.SCHEMA_NOT_FOUND
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_registry_in_trouble_says_nothing_about_the_schema(status: int) -> None:
+    web = Web({"/schemas/ids/1": (status, b"<html>busy</html>")})
+    with pytest.raises(ConnectionError, match=f"is in trouble: <html>busy</html> .HTTP {status}"):
+        RegistryApi(web, "http://here").schema(1)
+
+
+@pytest.mark.parametrize(
+    ("login", "header"),
+    [
+        ({"user": "ann", "password": "pw"}, "Basic YW5uOnB3"),
+        ({"token": "abc"}, "Bearer abc"),
+        ({}, None),
+    ],
+)
+def test_who_asks_is_told(login: dict[str, str], header: str | None) -> None:
+    web = Web({"/schemas/ids/1": version(1)})
+    RegistryApi(web, "http://here", **login).schema(1)  # type: ignore[arg-type]
+    assert web.asked[0][2].get("Authorization") == header

@@ -1,0 +1,148 @@
+"""Moving replicas: beginning, finishing, cancelling (KIP-455)."""
+
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.cluster.controller import reassignment
+from penstock.cluster.controller.elections import Rules
+from penstock.cluster.controller.placement import birth
+from penstock.cluster.metadata.store_keys import BrokerRecord, PartitionRecord
+
+UP = {node: BrokerRecord(node, "h", node) for node in (1, 2, 3, 4, 5)}
+RULES = Rules(min_isr=2)
+RECORD = birth((1, 2, 3))
+
+
+def begin(record: PartitionRecord, *target: int, keep_factor: bool = False) -> PartitionRecord:
+    after = reassignment.begin(record, target, UP, RULES, keep_factor=keep_factor)
+    return record if after is None else after
+
+
+def code_of(work: Callable[[], object]) -> ErrorCode:
+    with pytest.raises(Refused) as refused:
+        work()
+    return refused.value.code
+
+
+def test_a_move_names_the_new_replicas_beside_the_old() -> None:
+    moving = begin(RECORD, 4, 2, 5)
+    assert moving.replicas == (4, 2, 5, 1, 3)
+    assert (moving.adding, moving.removing) == ((4, 5), (1, 3))
+    assert (moving.leader, moving.isr) == (1, (1, 2, 3))
+    assert (moving.leader_epoch, moving.partition_epoch) == (0, 1)
+    assert reassignment.is_moving(moving)
+    assert reassignment.target_of(moving) == (4, 2, 5)
+    assert set(reassignment.origin_of(moving)) == {1, 2, 3}
+
+
+def test_a_move_to_where_it_is_changes_nothing() -> None:
+    assert begin(RECORD, 1, 2, 3) is RECORD
+    moving = begin(RECORD, 4, 2, 5)
+    assert begin(moving, 4, 2, 5) is moving
+
+
+def test_a_move_ends_when_every_new_replica_is_in_sync() -> None:
+    moving = begin(RECORD, 4, 2, 5)
+    assert reassignment.finish(moving, UP, RULES) is None
+    one = replace(moving, isr=(1, 2, 3, 4))
+    assert reassignment.finish(one, UP, RULES) is None
+    both = replace(moving, isr=(1, 2, 3, 4, 5), partition_epoch=7)
+    after = reassignment.finish(both, UP, RULES)
+    assert after is not None
+    assert (after.replicas, after.isr, after.adding, after.removing) == (
+        (4, 2, 5),
+        (2, 4, 5),
+        (),
+        (),
+    )
+    assert (after.leader, after.leader_epoch, after.partition_epoch) == (4, 1, 8)
+
+
+def test_a_leader_that_stays_goes_on() -> None:
+    moving = begin(RECORD, 1, 2, 4)
+    after = reassignment.finish(replace(moving, isr=(1, 2, 3, 4)), UP, RULES)
+    assert after is not None
+    assert (after.leader, after.leader_epoch) == (1, 0)
+
+
+def test_nothing_leaves_while_the_target_has_too_few_in_sync() -> None:
+    moving = begin(RECORD, 4, 5)
+    moving = begin(replace(moving, isr=(1, 2, 3)), 4, 2)
+    # The new one is in sync, but the one that stays has fallen behind.
+    behind = replace(moving, isr=(1, 3, 4))
+    assert reassignment.finish(behind, UP, RULES) is None
+    assert reassignment.finish(behind, UP, Rules(min_isr=1)) is not None
+
+
+def test_a_replica_that_is_down_may_stay_but_not_come() -> None:
+    without_three = {node: UP[node] for node in (1, 2, 4)}
+    after = reassignment.begin(RECORD, (1, 3, 4), without_three, RULES)
+    assert after is not None
+    assert after.adding == (4,)
+    assert (
+        code_of(lambda: reassignment.begin(birth((1, 2)), (1, 3), without_three, RULES))
+        is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    )
+
+
+def test_fewer_replicas_are_done_at_once() -> None:
+    after = begin(RECORD, 2)
+    assert (after.replicas, after.isr, after.leader, after.leader_epoch) == ((2,), (2,), 2, 1)
+    assert not reassignment.is_moving(after)
+    assert after.partition_epoch == 1
+
+
+def test_another_order_is_done_at_once_and_moves_no_leader() -> None:
+    after = begin(RECORD, 3, 1, 2)
+    assert (after.replicas, after.leader, after.adding, after.removing) == ((3, 1, 2), 1, (), ())
+
+
+def test_more_replicas_wait_for_the_new_ones() -> None:
+    moving = begin(birth((1,)), 1, 2, 3)
+    assert (moving.replicas, moving.adding, moving.removing) == ((1, 2, 3), (2, 3), ())
+    # The copies that do not exist yet stop nobody from writing.
+    assert moving.elr == ()
+
+
+def test_a_new_target_replaces_the_old_one() -> None:
+    moving = replace(begin(RECORD, 4, 2, 3), isr=(1, 2, 3, 4), elr=())
+    other = begin(moving, 5, 2, 3)
+    assert other.replicas == (5, 2, 3, 1)
+    assert (other.adding, other.removing) == ((5,), (1,))
+    assert other.isr == (1, 2, 3)
+
+
+def test_cancelling_goes_back() -> None:
+    moving = replace(begin(RECORD, 4, 2, 5), isr=(1, 2, 3, 4))
+    after = reassignment.cancel(moving, UP, RULES)
+    assert set(after.replicas) == {1, 2, 3}
+    assert (after.isr, after.adding, after.removing) == ((1, 2, 3), (), ())
+    assert after.partition_epoch == 2
+    code = code_of(lambda: reassignment.cancel(after, UP, RULES))
+    assert code is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+
+def test_cancelling_does_not_take_the_only_leader_away() -> None:
+    moving = PartitionRecord(replicas=(2, 1), leader=2, isr=(2,), adding=(2,), removing=(1,))
+    code = code_of(lambda: reassignment.cancel(moving, UP, RULES))
+    assert code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    code = code_of(lambda: reassignment.begin(moving, (3,), UP, RULES))
+    assert code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+@pytest.mark.parametrize("target", [(), (1, 1), (1, 9), (-1,)])
+def test_an_impossible_target_is_refused(target: tuple[int, ...]) -> None:
+    code = code_of(lambda: reassignment.begin(RECORD, target, UP, RULES))
+    assert code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_the_factor_is_kept_when_asked_for() -> None:
+    code = code_of(lambda: begin(RECORD, 1, 2, keep_factor=True))
+    assert code is ErrorCode.INVALID_REPLICATION_FACTOR
+    begin(RECORD, 1, 2, 4, keep_factor=True)
+    # It counts what the partition had before the move under way.
+    moving = begin(RECORD, 1, 2, 4)
+    begin(moving, 1, 2, 5, keep_factor=True)

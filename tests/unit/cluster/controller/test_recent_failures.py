@@ -1,0 +1,145 @@
+"""Waiting for what comes of a loss: until the image shows it, and never for long."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+
+from penstock.base.ports import Delete, Put
+from penstock.cluster.controller.recent_failures import LOOK_SECONDS, PATIENCE_SECONDS, Losses
+from penstock.cluster.metadata import store_keys
+from penstock.cluster.metadata.image import Image
+from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.store_keys import BrokerRecord
+from simulation.loop import SimLoop, run
+from simulation.store import SimEtcd, SimStore
+
+Test = Callable[["World"], Awaitable[None]]
+
+
+class World:
+    """Three registered nodes; whoever asks is concerned while node 2 is registered."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.store = SimStore(SimEtcd(loop.seed))
+        self.follower = Follower(self.store)
+        self.losses = Losses(self.follower)
+
+    async def register(self, node_id: int) -> None:
+        record = BrokerRecord(node_id, f"node-{node_id}", 9092, 1)
+        await self.store.commit(
+            [], [Put(store_keys.broker_key(node_id), store_keys.encode(record))]
+        )
+
+    async def ask(self) -> float:
+        """How long it took until there was an answer."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        await self.losses.outlast(self._names_2)
+        return loop.time() - began_s
+
+    def _names_2(self, image: Image, lost: Collection[int]) -> bool:
+        return 2 in lost and image.brokers[2].port == 9092
+
+
+def in_world(test: Test) -> None:
+    async def main(loop: SimLoop) -> None:
+        world = World(loop)
+        for node_id in (1, 2, 3):
+            await world.register(node_id)
+        await world.follower.start()
+        following = asyncio.ensure_future(world.follower.run())
+        try:
+            await test(world)
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+    run(main)
+
+
+def test_nobody_waits_while_no_node_is_lost() -> None:
+    async def test(world: World) -> None:
+        assert await world.ask() == 0
+
+    in_world(test)
+
+
+def test_who_is_not_concerned_does_not_wait() -> None:
+    async def test(world: World) -> None:
+        world.losses.lose(3)
+        assert await world.ask() == 0
+
+    in_world(test)
+
+
+def test_who_is_concerned_waits_until_the_image_shows_a_successor() -> None:
+    async def test(world: World) -> None:
+        world.losses.lose(2)
+        asking = asyncio.ensure_future(world.ask())
+        await asyncio.sleep(0.1)
+        assert not asking.done()
+        await world.register(3)  # News, but not what is waited for.
+        await asyncio.sleep(0.1)
+        assert not asking.done()
+        record = BrokerRecord(2, "node-2", 9999, 2)
+        await world.store.commit([], [Put(store_keys.broker_key(2), store_keys.encode(record))])
+        assert 0.2 <= await asking < 0.5
+
+    in_world(test)
+
+
+def test_who_is_concerned_waits_no_longer_than_the_patience_lasts() -> None:
+    async def test(world: World) -> None:
+        world.losses.lose(2)
+        assert abs(await world.ask() - PATIENCE_SECONDS) < 0.01
+        assert await world.ask() == 0
+        world.losses.lose(2)  # It is still the same loss.
+        assert await world.ask() == 0
+
+    in_world(test)
+
+
+def test_a_node_that_is_linked_again_is_not_waited_for() -> None:
+    async def test(world: World) -> None:
+        world.losses.lose(2)
+        asking = asyncio.ensure_future(world.ask())
+        await asyncio.sleep(0.1)
+        world.losses.regain(2)
+        assert abs(await asking - 0.1) < 0.01
+        world.losses.lose(2)
+        assert await world.ask() > 0.9
+
+    in_world(test)
+
+
+def test_a_registration_that_ends_is_a_loss_and_a_new_one_is_none() -> None:
+    async def test(world: World) -> None:
+        concerned: list[int] = []
+
+        def names_3(image: Image, lost: Collection[int]) -> bool:
+            concerned.extend(lost)
+            return 3 in lost
+
+        await world.store.commit([], [Delete(store_keys.broker_key(3))])
+        await asyncio.sleep(0.1)
+        asking = asyncio.ensure_future(world.losses.outlast(names_3))
+        await asyncio.sleep(0.1)
+        assert not asking.done()
+        await world.register(3)
+        await asking
+        assert set(concerned) == {3}
+
+    in_world(test)
+
+
+def test_a_cluster_gets_a_moment_to_notice_and_a_single_node_needs_none() -> None:
+    async def test(world: World) -> None:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        await world.losses.look()
+        assert loop.time() - began_s >= LOOK_SECONDS
+        alone = Losses(Follower(world.store))
+        began_s = loop.time()
+        await alone.look()
+        assert loop.time() == began_s
+
+    in_world(test)

@@ -1,0 +1,237 @@
+"""Whom a node reaches: what it counts, what it says in the store, and what both sides come to."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from penstock.base.ports import Put
+from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.metadata import store_keys
+from penstock.cluster.metadata.image import Image
+from penstock.cluster.metadata.membership import Membership
+from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.peer_reachability import Reach, cuts_of, silence_seconds
+from penstock.cluster.metadata.store_keys import BrokerRecord, ReachRecord
+from simulation.loop import SimLoop, run
+from simulation.random import SimRandom
+from simulation.store import SimEtcd, SimStore
+
+Test = Callable[["World"], Awaitable[None]]
+UP = {node: BrokerRecord(node, "h", node, epoch=10 + node) for node in (1, 2, 3)}
+ROUND_TRIP_S = 0.75
+
+
+class World:
+    """Node 1, and what the others answer; the reports of others are put by hand."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.loop = loop
+        self.etcd = SimEtcd(loop.seed)
+        self.store = SimStore(self.etcd)
+        self.follower = Follower(self.store)
+        configs = BrokerConfigs()
+        self.membership = Membership(1, self.store, configs, is_leased=True)
+        self.follower.on_change(self.membership.follow)
+        self.given_up: list[int] = []
+        random = SimRandom(loop.seed)
+        self.reach = Reach(
+            self.store, self.follower, self.membership, configs, random, self.given_up.append
+        )
+        self.silence_s = silence_seconds(configs)
+        self.silent: set[int] = set()
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        await self.follower.start()
+        self._begin(self.follower.run())
+        await self.membership.register(BrokerRecord(1, "h", 1, directory_id="d"))
+        self._begin(self.membership.run())
+        self._begin(self.reach.run())
+        self._begin(self._answer())
+        for node in (2, 3):
+            await self.put(store_keys.broker_key(node), store_keys.encode(UP[node]))
+
+    def _begin(self, work: Awaitable[None]) -> None:
+        self.tasks.append(asyncio.ensure_future(work))
+
+    async def _answer(self) -> None:
+        while True:
+            for node, broker in self.follower.image.brokers.items():
+                if node not in self.silent:
+                    self.reach.answered(node, broker.epoch)
+            await asyncio.sleep(ROUND_TRIP_S)
+
+    async def put(self, key: str, value: bytes) -> None:
+        await self.store.commit([], [Put(key, value)])
+
+    async def image(self) -> Image:
+        """The truth, not what a node believes."""
+        return await Follower(SimStore(self.etcd)).start()
+
+    async def told(self) -> dict[int, int]:
+        found = (await self.image()).reach.get(1)
+        return found.unreached if found is not None else {}
+
+    async def close(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        self.etcd.close()
+
+
+def in_world(test: Test, seed: int = 0) -> None:
+    async def main(loop: SimLoop) -> None:
+        world = World(loop)
+        try:
+            await world.start()
+            await test(world)
+        finally:
+            await world.close()
+
+    run(main, seed=seed)
+
+
+def test_nothing_is_written_while_everybody_answers() -> None:
+    async def test(world: World) -> None:
+        await asyncio.sleep(1)
+        revision = world.etcd.space.revision
+        await asyncio.sleep(100)
+        assert world.etcd.space.revision == revision
+        assert world.reach.away() == frozenset()
+
+    in_world(test)
+
+
+def test_who_is_silent_is_told_of_once_and_given_up_and_taken_out_later() -> None:
+    async def test(world: World) -> None:
+        await asyncio.sleep(3)
+        world.silent.add(2)
+        await asyncio.sleep(world.silence_s - ROUND_TRIP_S)
+        assert await world.told() == {}
+        await asyncio.sleep(2 * ROUND_TRIP_S)
+        assert await world.told() == {2: 12}
+        assert world.given_up == [2]
+        assert world.reach.away() == {2}
+        revision = world.etcd.space.revision
+        await asyncio.sleep(60)
+        assert world.etcd.space.revision == revision, "it is written when it changes"
+        world.silent.clear()
+        await asyncio.sleep(ROUND_TRIP_S)
+        assert await world.told() == {2: 12}, "one answer is not enough"
+        await asyncio.sleep(2)
+        assert await world.told() == {}
+        assert world.reach.away() == frozenset()
+
+    in_world(test)
+
+
+def test_silent_node_is_not_heard_before_it_counts_as_unreached() -> None:
+    async def test(world: World) -> None:
+        await asyncio.sleep(5)
+        assert world.reach.hears(2)
+        assert not world.reach.hears(4), "no such node"
+        world.silent.add(2)
+        await asyncio.sleep(world.silence_s / 2)
+        assert not world.reach.hears(2)
+        assert world.reach.hears(3)
+        assert await world.told() == {}
+
+    in_world(test)
+
+
+def test_answers_that_come_now_and_then_do_not_flap() -> None:
+    async def test(world: World) -> None:
+        world.silent.add(2)
+        await asyncio.sleep(5)
+        assert await world.told() == {2: 12}
+        revision = world.etcd.space.revision
+        for _ in range(10):
+            world.reach.answered(2, 12)
+            await asyncio.sleep(world.silence_s - 1)
+        assert world.etcd.space.revision == revision
+        assert await world.told() == {2: 12}
+
+    in_world(test)
+
+
+def test_a_pause_of_ones_own_is_not_the_silence_of_others() -> None:
+    async def test(world: World) -> None:
+        await asyncio.sleep(5)
+        # One tick, however long it took: what has come meanwhile is read before the next.
+        world.reach.tick()
+        assert world.reach.away() == frozenset()
+        for _ in range(7):
+            world.reach.tick()
+        assert world.reach.away() == frozenset()
+
+    in_world(test)
+
+
+def test_another_life_begins_anew_and_answers_of_the_last_do_not_count() -> None:
+    async def test(world: World) -> None:
+        world.silent.add(2)
+        await asyncio.sleep(5)
+        assert world.reach.away() == {2}
+        again = store_keys.encode(BrokerRecord(2, "h", 2, epoch=99))
+        await world.put(store_keys.broker_key(2), again)
+        await asyncio.sleep(1)
+        assert world.reach.away() == frozenset()
+        assert await world.told() == {}
+        for _ in range(10):
+            world.reach.answered(2, 12)
+            await asyncio.sleep(0.5)
+        assert await world.told() == {2: 99}
+
+    in_world(test)
+
+
+def test_it_is_said_again_when_the_store_forgot_or_did_not_answer() -> None:
+    async def test(world: World) -> None:
+        world.silent.add(2)
+        world.etcd.unknown_ratio = 0.7
+        await asyncio.sleep(40)
+        world.etcd.unknown_ratio = 0.0
+        await asyncio.sleep(10)
+        assert await world.told() == {2: 12}
+        world.etcd.expire(world.membership.lease)
+        await asyncio.sleep(3)
+        report = (await world.image()).reach[1]
+        assert (report.broker_epoch, report.unreached) == (world.membership.epoch, {2: 12})
+
+    for seed in range(5):
+        in_world(test, seed)
+
+
+def test_a_report_goes_with_the_lease_of_its_author() -> None:
+    async def test(world: World) -> None:
+        world.silent.add(2)
+        await asyncio.sleep(5)
+        assert await world.told() == {2: 12}
+        world.tasks[1].cancel()  # Its lease is not renewed any more.
+        world.tasks[2].cancel()
+        await asyncio.sleep(10)
+        assert (await world.image()).reach == {}
+
+    in_world(test)
+
+
+def test_what_the_other_side_says_counts_here() -> None:
+    async def test(world: World) -> None:
+        report = ReachRecord(13, {1: world.membership.epoch})
+        await world.put(store_keys.reach_key(3), store_keys.encode(report))
+        await asyncio.sleep(0.1)
+        assert world.reach.away() == {3}
+
+    in_world(test)
+
+
+def test_a_cut_is_what_either_side_says_of_lives_that_are_there() -> None:
+    assert cuts_of({}, UP) == {}
+    one = {1: ReachRecord(11, {2: 12})}
+    assert cuts_of(one, UP) == {1: {2}, 2: {1}}
+    both = {**one, 2: ReachRecord(12, {1: 11, 3: 13})}
+    assert cuts_of(both, UP) == {1: {2}, 2: {1, 3}, 3: {2}}
+    assert cuts_of({1: ReachRecord(10, {2: 12})}, UP) == {}, "of a past life of its author"
+    assert cuts_of({1: ReachRecord(11, {2: 7})}, UP) == {}, "of a past life of the other"
+    assert cuts_of({1: ReachRecord(11, {9: 1, 1: 11})}, UP) == {}, "of nobody, and of itself"
+    assert cuts_of({9: ReachRecord(11, {2: 12})}, UP) == {}, "by nobody"
+    assert cuts_of(one, {**UP, 2: BrokerRecord(2, "h", 2, epoch=50)}) == {}

@@ -1,0 +1,66 @@
+"""Producer ids: never the same twice, whatever the store answers."""
+
+import asyncio
+
+from penstock.cluster.metadata import store_keys
+from penstock.cluster.metadata.producer_ids import BLOCK, ProducerIds
+from penstock.cluster.metadata.store_keys import ProducerIdsRecord
+from simulation.loop import SimLoop, run
+from simulation.store import SimEtcd, SimStore
+
+
+def test_ids_count_up_and_a_block_costs_one_change() -> None:
+    async def main(loop: SimLoop) -> None:
+        etcd = SimEtcd(loop.seed)
+        ids = ProducerIds(SimStore(etcd))
+        assert [await ids.next() for _ in range(BLOCK)] == list(range(BLOCK))
+        assert etcd.space.revision == 1
+        assert await ids.next() == BLOCK
+        assert etcd.space.revision == 2
+
+    run(main)
+
+
+def test_the_next_node_starts_with_the_next_block() -> None:
+    async def main(loop: SimLoop) -> None:
+        store = SimStore(SimEtcd(loop.seed))
+        assert await ProducerIds(store).next() == 0
+        assert await ProducerIds(store).next() == BLOCK
+        entry = await store.get(store_keys.PRODUCER_IDS)
+        assert entry is not None
+        assert store_keys.decode(ProducerIdsRecord, entry.value).next == 2 * BLOCK
+
+    run(main)
+
+
+def test_many_who_ask_at_once_share_a_block() -> None:
+    async def main(loop: SimLoop) -> None:
+        etcd = SimEtcd(loop.seed)
+        etcd.delay_s = (0.0, 0.1)
+        ids = ProducerIds(SimStore(etcd))
+        given = await asyncio.gather(*(ids.next() for _ in range(100)))
+        assert sorted(given) == list(range(100))
+        assert etcd.space.revision == 1
+
+    run(main)
+
+
+def test_no_id_is_given_twice_when_results_are_unknown() -> None:
+    async def main(loop: SimLoop) -> None:
+        etcd = SimEtcd(loop.seed)
+        etcd.delay_s = (0.0, 0.05)
+        etcd.unknown_ratio = 0.3
+        given: list[int] = []
+
+        async def node() -> None:
+            ids = ProducerIds(SimStore(etcd))
+            for _ in range(3):
+                given.append(await ids.next())
+                ids._next = ids._end  # As if the block were used up.
+
+        await asyncio.gather(*(node() for _ in range(4)))
+        blocks = [number // BLOCK for number in given]
+        assert len(set(blocks)) == len(blocks) == 12
+
+    for seed in range(60):
+        run(main, seed)

@@ -1,0 +1,159 @@
+"""What a leader is told: everything once, then only what changed, and never a stale offset."""
+
+from typing import Any, cast
+
+from penstock.base.ids import TopicId
+from penstock.cluster.replication.fetch_session import FetchSession, FetchTerms
+from penstock.cluster.replication.replica_follower import NOT_ASKED, Following
+from penstock.wire.messages.fetch import FetchPartition, FetchReplicaState, FetchRequest
+
+TERMS = FetchTerms(wait_ms=500, bytes_min=1, bytes_max=10_000, partition_bytes_max=1_000)
+STATE = FetchReplicaState(replica_id=9, replica_epoch=3)
+
+
+class Copy:
+    """As much of a `Following` as a session looks at."""
+
+    def __init__(self, index: int, topic: bytes = b"t") -> None:
+        self.key = (TopicId(topic.ljust(16, b"\0")), index)
+        self.asked_in = NOT_ASKED
+        self.offset = 0
+
+    def question(self, bytes_max: int) -> FetchPartition:
+        return FetchPartition(
+            partition=self.key[1], fetch_offset=self.offset, partition_max_bytes=bytes_max
+        )
+
+
+class Talk:
+    def __init__(self, copies: list[Copy]) -> None:
+        self.session = FetchSession()
+        self.number = 0
+        for copy in copies:
+            self.want(copy)
+
+    def want(self, copy: Copy) -> None:
+        self.session.want(cast("Following", copy))
+
+    def leave_out(self, copy: Copy) -> None:
+        self.session.leave_out(cast("Following", copy))
+
+    def ask(self) -> FetchRequest:
+        self.number += 1
+        return self.session.next_request(self.number, TERMS, STATE)
+
+
+def named(request: FetchRequest) -> list[int]:
+    return [cell.partition for topic in request.topics for cell in topic.partitions]
+
+
+def forgotten(request: FetchRequest) -> list[int]:
+    return [index for topic in request.forgotten_topics_data for index in topic.partitions]
+
+
+def opened(copies: list[Copy]) -> Talk:
+    talk = Talk(copies)
+    talk.ask()
+    talk.session.opened(77)
+    return talk
+
+
+def test_the_first_request_names_everything_and_asks_for_a_session() -> None:
+    talk = Talk([Copy(0), Copy(1), Copy(0, b"u")])
+    request = talk.ask()
+    assert (request.session_id, request.session_epoch) == (0, 0)
+    assert named(request) == [0, 1, 0]
+    assert len(request.topics) == 2
+    assert request.replica_state is STATE
+    assert (request.max_wait_ms, request.min_bytes, request.max_bytes) == (500, 1, 10_000)
+
+
+def test_later_requests_count_up_and_name_what_changed() -> None:
+    copies = [Copy(0), Copy(1)]
+    talk = opened(copies)
+    assert not talk.session.has_news
+    copies[1].offset = 5
+    talk.want(copies[1])
+    assert talk.session.has_news
+    request = talk.ask()
+    assert (request.session_id, request.session_epoch) == (77, 1)
+    assert named(request) == [1]
+    assert request.topics[0].partitions[0].fetch_offset == 5
+    request = talk.ask()
+    assert request.session_epoch == 2
+    assert named(request) == []
+    assert [copy.asked_in for copy in copies] == [1, 2]
+
+
+def test_one_that_is_not_ready_is_taken_out_unless_it_is_back_in_time() -> None:
+    copies = [Copy(0), Copy(1)]
+    talk = opened(copies)
+    for copy in copies:
+        talk.leave_out(copy)
+    talk.want(copies[0])
+    request = talk.ask()
+    assert (named(request), forgotten(request)) == ([0], [1])
+    talk.want(copies[1])
+    request = talk.ask()
+    assert (named(request), forgotten(request)) == ([1], [])
+
+
+def test_one_that_the_leader_never_knew_is_not_taken_out() -> None:
+    copy = Copy(0)
+    talk = opened([copy])
+    late = Copy(1)
+    talk.want(late)
+    talk.leave_out(late)
+    assert forgotten(talk.ask()) == []
+
+
+def test_a_lost_session_begins_anew_with_all_that_is_ready() -> None:
+    copies = [Copy(0), Copy(1), Copy(2)]
+    talk = opened(copies)
+    talk.leave_out(copies[1])
+    generation = talk.session.generation
+    talk.session.lost()
+    assert talk.session.generation > generation
+    assert [copy.asked_in for copy in copies] == [NOT_ASKED, 1, NOT_ASKED]
+    request = talk.ask()
+    assert (request.session_id, request.session_epoch) == (0, 0)
+    assert named(request) == [0, 2]
+    assert forgotten(request) == []
+
+
+def test_a_leader_without_room_is_told_everything_every_time() -> None:
+    copies = [Copy(0), Copy(1)]
+    talk = Talk(copies)
+    for _ in range(3):
+        request = talk.ask()
+        assert (request.session_id, request.session_epoch, named(request)) == (0, 0, [0, 1])
+        talk.session.opened(0)
+        assert talk.session.is_refused
+        assert not talk.session.is_open
+
+
+def test_a_session_epoch_wraps_to_one() -> None:
+    talk = opened([Copy(0)])
+    session: Any = talk.session
+    session._epoch = 2**31 - 1
+    assert talk.ask().session_epoch == 2**31 - 1
+    assert talk.ask().session_epoch == 1
+
+
+def test_nothing_is_ready_when_everything_is_left_out() -> None:
+    copy = Copy(0)
+    talk = opened([copy])
+    was_idle = talk.session.is_idle
+    talk.leave_out(copy)
+    assert (was_idle, talk.session.is_idle) == (False, True)
+
+
+def test_everything_is_named_again_in_the_same_session_when_that_is_asked_for() -> None:
+    copies = [Copy(0), Copy(1)]
+    talk = opened(copies)
+    assert named(talk.ask()) == []
+    talk.leave_out(copies[1])
+    talk.session.repeat()
+    request = talk.ask()
+    assert named(request) == [0]
+    assert request.session_id == 77

@@ -1,0 +1,51 @@
+"""`cluster.replication.high_watermark_checkpoint`: a lower bound that survives, or nothing."""
+
+import random
+
+import pytest
+
+from penstock.cluster.replication.high_watermark_checkpoint import FILE, Watermarks
+from simulation.disk import SimDisk
+
+
+def new_disk() -> SimDisk:
+    disk = SimDisk(0)
+    disk.mkdir("data")
+    disk.sync_dir("")
+    return disk
+
+
+def test_what_is_written_is_read_even_after_a_power_cut() -> None:
+    disk = new_disk()
+    Watermarks(disk, "data").write({"t.id/0": 7, "t.id/1": 0})
+    disk.crash(random.Random(1))
+    assert Watermarks(disk, "data").read() == {"t.id/0": 7, "t.id/1": 0}
+
+
+def test_a_missing_file_says_nothing() -> None:
+    assert Watermarks(new_disk(), "data").read() == {}
+
+
+def test_a_damaged_file_says_nothing() -> None:
+    disk = new_disk()
+    Watermarks(disk, "data").write({"t.id/0": 7})
+    file = disk.open(f"data/{FILE}")
+    file.truncate(file.size() - 2)
+    file.append([b"9}"])
+    assert Watermarks(disk, "data").read() == {}
+
+
+def test_replacements_at_the_same_time_are_each_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that is cancelled leaves its worker writing, while the next one begins."""
+    disk = new_disk()
+    marks, rename = Watermarks(disk, "data"), disk.rename
+    between = [lambda: marks.write({"t.id/0": 8}, 2)]
+
+    def late(source: str, target: str) -> None:
+        if between:
+            between.pop()()
+        rename(source, target)
+
+    monkeypatch.setattr(disk, "rename", late)
+    marks.write({"t.id/0": 7}, 1)
+    assert marks.read() == {"t.id/0": 7}, "whichever was last is there as a whole"

@@ -1,0 +1,112 @@
+"""A follower whose leader lacks what was committed: nothing of its log goes until that is right."""
+
+import asyncio
+
+from msgspec.structs import replace
+
+from penstock.cluster.replication.partition import Partition
+from tests.unit.cluster.replicas import Led, ModelLeader, Node, replicate, until
+from tests.unit.cluster.replication.test_replica_follower import agree, expel, write
+
+
+def behind(node: Node, leader: ModelLeader) -> tuple[Partition, Led]:
+    """A replica of which two records were committed, and a leader that has one of them."""
+    led = leader.lead("t", epoch=9)
+    led.append(b"a", epoch=1)
+    copy = node.open("t", 1, epoch=9)
+    for value in (b"a", b"b", b"c"):
+        write(copy.log, 1, value)
+    copy.learn_high_watermark(2)
+    return copy, led
+
+
+def test_a_follower_is_not_cut_below_its_high_watermark() -> None:
+    async def scenario(node: Node, leader: ModelLeader) -> None:
+        copy, _ = behind(node, leader)
+        node.follow()
+        await until(lambda: node.fetchers.copied.cuts_refused > 0)
+        before = len(leader.seen)
+        await asyncio.sleep(20)
+        assert len(leader.seen) - before < 10, "it does not ask again and again"
+        assert (copy.log.end_offset, copy.log.offline) == (3, None)
+        assert copy.high_watermark == 2
+        # The next leader has everything: it is followed at once.
+        led = leader.led[copy.topic_id, 0]
+        led.append(b"b", epoch=1)
+        led.epoch = 10
+        node.elect(copy, 1, 10)
+        await agree(copy, led)
+
+    replicate(scenario)
+
+
+def test_after_an_unclean_election_a_follower_is_cut_below_its_high_watermark() -> None:
+    async def scenario(node: Node, leader: ModelLeader) -> None:
+        copy, led = behind(node, leader)
+        copy.follow(replace(copy.record, is_recovering=True, unclean_epoch=9))
+        node.follow()
+        await agree(copy, led)
+        assert copy.high_watermark == 1
+
+    replicate(scenario)
+
+
+def test_an_unclean_election_that_a_follower_took_part_in_allows_no_cut_later() -> None:
+    async def scenario(node: Node, leader: ModelLeader) -> None:
+        copy, _ = behind(node, leader)
+        copy.follow(replace(copy.record, is_recovering=True, unclean_epoch=1))
+        node.follow()
+        await until(lambda: node.fetchers.copied.cuts_refused > 0)
+        assert copy.log.end_offset == 3
+
+    replicate(scenario)
+
+
+def test_what_is_known_is_lowered_on_disk_before_the_cut() -> None:
+    async def scenario(node: Node, leader: ModelLeader) -> None:
+        saved: list[tuple[int, int]] = []
+
+        async def save() -> None:
+            saved.append((copy.known_end, copy.log.end_offset))
+
+        object.__setattr__(node.home, "save_known", save)
+        copy, led = behind(node, leader)
+        copy.follow(replace(copy.record, is_recovering=True, unclean_epoch=9))
+        node.follow()
+        await agree(copy, led)
+        assert saved == [(1, 3)]
+        assert copy.known_end == 1
+
+    replicate(scenario)
+
+
+def test_a_log_that_is_empty_does_not_move_back_behind_its_high_watermark() -> None:
+    async def scenario(node: Node, leader: ModelLeader) -> None:
+        leader.lead("t", epoch=9).append(b"a", epoch=1)
+        copy = node.open("t", 1, epoch=9)
+        copy.log.start_over(5)
+        copy.was_cut()
+        assert copy.high_watermark == 5
+        node.follow()
+        await until(lambda: node.fetchers.copied.cuts_refused > 0)
+        assert (copy.log.start_offset, copy.log.end_offset) == (5, 5)
+
+    replicate(scenario)
+
+
+def test_a_damaged_log_is_kept_while_the_leader_lacks_what_was_committed() -> None:
+    async def scenario(node: Node, leader: ModelLeader) -> None:
+        copy, led = behind(node, leader)
+        copy.log.quarantine("a bit has flipped")
+        expel(copy)
+        node.follow()
+        await until(lambda: node.fetchers.copied.cuts_refused > 0)
+        await asyncio.sleep(20)
+        assert node.fetchers.copied.restored == 0
+        assert node.disk.exists("data/t-0"), "its files may hold what nobody else has"
+        leader.append("t", b"b")
+        await agree(copy, led, seconds=20)
+        assert node.fetchers.copied.restored == 1
+        assert copy.known_end == 2 or copy.high_watermark <= 2
+
+    replicate(scenario)

@@ -1,0 +1,157 @@
+"""Files that a node should no longer have are removed, and nothing else is."""
+
+import errno
+from collections.abc import Awaitable, Callable
+
+from penstock.base.ids import NodeId, TopicId, show_topic_id
+from penstock.base.ports import Put
+from penstock.cluster.controller.placement import birth
+from penstock.cluster.metadata import store_keys
+from penstock.cluster.metadata.image import Image, load
+from penstock.cluster.metadata.store_keys import DeletedRecord, PartitionRecord, TopicRecord
+from penstock.cluster.storage.log_directories import Directories, directory_of
+from penstock.cluster.storage.orphan_cleanup import Clearing
+from simulation.clock import SimClock
+from simulation.disk import Fault, SimDisk
+from simulation.loop import SimLoop, run
+from simulation.store import SimEtcd, SimStore
+from simulation.workers import SimWorkers
+
+NODE = NodeId(1)
+TOPIC = TopicId(bytes([7]) * 16)
+ROOT = "data/logs"
+
+
+class Bench:
+    def __init__(self, loop: SimLoop) -> None:
+        self.disk = SimDisk(loop.seed)
+        self.etcd = SimEtcd(loop.seed)
+        self.store = SimStore(self.etcd)
+        self.clearing = self.again(loop)
+        self.loop = loop
+
+    def again(self, loop: SimLoop) -> Clearing:
+        """As after a restart."""
+        directories = Directories(self.disk, SimClock(loop), ROOT)
+        return Clearing(NODE, self.store, SimWorkers(loop.seed), directories)
+
+    def fill(self, topic_id: TopicId = TOPIC, name: str = "t", count: int = 3) -> str:
+        parent = f"{ROOT}/{directory_of(name, topic_id)}"
+        for index in range(count):
+            self.disk.mkdir(f"{parent}/{index}")
+            file = self.disk.open(f"{parent}/{index}/0.log", create=True)
+            file.append([b"x"])
+            file.close()
+        return parent
+
+    async def put(self, *records: PartitionRecord) -> Image:
+        value = store_keys.encode(TopicRecord(show_topic_id(TOPIC), records))
+        await self.store.commit([], [Put(store_keys.topic_key("t"), value)])
+        return await self.image()
+
+    async def image(self) -> Image:
+        return load(*await self.store.range(store_keys.ALL))
+
+
+def on_bench(work: Callable[[Bench], Awaitable[None]]) -> None:
+    async def main(loop: SimLoop) -> None:
+        await work(Bench(loop))
+
+    run(main)
+
+
+def test_a_replica_that_moved_away_is_removed() -> None:
+    async def work(bench: Bench) -> None:
+        parent = bench.fill()
+        image = await bench.put(birth((1, 2)), birth((2, 3)), birth((1,)))
+        bench.clearing.leave(TOPIC, 1)
+        assert await bench.clearing.clear_moved(image)
+        assert bench.disk.listdir(parent) == ["0", "2"]
+
+    on_bench(work)
+
+
+def test_a_replica_that_came_back_meanwhile_keeps_its_files() -> None:
+    async def work(bench: Bench) -> None:
+        parent = bench.fill()
+        image = await bench.put(birth((1, 2)), birth((1, 3)), birth((1,)))
+        bench.clearing.leave(TOPIC, 1)
+        assert await bench.clearing.clear_moved(image)
+        assert bench.disk.listdir(parent) == ["0", "1", "2"]
+
+    on_bench(work)
+
+
+def test_what_moved_while_the_node_was_away_is_found() -> None:
+    async def work(bench: Bench) -> None:
+        parent = bench.fill()
+        stranger = bench.fill(TopicId(bytes([9]) * 16), "mine")
+        bench.disk.mkdir(f"{parent}/notes")
+        bench.disk.mkdir(f"{parent}/77")
+        image = await bench.put(birth((2,)), birth((1,)), birth((3,)))
+        await bench.clearing.look(image)
+        assert await bench.clearing.clear_moved(image)
+        # What is not known to be ours to remove stays.
+        assert bench.disk.listdir(parent) == ["1", "77", "notes"]
+        assert bench.disk.listdir(stranger) == ["0", "1", "2"]
+
+    on_bench(work)
+
+
+def test_what_the_disk_refuses_is_tried_again() -> None:
+    async def work(bench: Bench) -> None:
+        parent = bench.fill()
+        image = await bench.put(birth((2,)), birth((1,)), birth((1,)))
+        bench.clearing.leave(TOPIC, 0)
+        bench.disk.inject(Fault("unlink", errno.EIO))
+        assert not await bench.clearing.clear_moved(image)
+        assert await bench.clearing.clear_moved(image)
+        assert bench.disk.listdir(parent) == ["1", "2"]
+
+    on_bench(work)
+
+
+def test_a_removal_that_a_crash_cut_short_is_finished_by_the_next_start() -> None:
+    async def work(bench: Bench) -> None:
+        parent = bench.fill()
+        image = await bench.put(birth((1,)), birth((1,)), birth((1,)))
+        # The replica was on its way out, and has come back since.
+        bench.disk.mkdir(f"{parent}/.0.moved")
+        bench.disk.open(f"{parent}/.0.moved/0.log", create=True).close()
+        await bench.again(bench.loop).look(image)
+        assert bench.disk.listdir(parent) == ["0", "1", "2"]
+
+    on_bench(work)
+
+
+def test_a_deleted_topic_is_removed_once_and_confirmed() -> None:
+    async def work(bench: Bench) -> None:
+        parent = bench.fill()
+        note = store_keys.encode(DeletedRecord("t", 3, (1, 2)))
+        await bench.store.commit([], [Put(store_keys.deleted_key(TOPIC), note)])
+        image = await bench.image()
+        assert await bench.clearing.clear_deleted(image)
+        assert bench.disk.listdir(parent) == []
+        image = await bench.image()
+        assert image.deleted[TOPIC].confirmed == (1,)
+        before = bench.etcd.space.revision
+        assert await bench.clearing.clear_deleted(image)
+        assert await bench.again(bench.loop).clear_deleted(image)
+        assert bench.etcd.space.revision == before
+
+    on_bench(work)
+
+
+def test_a_deletion_that_cannot_be_confirmed_is_tried_again() -> None:
+    async def work(bench: Bench) -> None:
+        bench.fill()
+        note = store_keys.encode(DeletedRecord("t", 3, (1,)))
+        await bench.store.commit([], [Put(store_keys.deleted_key(TOPIC), note)])
+        image = await bench.image()
+        bench.etcd.down = True
+        assert not await bench.clearing.clear_deleted(image)
+        bench.etcd.down = False
+        assert await bench.clearing.clear_deleted(image)
+        assert (await bench.image()).deleted == {}
+
+    on_bench(work)

@@ -1,0 +1,57 @@
+"""What weighs on writes, and what their producers are told."""
+
+import pytest
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.cluster.storage.write_pressure import (
+    SLOW_SECONDS_MAX,
+    Full,
+    Policy,
+    Pressure,
+    slowness,
+)
+
+
+def refusal(pressure: Pressure, topic: str = "t") -> ErrorCode | None:
+    try:
+        pressure.check(topic, 0)
+    except Refused as refused:
+        return refused.code
+    return None
+
+
+def test_nothing_is_asked_while_nothing_weighs() -> None:
+    pressure = Pressure()
+    assert not pressure.is_on
+    pressure.tell_disk(None, 0.5)
+    assert pressure.is_on
+    assert refusal(pressure) is None
+    pressure.tell_disk(None)
+    assert not pressure.is_on
+
+
+def test_a_full_disk_refuses_everything() -> None:
+    pressure = Pressure()
+    pressure.tell_disk("full")
+    assert refusal(pressure) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_full_backlog_refuses_its_own_producers_by_its_policy() -> None:
+    pressure = Pressure()
+    pressure.tell_backlogs({("t", 0): Full(Policy.BLOCK, "?"), ("u", 0): Full(Policy.REJECT, "?")})
+    assert refusal(pressure, "t") is ErrorCode.KAFKA_STORAGE_ERROR
+    assert refusal(pressure, "u") is ErrorCode.POLICY_VIOLATION
+    assert refusal(pressure, "v") is None
+    pressure.tell_backlogs({})
+    assert not pressure.is_on
+
+
+@pytest.mark.parametrize(
+    ("used", "seconds"), [(94.9, 0.0), (95.0, 0.1), (97.0, 0.5), (99.0, 1.0), (100.0, 1.0)]
+)
+def test_the_fuller_the_disk_the_longer_producers_wait(used: float, seconds: float) -> None:
+    assert slowness(used, 95, 99) == pytest.approx(seconds * SLOW_SECONDS_MAX)
+
+
+def test_watermarks_the_wrong_way_round_slow_as_much_as_can_be() -> None:
+    assert slowness(98, 97, 96) == SLOW_SECONDS_MAX

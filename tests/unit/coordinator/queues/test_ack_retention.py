@@ -1,0 +1,239 @@
+"""Retention `ack`: what every group has finished goes, and nothing that somebody needs."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import pytest
+
+from penstock.broker.api.groups.offset_commit import offset_commit
+from penstock.cluster.replication.partition import Partition
+from penstock.cluster.storage.housekeeping import Upkeep
+from penstock.coordinator.groups_by_topic import Kind, Position
+from penstock.coordinator.queues.ack_retention import AckRetention, needing
+from penstock.coordinator.queues.open_queue import Queue
+from penstock.state.queues.delivery import Delivery, Outcome
+from penstock.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from tests.unit.coordinator.queueing import (
+    CONFIGS,
+    Node,
+    change,
+    configure,
+    key_of,
+    on_node,
+    take,
+)
+
+
+class Room:
+    """A topic with retention `ack` and ten records, and its keeper."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        ctx = node.ctx
+        self.upkeep = Upkeep(ctx.partitions, ctx.configs, ctx.disk, ctx.workers, ctx.clock, "data")
+        self.keeper = AckRetention(ctx.queues, ctx.positions, ctx.configs, self.upkeep, ctx.clock)
+
+    @property
+    def partition(self) -> Partition:
+        found = self.node.ctx.partitions.get("t", 0)
+        assert found is not None
+        return found
+
+    async def start(self, **configs: str) -> None:
+        # The records are old: without this, their age would have them deleted as well.
+        await self.node.create("t", 1, retention_mode="ack", retention_ms="-1", **configs)
+        await self.node.produce("t", 10)
+        await self.node.ctx.groups.ensure()
+        await self.node.ctx.queues.keeping.ensure()
+
+    async def queue(self, group: str) -> Queue:
+        await configure(self.node, group)
+        return await self.node.ctx.queues.open(await key_of(self.node, group))
+
+    async def finish(self, group: str, *runs: tuple[int, int]) -> None:
+        queue = await self.queue(group)
+        await take(queue, group)
+        for first, last in runs:
+            await change(queue, partial(_accept, group, first, last))
+
+    async def commit(self, group: str, offset: int) -> None:
+        row = OffsetCommitRequestPartition(
+            partition_index=0, committed_offset=offset, committed_metadata=""
+        )
+        request = OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            topics=[OffsetCommitRequestTopic(name="t", partitions=[row])],
+        )
+        reply = await self.node.ask(offset_commit, 9, request)
+        assert reply.topics[0].partitions[0].error_code == 0
+
+    async def start_after_a_look(self) -> int:
+        await self.keeper.look()
+        return self.partition.log.start_offset
+
+
+def _accept(group: str, first: int, last: int, machine: Delivery, now_ms: int) -> Outcome:
+    return machine.accept(group, first, last, now_ms)
+
+
+def play(scene: Callable[[Room], Awaitable[None]], **configs: str) -> None:
+    async def test(node: Node) -> None:
+        room = Room(node)
+        await room.start(**configs)
+        await scene(room)
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_where_no_group_has_a_position_nothing_goes() -> None:
+    async def scene(room: Room) -> None:
+        assert await room.start_after_a_look() == 0
+
+    play(scene)
+
+
+def test_what_the_slowest_group_has_finished_goes() -> None:
+    async def scene(room: Room) -> None:
+        await room.finish("fast", (0, 9))
+        await room.finish("slow", (0, 3), (6, 7))
+        assert await room.start_after_a_look() == 4
+        assert room.keeper.records_deleted == 4
+        await change(await room.queue("slow"), lambda m, now: m.accept("slow", 4, 5, now))
+        assert await room.start_after_a_look() == 8
+
+    play(scene)
+
+
+def test_a_consumer_group_that_has_committed_counts_too() -> None:
+    async def scene(room: Room) -> None:
+        await room.finish("fast", (0, 9))
+        await room.commit("plain", 6)
+        assert await room.start_after_a_look() == 6
+
+    play(scene)
+
+
+def test_only_groups_that_are_named_count_where_some_are() -> None:
+    async def scene(room: Room) -> None:
+        await room.finish("fast", (0, 4))
+        await room.commit("plain", 2)
+        assert await room.start_after_a_look() == 5
+
+    play(scene, retention_ack_groups="fast")
+
+
+def test_a_named_group_without_a_position_keeps_everything() -> None:
+    async def scene(room: Room) -> None:
+        await room.finish("fast", (0, 9))
+        assert await room.start_after_a_look() == 0
+        await room.commit("late", 3)
+        assert await room.start_after_a_look() == 3
+
+    play(scene, retention_ack_groups="fast,late")
+
+
+def test_a_group_whose_queue_is_closed_still_counts() -> None:
+    async def scene(room: Room) -> None:
+        await room.finish("fast", (0, 9))
+        await room.finish("asleep", (0, 1))
+        room.node.ctx.queues.close()
+        assert await room.start_after_a_look() == 2
+
+    play(scene)
+
+
+def test_what_is_not_kept_yet_does_not_count() -> None:
+    async def scene(room: Room) -> None:
+        queue = await room.queue("g")
+        await take(queue, "g")
+        queue.change(lambda m, now: m.accept("g", 0, 9, now), lambda refused: None)
+        # It is decided, and may yet be lost with the node.
+        assert queue.machine.kept.start == 10
+        assert queue.kept_start == 0
+        while queue.kept_start == 0:
+            await asyncio.sleep(0.001)
+        assert queue.kept_start == 10
+
+    play(scene)
+
+
+def test_a_record_on_its_way_to_the_dead_letters_is_needed() -> None:
+    async def scene(room: Room) -> None:
+        queue = await room.queue("g")
+        await take(queue, "g")
+        await change(queue, lambda m, now: m.reject("g", 0, 0, now))
+        await change(queue, lambda m, now: m.accept("g", 1, 9, now))
+        if queue.machine.kept.archived:
+            assert await room.start_after_a_look() == 0
+        while queue.machine.kept.archived or queue.kept_start < 10:
+            await asyncio.sleep(0.01)
+        assert await room.start_after_a_look() == 10
+
+    play(scene)
+
+
+def test_nothing_goes_while_a_shard_of_positions_is_not_heard_of() -> None:
+    async def scene(room: Room) -> None:
+        await room.finish("fast", (0, 9))
+        host = room.node.ctx.groups.host
+        index, seat = next(iter(host.seats.items()))
+        del host.seats[index]
+        assert await room.start_after_a_look() == 0
+        host.seats[index] = seat
+        assert await room.start_after_a_look() == 10
+
+    play(scene)
+
+
+def test_other_topics_are_left_alone() -> None:
+    async def test(node: Node) -> None:
+        room = Room(node)
+        await node.create("t", 1)
+        await node.produce("t", 10)
+        await node.ctx.groups.ensure()
+        await room.finish("fast", (0, 9))
+        assert await room.start_after_a_look() == 0
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_the_disk_is_freed_when_all_is_finished() -> None:
+    async def scene(room: Room) -> None:
+        await room.finish("g", (0, 9))
+        assert await room.start_after_a_look() == 10
+        # The last segment was rolled, and goes once its successor is durable.
+        await asyncio.sleep(1)
+        room.upkeep.retain(room.partition, 0)
+        assert room.partition.log.size_bytes == 0
+        assert room.partition.log.end_offset == 10
+
+    play(scene)
+
+
+SHARE = Position(Kind.SHARE, "a", "t", 0)
+PLAIN = Position(Kind.CONSUMER, "b", "t", 0, 5)
+CURSOR = Position(Kind.CONSUMER, "penstock-redrive.t", "t", 0, 5)
+
+
+@pytest.mark.parametrize(
+    ("there", "named", "counted"),
+    [
+        ([], (), []),
+        ([SHARE, PLAIN], (), [SHARE, PLAIN]),
+        ([SHARE, CURSOR], (), [SHARE]),
+        ([SHARE, PLAIN], ("a",), [SHARE]),
+        ([SHARE, PLAIN], ("a", "c"), None),
+        ([], ("a",), None),
+    ],
+)
+def test_whose_position_counts(
+    there: list[Position], named: tuple[str, ...], counted: list[Position] | None
+) -> None:
+    assert needing(there, named) == counted

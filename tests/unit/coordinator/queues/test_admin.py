@@ -1,0 +1,72 @@
+"""Administering queues: one answer for each, from whoever leads."""
+
+import pytest
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.ids import TopicId
+from penstock.coordinator.queues.admin import Kind, Told, answer_of, told_by
+from penstock.coordinator.queues.open_queues import Standing
+from penstock.state.queues.state_shard import QueueKey
+from penstock.wire.messages.internal.queues import QueueCall
+from tests.unit.coordinator.queueing import CONFIGS, Node, change, key_of, on_node, opened, take
+
+
+def test_every_queue_gets_its_own_answer() -> None:
+    async def test(node: Node) -> None:
+        queue = await opened(node, 5)
+        missing = QueueKey("g", b"x" * 16, 0)
+        beyond = QueueKey("g", queue.key.topic_id, 9)
+        other = await key_of(node, "other")
+        told = await node.ctx.queue_admin.describe([missing, queue.key, beyond, other])
+        assert isinstance(told[0], Refused)
+        assert told[0].code is ErrorCode.UNKNOWN_TOPIC_ID
+        assert told[1] == Standing(0, queue.leader_epoch, 5)
+        assert isinstance(told[2], Refused)
+        assert told[2].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert told[3] is None
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_queues_are_moved_forgotten_and_woken() -> None:
+    async def test(node: Node) -> None:
+        admin = node.ctx.queue_admin
+        queue = await opened(node, 5)
+        await take(queue)
+        await change(queue, lambda m, now: m.accept("a", 0, 4, now))
+        assert await admin.move([(queue.key, 3)]) == [None]
+        assert await admin.describe([queue.key]) == [Standing(3, queue.leader_epoch, 2)]
+        assert node.ctx.queues.find(queue.key) is None
+        assert await admin.wake([queue.key]) == [None]
+        assert node.ctx.queues.find(queue.key) is not None
+        assert await admin.forget([queue.key]) == [None]
+        assert await admin.describe([queue.key]) == [None]
+        (told,) = await admin.wake([queue.key])
+        assert isinstance(told, Refused)
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_a_call_that_is_none_is_refused() -> None:
+    async def test(node: Node) -> None:
+        call = QueueCall(kind=9, group_id="g", topic_id=TopicId(b"x" * 16), partition=0)
+        (answer,) = await node.ctx.queue_admin.answer_all([call])
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+    on_node(test, configs=CONFIGS)
+
+
+@pytest.mark.parametrize(
+    "told", [None, Standing(3, 2, 7), Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "moved")]
+)
+def test_an_answer_says_on_the_wire_what_it_says_here(told: Told) -> None:
+    back = told_by(answer_of(told))
+    if isinstance(told, Refused):
+        assert isinstance(back, Refused)
+        assert (back.code, back.message) == (told.code, told.message)
+    else:
+        assert back == told
+
+
+def test_the_kinds_of_calls_are_numbered_for_ever() -> None:
+    assert [kind.value for kind in Kind] == [0, 1, 2, 3]

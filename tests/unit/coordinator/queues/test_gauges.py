@@ -1,0 +1,95 @@
+"""What metrics tell of queues and dead letters."""
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.coordinator.queues import inspection
+from penstock.coordinator.queues.gauges import (
+    NAMES_MAX,
+    OTHERS,
+    Depth,
+    QueueWatch,
+    Totals,
+    letter_topics,
+)
+from penstock.coordinator.queues.inspection import Inspection
+from penstock.coordinator.queues.policy import DEAD_LETTERS
+from tests.unit.coordinator.queueing import (
+    CONFIGS,
+    Node,
+    change,
+    configure,
+    key_of,
+    on_node,
+    opened,
+    take,
+)
+
+
+def test_open_queues_are_counted_by_group_and_topic() -> None:
+    async def test(node: Node) -> None:
+        queue = await opened(node, 6)
+        await take(queue, count=2)
+        await change(queue, lambda m, now: m.accept("a", 0, 0, now))
+        watch = QueueWatch(node.ctx.queues)
+        await watch.look()
+        assert watch.queues == {("g", "t"): Depth(5, 4, 1, 0, 1_000)}
+        assert watch.letters == {}
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_a_queue_that_nobody_reads_is_not_forgotten() -> None:
+    async def test(node: Node) -> None:
+        queue = await opened(node, 3)
+        watch = QueueWatch(node.ctx.queues)
+        await watch.look()
+        queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        await node.produce("t", 4)
+        await watch.look()
+        depth = watch.queues["g", "t"]
+        assert (depth.unfinished, depth.oldest_ms) == (queue.partition.high_watermark, 1_000)
+        await node.ctx.queues.forget(queue.key)
+        await watch.look()
+        assert watch.queues == {}
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_letters_count_until_they_are_settled() -> None:
+    async def test(node: Node) -> None:
+        await node.create("t.dlq", 1)
+        await node.create("t", 1)
+        await node.produce("t.dlq", 4)
+        watch = QueueWatch(node.ctx.queues)
+        await watch.look()
+        assert watch.letters == {"t.dlq": Depth(4, 4, 0, 0, 1_000)}
+        key = await key_of(node, DEAD_LETTERS, "t.dlq")
+        await inspection.finish(node.ctx.queues, key, [(0, 3)])
+        await watch.look()
+        assert watch.letters == {"t.dlq": Depth()}
+        assert watch.queues == {}
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_a_topic_that_a_group_names_is_one_of_dead_letters() -> None:
+    async def test(node: Node) -> None:
+        for name in ("t", "t.dlq", "morgue"):
+            await node.create(name, 1)
+        await configure(node, "g", errors_deadletterqueue_topic_name="morgue")
+        assert sorted(one.name for one in letter_topics(node.ctx.image)) == ["morgue", "t.dlq"]
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_beyond_the_bound_names_are_added_up() -> None:
+    totals: Totals[str] = Totals(OTHERS)
+    for number in range(NAMES_MAX + 3):
+        totals.add(f"t{number:04}", Inspection(0, 9, unfinished=number, oldest_ms=number))
+    shown = totals.largest()
+    assert len(shown) == NAMES_MAX + 1
+    assert shown[OTHERS] == Depth(unfinished=0 + 1 + 2, oldest_ms=0)
+
+
+def test_an_age_is_none_where_nothing_waits() -> None:
+    assert Depth().age_seconds(5_000) == 0
+    assert Depth(oldest_ms=2_000).age_seconds(5_000) == 3

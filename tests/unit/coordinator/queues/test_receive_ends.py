@@ -1,0 +1,74 @@
+"""Every wait ends, whatever the loop's clock says when its timer rings.
+
+Timers may ring a little before their time: asyncio's by its clock's resolution, uvloop's by up to
+half a millisecond, since it counts whole ones. A wait that then asks the clock whether its time is
+up is told no, and nobody wakes it again. So these are tried on the real loops, with many deadlines.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+import uvloop
+
+from penstock.broker.server.read_pause import Muting
+from penstock.coordinator.queues.open_queues import QueueCoordinator
+from penstock.coordinator.queues.receive import Wanted, take
+
+WAITS = 4_000
+PATIENCE_S = 20.0
+LOOPS = {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.new_event_loop}
+
+
+@pytest.fixture(params=LOOPS)
+def new_loop(request: pytest.FixtureRequest) -> Callable[[], asyncio.AbstractEventLoop]:
+    return LOOPS[request.param]
+
+
+def waits_ms() -> list[int]:
+    rng = random.Random(18)
+    return [rng.randint(1, 400) for _ in range(WAITS)]
+
+
+async def in_time(work: list[asyncio.Task[object]]) -> int:
+    """Number of tasks that do not end."""
+    _, late = await asyncio.wait(work, timeout=PATIENCE_S)
+    for task in late:
+        task.cancel()
+    return len(late)
+
+
+def test_every_wait_for_records_ends(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    nowhere = cast("QueueCoordinator", None)  # No queue is asked.
+
+    async def poll(after_ms: int, wait_ms: int) -> object:
+        await asyncio.sleep(after_ms / 7_000)
+        return await take(nowhere, [], Wanted("a", 1, 1000, wait_ms=wait_ms))
+
+    async def test() -> int:
+        polls = (poll(at % 400, wait_ms) for at, wait_ms in enumerate(waits_ms()))
+        return await in_time([asyncio.ensure_future(one) for one in polls])
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        assert runner.run(test()) == 0
+
+
+def test_every_pause_of_a_connection_ends(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def pause(after_ms: int, wait_ms: int) -> object:
+        await asyncio.sleep(after_ms / 7_000)
+        over = asyncio.Event()
+        muting = Muting(over.set)
+        muting.extend(wait_ms / 2000)
+        muting.extend(wait_ms / 1000)
+        return await over.wait()
+
+    async def test() -> int:
+        pauses = (pause(at % 400, wait_ms) for at, wait_ms in enumerate(waits_ms()))
+        return await in_time([asyncio.ensure_future(one) for one in pauses])
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        assert runner.run(test()) == 0

@@ -1,0 +1,115 @@
+"""Taking at several nodes at once: one gives, and what another gave too goes back.
+
+Over real nodes, and through their deaths: `tests/sim/test_cluster_doors.py`. Here are the moments
+that hardly ever come.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import pytest
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.coordinator.queues.receive import Taken, Wanted
+from penstock.coordinator.queues.record_reader import Leased
+from penstock.coordinator.queues.router import QueueReach
+from penstock.coordinator.queues.settle import Ruling, Verdict
+from penstock.state.queues.delivery_state import Lease
+from penstock.state.queues.state_shard import QueueKey
+from tests.unit.coordinator.queueing import CONFIGS, Node, on_node
+
+WANTED = Wanted("m", 10, 1 << 20, wait_ms=60_000)
+KEYS = {node: [QueueKey("g", b"t" * 16, node)] for node in (1, 2, 3)}
+
+
+class Race(QueueReach):
+    """Three nodes, of which some give at the very same moment, and some never."""
+
+    def __init__(self, node: Node, giving: set[int]) -> None:
+        super().__init__(node.around, node.ctx.queues)
+        self.giving = giving
+        self.settled: list[tuple[int, Ruling]] = []
+        self.start = asyncio.Event()
+
+    def _take_at(
+        self, node_id: int, keys: Sequence[QueueKey], wanted: Wanted
+    ) -> Coroutine[Any, Any, Taken]:
+        async def take() -> Taken:
+            await self.start.wait()
+            if node_id not in self.giving:
+                await asyncio.Event().wait()
+            lease = Lease(7, 8, wanted.member, 1, 1)
+            return Taken({key: Leased(leases=[lease]) for key in keys})
+
+        return take()
+
+    async def _settle_at(self, node_id: int, rulings: Sequence[Ruling]) -> list[Refused | None]:
+        self.settled += [(node_id, ruling) for ruling in rulings]
+        return [None] * len(rulings)
+
+
+@pytest.mark.parametrize("giving", [{1}, {3}, {1, 2}, {1, 2, 3}], ids=str)
+def test_one_gives_and_the_others_get_theirs_back(giving: set[int]) -> None:
+    async def test(node: Node) -> None:
+        race = Race(node, giving)
+        waiting = asyncio.ensure_future(race._wait_for_first(KEYS, WANTED))
+        await asyncio.sleep(1)
+        race.start.set()
+        taken = await waiting
+        await asyncio.sleep(1)
+        (kept,) = (key.partition for key in taken.found)
+        assert {node_id for node_id, _ in race.settled} == giving - {kept}
+        for _, ruling in race.settled:
+            assert ruling[1:5] == ("m", 7, 8, Verdict.GIVE_BACK)
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_whoever_goes_at_that_moment_leaves_everything() -> None:
+    async def test(node: Node) -> None:
+        race = Race(node, {1, 2, 3})
+        waiting = asyncio.ensure_future(race._wait_for_first(KEYS, WANTED))
+        await asyncio.sleep(1)
+        race.start.set()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await asyncio.sleep(1)
+        if waiting.cancelled():
+            assert {node_id for node_id, _ in race.settled} in ({1, 2, 3}, set())
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_queues_without_a_leader_are_the_reason_only_if_there_are_no_others() -> None:
+    async def test(node: Node) -> None:
+        await node.create("t", 1)
+        there = QueueKey("g", node.ctx.image.topics["t"].id, 0)
+        nowhere = there._replace(partition=5)
+        started = asyncio.get_running_loop().time()
+        wanted = Wanted("m", 10, 1 << 20, wait_ms=2_000)
+        taken = await node.ctx.queue_reach.take([there, nowhere], wanted)
+        assert (taken.found, taken.refused) == ({}, {})
+        assert asyncio.get_running_loop().time() - started >= 2
+        taken = await node.ctx.queue_reach.take([nowhere], Wanted("m", 10, 1 << 20))
+        assert taken.refused[nowhere].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_whoever_waits_for_a_topic_that_is_deleted_is_told_at_once() -> None:
+    async def test(node: Node) -> None:
+        await node.create("t", 2)
+        topic_id = node.ctx.image.topics["t"].id
+        keys = [QueueKey("g", topic_id, index) for index in range(2)]
+        waiting = asyncio.ensure_future(node.ctx.queue_reach.take(keys, WANTED))
+        await asyncio.sleep(5)
+        await node.delete("t")
+        started = asyncio.get_running_loop().time()
+        taken = await waiting
+        assert {refused.code for refused in taken.refused.values()} == {ErrorCode.UNKNOWN_TOPIC_ID}
+        assert asyncio.get_running_loop().time() - started < 2
+
+    on_node(test, configs=CONFIGS)

@@ -1,0 +1,75 @@
+"""Queues come back to life by themselves, when states are loaded and when leaders change."""
+
+import asyncio
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.coordinator.queues.wakeup import QueueWaking
+from tests.unit.coordinator.queueing import CONFIGS, Node, change, on_node, opened, take
+
+
+def waking_on(node: Node) -> None:
+    waking = QueueWaking(node.around, node.ctx.queues.keeping, node.ctx.queue_admin)
+    node.ctx.follower.on_change(waking.follow)
+    node.background(waking.run())
+
+
+def test_a_queue_is_opened_when_its_state_was_loaded() -> None:
+    async def test(node: Node) -> None:
+        waking_on(node)
+        queue = await opened(node, 2)
+        await take(queue, "a", 2)
+        queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        host = node.ctx.queues.keeping.host
+        host.close()
+        host.follow()
+        await asyncio.sleep(5)
+        again = node.ctx.queues.find(queue.key)
+        assert again is not None
+        assert again is not queue
+        assert again.machine.kept.leased == 2
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_a_lease_that_ran_out_unseen_ends_without_anybody_asking() -> None:
+    """Nor does anybody ask for the letter that comes of it."""
+
+    async def test(node: Node) -> None:
+        waking_on(node)
+        queue = await opened(node, 1, share_delivery_count_limit="2")
+        for _ in range(2):
+            await take(queue, "a", 1)
+            if queue.machine.kept.leases[0].delivery_count == 1:
+                await change(queue, lambda m, now: m.release("a", 0, 0, now, delay_ms=0))
+        queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        host = node.ctx.queues.keeping.host
+        host.close()
+        await asyncio.sleep(60)
+        host.follow()
+        await asyncio.sleep(10)
+        partition = node.ctx.partitions.get("t.dlq", 0)
+        assert partition is not None
+        assert partition.high_watermark == 1
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_a_queue_that_cannot_be_opened_yet_is_tried_again() -> None:
+    async def test(node: Node) -> None:
+        queue = await opened(node, 2)
+        queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        partition = node.ctx.partitions.get("t", 0)
+        assert partition is not None
+        led = node.ctx.partitions._led
+        del led["t", 0]
+        waking_on(node)
+        host = node.ctx.queues.keeping.host
+        host.close()
+        host.follow()
+        await asyncio.sleep(5)
+        assert node.ctx.queues.find(queue.key) is None
+        led["t", 0] = partition
+        await asyncio.sleep(5)
+        assert node.ctx.queues.find(queue.key) is not None
+
+    on_node(test, configs=CONFIGS)

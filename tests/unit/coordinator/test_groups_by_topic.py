@@ -1,0 +1,52 @@
+"""Which groups have a position where: of one node, and of all, only if all were heard of."""
+
+import pytest
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.coordinator.groups_by_topic import Kind, Listing, Position, listing_of, response_of
+from tests.unit.coordinator.queueing import CONFIGS, Node, on_node, opened
+
+
+def test_share_groups_are_listed_by_topic() -> None:
+    async def test(node: Node) -> None:
+        await opened(node, 2, group="g")
+        await opened(node, group="h")
+        positions = node.ctx.positions
+        found = await positions.here(["t"])
+        assert sorted(found.positions) == [
+            Position(Kind.SHARE, "g", "t", 0),
+            Position(Kind.SHARE, "h", "t", 0),
+        ]
+        assert found.state_shards == [0, 1]
+        assert (await positions.here(["other"])).positions == []
+        assert (await positions.here(None)).positions == found.positions
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_a_listing_of_all_needs_every_shard() -> None:
+    async def test(node: Node) -> None:
+        await opened(node, 2)
+        await node.ctx.groups.ensure()
+        assert len((await node.ctx.positions.everywhere(["t"])).positions) == 1
+        del node.ctx.queues.keeping.host.seats[1]
+        with pytest.raises(Refused) as refused:
+            await node.ctx.positions.everywhere(["t"])
+        assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_where_there_are_no_groups_at_all_the_listing_is_complete_and_empty() -> None:
+    async def test(node: Node) -> None:
+        await node.create("t", 1)
+        assert await node.ctx.positions.everywhere(None) == Listing()
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_a_listing_says_on_the_wire_what_it_says_here() -> None:
+    listing = Listing(
+        [Position(Kind.SHARE, "g", "t", 3), Position(Kind.CONSUMER, "p", "t", 0, 42)], [0, 1], [5]
+    )
+    assert listing_of(response_of(listing)) == listing

@@ -1,0 +1,140 @@
+"""A coordinator on another node is asked about transactions: in batches, and with patience."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.cluster.metadata import store_keys
+from penstock.state.transactions.add_partitions import refused_result, result_of
+from penstock.state.transactions.records import Producer
+from penstock.wire.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+)
+from tests.unit.broker.api.harness import Node, on_node
+from tests.unit.client.model import CLOSE, ModelBroker
+
+CONFIGS = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
+PRODUCER = Producer(5, 1)
+
+
+class Other(ModelBroker):
+    """Node 2, which coordinates every transaction."""
+
+    def __init__(self) -> None:
+        super().__init__(2, "node-2")
+        self.codes: dict[str, ErrorCode] = {}
+        self.answers[AddPartitionsToTxnRequest] = self.add
+
+    def add(self, request: AddPartitionsToTxnRequest) -> Any:
+        return AddPartitionsToTxnResponse(
+            results_by_transaction=[
+                refused_result(row, self.codes[row.transactional_id])
+                if row.transactional_id in self.codes
+                else result_of(row, {("t", 9): ErrorCode.INVALID_TXN_STATE})
+                for row in request.transactions
+            ]
+        )
+
+    @property
+    def requests(self) -> list[AddPartitionsToTxnRequest]:
+        return [one for one in self.seen if isinstance(one, AddPartitionsToTxnRequest)]
+
+
+def beside(test: Callable[[Node, Other], Awaitable[None]]) -> None:
+    async def main(node: Node) -> None:
+        other = Other()
+        await other.start()
+        await node.put(
+            store_keys.broker_key(2), store_keys.BrokerRecord(2, other.host, other.port, epoch=1)
+        )
+        await node.ctx.txns.ensure()
+        topic = node.ctx.image.topics["__transaction_state"]
+        record = store_keys.PartitionRecord((2,), 2, (2,), leader_epoch=1, partition_epoch=1)
+        await node.put(store_keys.partition_key(topic.id, 0), record)
+        await test(node, other)
+        await node.around.peers.close()
+
+    on_node(main, configs=CONFIGS)
+
+
+def enter(
+    node: Node, name: str, *indexes: int, adds: bool = True
+) -> Awaitable[dict[tuple[str, int], Refused]]:
+    places = [("t", index) for index in indexes]
+    return asyncio.ensure_future(node.ctx.txns.enter(name, PRODUCER, places, adds))
+
+
+def test_questions_of_many_producers_travel_together() -> None:
+    async def test(node: Node, other: Other) -> None:
+        found = await asyncio.gather(
+            enter(node, "a", 0, 1), enter(node, "b", 2, adds=False), enter(node, "a", 3)
+        )
+        assert not any(found)
+        (request,) = other.requests
+        rows = request.transactions
+        assert [row.transactional_id for row in rows] == ["a", "b", "a"]
+        assert [row.verify_only for row in rows] == [False, True, False]
+        assert list(rows[0].topics[0].partitions) == [0, 1]
+        assert (rows[0].producer_id, rows[0].producer_epoch) == (5, 1)
+
+    beside(test)
+
+
+def test_each_hears_what_must_not_be_written() -> None:
+    async def test(node: Node, other: Other) -> None:
+        other.codes["fenced"] = ErrorCode.PRODUCER_FENCED
+        good, fenced = await asyncio.gather(enter(node, "a", 8, 9), enter(node, "fenced", 1, 2))
+        assert {place: refused.code for place, refused in good.items()} == {
+            ("t", 9): ErrorCode.INVALID_TXN_STATE
+        }
+        assert {refused.code for refused in fenced.values()} == {ErrorCode.PRODUCER_FENCED}
+        assert sorted(fenced) == [("t", 1), ("t", 2)]
+
+    beside(test)
+
+
+@pytest.mark.parametrize("trouble", ["closes", "too few", "refuses", "of another", "gone"])
+def test_who_cannot_be_asked_vouches_for_nothing(trouble: str) -> None:
+    async def test(node: Node, other: Other) -> None:
+        answers: dict[str, Any] = {
+            "closes": lambda _: CLOSE,
+            "too few": lambda _: AddPartitionsToTxnResponse(results_by_transaction=[]),
+            "refuses": lambda _: AddPartitionsToTxnResponse(
+                error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            ),
+            "of another": lambda request: AddPartitionsToTxnResponse(
+                results_by_transaction=[
+                    result_of(row, {}) for row in _renamed(request.transactions)
+                ]
+            ),
+        }
+        if trouble == "gone":
+            other.stop()
+        else:
+            other.answers[AddPartitionsToTxnRequest] = answers[trouble]
+        found = await enter(node, "a", 0)
+        assert found["t", 0].code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    beside(test)
+
+
+def _renamed(rows: Any) -> Any:
+    for row in rows:
+        row.transactional_id = "somebody else"
+    return rows
+
+
+def test_without_a_leader_there_is_no_coordinator() -> None:
+    async def test(node: Node, other: Other) -> None:
+        topic = node.ctx.image.topics["__transaction_state"]
+        record = store_keys.PartitionRecord((2,), -1, (2,), leader_epoch=2, partition_epoch=2)
+        await node.put(store_keys.partition_key(topic.id, 0), record)
+        found = await enter(node, "a", 0)
+        assert found["t", 0].code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert not other.requests
+
+    beside(test)

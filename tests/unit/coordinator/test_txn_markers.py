@@ -1,0 +1,185 @@
+"""Markers: written to logs and groups, tried until they are, reported once all are there."""
+
+import asyncio
+import errno
+from typing import Any
+
+from penstock.base.errors import ErrorCode
+from penstock.cluster.metadata import topics
+from penstock.coordinator.txn_markers import Marker
+from penstock.state.transactions.records import TxnState
+from penstock.wire.messages.transactions import (
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
+from penstock.wire.records import Record, encode, read_header
+from simulation.disk import Fault
+from tests.unit.broker.api.harness import Node, on_node
+
+CONFIGS = {"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
+
+
+class Caller:
+    def __init__(self, version: int) -> None:
+        self.api_version = version
+
+
+async def begin(node: Node, *places: tuple[str, int]) -> tuple[int, int]:
+    """An open transaction of "tx" on these partitions, with a record in each."""
+    ctx = node.ctx
+    await ctx.groups.ensure()
+    await ctx.txns.ensure()
+    await ctx.producer_ids.stock()
+    request = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=60_000)
+    made = await ctx.txns.handle("tx", "InitProducerId", request, Caller(5))
+    add = AddPartitionsToTxnTransaction(
+        transactional_id="tx",
+        producer_id=made.producer_id,
+        producer_epoch=made.producer_epoch,
+        topics=[AddPartitionsToTxnTopic(name=name, partitions=[index]) for name, index in places],
+    )
+    await ctx.txns.handle("tx", "AddPartitionsToTxn", add, Caller(3))
+    for name, index in places:
+        partition = ctx.partitions.get(name, index)
+        assert partition is not None
+        batch = memoryview(
+            encode(
+                [Record(0, 1, None, b"v", ())],
+                producer_id=made.producer_id,
+                producer_epoch=made.producer_epoch,
+                base_sequence=0,
+                transactional=True,
+            )
+        )
+        partition.append(batch, read_header(batch), ctx.clock.now_ms())
+    return made.producer_id, made.producer_epoch
+
+
+async def end(node: Node, producer: tuple[int, int]) -> Any:
+    request = EndTxnRequest(
+        transactional_id="tx", producer_id=producer[0], producer_epoch=producer[1], committed=True
+    )
+    return await node.ctx.txns.handle("tx", "EndTxn", request, Caller(5))
+
+
+def state_of(node: Node) -> TxnState:
+    return node.ctx.txns.host.seat_of("tx").require().durable_state()["tx"].state
+
+
+def open_at(node: Node, topic: str, index: int) -> int:
+    partition = node.ctx.partitions.get(topic, index)
+    assert partition is not None
+    return partition.log.producers.first_open_offset
+
+
+def test_the_end_of_a_transaction_reaches_every_partition() -> None:
+    async def test(node: Node) -> None:
+        await node.create("t", 3)
+        producer = await begin(node, ("t", 0), ("t", 2))
+        assert open_at(node, "t", 0) == open_at(node, "t", 2) == 0
+        answer = await end(node, producer)
+        assert answer.error_code == ErrorCode.NONE
+        assert answer.producer_epoch == producer[1] + 1
+        await asyncio.sleep(0.1)
+        assert open_at(node, "t", 0) == open_at(node, "t", 2) == -1
+        assert state_of(node) is TxnState.COMPLETE_COMMIT
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_no_marker_is_written_before_the_decision_is_committed() -> None:
+    async def test(node: Node) -> None:
+        await node.create("t", 1)
+        producer = await begin(node, ("t", 0))
+        waiting = asyncio.ensure_future(end(node, producer))
+        await asyncio.sleep(0)
+        assert state_of(node) is TxnState.PREPARE_COMMIT
+        assert open_at(node, "t", 0) == 0
+        await waiting
+        await asyncio.sleep(0.1)
+        assert open_at(node, "t", 0) == -1
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_a_marker_that_cannot_be_written_is_tried_again() -> None:
+    async def test(node: Node) -> None:
+        await node.create("t", 1)
+        producer = await begin(node, ("t", 0))
+        topic = node.ctx.image.topics["t"]
+        node.disk.inject(Fault("append", errno.ENOSPC, path="/t.", times=3))
+        await end(node, producer)
+        await asyncio.sleep(0.02)
+        assert state_of(node) is TxnState.PREPARE_COMMIT
+        await asyncio.sleep(5)
+        assert state_of(node) is TxnState.COMPLETE_COMMIT
+        assert open_at(node, "t", 0) == -1
+        assert topic.name == "t"
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_a_partition_that_is_gone_holds_nobody_up() -> None:
+    async def test(node: Node) -> None:
+        await node.create("t", 1)
+        await node.create("u", 1)
+        producer = await begin(node, ("t", 0), ("u", 0))
+        await node.ctx.reached(await topics.delete_topic(node.ctx.store, "u"))
+        await end(node, producer)
+        await asyncio.sleep(0.1)
+        assert state_of(node) is TxnState.COMPLETE_COMMIT
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_owed_markers_are_written_after_the_shard_was_loaded_again() -> None:
+    async def test(node: Node) -> None:
+        await node.create("t", 1)
+        producer = await begin(node, ("t", 0))
+        node.disk.inject(Fault("append", errno.ENOSPC, path="/t.", times=1))
+        await end(node, producer)
+        seat = node.ctx.txns.host.seat_of("tx")
+        seat.discard("to see what is still owed")
+        await asyncio.sleep(3)
+        assert state_of(node) is TxnState.COMPLETE_COMMIT
+        assert open_at(node, "t", 0) == -1
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_a_marker_breaks_the_guards_of_its_place() -> None:
+    async def test(node: Node) -> None:
+        await node.create("t", 1)
+        producer = await begin(node, ("t", 0))
+        guard = node.ctx.txns.guards.set(("t", 0, producer[0]))
+        await end(node, producer)
+        await asyncio.sleep(0.1)
+        assert guard.is_broken
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_a_stale_marker_is_refused_by_the_log() -> None:
+    async def test(node: Node) -> None:
+        await node.create("t", 1)
+        producer = await begin(node, ("t", 0))
+        told: list[ErrorCode] = []
+        stale = Marker(producer[0], producer[1], True, 0, 2)
+        node.ctx.txns.markers.write(stale, "t", 0, told.append)
+        assert told == [ErrorCode.INVALID_PRODUCER_EPOCH]
+        assert open_at(node, "t", 0) == 0
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_a_place_that_nobody_knows_is_told_so() -> None:
+    async def test(node: Node) -> None:
+        told: list[ErrorCode] = []
+        marker = Marker(1, 1, True, 0, 2)
+        for topic in ("nowhere", "__consumer_offsets"):
+            node.ctx.txns.markers.write(marker, topic, 0, told.append)
+        assert told == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+
+    on_node(test, configs=CONFIGS)

@@ -1,0 +1,121 @@
+"""Publishing while partitions move: what was certainly not written is sent again, the rest not."""
+
+from typing import Any
+
+import pytest
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.in_process_calls import Handlers
+from penstock.gateway.core.messages import Outgoing, Placed
+from penstock.wire.messages.produce import ProduceRequest, ProduceResponse
+from tests.unit.coordinator.queueing import CONFIGS, Node, on_node
+
+WHO = Principal("User:ann")
+
+
+class Moving:
+    """The handlers of a node that refuses the first appends, before or after writing them."""
+
+    def __init__(self, handlers: Handlers, code: ErrorCode, times: int, is_written: bool) -> None:
+        self._ask = handlers.ask
+        self._code, self._left, self._is_written = code, times, is_written
+        self.produced = 0
+
+    async def ask(self, principal: Principal, request: object, answer: Any) -> Any:
+        if not isinstance(request, ProduceRequest):
+            return await self._ask(principal, request, answer)
+        self.produced += 1
+        if self._left and not self._is_written:
+            self._left -= 1
+            return _refused(self._code, await self._ask(principal, _nowhere(request), answer))
+        response = await self._ask(principal, request, answer)
+        if self._left:
+            self._left -= 1
+            _refused(self._code, response)
+        return response
+
+
+def _nowhere(request: ProduceRequest) -> ProduceRequest:
+    request.topic_data[0].partition_data[0].records = memoryview(b"")
+    return request
+
+
+def _refused(code: ErrorCode, response: ProduceResponse) -> ProduceResponse:
+    for row in response.responses[0].partition_responses:
+        row.error_code, row.base_offset = code, -1
+    return response
+
+
+async def publish(
+    node: Node, code: ErrorCode, times: int, *, is_written: bool
+) -> tuple[Placed | Refused, int]:
+    await node.create("t", 1)
+    door = Door(node.ctx)
+    moving = Moving(door.handlers, code, times, is_written)
+    door.handlers.ask = moving.ask  # type: ignore[method-assign]
+    (placed,) = await door.publish(WHO, "t", [Outgoing(b"v")])
+    return placed, moving.produced
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ],
+)
+def test_a_leader_that_is_not_there_yet_is_asked_again(code: ErrorCode) -> None:
+    async def test(node: Node) -> None:
+        placed, produced = await publish(node, code, 3, is_written=False)
+        assert isinstance(placed, Placed)
+        assert (placed.offset, produced) == (0, 4)
+
+    on_node(test, configs=CONFIGS)
+
+
+@pytest.mark.parametrize("ahead", ["delay_ms", "deliver_at_ms"])
+def test_a_message_that_would_wait_longer_than_it_is_kept_is_refused(ahead: str) -> None:
+    async def test(node: Node) -> None:
+        await node.create("t", 1, retention_ms="60000")
+        door, now_ms = Door(node.ctx), node.ctx.clock.now_ms()
+        base_ms = now_ms if ahead == "deliver_at_ms" else 0
+        waits: list[dict[str, Any]] = [{ahead: base_ms + ms} for ms in (59_000, 90_000)]
+        good, bad = await door.publish(WHO, "t", [Outgoing(b"v", **wait) for wait in waits])
+        assert isinstance(good, Placed)
+        assert isinstance(bad, Refused)
+        assert "90000 ms" in str(bad.message)
+        assert "retention.ms is 60000" in str(bad.message)
+
+    on_node(test, configs=CONFIGS)
+
+
+def test_a_leader_that_never_comes_is_not_asked_for_ever() -> None:
+    async def test(node: Node) -> None:
+        placed, produced = await publish(
+            node, ErrorCode.NOT_LEADER_OR_FOLLOWER, 1_000_000, is_written=False
+        )
+        assert isinstance(placed, Refused)
+        assert placed.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert 10 < produced < 1_000
+
+    on_node(test, configs=CONFIGS)
+
+
+@pytest.mark.parametrize(
+    ("code", "is_written"),
+    [
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, True),
+        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, True),
+        (ErrorCode.MESSAGE_TOO_LARGE, False),
+    ],
+)
+def test_what_may_have_been_written_is_not_sent_again(code: ErrorCode, is_written: bool) -> None:
+    async def test(node: Node) -> None:
+        placed, produced = await publish(node, code, 1, is_written=is_written)
+        assert isinstance(placed, Refused)
+        assert (placed.code, produced) == (code, 1)
+
+    on_node(test, configs=CONFIGS)

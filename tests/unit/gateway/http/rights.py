@@ -1,0 +1,52 @@
+"""Somebody with exactly the rights that a test gives them, from one address."""
+
+from collections.abc import Iterable
+
+from penstock.broker.api.route_row import Needs, Operation, ResourceType
+from penstock.security.acl_types import ANONYMOUS, Permission
+from penstock.security.acls import AccessControl, Entry, Resource
+
+EVE, HOST, ELSEWHERE = "User:eve", "10.9.8.7", "10.9.8.8"
+TOPIC, GROUP, MISSING = "secret-topic", "secret-group", "nosuch-topic"
+DENIED = (401, 403)
+NAMES = {ResourceType.TOPIC: TOPIC, ResourceType.GROUP: GROUP}
+
+
+class Lists:
+    """The authorizer of a node, with lists that a test writes."""
+
+    is_on = True
+
+    def __init__(self) -> None:
+        self.give(())
+
+    def give(self, needs: Iterable[Needs], host: str = HOST, **names: str) -> None:
+        """`names`: of resources by their type, where they are not the secret ones."""
+        lists: dict[Resource, tuple[Entry, ...]] = {}
+        for need in needs:
+            name = names.get(need.resource.name.lower(), NAMES[need.resource])
+            entry = Entry(EVE, host, need.operation, Permission.ALLOW)
+            resource = Resource(need.resource, name)
+            lists[resource] = (*lists.get(resource, ()), entry)
+        # Simulated nodes do not log in to each other.
+        self._rules = AccessControl(lists, super_users=[ANONYMOUS])
+
+    def allows(
+        self,
+        principal: str,
+        operation: Operation,
+        resource: ResourceType,
+        name: str,
+        host: str = "*",
+    ) -> bool:
+        return self._rules.allows(principal, operation, resource, name, host)
+
+    def allows_some(
+        self, principal: str, operation: Operation, resource: ResourceType, host: str = "*"
+    ) -> bool:
+        return self._rules.allows_some(principal, operation, resource, host)
+
+
+def less_one(needs: tuple[Needs, ...]) -> list[tuple[Needs, ...]]:
+    """The same rights, each time without one of them."""
+    return [needs[:at] + needs[at + 1 :] for at in range(len(needs))]

@@ -1,0 +1,68 @@
+"""Who asks over HTTP: passwords in the clear are checked in turn, and too many are told to wait."""
+
+import base64
+from collections.abc import Awaitable, Callable
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.gateway.http.authentication import Authentication
+from penstock.security.login import Identity, LoginFailed
+from tests.unit.gateway.http.asking import Answer, Web, on_web
+
+
+class Bob:
+    """The only user there is."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, str]] = []
+        self.is_crowded = False
+
+    async def verify(self, name: str, password: str, peer: str) -> bool:
+        self.asked.append((name, password, peer))
+        if self.is_crowded:
+            raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "try again")
+        return (name, password) == ("bob", "right")
+
+    async def verify_token(self, token: str) -> Identity:
+        raise LoginFailed("no tokens here")
+
+
+def on_guarded_web(test: Callable[[Web, Bob], Awaitable[None]]) -> None:
+    async def scene(web: Web) -> None:
+        bob = Bob()
+        web.app = Authentication(web.app, bob, web.node.ctx)
+        await test(web, bob)
+
+    on_web(scene)
+
+
+async def ask(web: Web, said: str) -> Answer:
+    token = base64.b64encode(said.encode()).decode()
+    return await web.ask("GET", "/topics", authorization=f"Basic {token}")
+
+
+def test_a_password_is_looked_at_with_the_address_it_comes_from() -> None:
+    async def test(web: Web, bob: Bob) -> None:
+        web.host = "192.0.2.7"
+        assert (await ask(web, "bob:right")).status == 200
+        assert bob.asked == [("bob", "right", "192.0.2.7")]
+
+    on_guarded_web(test)
+
+
+def test_a_wrong_password_is_refused_and_counted() -> None:
+    async def test(web: Web, bob: Bob) -> None:
+        for said in ("bob:wrong", "nobody:right", "bob", ":"):
+            assert (await ask(web, said)).status == 401
+        assert web.node.ctx.metrics.failed_logins.value == 4
+
+    on_guarded_web(test)
+
+
+def test_where_too_many_ask_somebody_is_told_to_try_again_and_not_that_it_was_wrong() -> None:
+    async def test(web: Web, bob: Bob) -> None:
+        bob.is_crowded = True
+        answer = await ask(web, "bob:right")
+        assert (answer.status, answer.code) == (429, "THROTTLING_QUOTA_EXCEEDED")
+        assert web.node.ctx.metrics.failed_logins.value == 0
+
+    on_guarded_web(test)

@@ -1,0 +1,77 @@
+"""How many connections the HTTP port takes, from whom, and how fast."""
+
+from collections.abc import Awaitable, Callable
+
+from penstock.cluster.access import quotas
+from penstock.gateway.core.gateway import Door
+from penstock.gateway.http.connection_limits import Admission
+from penstock.gateway.http.forwarded import read_networks
+from penstock.security.quotas import Entity, Kind
+from tests.unit.broker.api.harness import Node, on_node
+
+HERE, THERE = "10.0.0.1", "10.0.0.2"
+
+
+def with_admission(
+    test: Callable[[Node, Admission], Awaitable[None]], *proxies: str, **configs: str
+) -> None:
+    async def scene(node: Node) -> None:
+        await test(node, Admission(Door(node.ctx), read_networks(proxies)))
+
+    on_node(scene, configs={name.replace("_", "."): value for name, value in configs.items()})
+
+
+def come(admission: Admission, address: str) -> bool:
+    is_admitted = admission.admits(address)
+    if is_admitted:
+        admission.opened(address)
+    return is_admitted
+
+
+def test_one_address_does_not_take_the_places_of_all() -> None:
+    async def test(node: Node, admission: Admission) -> None:
+        assert [come(admission, HERE) for _ in range(3)] == [True, True, False]
+        assert come(admission, THERE)
+        assert node.ctx.metrics.connections_refused.value == 1
+        admission.lost(HERE)
+        assert come(admission, HERE)
+
+    with_admission(test, max_connections_per_ip="2")
+
+
+def test_an_address_may_have_a_limit_of_its_own() -> None:
+    async def test(node: Node, admission: Admission) -> None:
+        assert [come(admission, HERE) for _ in range(3)] == [True, True, False]
+        assert [come(admission, THERE) for _ in range(2)] == [True, False]
+
+    with_admission(test, max_connections_per_ip="1", max_connections_per_ip_overrides=f"{HERE}:2")
+
+
+def test_handshakes_count_as_well() -> None:
+    async def test(node: Node, admission: Admission) -> None:
+        assert come(admission, HERE)
+        assert admission.admits(HERE, 5, 0)
+        assert not admission.admits(HERE, 5, 1)
+        assert not admission.admits(THERE, 4095, 0)
+
+    with_admission(test, max_connections_per_ip="2")
+
+
+def test_a_proxy_stands_for_many() -> None:
+    async def test(node: Node, admission: Admission) -> None:
+        assert all(come(admission, HERE) for _ in range(5))
+
+    with_admission(test, "10.0.0.0/31", max_connections_per_ip="2")
+
+
+def test_a_quota_of_new_connections_holds_here_too() -> None:
+    async def test(node: Node, admission: Admission) -> None:
+        ctx = node.ctx
+        entity = Entity(ip=HERE)
+        before = ctx.image
+        await ctx.reached(await quotas.alter(ctx.store, ctx.image, entity, {Kind.CONNECTION: 2.0}))
+        ctx.meter.follow(before, ctx.image)
+        assert [come(admission, HERE) for _ in range(4)] == [True, True, False, False]
+        assert come(admission, THERE)
+
+    with_admission(test)

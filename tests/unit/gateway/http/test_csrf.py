@@ -1,0 +1,135 @@
+"""Pages of other sites, and names that other sites own."""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import pytest
+from starlette.responses import PlainTextResponse
+
+from penstock.gateway.core.gateway import Door
+from penstock.gateway.http.csrf import Origins
+from penstock.gateway.http.forwarded import read_networks
+from tests.unit.broker.api.harness import Node, on_node
+from tests.unit.gateway.http.asking import Web
+
+OURS = {"host": "127.0.0.1:8080"}
+LINK = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+Ask = Callable[[str, str, Mapping[str, str]], Awaitable[int]]
+
+
+def with_port(
+    test: Callable[[Ask, Node], Awaitable[None]],
+    *,
+    host: str = "127.0.0.1",
+    is_guarded: bool = False,
+    names: str = "",
+    proxies: str = "",
+) -> None:
+    async def scene(node: Node) -> None:
+        node.rights.is_on = is_guarded
+        networks = read_networks([proxies] if proxies else [])
+        web = Web(node)
+        web.app = Origins(PlainTextResponse("done"), Door(node.ctx), host, networks)
+        web.host = "10.0.0.1"
+
+        async def ask(method: str, path: str, headers: Mapping[str, str]) -> int:
+            return (await web.ask(method, path, None, **{**OURS, **headers})).status
+
+        await test(ask, node)
+
+    on_node(scene, configs={"http.hosts": names})
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site", "origin": "http://127.0.0.1:3000"},
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:8081"},
+        LINK,
+    ],
+)
+@pytest.mark.parametrize("is_guarded", [False, True])
+def test_a_page_of_another_site_has_nothing_done(said: dict[str, str], is_guarded: bool) -> None:
+    async def test(ask: Ask, node: Node) -> None:
+        for method, path in (
+            ("POST", "/"),
+            ("POST", "/topics/t/messages"),
+            ("GET", "/topics/t/poll"),
+            ("POST", "/console/api/login"),
+            ("GET", "/console/api/overview"),
+            ("POST", "/docs"),
+        ):
+            assert await ask(method, path, said) == 403, (method, path)
+
+    with_port(test, is_guarded=is_guarded)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"sec-fetch-site": "same-origin", "origin": "http://127.0.0.1:8080"},
+        {"sec-fetch-site": "none"},
+        {"origin": "http://127.0.0.1:8080"},
+        {"host": "localhost:8080", "origin": "http://localhost:8080"},
+    ],
+)
+def test_our_own_pages_and_programs_are_answered(said: dict[str, str]) -> None:
+    async def test(ask: Ask, node: Node) -> None:
+        assert await ask("POST", "/topics/t/messages", said) == 200
+        assert await ask("GET", "/topics/t/poll", said) == 200
+
+    with_port(test)
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", "/console", "/console/static/app.js", "/metrics"])
+def test_links_to_pages_are_followed(path: str) -> None:
+    async def test(ask: Ask, node: Node) -> None:
+        assert await ask("GET", path, LINK) == 200
+        assert await ask("GET", path, {"sec-fetch-site": "cross-site"}) == 403, "as a picture"
+
+    with_port(test)
+
+
+FOREIGN = {"host": "evil.example:8080"}
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["localhost", "127.0.0.1:80", "[::1]:8080", "penstock:8080", "host.docker.internal", "a.test."],
+)
+def test_names_that_nobody_else_can_own_are_answered_to(host: str) -> None:
+    async def test(ask: Ask, node: Node) -> None:
+        assert await ask("GET", "/topics", {"host": host}) == 200
+        assert await ask("GET", "/topics", FOREIGN) == 403
+
+    with_port(test)
+
+
+def test_other_names_are_answered_to_where_they_are_listed_or_do_no_harm() -> None:
+    async def test(ask: Ask, node: Node) -> None:
+        assert await ask("GET", "/topics", FOREIGN) == 200
+
+    with_port(test, names="queue.example,Evil.example")
+    with_port(test, names="*")
+    with_port(test, is_guarded=True)
+    with_port(test, host="0.0.0.0")
+
+
+def test_a_trusted_proxy_says_what_it_was_asked_for() -> None:
+    said = {
+        "host": "upstream",
+        "x-forwarded-host": "queue.example",
+        "origin": "https://queue.example",
+    }
+
+    async def trusted(ask: Ask, node: Node) -> None:
+        assert await ask("POST", "/topics", said) == 200
+
+    async def stranger(ask: Ask, node: Node) -> None:
+        assert await ask("POST", "/topics", said) == 403
+
+    with_port(trusted, proxies="10.0.0.0/8", is_guarded=True)
+    with_port(stranger, proxies="192.168.0.0/16", is_guarded=True)

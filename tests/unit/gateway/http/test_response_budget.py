@@ -1,0 +1,193 @@
+"""Answers that nobody reads: how much is kept of them, and who loses what."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from penstock.gateway.http import protocol, response_budget
+from penstock.gateway.http.forwarded import Peers
+from penstock.gateway.http.problems import PRINCIPAL
+from penstock.gateway.http.protocol import CONNECTION, BoundedProtocol
+from penstock.gateway.http.request_io import Waits
+from penstock.gateway.http.response_budget import Answers
+from penstock.gateway.http.server_sent_events import EventStream
+from tests.unit.gateway.http.test_protocol import serve
+
+BODY = b"x" * (4 << 20)
+BYTES_MAX, HOLDER_MAX = 32 << 20, 16 << 20
+PEERS = 40
+STATUSES = (b"HTTP/1.1 200", b"HTTP/1.1 503")
+
+
+class Site:
+    """An application whose answers are large, and those who ask for them and read nothing."""
+
+    def __init__(self, app: ASGIApp, bytes_max: int = BYTES_MAX, share: int = HOLDER_MAX) -> None:
+        self.answers = Answers(app, bytes_max, share)
+        self.connections: dict[BoundedProtocol, None] = {}
+        self.asked = 0
+        self._peers: list[socket.socket] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        for name, value in scope["headers"]:
+            if name == b"x-user":
+                scope[PRINCIPAL] = value.decode()
+        self.connections[scope[CONNECTION]] = None
+        self.asked += 1
+        await Peers(self.answers, [])(scope, receive, send)
+
+    async def ask(self, port: int, user: str = "") -> socket.socket:
+        """Reads nothing yet."""
+        loop = asyncio.get_running_loop()
+        peer = socket.socket()
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        peer.setblocking(False)
+        await loop.sock_connect(peer, ("127.0.0.1", port))
+        who = f"x-user: {user}\r\n" if user else ""
+        await loop.sock_sendall(peer, f"GET / HTTP/1.1\r\nhost: x\r\n{who}\r\n".encode())
+        self._peers.append(peer)
+        return peer
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        while not is_so():
+            await asyncio.sleep(0.001)
+
+    def kept(self) -> int:
+        """Bytes that the transports keep."""
+        return sum(
+            one.transport.get_write_buffer_size()
+            for one in self.connections
+            if not one.transport.is_closing()
+        )
+
+    def open_count(self) -> int:
+        return sum(not one.transport.is_closing() for one in self.connections)
+
+    def hang_up(self) -> None:
+        for peer in self._peers:
+            peer.close()
+
+
+async def large(scope: Scope, receive: Receive, send: Send) -> None:
+    await Response(BODY)(scope, receive, send)
+
+
+async def head_of(peer: socket.socket) -> bytes:
+    return (await asyncio.get_running_loop().sock_recv(peer, 12))[:12]
+
+
+async def read_all(peer: socket.socket, count: int) -> int:
+    """Bytes read, up to so many."""
+    loop, size = asyncio.get_running_loop(), 0
+    while size < count and (some := await loop.sock_recv(peer, 1 << 20)):
+        size += len(some)
+    return size
+
+
+def test_unread_answers_are_bounded_by_whose_they_are_and_in_all() -> None:
+    site = Site(large)
+
+    async def scene(port: int) -> None:
+        for user in ("User:ann", "User:bob", "User:cyd"):
+            peers = [await site.ask(port, user) for _ in range(PEERS)]
+            heads = [await head_of(peer) for peer in peers]
+            assert heads.count(STATUSES[0]) <= HOLDER_MAX // len(BODY)
+            assert heads.count(STATUSES[0]) + heads.count(STATUSES[1]) == PEERS
+            assert site.answers.shares.held(user) <= HOLDER_MAX
+        assert 0 < site.answers.shares.taken <= BYTES_MAX
+        each = protocol.WRITE_BUFFER_BYTES + protocol.PIECE_BYTES + 1024
+        assert site.kept() <= 3 * PEERS * each
+        site.hang_up()
+        await site.until(lambda: site.answers.shares.taken == 0)
+
+    serve(site, scene)
+
+
+def test_who_reads_is_served_while_others_do_not() -> None:
+    site = Site(large)
+
+    async def scene(port: int) -> None:
+        for _ in range(PEERS):
+            await site.ask(port, "User:ann")
+        await site.until(lambda: site.asked == PEERS)
+        for _ in range(3):
+            peer = await site.ask(port, "User:bob")
+            assert await read_all(peer, len(BODY)) >= len(BODY)
+        site.hang_up()
+
+    serve(site, scene)
+
+
+def test_strangers_share_what_their_address_has() -> None:
+    site = Site(large, share=len(BODY) * 2)
+
+    async def scene(port: int) -> None:
+        peers = [await site.ask(port) for _ in range(4)]
+        heads = sorted([await head_of(peer) for peer in peers])
+        assert heads == [STATUSES[0]] * 2 + [STATUSES[1]] * 2
+        assert site.answers.shares.held("127.0.0.1") == 2 * len(BODY)
+        site.hang_up()
+
+    serve(site, scene)
+
+
+def test_who_has_not_read_for_long_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(response_budget, "GRACE_SECONDS", 0.0)
+    site = Site(large, share=len(BODY))
+
+    async def scene(port: int) -> None:
+        await site.ask(port)
+        await site.until(lambda: any(one.paused_at is not None for one in site.connections))
+        peer = await site.ask(port)
+        assert await read_all(peer, len(BODY)) >= len(BODY)
+        site.hang_up()
+
+    serve(site, scene)
+
+
+def test_who_reads_nothing_loses_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "STALL_SECONDS", 0.05)
+    site = Site(large)
+
+    async def scene(port: int) -> None:
+        peer = await site.ask(port)
+        await site.until(
+            lambda: site.asked == 1 and all(one.transport.is_closing() for one in site.connections)
+        )
+        await site.until(lambda: site.answers.shares.taken == 0)
+        size = 0
+        with contextlib.suppress(ConnectionResetError):
+            size = await read_all(peer, len(BODY))
+        assert size < len(BODY)
+        site.hang_up()
+
+    serve(site, scene)
+
+
+def test_streams_that_nobody_reads_end() -> None:
+    chunk, waits = b"x" * (1 << 20), Waits()
+
+    async def stream(scope: Scope, receive: Receive, send: Send) -> None:
+        async def chunks() -> AsyncIterator[bytes]:
+            while True:
+                yield chunk
+
+        await EventStream(chunks(), waits)(scope, receive, send)
+
+    site = Site(stream, share=4 * len(chunk))
+
+    async def scene(port: int) -> None:
+        for _ in range(PEERS):
+            await site.ask(port)
+        await site.until(lambda: site.asked == PEERS)
+        await site.until(lambda: site.open_count() <= 4)
+        assert site.answers.shares.taken <= 4 * len(chunk)
+        site.hang_up()
+        await site.until(lambda: site.answers.shares.taken == 0)
+
+    serve(site, scene)

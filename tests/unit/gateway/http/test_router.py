@@ -1,0 +1,69 @@
+"""Routes by their first word: the same answers as trying all of them in turn."""
+
+import asyncio
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Match, Route
+from starlette.types import Message, Scope
+
+from penstock.gateway.http.router import CHOSEN, Directory
+
+PATHS = [
+    ("GET", "/"),
+    ("POST", "/"),
+    ("GET", "/topics"),
+    ("POST", "/topics"),
+    ("GET", "/topics/{name}"),
+    ("POST", "/topics/{name}/ack"),
+    ("POST", "/{account:int}/{queue}"),
+    ("GET", "/{anything}"),
+]
+
+
+async def answer(request: Request) -> Response:
+    return PlainTextResponse("ok")
+
+
+ROUTES = [Route(path, answer, methods=[method]) for method, path in PATHS]
+
+
+def one_by_one(scope: Scope) -> tuple[Match, Route | None]:
+    found: tuple[Match, Route | None] = Match.NONE, None
+    for route in ROUTES:
+        match, _ = route.matches(scope)
+        if match is Match.FULL:
+            return match, route
+        if match is Match.PARTIAL and found[1] is None:
+            found = match, route
+    return found
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT"])
+@pytest.mark.parametrize(
+    "path", ["/", "", "//", "/topics", "/topics/a", "/topics/a/ack", "/12/q", "/x/q", "/other"]
+)
+def test_a_directory_chooses_as_starlette_does(method: str, path: str) -> None:
+    scope: Scope = {"type": "http", "method": method, "path": path, "root_path": ""}
+    match, found = Directory(ROUTES).matches(scope)
+    assert (match, found.get(CHOSEN)) == one_by_one(scope)
+
+
+def test_what_is_chosen_is_what_answers() -> None:
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def main() -> None:
+        directory = Directory(ROUTES)
+        scope: Scope = {"type": "http", "method": "GET", "path": "/topics", "headers": []}
+        scope.update(directory.matches(scope)[1])
+        await directory.handle(scope, receive, send)
+
+    asyncio.run(main())
+    assert sent[0]["status"] == 200

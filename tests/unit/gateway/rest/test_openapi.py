@@ -1,0 +1,45 @@
+"""The description of the routes: whole, sound, and readable without the internet."""
+
+import json
+import re
+
+from penstock.gateway.rest import openapi
+from penstock.gateway.rest.route_table import ENDPOINTS
+from tests.unit.gateway.http.asking import Web, on_web
+
+
+def test_every_route_is_described_and_every_reference_leads_somewhere() -> None:
+    described = json.loads(openapi.document("1.2.3"))
+    for row in ENDPOINTS:
+        operation = described["paths"][row.path][row.method.lower()]
+        assert operation["summary"]
+        there = {one["name"] for one in operation["parameters"] if one["in"] == "path"}
+        assert there == set(openapi.PATH_NAMES.findall(row.path))
+    schemas = described["components"]["schemas"]
+    for name in re.findall(r'"#/components/schemas/(\w+)"', json.dumps(described)):
+        assert name in schemas
+
+
+def test_operations_have_names_of_their_own() -> None:
+    names = [openapi.operation_id(row) for row in ENDPOINTS]
+    assert len(names) == len(set(names))
+
+
+def test_the_page_shows_every_route_and_loads_nothing() -> None:
+    page = openapi.page("1.2.3").decode()
+    for row in ENDPOINTS:
+        assert f"<code>{row.path}</code>" in page
+    assert "http://" not in page
+    assert "https://" not in page
+    assert "<script" not in page
+
+
+def test_both_are_served() -> None:
+    async def test(web: Web) -> None:
+        docs, described = await web.get("/docs"), await web.get("/openapi.json")
+        assert docs.headers["content-type"].startswith("text/html")
+        assert described.json["openapi"] == "3.1.0"
+        landing = (await web.get("/")).json
+        assert "POST /topics/{name}/messages" in landing["links"]
+
+    on_web(test)

@@ -1,0 +1,218 @@
+"""Moving messages from a dead-letter queue back to work, in the background."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from penstock.base.ports import Put
+from penstock.cluster.metadata import store_keys
+from penstock.cluster.metadata.store_keys import MoveRecord
+from penstock.coordinator.queues.policy import DEAD_LETTERS
+from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.gateway import Door
+from penstock.gateway.sqs.errors import Fault
+from penstock.gateway.sqs.message_moves import EACH_MAX, Moves
+from penstock.security.acl_types import ANONYMOUS
+from tests.unit.gateway.sqs.calling import Sdk, failure, with_sdk
+
+WHO = Principal("User:ann")
+
+
+async def with_letters(sdk: Sdk, count: int) -> tuple[str, str, str]:
+    """A queue, its dead-letter queue with so many letters, and the ARN of the latter."""
+    dead = await sdk.create("dead")
+    arn = await sdk.arn(dead)
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})
+    url = await sdk.create(RedrivePolicy=policy)
+    await sdk.send(url, *(f"m{n}" for n in range(count)))
+    while (await sdk.attributes(url, "ApproximateNumberOfMessages"))[
+        "ApproximateNumberOfMessages"
+    ] != "0":
+        await sdk.receive(url, VisibilityTimeout=0)
+    for _ in range(100):
+        if (await sdk.attributes(dead))["ApproximateNumberOfMessages"] == str(count):
+            return url, dead, arn
+        await asyncio.sleep(0.1)
+    raise AssertionError("the letters did not come")
+
+
+async def task(sdk: Sdk, arn: str) -> dict[str, Any]:
+    (row,) = (await sdk("ListMessageMoveTasks", SourceArn=arn))["Results"]
+    found: dict[str, Any] = row
+    return found
+
+
+async def ended(sdk: Sdk, arn: str) -> dict[str, Any]:
+    for _ in range(600):
+        row = await task(sdk, arn)
+        if row["Status"] not in ("RUNNING", "CANCELLING"):
+            return row
+        await asyncio.sleep(0.1)
+    raise AssertionError("the task did not end")
+
+
+def test_letters_go_back_to_the_queue_they_came_from() -> None:
+    async def test(sdk: Sdk) -> None:
+        url, dead, arn = await with_letters(sdk, 25)
+        await sdk("StartMessageMoveTask", SourceArn=arn)
+        row = await ended(sdk, arn)
+        assert row["Status"] == "COMPLETED"
+        assert row["ApproximateNumberOfMessagesMoved"] == 25
+        account = await sdk.moves.door.queues.one(WHO, "dead", DEAD_LETTERS)
+        assert account.unfinished == 0
+        assert await sdk.bodies(dead) == []
+        seen: list[str] = []
+        while got := await sdk.receive(url):
+            seen += [message["Body"] for message in got]
+            assert not any("dlq" in name for m in got for name in m.get("MessageAttributes", {}))
+            await sdk.delete(url, *got)
+        assert sorted(seen) == sorted(f"m{n}" for n in range(25))
+
+    with_sdk(test)
+
+
+def test_letters_go_where_they_are_sent_at_the_pace_that_was_asked_for() -> None:
+    async def test(sdk: Sdk) -> None:
+        _, dead, arn = await with_letters(sdk, 10)
+        other = await sdk.create("other")
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        await sdk(
+            "StartMessageMoveTask",
+            SourceArn=arn,
+            DestinationArn=await sdk.arn(other),
+            MaxNumberOfMessagesPerSecond=2,
+        )
+        again = await failure(sdk("StartMessageMoveTask", SourceArn=arn))
+        assert again.name == "UnsupportedOperation"
+        assert (await ended(sdk, arn))["Status"] == "COMPLETED"
+        assert 4 <= loop.time() - start <= 6
+        assert len(await sdk.receive(other)) == 10
+        assert await sdk.bodies(dead) == []
+
+    with_sdk(test)
+
+
+def test_a_cancelled_task_stops_and_loses_nothing() -> None:
+    async def test(sdk: Sdk) -> None:
+        url, dead, arn = await with_letters(sdk, 10)
+        started = await sdk("StartMessageMoveTask", SourceArn=arn, MaxNumberOfMessagesPerSecond=1)
+        handle = started["TaskHandle"]
+        await asyncio.sleep(3.5)
+        assert (await task(sdk, arn))["TaskHandle"] == handle
+        await sdk("CancelMessageMoveTask", TaskHandle=handle)
+        row = await ended(sdk, arn)
+        assert row["Status"] == "CANCELLED"
+        moved = row["ApproximateNumberOfMessagesMoved"]
+        assert 3 <= moved <= 5
+        assert len(await sdk.receive(url)) == moved
+        assert len(await sdk.receive(dead)) == 10 - moved
+        late = await failure(sdk("CancelMessageMoveTask", TaskHandle=handle))
+        assert (late.name, late.status) == ("ResourceNotFoundException", 404)
+
+    with_sdk(test)
+
+
+def test_a_message_that_came_from_nowhere_fails_the_task_and_stays() -> None:
+    async def test(sdk: Sdk) -> None:
+        _, dead, arn = await with_letters(sdk, 0)
+        await sdk.send(dead, "sent by hand")
+        await sdk("StartMessageMoveTask", SourceArn=arn)
+        row = await ended(sdk, arn)
+        assert (row["Status"], row["FailureReason"]) == (
+            "FAILED",
+            "CouldNotDetermineMessageSource",
+        )
+        assert await sdk.bodies(dead) == ["sent by hand"]
+
+    with_sdk(test)
+
+
+def test_tasks_that_make_no_sense_are_refused() -> None:
+    async def test(sdk: Sdk) -> None:
+        url, _, arn = await with_letters(sdk, 0)
+        for values in (
+            {"SourceArn": await sdk.arn(url)},
+            {"SourceArn": "dead"},
+            {"SourceArn": arn, "DestinationArn": arn},
+            {"SourceArn": arn, "MaxNumberOfMessagesPerSecond": 501},
+        ):
+            failed = await failure(sdk("StartMessageMoveTask", **values))
+            assert failed.name == "InvalidParameterValue"
+        nobody = await failure(sdk("StartMessageMoveTask", SourceArn=arn + "x"))
+        assert nobody.name == "QueueDoesNotExist"
+        unknown = await failure(sdk("CancelMessageMoveTask", TaskHandle="x"))
+        assert unknown.name == "ResourceNotFoundException"
+
+    with_sdk(test)
+
+
+def test_a_node_goes_on_with_its_tasks_after_a_restart() -> None:
+    async def test(sdk: Sdk) -> None:
+        url, _, arn = await with_letters(sdk, 5)
+        record = MoveRecord(source="dead", started_ms=1, owner=1, principal=WHO.name, to_move=5)
+        await sdk.node.store.commit([], [Put(store_keys.MOVES + "abc", store_keys.encode(record))])
+        again = asyncio.ensure_future(Moves(Door(sdk.node.ctx)).run())
+        assert (await ended(sdk, arn))["ApproximateNumberOfMessagesMoved"] == 5
+        assert len(await sdk.receive(url)) == 5
+        again.cancel()
+
+    with_sdk(test)
+
+
+def test_the_task_of_a_node_that_is_gone_shows_as_failed() -> None:
+    async def test(sdk: Sdk) -> None:
+        _, _, arn = await with_letters(sdk, 0)
+        record = MoveRecord(source="dead", started_ms=1, owner=7, principal=WHO.name)
+        await sdk.node.store.commit([], [Put(store_keys.MOVES + "abc", store_keys.encode(record))])
+        assert (await task(sdk, arn))["Status"] == "FAILED"
+        await sdk("CancelMessageMoveTask", TaskHandle="abc")
+        assert (await task(sdk, arn))["Status"] == "CANCELLED"
+
+    with_sdk(test)
+
+
+def test_a_deduplication_id_does_not_keep_a_message_from_coming_back() -> None:
+    async def test(sdk: Sdk) -> None:
+        await sdk.create("dead.fifo")
+        dead_arn = "arn:aws:sqs:us-east-1:000000000000:dead.fifo"
+        policy = json.dumps({"deadLetterTargetArn": dead_arn, "maxReceiveCount": 1})
+        url = await sdk.create("jobs.fifo", RedrivePolicy=policy)
+        await sdk.send(url, "a", MessageGroupId="g", MessageDeduplicationId="d")
+        await sdk.receive(url, VisibilityTimeout=0)
+        for _ in range(100):
+            if (await sdk.attributes(sdk_url("dead.fifo")))["ApproximateNumberOfMessages"] == "1":
+                break
+            await asyncio.sleep(0.1)
+        await sdk("StartMessageMoveTask", SourceArn=dead_arn)
+        await ended(sdk, dead_arn)
+        (message,) = await sdk.receive(url)
+        assert (message["Body"], message["Attributes"]["MessageGroupId"]) == ("a", "g")
+
+    with_sdk(test)
+
+
+def sdk_url(name: str) -> str:
+    return f"http://broker:8080/000000000000/{name}"
+
+
+def test_one_who_starts_many_tasks_leaves_places_for_others() -> None:
+    async def test(sdk: Sdk) -> None:
+        moves = Moves(Door(sdk.node.ctx))  # Nobody works on what it is given.
+
+        def begun(number: int, principal: str, host: str = "*") -> MoveRecord:
+            return MoveRecord(f"q{number}", number, 1, principal, host)
+
+        for number in range(EACH_MAX):
+            await moves.add(begun(number, "User:ann"))
+        for number in range(EACH_MAX):
+            await moves.add(begun(100 + number, ANONYMOUS, "10.0.0.1"))
+        for again in (begun(200, "User:ann"), begun(201, ANONYMOUS, "10.0.0.1")):
+            with pytest.raises(Fault, match="of one user"):
+                await moves.add(again)
+        await moves.add(begun(202, ANONYMOUS, "10.0.0.2"))
+        await moves.add(begun(203, "User:bob"))
+
+    with_sdk(test)

@@ -1,0 +1,97 @@
+"""Forms of the query protocol, and what is made of them."""
+
+import pytest
+
+from penstock.gateway.sqs.errors import Fault
+from penstock.gateway.sqs.query_forms import DEPTH_MAX, FIELDS_MAX, read_form
+
+
+def test_tables_lists_and_values_become_those_of_the_json_protocol() -> None:
+    form = read_form(
+        b"Action=SendMessage&MessageBody=a%20b%2Bc+d&AttributeName.1=All&AttributeName.2=X"
+        b"&Attribute.1.Name=DelaySeconds&Attribute.1.Value=5"
+        b"&Attribute.2.Name=Policy&Attribute.2.Value="
+        b"&MessageAttribute.1.Name=n&MessageAttribute.1.Value.DataType=Number"
+        b"&MessageAttribute.1.Value.StringValue=7"
+        b"&Tag.1.Key=k&Tag.1.Value=v&TagKey.1=k"
+    )
+    assert form == {
+        "Action": "SendMessage",
+        "MessageBody": "a b+c d",
+        "AttributeNames": ["All", "X"],
+        "Attributes": {"DelaySeconds": "5", "Policy": ""},
+        "MessageAttributes": {"n": {"DataType": "Number", "StringValue": "7"}},
+        "Tags": {"k": "v"},
+        "TagKeys": ["k"],
+    }
+
+
+def test_entries_of_a_batch_come_in_the_order_of_their_numbers() -> None:
+    form = read_form(
+        b"SendMessageBatchRequestEntry.10.Id=j&SendMessageBatchRequestEntry.2.Id=b"
+        b"&SendMessageBatchRequestEntry.2.MessageAttribute.1.Name=x"
+        b"&SendMessageBatchRequestEntry.2.MessageAttribute.1.Value.DataType=String"
+        b"&SendMessageBatchRequestEntry.1.Id=a"
+    )
+    assert form == {
+        "Entries": [
+            {"Id": "a"},
+            {"Id": "b", "MessageAttributes": {"x": {"DataType": "String"}}},
+            {"Id": "j"},
+        ]
+    }
+
+
+def test_an_empty_form_has_nothing_in_it() -> None:
+    assert read_form(b"") == {}
+    assert read_form(b"1=a") == {"1": "a"}
+
+
+def test_an_only_item_may_come_without_its_number() -> None:
+    assert read_form(b"AttributeName=All") == {"AttributeNames": ["All"]}
+
+
+def test_forms_of_sns_have_members_and_entries() -> None:
+    form = read_form(
+        b"Version=2010-03-31&AttributeName=RawMessageDelivery"
+        b"&Attributes.entry.1.key=A&Attributes.entry.1.value=b"
+        b"&MessageAttributes.entry.1.Name=n&MessageAttributes.entry.1.Value.DataType=String"
+        b"&Tags.member.1.Key=k&Tags.member.1.Value=v&TagKeys.member.1=k"
+        b"&PublishBatchRequestEntries.member.1.Id=1"
+    )
+    assert form == {
+        "Version": "2010-03-31",
+        "AttributeName": "RawMessageDelivery",
+        "Attributes": {"A": "b"},
+        "MessageAttributes": {"n": {"DataType": "String"}},
+        "Tags": {"k": "v"},
+        "TagKeys": ["k"],
+        "PublishBatchRequestEntries": [{"Id": "1"}],
+    }
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"a=%ff",
+        b"a=\xff",
+        b"a=1&a=2",
+        b"a=1&a.b=2",
+        b"a.b=2&a=1",
+        b".".join([b"a"] * (DEPTH_MAX + 2)) + b"=1",
+        b"&".join(b"a%d=" % n for n in range(FIELDS_MAX + 1)),
+        b"Attribute.1.Value=5",
+        b"Attribute.1=5",
+    ],
+    ids=range(9),
+)
+def test_a_form_that_makes_no_sense_is_refused(body: bytes) -> None:
+    with pytest.raises(Fault) as refused:
+        read_form(body)
+    assert refused.value.name == "MalformedQueryString"
+
+
+@pytest.mark.parametrize("name", ["MessageAttributeName", "MessageAttributeNames"])
+def test_an_empty_list_has_a_name_and_no_value(name: str) -> None:
+    assert read_form(f"{name}=".encode()) == {"MessageAttributeNames": []}
+    assert read_form(b"Entries=&Attributes=") == {"Entries": [], "Attributes": {}}

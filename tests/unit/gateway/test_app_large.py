@@ -1,0 +1,44 @@
+"""Large answers over HTTP: what the loop does at a stretch for them, in calls of functions."""
+
+import pytest
+
+from penstock.base.ids import TopicId, show_topic_id
+from penstock.base.ports import Put
+from penstock.cluster.metadata import store_keys
+from penstock.cluster.metadata.store_keys import PartitionRecord, TopicRecord
+from tests.unit.gateway.http.asking import Web, on_web
+from tests.unit.slices import Slices
+
+ELSEWHERE = 9
+TOPICS = 1_500
+CALLS_AT_A_STRETCH = 6_000
+"""A hundred rows take half as many, or a little more. All at once, these take 18,000 and more."""
+
+
+async def fill(web: Web) -> None:
+    """Topics that another node leads: nothing of them is on this disk."""
+    there = PartitionRecord((ELSEWHERE,), ELSEWHERE, (ELSEWHERE,))
+    puts = []
+    for number in range(1, TOPICS + 1):
+        record = TopicRecord(show_topic_id(TopicId(number.to_bytes(16, "big"))), (there,))
+        puts.append(Put(store_keys.topic_key(f"many-{number:04}"), store_keys.encode(record)))
+    for first in range(0, TOPICS, 100):
+        revision = await web.node.store.commit([], puts[first : first + 100])
+        assert revision is not None
+        await web.node.ctx.reached(revision)
+
+
+@pytest.mark.parametrize("path", ["/topics", "/metrics"])
+def test_a_long_list_is_made_a_little_at_a_time(path: str) -> None:
+    async def test(web: Web) -> None:
+        await fill(web)
+        gauge = web.state.catalogue.add("penstock_many", "gauge", "Numbers.", ("what",))
+        for number in range(TOPICS):
+            gauge.counter(str(number)).value = number
+        with Slices() as slices:
+            answer = await web.get(path)
+        assert answer.status == 200
+        assert answer.body.count(b"many") >= TOPICS, "it is whole"
+        assert slices.longest <= CALLS_AT_A_STRETCH
+
+    on_web(test)

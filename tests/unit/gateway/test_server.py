@@ -1,0 +1,412 @@
+"""The HTTP port over real sockets on loopback: routes, bounds, start and stop."""
+
+import asyncio
+import contextlib
+import json
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+
+import pytest
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
+
+from penstock.base.metrics import Catalogue
+from penstock.gateway import server as serving
+from penstock.gateway.app import PAGES, HttpState
+from penstock.gateway.http import connection_limits
+from penstock.gateway.http import protocol as limits
+from penstock.gateway.http.body_limit import BODY_BYTES_MAX
+from penstock.gateway.server import HttpServer, start_http
+
+
+@dataclass
+class Problems:
+    """What the node would say when asked how it is."""
+
+    health: str | None = None
+    readiness: str | None = None
+    catalogue: Catalogue = field(default_factory=Catalogue)
+
+    def state(self) -> HttpState:
+        return HttpState(
+            version="1.2.3",
+            node_id=4,
+            cluster_id="abc",
+            kafka_address="127.0.0.1:9092",
+            catalogue=self.catalogue,
+            health_problem=lambda: self.health,
+            readiness_problem=lambda: self.readiness,
+        )
+
+
+def serve(scene: Callable[[HttpServer], Awaitable[None]], problems: Problems | None = None) -> None:
+    async def run() -> None:
+        server = await start_http("127.0.0.1", 0, (problems or Problems()).state())
+        try:
+            await scene(server)
+        finally:
+            await server.stop()
+
+    asyncio.run(run())
+
+
+@contextlib.asynccontextmanager
+async def connect(
+    server: HttpServer,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def send(server: HttpServer, raw: bytes) -> bytes:
+    """Everything the server answers to these bytes until it closes."""
+    async with connect(server) as (reader, writer):
+        writer.write(raw)
+        return await reader.read()
+
+
+async def get(server: HttpServer, path: str, *headers: str) -> tuple[int, str, bytes]:
+    """Status, lower-cased head and body."""
+    lines = [f"GET {path} HTTP/1.1", "host: test", "connection: close", *headers, "", ""]
+    head, _, body = (await send(server, "\r\n".join(lines).encode())).partition(b"\r\n\r\n")
+    return int(head.split()[1]), head.decode().lower(), body
+
+
+def test_port_zero_is_answered_with_the_real_port() -> None:
+    async def scene(server: HttpServer) -> None:
+        assert server.port > 0
+        assert server.url == f"http://127.0.0.1:{server.port}"
+
+    serve(scene)
+
+
+def test_the_landing_page_links_to_pages_that_exist() -> None:
+    async def scene(server: HttpServer) -> None:
+        status, _, body = await get(server, "/")
+        landing = json.loads(body)
+        assert status == 200
+        assert landing["kafka"] == "127.0.0.1:9092"
+        assert landing["links"] == PAGES
+        for path in landing["links"]:
+            assert (await get(server, path))[0] == 200
+
+    serve(scene)
+
+
+def test_version_names_node_and_cluster() -> None:
+    async def scene(server: HttpServer) -> None:
+        _, _, body = await get(server, "/version")
+        assert json.loads(body) == {
+            "version": "1.2.3",
+            "node_id": 4,
+            "cluster_id": "abc",
+            "kafka": "127.0.0.1:9092",
+        }
+
+    serve(scene)
+
+
+def test_a_node_that_is_not_ready_is_still_healthy() -> None:
+    async def scene(server: HttpServer) -> None:
+        assert (await get(server, "/healthz"))[0] == 200
+        status, _, body = await get(server, "/readyz")
+        assert (status, body) == (503, b"recovering\n")
+
+    serve(scene, Problems(readiness="recovering"))
+
+
+def test_an_unhealthy_node_is_not_ready_either() -> None:
+    async def scene(server: HttpServer) -> None:
+        assert (await get(server, "/healthz"))[0] == 503
+        status, _, body = await get(server, "/readyz")
+        assert (status, body) == (503, b"the disk failed\n")
+
+    serve(scene, Problems(health="the disk failed"))
+
+
+def test_metrics_come_in_the_format_asked_for() -> None:
+    problems = Problems()
+    problems.catalogue.add("penstock_up", "gauge", "Up.").counter().value = 1
+
+    async def scene(server: HttpServer) -> None:
+        _, head, body = await get(server, "/metrics")
+        assert "text/plain; version=0.0.4" in head
+        assert b"penstock_up 1\n" in body
+        _, head, body = await get(server, "/metrics", "accept: application/openmetrics-text")
+        assert "application/openmetrics-text; version=1.0.0" in head
+        assert body.endswith(b"# EOF\n")
+
+    serve(scene, problems)
+
+
+def test_unknown_paths_and_methods_are_refused_plainly() -> None:
+    async def scene(server: HttpServer) -> None:
+        assert (await get(server, "/nothing"))[0] == 404
+        answer = await send(server, b"DELETE /healthz HTTP/1.1\r\nconnection: close\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 405")
+
+    serve(scene)
+
+
+def test_a_taken_port_is_an_os_error() -> None:
+    async def scene(server: HttpServer) -> None:
+        with pytest.raises(OSError, match=str(server.port)):
+            await start_http("127.0.0.1", server.port, Problems().state())
+
+    serve(scene)
+
+
+def test_signal_handlers_stay_the_nodes_own() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    async def scene(server: HttpServer) -> None:
+        assert signal.getsignal(signal.SIGTERM) is before
+
+    serve(scene)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\x00\x01\x02\x03" * 8,
+        b"\x00\x00\x00\x10\x00\x12\x00\x04" + bytes(12),
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /\xff\xfe HTTP/1.1\r\n\r\n",
+        b"CONNECT other:443 HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\ncontent-length: -5\r\n\r\n",
+        b"GET / HTTP/1.1\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * (limits.HEADERS_MAX + 1) + b"\r\n",
+        b"GET / HTTP/1.1\r\nx: " + b"y" * limits.HEAD_BYTES_MAX + b"\r\n\r\n",
+        b"GET /" + b"y" * limits.HEAD_BYTES_MAX + b" HTTP/1.1\r\n\r\n",
+    ],
+    ids=[
+        "binary", "kafka", "version", "path", "connect", "length", "smuggle", "headers", "header",
+        "url",
+    ],
+)  # fmt: skip
+def test_what_is_not_a_bounded_http_request_gets_400_and_the_door(raw: bytes) -> None:
+    async def scene(server: HttpServer) -> None:
+        assert (await send(server, raw)).startswith(b"HTTP/1.1 400")
+        assert (await get(server, "/healthz"))[0] == 200
+
+    serve(scene)
+
+
+@pytest.mark.parametrize("start", [b"GET / HTTP/1.1\r\nx: ", b"GET /", b"\r\n"])
+def test_a_head_that_never_ends_is_cut_off(start: bytes) -> None:
+    async def scene(server: HttpServer) -> None:
+        filler = b"\r\n" if start == b"\r\n" else b"yy"
+        async with connect(server) as (reader, writer):
+            writer.write(start)
+            # In small pieces, so that no single read holds it all.
+            for _ in range(limits.HEAD_BYTES_MAX // 1024 + 1):
+                writer.write(filler * 512)
+                await writer.drain()
+                await asyncio.sleep(0)
+            assert (await reader.readline()).startswith(b"HTTP/1.1 400")
+
+    serve(scene)
+
+
+def test_a_head_that_takes_too_long_loses_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HEAD_TIMEOUT_S", 0.05)
+
+    async def scene(server: HttpServer) -> None:
+        async with connect(server) as (reader, writer):
+            writer.write(b"GET / HT")
+            assert await lost(reader)
+
+    serve(scene)
+
+
+async def lost(reader: asyncio.StreamReader) -> bool:
+    """Waits for the end; true when it came without an answer."""
+    try:
+        return await reader.read() == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_a_body_that_trickles_in_loses_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BODY_TIMEOUT_S", 0.1)
+
+    async def scene(server: HttpServer) -> None:
+        async with connect(server) as (reader, writer):
+            writer.write(b"POST /none HTTP/1.1\r\ncontent-length: 1000\r\n\r\n")
+            trickling = asyncio.ensure_future(trickle(writer))
+            assert await reader.readuntil(b"\r\n") == b"HTTP/1.1 404 Not Found\r\n"
+            with contextlib.suppress(ConnectionResetError):
+                while await reader.read(1000):
+                    pass
+            trickling.cancel()
+
+    async def trickle(writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(b"x")
+            await asyncio.sleep(0.01)
+
+    monkeypatch.setattr(limits, "REST_TIMEOUT_S", 3600.0)
+    serve(scene)
+
+
+def test_a_body_that_comes_slowly_but_steadily_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BODY_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(limits, "BODY_BYTES_PER_S", 1 << 10)
+    monkeypatch.setattr(limits, "REST_TIMEOUT_S", 3600.0)
+
+    async def scene(server: HttpServer) -> None:
+        async with connect(server) as (reader, writer):
+            writer.write(b"POST /none HTTP/1.1\r\ncontent-length: 3000\r\n\r\n")
+            for _ in range(3):
+                writer.write(bytes(1000))
+                await asyncio.sleep(0.2)
+            writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+            await reader.readuntil(b"ok\n")
+
+    serve(scene)
+
+
+def test_a_body_over_the_limit_is_refused_before_it_is_read() -> None:
+    async def scene(server: HttpServer) -> None:
+        length = BODY_BYTES_MAX + 1
+        raw = f"POST / HTTP/1.1\r\ncontent-length: {length}\r\n\r\n".encode()
+        assert (await send(server, raw)).startswith(b"HTTP/1.1 413")
+
+    serve(scene)
+
+
+def test_a_body_nobody_reads_ends_the_connection() -> None:
+    async def scene(server: HttpServer) -> None:
+        raw = b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n"
+        assert (await send(server, raw)).startswith(b"HTTP/1.1 405")
+
+    serve(scene)
+
+
+def test_pipelined_requests_on_one_connection_are_all_answered() -> None:
+    async def scene(server: HttpServer) -> None:
+        raw = b"GET /healthz HTTP/1.1\r\n\r\n" * 3
+        raw += b"GET /healthz HTTP/1.1\r\nconnection: close\r\n\r\n"
+        assert (await send(server, raw)).count(b"HTTP/1.1 200") == 4
+
+    serve(scene)
+
+
+def test_connections_over_the_limit_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_limits, "CONNECTIONS_MAX", 1)
+    monkeypatch.setattr(limits, "HEAD_TIMEOUT_S", 3600.0)
+
+    async def scene(server: HttpServer) -> None:
+        async with connect(server) as (first_reader, first_writer):
+            first_writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+            await first_reader.readuntil(b"ok\n")
+            async with connect(server) as (reader, _):
+                assert await lost(reader)
+            first_writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+            await first_reader.readuntil(b"ok\n")
+
+    serve(scene)
+
+
+def test_stop_closes_idle_connections_and_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "STOP_TIMEOUT_S", 3600.0)
+
+    async def run() -> None:
+        server = await start_http("127.0.0.1", 0, Problems().state())
+        async with connect(server) as (reader, writer):
+            writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+            await reader.readuntil(b"ok\n")
+            await server.stop()
+            assert await reader.read() == b""
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", server.port)
+
+    asyncio.run(run())
+
+
+def test_stop_lets_a_running_request_finish(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        started, release = asyncio.Event(), asyncio.Event()
+
+        async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+            started.set()
+            await release.wait()
+            await PlainTextResponse("late")(scope, receive, send)
+
+        monkeypatch.setattr(serving, "build_app", lambda state: slow)
+        server = await start_http("127.0.0.1", 0, Problems().state())
+        async with connect(server) as (reader, writer):
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            await started.wait()
+            stopping = asyncio.ensure_future(server.stop())
+            await asyncio.sleep(0)
+            release.set()
+            assert (await reader.read()).endswith(b"late")
+            await stopping
+
+    asyncio.run(run())
+
+
+def test_stop_does_not_wait_for_ever_for_a_stuck_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "STOP_TIMEOUT_S", 0.05)
+
+    async def run() -> None:
+        started = asyncio.Event()
+
+        async def stuck(scope: Scope, receive: Receive, send: Send) -> None:
+            started.set()
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(serving, "build_app", lambda state: stuck)
+        server = await start_http("127.0.0.1", 0, Problems().state())
+        async with connect(server) as (reader, writer):
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            await started.wait()
+            await server.stop()
+            assert not (await reader.read()).startswith(b"HTTP/1.1 200")
+
+    asyncio.run(run())
+
+
+class Wire:
+    """A transport that remembers what was written to it."""
+
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+        self.is_over = False
+
+    def write(self, data: bytes) -> None:
+        self.writes.append(data)
+
+    def is_closing(self) -> bool:
+        return self.is_over
+
+    def close(self) -> None:
+        self.is_over = True
+
+
+def test_an_answer_leaves_in_one_piece() -> None:
+    async def main() -> None:
+        wire = Wire()
+        joining = limits.JoiningTransport(wire, asyncio.get_running_loop())  # type: ignore[arg-type]
+        joining.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        joining.write(b"body")
+        joining.write(b"more")
+        assert wire.writes == [b"HTTP/1.1 200 OK\r\n\r\nbody", b"more"]
+        joining.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        await asyncio.sleep(0)
+        assert wire.writes[2:] == [b"HTTP/1.1 204 No Content\r\n\r\n"]
+        joining.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        joining.close()
+        assert wire.writes[3:] == [b"HTTP/1.1 400 Bad Request\r\n\r\n"]
+        assert joining.is_closing()
+        await asyncio.sleep(0)
+        assert len(wire.writes) == 4
+
+    asyncio.run(main())

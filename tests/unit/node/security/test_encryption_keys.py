@@ -1,0 +1,159 @@
+"""A node and its keys: refused with a clear word and nothing touched, rotated, shredded."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.base.errors import Refused
+from penstock.cluster.configs import config_changes
+from penstock.cluster.configs.config_changes import Alteration, Op, altering, with_key
+from penstock.cluster.configs.configs import Scope
+from penstock.cluster.metadata import topics
+from penstock.cluster.storage.log_encryption import Progress
+from penstock.node.config import NodeConfig
+from penstock.node.node import Node, NodeFailed
+from penstock.security.keyring import KeyTrouble, kek_of
+from tests.unit.node.test_node import append, running
+
+OLD, NEW = "11" * 32, "22" * 32
+OLD_ID, NEW_ID = kek_of(bytes.fromhex(OLD)).id, kek_of(bytes.fromhex(NEW)).id
+
+
+def config_of(path: Path, keys: str | None = OLD, **sets: str) -> NodeConfig:
+    overrides = dict(sets)
+    if keys is not None:
+        (path / "kek").write_text(keys)
+        overrides["encryption.kek.source"] = f"file:{path / 'kek'}"
+    return NodeConfig(str(path / "data"), kafka_port=0, http_port=0, overrides=overrides)
+
+
+def with_node(config: NodeConfig, test: Callable[[Node], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await running(config, lambda node, _: test(node))
+
+    asyncio.run(main())
+
+
+async def create(node: Node, name: str = "t", **configs: str) -> None:
+    new = topics.NewTopic(name, 1, configs={k.replace("_", "."): v for k, v in configs.items()})
+    plan = topics.plan_topic(new, node.ctx.image, node.configs, node.random)
+    await node.ctx.reached(await topics.create_topic(node.store, plan))
+
+
+async def fill(node: Node) -> None:
+    await create(node, encryption_enable="true")
+    append(node)
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (NEW, f"{OLD_ID}, which encryption.kek.source does not hold; there are {NEW_ID}"),
+        ("sesame", "line 1 is no key"),
+        ("", "there is no key"),
+        (None, "is encrypted, and there is no encryption.kek.source"),
+    ],
+)
+def test_a_node_with_a_wrong_key_does_not_start_and_touches_nothing(
+    tmp_path: Path, keys: str | None, said: str
+) -> None:
+    with_node(config_of(tmp_path), fill)
+    before = contents(tmp_path / "data")
+
+    async def start() -> None:
+        with pytest.raises(NodeFailed) as failed:
+            await Node(config_of(tmp_path, keys)).start()
+        assert said in str(failed.value)
+        assert "sesame" not in str(failed.value)
+
+    asyncio.run(start())
+    assert contents(tmp_path / "data") == before
+
+
+def test_a_node_whose_topics_are_to_be_encrypted_needs_a_key(tmp_path: Path) -> None:
+    config = config_of(tmp_path, None, **{"encryption.enable": "true"})
+
+    async def start() -> None:
+        with pytest.raises(NodeFailed, match="needs a key"):
+            await Node(config).start()
+
+    asyncio.run(start())
+
+
+def test_a_topic_is_not_switched_on_where_there_is_no_key(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        with pytest.raises(Refused, match="needs a key"):
+            await create(node, encryption_enable="true")
+        await create(node)
+        edit = altering(Scope.TOPIC, [Alteration("encryption.enable", Op.SET, "true")])
+        with pytest.raises(Refused, match="needs a key"):
+            await config_changes.alter_topic(node.store, "t", with_key(edit, node.configs))
+
+    with_node(config_of(tmp_path, None), test)
+
+
+def test_internal_topics_follow_the_default(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        await create(node)
+        assert append(node) == 1
+        assert node.ctx.encryption is not None
+        assert node.ctx.encryption.uses() == {OLD_ID: 1}
+        assert node.partitions.get("t", 0) is not None
+
+    with_node(config_of(tmp_path, **{"encryption.enable": "true"}), test)
+
+
+def test_rotation_goes_step_by_step_and_the_old_key_may_go_when_nothing_uses_it(
+    tmp_path: Path,
+) -> None:
+    kek = tmp_path / "kek"
+
+    async def rotate(node: Node) -> None:
+        for name in ("a", "b", "c"):
+            await create(node, name, encryption_enable="true")
+        await create(node, "plain")
+        encryption = node.ctx.encryption
+        assert encryption is not None
+        assert (encryption.uses(), encryption.plain) == ({OLD_ID: 3}, 1)
+        kek.write_text(NEW)
+        with pytest.raises(KeyTrouble, match=f"{OLD_ID} is still in use"):
+            await encryption.reload()
+        kek.write_text(f"{NEW}\n{OLD}\n")
+        await encryption.reload()
+        assert await encryption.rotate(2) == Progress(2, 1)
+        assert encryption.uses() == {NEW_ID: 2, OLD_ID: 1}
+        await topics.delete_topic(node.store, "b")
+        assert append(node, "a") == 1
+        assert await encryption.rotate(100) == Progress(1, 0)
+        assert await encryption.rotate(100) == Progress(0, 0)
+        kek.write_text(NEW)
+        await encryption.reload()
+
+    async def still_there(node: Node) -> None:
+        assert append(node, "a") == 2
+
+    with_node(config_of(tmp_path), rotate)
+    with_node(config_of(tmp_path, NEW), still_there)
+
+
+def test_deleting_a_topic_destroys_its_keys(tmp_path: Path) -> None:
+    async def test(node: Node) -> None:
+        await fill(node)
+        keys = list((tmp_path / "data" / "logs").rglob("key"))
+        assert len(keys) == 1
+        held = keys[0].open("rb")  # Somebody who still has it sees only zeros.
+        with held:
+            await node.ctx.reached(await topics.delete_topic(node.store, "t"))
+            async with asyncio.timeout(30):
+                while os.listdir(tmp_path / "data" / "logs"):
+                    await asyncio.sleep(0.01)
+            assert set(held.read()) == {0}
+
+    with_node(config_of(tmp_path), test)

@@ -1,0 +1,117 @@
+"""Tokens at the doors of a node: whose keys are believed, and for how long."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.node.config_consistency import OF_TOKENS
+from penstock.node.security.logins import REFRESH_SECONDS, Logins
+from penstock.security.login import LoginFailed
+from tests.unit.broker.api.harness import Node, on_node
+from tests.unit.security.test_oauth_tokens import key_document, sign
+
+HOUR = 3_600.0
+REFRESHED = HOUR + 1
+
+
+def configs_of(path: Path) -> dict[str, str]:
+    return {
+        "sasl.oauthbearer.jwks.endpoint.url": path.as_uri(),
+        "sasl.oauthbearer.expected.issuer": "us",
+        "sasl.oauthbearer.expected.audience": "penstock",
+    }
+
+
+def with_logins(test: Callable[[Node, Logins], Awaitable[None]], configs: dict[str, str]) -> None:
+    async def scene(node: Node) -> None:
+        ctx = node.ctx
+        logins = Logins(
+            BrokerConfigs(configs), ctx.follower, ctx.workers, ctx.clock, ctx.random, b"secret"
+        )
+        await test(node, logins)
+
+    on_node(scene)
+
+
+def token_of(node: Node, **changes: object) -> str:
+    exp = node.ctx.clock.now_ms() // 1000 + 10 * HOUR
+    return sign("RS256", {"sub": "bob", "exp": exp, "iss": "us", "aud": "penstock"} | changes)
+
+
+def no_keys(path: Path) -> None:
+    path.write_text(json.dumps({"keys": []}))
+
+
+def test_a_key_that_was_taken_back_signs_no_more_after_a_while(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    path.write_bytes(key_document())
+
+    async def test(node: Node, logins: Logins) -> None:
+        token = token_of(node)
+        assert (await logins.verify_token(token)).principal == "User:bob"
+        no_keys(path)
+        await asyncio.sleep(HOUR / 2)
+        assert (await logins.verify_token(token)).principal == "User:bob"
+        await asyncio.sleep(REFRESHED / 2)
+        with pytest.raises(LoginFailed, match="no key"):
+            await logins.verify_token(token)
+
+    with_logins(test, configs_of(path))
+
+
+def test_keys_that_cannot_be_read_again_stay_and_are_asked_for_now_and_then(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    path.write_bytes(key_document())
+
+    async def test(node: Node, logins: Logins) -> None:
+        token = token_of(node)
+        await logins.verify_token(token)
+        path.unlink()
+        await asyncio.sleep(REFRESHED)
+        assert (await logins.verify_token(token)).principal == "User:bob"
+        no_keys(path)
+        assert (await logins.verify_token(token)).principal == "User:bob", "asked a moment ago"
+        await asyncio.sleep(REFRESH_SECONDS)
+        with pytest.raises(LoginFailed, match="no key"):
+            await logins.verify_token(token)
+
+    with_logins(test, configs_of(path))
+
+
+def test_a_new_key_is_found_and_strangers_do_not_have_it_looked_for_all_the_time(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "keys.json"
+    no_keys(path)
+
+    async def test(node: Node, logins: Logins) -> None:
+        token = token_of(node)
+        with pytest.raises(LoginFailed, match="no key"):
+            await logins.verify_token(token)
+        path.write_bytes(key_document())
+        with pytest.raises(LoginFailed, match="no key"):
+            await logins.verify_token(token)
+        await asyncio.sleep(REFRESH_SECONDS)
+        assert (await logins.verify_token(token)).principal == "User:bob"
+
+    with_logins(test, configs_of(path))
+
+
+@pytest.mark.parametrize("missing", OF_TOKENS)
+def test_no_token_is_good_enough_where_it_is_not_said_whose_are(
+    tmp_path: Path, missing: str
+) -> None:
+    path = tmp_path / "keys.json"
+    path.write_bytes(key_document())
+    configs = configs_of(path)
+    del configs[missing]
+
+    async def test(node: Node, logins: Logins) -> None:
+        with pytest.raises(LoginFailed, match="no tokens are taken"):
+            await logins.verify_token(token_of(node))
+
+    with_logins(test, configs)

@@ -1,0 +1,234 @@
+"""Passwords are checked in turn, and those that were right are not checked again."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import ParamSpec, TypeVar
+
+import pytest
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.node.security import passwords
+from penstock.node.security.passwords import CHECKS_MAX, PROVEN_MAX, PROVEN_SECONDS, Passwords
+from penstock.security import scram
+from penstock.security.scram import Credential
+from simulation.loop import SimLoop, run
+from simulation.random import SimRandom
+
+MECHANISM = "SCRAM-SHA-256"
+HERE, THERE = "192.0.2.1", "192.0.2.2"
+CHECK_S = 0.004
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def kept_of(password: str, salt: bytes = b"salt") -> Credential:
+    salted = scram.salted_password(MECHANISM, password, salt, 1)
+    return scram.credential_of(MECHANISM, salted, salt, 1)
+
+
+KEPT = kept_of("right")
+
+
+class SlowWorkers:
+    """Each check takes its time, and as with threads nobody can call it off."""
+
+    def __init__(self) -> None:
+        self.checked: list[str] = []
+        self.under_way = self.under_way_most = 0
+        self.is_full = False
+        self.as_one_ends: Callable[[], object] = lambda: None
+
+    def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[T]":
+        if self.is_full:
+            raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "overloaded")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self.checked.append(str(args[-1]))
+        self.under_way += 1
+        self.under_way_most = max(self.under_way, self.under_way_most)
+
+        def finish() -> None:
+            self.under_way -= 1
+            if not future.done():
+                future.set_result(work(*args, **kwargs))
+            self.as_one_ends()
+
+        loop.call_later(CHECK_S, finish)
+        return future
+
+
+class World:
+    def __init__(self) -> None:
+        self.workers = SlowWorkers()
+        self.passwords = Passwords(self.workers, SimRandom(0))
+
+    def ask(
+        self, password: str, peer: str, name: str = "bob", kept: Credential = KEPT
+    ) -> "asyncio.Task[bool]":
+        asked = self.passwords.fits(MECHANISM, kept, name, password, peer)
+        return asyncio.get_running_loop().create_task(asked)
+
+
+def in_world(test: Callable[[World], Awaitable[None]]) -> None:
+    async def main(loop: SimLoop) -> None:
+        await test(World())
+
+    run(main)
+
+
+def test_whoever_comes_from_elsewhere_does_not_wait_behind_a_flood() -> None:
+    async def test(world: World) -> None:
+        flood = [world.ask(f"wrong {number}", THERE) for number in range(200)]
+        await asyncio.sleep(0)
+        assert await world.ask("right", HERE)
+        assert world.workers.checked == ["wrong 0", "right"]
+        assert not any(await asyncio.gather(*flood))
+        assert len(world.workers.checked) == 201
+        assert world.workers.under_way_most == CHECKS_MAX
+
+    in_world(test)
+
+
+def test_whoever_comes_from_the_same_address_by_another_name_waits_for_a_turn() -> None:
+    async def test(world: World) -> None:
+        for number in range(200):
+            world.ask(f"wrong {number}", HERE, "admin")
+        await asyncio.sleep(0)
+        assert await world.ask("right", HERE)
+        assert world.workers.checked[:3] == ["wrong 0", "wrong 1", "right"]
+
+    in_world(test)
+
+
+def test_a_user_whose_name_is_known_to_strangers_is_let_in() -> None:
+    async def test(world: World) -> None:
+        assert await world.ask("right", HERE)
+        flood = [world.ask(f"wrong {number}", HERE) for number in range(50)]
+        await asyncio.sleep(0)
+        checked = len(world.workers.checked)
+        assert await world.ask("right", HERE), "it was right a moment ago"
+        assert len(world.workers.checked) == checked
+        assert not any(await asyncio.gather(*flood))
+        assert await world.ask("right", THERE)
+
+    in_world(test)
+
+
+def test_one_address_that_fails_takes_a_part_of_one_processor() -> None:
+    async def test(world: World) -> None:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        for number in range(20):
+            assert not await world.ask(f"wrong {number}", THERE)
+        assert world.workers.under_way_most == 1
+        assert loop.time() - began_s > 3 * 20 * CHECK_S
+
+    in_world(test)
+
+
+def test_a_password_that_was_right_is_remembered_until_it_changes_and_for_a_while() -> None:
+    async def test(world: World) -> None:
+        for _ in range(3):
+            assert await world.ask("right", HERE)
+        assert world.workers.checked == ["right"]
+        assert not await world.ask("right", HERE, kept=kept_of("new")), "it has changed"
+        assert await world.ask("right", HERE, kept=kept_of("right", b"another salt"))
+        assert await world.ask("right", HERE, name="ann"), "she has the same one"
+        assert len(world.workers.checked) == 4
+        await asyncio.sleep(PROVEN_SECONDS)
+        assert await world.ask("right", HERE)
+        assert len(world.workers.checked) == 5
+
+    in_world(test)
+
+
+def test_a_wrong_password_is_not_remembered() -> None:
+    async def test(world: World) -> None:
+        for _ in range(3):
+            assert not await world.ask("wrong", HERE)
+        assert len(world.workers.checked) == 3
+
+    in_world(test)
+
+
+def test_of_too_many_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert PROVEN_MAX >= 10_000, "as many as there may be users"
+    monkeypatch.setattr(passwords, "PROVEN_MAX", 2)
+
+    async def test(world: World) -> None:
+        for name in ("ann", "bob", "cid"):
+            assert await world.ask("right", HERE, name)
+        assert await world.ask("right", HERE, "cid")
+        assert await world.ask("right", HERE, "bob")
+        assert len(world.workers.checked) == 3
+        assert await world.ask("right", HERE, "ann")
+        assert len(world.workers.checked) == 4
+
+    in_world(test)
+
+
+def test_all_clients_of_a_user_who_come_at_once_need_one_check() -> None:
+    async def test(world: World) -> None:
+        clients = [world.ask("right", HERE) for _ in range(500)]
+        assert all(await asyncio.gather(*clients))
+        assert world.workers.checked == ["right"]
+
+    in_world(test)
+
+
+def test_who_hangs_up_at_once_does_not_have_more_checked_at_a_time() -> None:
+    async def test(world: World) -> None:
+        for number in range(100):
+            asked = world.ask(f"wrong {number}", f"198.51.100.{number}")
+            await asyncio.sleep(CHECK_S / 100)
+            asked.cancel()
+        assert world.workers.under_way_most == CHECKS_MAX
+        assert len(world.workers.checked) <= 2 * CHECKS_MAX, "who waits and goes is not checked"
+        assert await world.ask("right", HERE)
+
+    in_world(test)
+
+
+def test_who_hangs_up_as_the_turn_comes_gives_it_to_the_next() -> None:
+    async def test(world: World) -> None:
+        first = world.ask("right", HERE)
+        await asyncio.sleep(0)
+        second = world.ask("wrong", HERE, "ann")
+        third = world.ask("right", HERE, "cid")
+        world.workers.as_one_ends = second.cancel
+        assert all(await asyncio.gather(first, third))
+        assert world.workers.checked == ["right", "right"]
+        assert second.cancelled()
+        called = world.ask("wrong", HERE, "ann")
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_soon(called.cancel)
+        assert await world.ask("right", HERE, "dan")
+
+    in_world(test)
+
+
+def test_too_many_are_told_to_try_again_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passwords, "WAITING_MAX", 30)
+
+    async def test(world: World) -> None:
+        flood = [world.ask(f"wrong {number}", THERE) for number in range(100)]
+        await asyncio.sleep(0)
+        assert await world.ask("right", HERE)
+        assert await world.ask("right", THERE, "ann")
+        outcomes = await asyncio.gather(*flood, return_exceptions=True)
+        refused = [one for one in outcomes if isinstance(one, Refused)]
+        assert {one.code for one in refused} == {ErrorCode.THROTTLING_QUOTA_EXCEEDED}
+        assert outcomes.count(False) == 100 - len(refused) == 11, "ten wait for the first"
+
+    in_world(test)
+
+
+def test_a_place_is_given_back_when_the_workers_take_no_more() -> None:
+    async def test(world: World) -> None:
+        world.workers.is_full = True
+        with pytest.raises(Refused, match="overloaded"):
+            await world.ask("right", HERE)
+        world.workers.is_full = False
+        assert await world.ask("right", HERE)
+
+    in_world(test)

@@ -1,0 +1,37 @@
+"""Configs that make no sense together keep a node from starting."""
+
+import pytest
+
+from penstock.cluster.configs.config_types import InvalidConfig
+from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.node.config_consistency import check_together
+
+TOKENS = {
+    "sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER",
+    "sasl.oauthbearer.jwks.endpoint.url": "https://id.example.com/keys",
+    "sasl.oauthbearer.expected.issuer": "https://id.example.com",
+    "sasl.oauthbearer.expected.audience": "penstock",
+}
+
+
+def test_the_defaults_go_together() -> None:
+    check_together(BrokerConfigs())
+    check_together(BrokerConfigs(TOKENS))
+
+
+@pytest.mark.parametrize("heartbeat_ms", ["6000", "7000"])
+def test_a_node_that_is_late_by_design_does_not_start(heartbeat_ms: str) -> None:
+    configs = BrokerConfigs({"broker.heartbeat.interval.ms": heartbeat_ms})
+    with pytest.raises(InvalidConfig, match=r"taken for dead .* at most a third"):
+        check_together(configs)
+
+
+@pytest.mark.parametrize("missing", [name for name in TOKENS if "oauthbearer" in name])
+def test_tokens_are_not_taken_without_knowing_whose_and_for_whom(missing: str) -> None:
+    given = {name: value for name, value in TOKENS.items() if name != missing}
+    with pytest.raises(InvalidConfig, match=missing.replace(".", r"\.")):
+        check_together(BrokerConfigs(given))
+    # HTTP takes tokens, too, and knows nothing of mechanisms.
+    del given["sasl.enabled.mechanisms"]
+    with pytest.raises(InvalidConfig, match=missing.replace(".", r"\.")):
+        check_together(BrokerConfigs(given))

@@ -1,9 +1,0 @@
-"""`penstock.runtime.memory`: where the C library can be told, it is."""
-
-import platform
-
-from penstock.runtime.memory import keep_freed
-
-
-def test_the_c_library_takes_both_settings() -> None:
-    assert keep_freed() is (platform.libc_ver()[0] == "glibc")

@@ -1,0 +1,152 @@
+"""`SqliteStore` beyond the contract: what a restart keeps, and what trouble does."""
+
+import asyncio
+import errno
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from penstock.base.errors import Corrupt
+from penstock.base.ports import Delete, Entry, Put, WatchLost
+from penstock.runtime.sqlite_store import SqliteStore
+
+
+def test_a_restart_keeps_keys_revisions_and_leases(tmp_path: Path) -> None:
+    async def first() -> int:
+        store = await SqliteStore.open(f"{tmp_path}/m.db")
+        lease = await store.grant(60_000)
+        ended = await store.grant(60_000)
+        await store.commit([], [Put("a", b"1"), Put("b", b"2", lease)])
+        await store.commit([], [Put("a", b"3"), Put("c", b"")])
+        await store.commit([], [Delete("c")])
+        await store.revoke(ended)
+        await store.close()
+        return lease
+
+    async def second(lease: int) -> None:
+        store = await SqliteStore.open(f"{tmp_path}/m.db")
+        assert await store.range("") == (3, [Entry("a", b"3", 2), Entry("b", b"2", 1, lease)])
+        assert await store.renew(lease)
+        assert await store.grant(1000) == lease + 2, "a lease's number is never given again"
+        with pytest.raises(WatchLost):
+            await anext(aiter(store.watch("", 2)))
+        assert await store.commit([], [Put("d", b"")]) == 4
+        assert [c.key for c in await anext(aiter(store.watch("", 3)))] == ["d"]
+        await store.revoke(lease)
+        assert await store.get("b") is None
+        await store.close()
+
+    asyncio.run(second(asyncio.run(first())))
+
+
+def test_a_lease_expires_after_a_restart_if_nobody_renews_it(tmp_path: Path) -> None:
+    async def first() -> None:
+        store = await SqliteStore.open(f"{tmp_path}/m.db")
+        lease = await store.grant(50)
+        await store.commit([], [Put("a", b"", lease)])
+        await store.close()
+
+    async def second() -> None:
+        store = await SqliteStore.open(f"{tmp_path}/m.db")
+        assert await store.get("a") is not None
+        while await store.get("a") is not None:
+            await asyncio.sleep(0.01)
+        await store.close()
+
+    asyncio.run(first())
+    asyncio.run(second())
+
+
+def test_nobody_else_reads_the_secrets_of_users(tmp_path: Path) -> None:
+    path = tmp_path / "m.db"
+
+    def rights() -> set[int]:
+        return {file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+
+    async def main() -> None:
+        store = await SqliteStore.open(str(path))
+        await store.commit([], [Put("/users/ann", b"secret")])
+        assert len(list(tmp_path.iterdir())) > 1, "there is a log beside the file"
+        assert rights() == {0o600}
+        await store.close()
+        path.chmod(0o644)  # As it was made once.
+        await (await SqliteStore.open(str(path))).close()
+        assert rights() == {0o600}
+
+    asyncio.run(main())
+
+
+def test_a_second_process_on_the_same_file_does_not_start(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = await SqliteStore.open(f"{tmp_path}/m.db")
+        with pytest.raises(OSError, match="locked") as caught:
+            await SqliteStore.open(f"{tmp_path}/m.db")
+        assert caught.value.errno == errno.EBUSY
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_the_file_is_set_up_to_survive_a_power_cut(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = await SqliteStore.open(f"{tmp_path}/m.db")
+        ask = store._database.execute
+        assert (await store._thread.run(ask, "PRAGMA journal_mode")).fetchone()[0] == "wal"
+        assert (await store._thread.run(ask, "PRAGMA synchronous")).fetchone()[0] == 2
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_a_file_that_is_no_store_is_corrupt_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "m.db").write_bytes(b"something else" * 1000)
+    with pytest.raises(Corrupt):
+        asyncio.run(_open(f"{tmp_path}/m.db"))
+    assert (tmp_path / "m.db").read_bytes() == b"something else" * 1000
+
+
+def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    database = sqlite3.connect(f"{tmp_path}/m.db")
+    database.execute("PRAGMA user_version=99")
+    database.close()
+    with pytest.raises(OSError, match="format 99"):
+        asyncio.run(_open(f"{tmp_path}/m.db"))
+
+
+def test_a_full_disk_fails_the_change_and_not_the_store(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = await SqliteStore.open(f"{tmp_path}/m.db")
+        await store.commit([], [Put("a", b"1")])
+        ask = store._database.execute
+        pages = (await store._thread.run(ask, "PRAGMA page_count")).fetchone()[0]
+        await store._thread.run(ask, f"PRAGMA max_page_count={pages}")
+        with pytest.raises(ConnectionError, match="full") as caught:  # As the port promises.
+            await store.commit([], [Put("b", b"x" * 100_000)])
+        assert caught.value.errno == errno.ENOSPC
+        assert await store.range("") == (1, [Entry("a", b"1", 1)])
+        await store._thread.run(ask, f"PRAGMA max_page_count={pages + 1000}")
+        assert await store.commit([], [Put("b", b"x" * 100_000)]) == 2
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_an_error_of_the_disk_fails_every_later_change(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = await SqliteStore.open(f"{tmp_path}/m.db")
+        await store.commit([], [Put("a", b"1")])
+        await store._thread.run(store._database.execute, "DROP TABLE entries")
+        for _ in range(2):
+            with pytest.raises(OSError, match="no such table"):
+                await store.commit([], [Put("a", b"2")])
+        with pytest.raises(OSError, match="no such table"):
+            await store.grant(1000)
+        assert await store.get("a") == Entry("a", b"1", 1)
+        await store.close()
+
+    asyncio.run(main())
+
+
+async def _open(path: str) -> None:
+    await SqliteStore.open(path)

@@ -1,0 +1,96 @@
+"""`penstock.security.audit_entries`: entries, floods, and no more than fits."""
+
+from penstock.security import audit_entries
+from penstock.security.audit_entries import (
+    DENIED,
+    DONE,
+    RESOURCES_MAX,
+    WAITING_MAX,
+    WINDOW_MS,
+    Deed,
+    Trail,
+)
+
+
+def deed(outcome: str = DONE, action: str = "CreateTopics", **more: object) -> Deed:
+    return Deed("kafka", "User:ann", "10.0.0.1", action, outcome, **more)  # type: ignore[arg-type]
+
+
+def test_an_entry_says_who_what_where_and_when() -> None:
+    trail = Trail(3)
+    trail.note(deed(resources=("topic:a",), codes=("X",)), 1000)
+    (entry,) = trail.take(10, 1000)
+    assert (entry.time_ms, entry.node, entry.door, entry.principal) == (
+        1000,
+        3,
+        "kafka",
+        "User:ann",
+    )
+    assert (entry.peer, entry.action, entry.outcome) == ("10.0.0.1", "CreateTopics", DONE)
+    assert (entry.resources, entry.codes, entry.suppressed) == (("topic:a",), ("X",), 0)
+    assert trail.take(10, 1000) == []
+
+
+def test_what_was_done_is_always_written_and_floods_of_denials_are_counted() -> None:
+    trail = Trail(1)
+    for at in range(100):
+        trail.note(deed(), at)
+        trail.note(deed(DENIED), at)
+    taken = trail.take(1000, 100)
+    assert [entry.outcome for entry in taken].count(DONE) == 100
+    assert [entry.suppressed for entry in taken if entry.outcome == DENIED] == [0]
+    trail.note(deed(DENIED), WINDOW_MS)
+    (later,) = trail.take(10, WINDOW_MS)
+    assert later.suppressed == 99
+
+
+def test_what_a_window_left_out_is_told_when_it_is_over_though_nothing_comes_after() -> None:
+    trail = Trail(1)
+    for at in range(5):
+        trail.note(deed(DENIED), at)
+    assert len(trail.take(10, 5)) == 1
+    assert trail.has_windows
+    assert trail.take(10, WINDOW_MS - 1) == []
+    (summary,) = trail.take(10, WINDOW_MS)
+    assert (summary.suppressed, summary.time_ms) == (3, 4), "itself and three more"
+    assert not trail.has_windows
+
+
+def test_other_people_actions_and_resources_are_not_counted_together() -> None:
+    trail = Trail(1)
+    trail.note(deed(DENIED), 0)
+    trail.note(deed(DENIED, "DeleteTopics"), 0)
+    trail.note(deed(DENIED, resources=("topic:a",)), 0)
+    trail.note(Deed("http", "User:bob", "10.0.0.1", "CreateTopics", DENIED), 0)
+    assert len(trail.take(10, 0)) == 4
+
+
+def test_a_frequent_deed_is_counted_as_a_denial_is() -> None:
+    trail = Trail(1)
+    for _ in range(10):
+        trail.note(deed(is_frequent=True), 0)
+    assert len(trail.take(100, 0)) == 1
+
+
+def test_everything_is_bounded_and_what_is_lost_is_said() -> None:
+    trail = Trail(1)
+    names = tuple(f"topic:{number}" for number in range(RESOURCES_MAX + 7))
+    trail.note(deed(action="x" * 10_000, resources=names), 0)
+    (entry,) = trail.take(1, 0)
+    assert (len(entry.resources), entry.more_resources) == (RESOURCES_MAX, 7)
+    assert len(entry.action) < 300
+    for _ in range(WAITING_MAX + 5):
+        trail.note(deed(), 0)
+    assert (len(trail), trail.lost) == (WAITING_MAX, 5)
+    taken = trail.take(WAITING_MAX, 0)
+    assert (taken[-1].action, taken[-1].suppressed) == ("Overflow", 5)
+    assert trail.lost == 0
+
+
+def test_the_windows_are_bounded_too() -> None:
+    trail = Trail(1)
+    for number in range(audit_entries.WINDOWS_MAX + 10):
+        trail.note(deed(DENIED, resources=(f"topic:{number}",)), 0)
+        if number % 1000 == 0:
+            trail.take(WAITING_MAX, 0)
+    assert len(trail._windows) <= audit_entries.WINDOWS_MAX

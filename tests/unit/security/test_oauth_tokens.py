@@ -1,0 +1,164 @@
+"""Tokens signed with every algorithm we take, and those we must not take."""
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
+
+from penstock.base.errors import Refused
+from penstock.security.login import Identity, LoginFailed
+from penstock.security.oauth_tokens import KeySet, TokenRules, key_id, parse_keys, verify
+
+NOW_MS = 1_000_000_000
+CLAIMS = {"sub": "bob", "exp": NOW_MS // 1000 + 60, "iss": "us", "aud": ["penstock"]}
+RSA = rsa.generate_private_key(65537, 2048)
+CURVES = {
+    "ES256": ("P-256", ec.generate_private_key(ec.SECP256R1())),
+    "ES384": ("P-384", ec.generate_private_key(ec.SECP384R1())),
+    "ES512": ("P-521", ec.generate_private_key(ec.SECP521R1())),
+}
+
+
+def text(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def number(value: int) -> str:
+    return text(value.to_bytes((value.bit_length() + 7) // 8, "big"))
+
+
+def key_document() -> bytes:
+    public = RSA.public_key().public_numbers()
+    rows: list[dict[str, str]] = [
+        {"kty": "RSA", "kid": "rsa", "n": number(public.n), "e": number(public.e)},
+        {"kty": "oct", "kid": "shared", "k": text(b"secret")},
+    ]
+    for name, (curve, key) in CURVES.items():
+        point = key.public_key().public_numbers()
+        rows.append(
+            {"kty": "EC", "kid": name, "crv": curve, "x": number(point.x), "y": number(point.y)}
+        )
+    return json.dumps({"keys": rows}).encode()
+
+
+def keys() -> KeySet:
+    return parse_keys(key_document())
+
+
+def sign(algorithm: str, claims: dict[str, Any], kid: str | None = None) -> str:
+    key = kid or ("rsa" if algorithm[0] in "RP" else algorithm)
+    head = text(json.dumps({"alg": algorithm, "kid": key}).encode())
+    signed = f"{head}.{text(json.dumps(claims).encode())}"
+    sizes: dict[str, hashes.HashAlgorithm] = {
+        "256": hashes.SHA256(),
+        "384": hashes.SHA384(),
+        "512": hashes.SHA512(),
+    }
+    digest = sizes[algorithm[2:]]
+    if algorithm.startswith("ES"):
+        private = CURVES[algorithm][1]
+        r, s = utils.decode_dss_signature(private.sign(signed.encode(), ec.ECDSA(digest)))
+        size = (private.curve.key_size + 7) // 8
+        signature = r.to_bytes(size, "big") + s.to_bytes(size, "big")
+    elif algorithm.startswith("PS"):
+        salted = padding.PSS(padding.MGF1(digest), digest.digest_size)
+        signature = RSA.sign(signed.encode(), salted, digest)
+    else:
+        signature = RSA.sign(signed.encode(), padding.PKCS1v15(), digest)
+    return f"{signed}.{text(signature)}"
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", *CURVES]
+)
+def test_a_signed_token_says_who_somebody_is_and_until_when(algorithm: str) -> None:
+    token = sign(algorithm, CLAIMS)
+    found = verify(token, keys(), TokenRules("us", ["penstock"]), NOW_MS)
+    assert found == Identity("User:bob", CLAIMS["exp"] * 1000)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"exp": NOW_MS // 1000 - 31}, "expired"),
+        ({"exp": None}, "when it ends"),
+        ({"exp": True}, "when it ends"),
+        ({"nbf": NOW_MS // 1000 + 60}, "not valid yet"),
+        ({"iss": "them"}, "issued by"),
+        ({"exp": 1e300}, "no time"),
+        ({"exp": -1}, "no time"),
+        ({"aud": "others"}, "meant for"),
+        ({"aud": 7}, "meant for"),
+        ({"aud": {"penstock": 1}}, "meant for"),
+        ({"sub": ""}, "sub"),
+        ({"sub": 7}, "sub"),
+        ({"sub": "__node"}, "the name of nodes"),
+    ],
+)
+def test_what_a_token_says_is_checked(changes: dict[str, Any], why: str) -> None:
+    token = sign("RS256", CLAIMS | changes)
+    with pytest.raises(LoginFailed, match=why):
+        verify(token, keys(), TokenRules("us", ["penstock"]), NOW_MS)
+
+
+def test_clocks_may_be_off_a_little() -> None:
+    token = sign("RS256", CLAIMS | {"exp": NOW_MS // 1000 - 29})
+    assert verify(token, keys(), TokenRules(), NOW_MS).principal == "User:bob"
+
+
+def test_a_changed_token_is_refused() -> None:
+    head, _, signature = sign("RS256", CLAIMS).split(".")
+    other = text(json.dumps(CLAIMS | {"sub": "admin"}).encode())
+    with pytest.raises(LoginFailed, match="signature"):
+        verify(f"{head}.{other}.{signature}", keys(), TokenRules(), NOW_MS)
+
+
+def test_neither_no_signature_nor_a_shared_secret_is_believed() -> None:
+    body = text(json.dumps(CLAIMS).encode())
+    for algorithm, kid in (("none", ""), ("HS256", "shared"), ("HS256", "rsa")):
+        head = text(json.dumps({"alg": algorithm, "kid": kid}).encode())
+        with pytest.raises(LoginFailed, match="signed with"):
+            verify(f"{head}.{body}.", keys(), TokenRules(), NOW_MS)
+
+
+def test_what_must_be_understood_and_is_not_refuses_a_token() -> None:
+    head, body, _ = sign("RS256", CLAIMS).split(".")
+    fields = {"alg": "RS256", "kid": "rsa", "crit": ["b64"], "b64": False}
+    head = text(json.dumps(fields).encode())
+    signature = RSA.sign(f"{head}.{body}".encode(), padding.PKCS1v15(), hashes.SHA256())
+    with pytest.raises(LoginFailed, match="understood"):
+        verify(f"{head}.{body}.{text(signature)}", keys(), TokenRules(), NOW_MS)
+
+
+def test_a_key_signs_only_with_its_own_algorithm() -> None:
+    with pytest.raises(LoginFailed, match="does not sign"):
+        verify(sign("RS256", CLAIMS, "ES256"), keys(), TokenRules(), NOW_MS)
+    with pytest.raises(LoginFailed, match="no key"):
+        verify(sign("RS256", CLAIMS, "unknown"), keys(), TokenRules(), NOW_MS)
+
+
+@pytest.mark.parametrize(
+    "token", ["", "a.b", "a.b.c", "é.b.c", "e30.e30.e30", "bnVsbA.e30.", "...."]
+)
+def test_what_is_no_token_is_refused(token: str) -> None:
+    with pytest.raises(LoginFailed):
+        verify(token, keys(), TokenRules(), NOW_MS)
+
+
+def test_short_keys_and_keys_for_other_uses_are_left_out() -> None:
+    short = rsa.generate_private_key(65537, 1024).public_key().public_numbers()
+    row = {"kty": "RSA", "kid": "short", "n": number(short.n), "e": number(short.e)}
+    other = {"kty": "RSA", "kid": "enc", "use": "enc", "n": "AQAB", "e": "AQAB"}
+    broken = {"kty": "EC", "kid": "broken", "crv": "P-256", "x": "AQ", "y": "AQ"}
+    document = json.dumps({"keys": [row, other, broken, 7, {}]}).encode()
+    assert parse_keys(document) == KeySet({})
+    assert key_id(sign("RS256", CLAIMS)) == "rsa"
+
+
+@pytest.mark.parametrize("document", [b"", b"[]", b"{}", b'{"keys": 1}'])
+def test_a_document_that_is_no_key_set_is_refused(document: bytes) -> None:
+    with pytest.raises(Refused):
+        parse_keys(document)

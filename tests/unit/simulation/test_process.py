@@ -1,0 +1,138 @@
+"""`SimProcess`: what is killed does nothing more, not even on its way out."""
+
+import asyncio
+
+from simulation.loop import SimLoop, run
+from simulation.network import HOST
+
+
+def test_a_killed_process_does_nothing_more() -> None:
+    done: list[str] = []
+
+    async def work(loop: SimLoop) -> None:
+        loop.call_later(2, done.append, "timer")
+        try:
+            await asyncio.sleep(1)
+            done.append("slept")
+            await asyncio.sleep(1)
+            done.append("slept on")
+        finally:
+            done.append("cleaned up")
+
+    async def main(loop: SimLoop) -> list[str]:
+        process = loop.process("a")
+        process.start(work(loop))
+        await asyncio.sleep(1.5)
+        process.kill()
+        await asyncio.sleep(10)
+        return list(done)
+
+    assert run(main)[0] == ["slept"]
+
+
+def test_what_a_killed_process_waits_for_still_happens() -> None:
+    async def main(loop: SimLoop) -> tuple[bool, bool]:
+        event, woken = asyncio.Event(), []
+
+        async def wait() -> None:
+            await event.wait()
+            woken.append(True)
+
+        process = loop.process("a")
+        process.start(wait())
+        await asyncio.sleep(1)
+        process.kill()
+        event.set()
+        await asyncio.sleep(1)
+        return event.is_set(), bool(woken)
+
+    assert run(main)[0] == (True, False)
+
+
+def test_tasks_and_callbacks_belong_to_the_process_that_made_them() -> None:
+    async def main(loop: SimLoop) -> list[str]:
+        hosts: list[str] = []
+
+        async def inner() -> None:
+            loop.call_soon(lambda: hosts.append(HOST.get()))
+
+        async def outer() -> None:
+            await asyncio.create_task(inner())
+
+        one, other = loop.process("one"), loop.process("other")
+        await asyncio.gather(one.start(outer()), other.start(outer()))
+        await asyncio.sleep(1)
+        other.kill()
+        await one.start(outer())
+        other.start(outer())
+        await asyncio.sleep(1)
+        return hosts
+
+    assert run(main)[0] == ["one", "other", "one"]
+
+
+def test_packets_reach_others_after_their_sender_died() -> None:
+    class Sink(asyncio.Protocol):
+        def data_received(self, data: bytes) -> None:
+            received.append(data)
+
+    received: list[bytes] = []
+
+    async def send(loop: SimLoop) -> None:
+        transport, _ = await loop.create_connection(asyncio.Protocol, "server", 80)
+        transport.write(b"last words")
+
+    async def main(loop: SimLoop) -> None:
+        loop.net.whole_ratio = 1.0
+        server, client = loop.process("server"), loop.process("client")
+        await server.start(loop.create_server(Sink, "server", 80))
+        await client.start(send(loop))
+        client.kill()
+        loop.net.crash("client", silent=True)
+        await asyncio.sleep(1)
+
+    run(main)
+    assert received == [b"last words"]
+
+
+def test_a_paused_process_does_later_what_was_due() -> None:
+    async def main(loop: SimLoop) -> list[tuple[str, float]]:
+        done: list[tuple[str, float]] = []
+
+        async def work() -> None:
+            loop.call_later(2, lambda: done.append(("timer", loop.time())))
+            await asyncio.sleep(1)
+            done.append(("slept", loop.time()))
+            await asyncio.sleep(3)
+            done.append(("slept on", loop.time()))
+
+        process = loop.process("a")
+        process.start(work())
+        await asyncio.sleep(0.5)
+        process.pause()
+        await asyncio.sleep(9.5)
+        assert done == []
+        process.resume()
+        await asyncio.sleep(10)
+        return done
+
+    assert run(main)[0] == [("timer", 10.0), ("slept", 10.0), ("slept on", 13.0)]
+
+
+def test_a_paused_process_can_be_killed() -> None:
+    async def main(loop: SimLoop) -> list[str]:
+        done: list[str] = []
+
+        async def work() -> None:
+            await asyncio.sleep(1)
+            done.append("slept")
+
+        process = loop.process("a")
+        process.start(work())
+        process.pause()
+        await asyncio.sleep(2)
+        process.kill()
+        await asyncio.sleep(2)
+        return done
+
+    assert run(main)[0] == []

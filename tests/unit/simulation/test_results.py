@@ -1,0 +1,17 @@
+"""`Tally`: counts add up, and what was never reached is named."""
+
+from simulation.results import Tally
+
+
+def test_tallies_add_up_and_name_what_is_missing() -> None:
+    one, other = Tally(seeds=1, simulated_s=1800), Tally(seeds=1, simulated_s=1800)
+    one.operations["Produce"] += 2
+    other.operations["Produce"] += 3
+    other.faults["power cut"] += 1
+    other.points["fenced"] += 1
+    one.add(other)
+    assert one.missing(["fenced", "stale"]) == ["stale"]
+    report = one.report(["fenced", "stale"])
+    assert "2 seeds, 1.00 simulated hours, 5 operations, 1 faults" in report
+    assert "power cut 1" in report
+    assert report.endswith("never reached: stale")

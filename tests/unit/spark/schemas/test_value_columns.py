@@ -1,0 +1,87 @@
+"""Columns of payloads: every row comes out, with a value or with what is wrong with it."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.spark.schemas.format import Decode, Malformed
+from penstock.spark.schemas.value_columns import decode_cells, encode_cells
+
+
+def frame(schema_id: int, payload: bytes) -> bytes:
+    return b"\0" + schema_id.to_bytes(4, "big") + payload
+
+
+def numbers(payload: bytes) -> int:
+    if not payload.isdigit():
+        raise Malformed("Malformed", "no number")
+    return int(payload)
+
+
+def decoder(schema_id: int | None) -> Decode:
+    if schema_id not in (None, 1):
+        raise Malformed("UnknownSchema", f"schema id {schema_id}")
+    return numbers
+
+
+def decode(*payloads: bytes | None, earlier: Any = None, framed: bool = True) -> tuple[Any, Any]:
+    values, errors = decode_cells(
+        pa.array(payloads, pa.binary()),
+        earlier or [None] * len(payloads),
+        pa.int32(),
+        decoder,
+        is_framed=framed,
+    )
+    kinds = [None if error is None else error["class"] for error in errors.to_pylist()]
+    return values.to_pylist(), kinds
+
+
+def test_good_rows_have_values_and_bad_ones_say_why() -> None:
+    found = decode(
+        frame(1, b"5"), None, b"", b"5", frame(2, b"5"), frame(1, b"x"), frame(1, b"9" * 30)
+    )
+    assert found[0] == [5, None, None, None, None, None, None]
+    assert found[1] == [
+        None,
+        None,
+        "Unframed",
+        "Unframed",
+        "UnknownSchema",
+        "Malformed",
+        "WrongType",
+    ]
+
+
+def test_a_row_that_was_bad_before_keeps_its_error() -> None:
+    earlier = [{"class": "Earlier", "message": "x"}, None]
+    assert decode(frame(1, b"5"), frame(1, b"6"), earlier=earlier) == (
+        [None, 6],
+        ["Earlier", None],
+    )
+
+
+def test_values_without_a_frame_are_read_by_the_readers_schema() -> None:
+    assert decode(b"5", b"x", framed=False) == ([5, None], [None, "Malformed"])
+
+
+def test_written_values_have_the_schemas_id_in_front() -> None:
+    def write(value: int) -> bytes:
+        if value < 0:
+            raise Malformed("Unencodable", "negative")
+        return b"%d" % value
+
+    values, errors = encode_cells(pa.array([5, -1, None]), [None] * 3, write, 7)
+    assert values.to_pylist() == [frame(7, b"5"), None, None]
+    assert [error and error["class"] for error in errors.to_pylist()] == [None, "Unencodable", None]
+    bare, _ = encode_cells(pa.array([5]), [None], write, None)
+    assert bare.to_pylist() == [b"5"]
+
+
+def test_a_message_is_not_longer_than_a_header_should_be() -> None:
+    def fail(payload: bytes) -> int:
+        raise Malformed("Malformed", "x" * 5_000)
+
+    _, errors = decode_cells(
+        pa.array([b"1"]), [None], pa.int32(), lambda schema_id: fail, is_framed=False
+    )
+    assert len(errors.to_pylist()[0]["message"]) == 1_000

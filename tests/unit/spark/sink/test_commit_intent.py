@@ -1,0 +1,40 @@
+"""Notes of decisions as text: what is written is read back, or it is known that it is not whole."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.client.producer.identity import Identity
+from penstock.spark.sink.commit_intent import TEXT_MAX, read_producers, write_producers
+from penstock.spark.sink.committed_batches import PLACES
+
+PRODUCERS = st.dictionaries(
+    st.integers(0, 99_999),
+    st.builds(Identity, st.integers(0, (1 << 63) - 1), st.integers(0, (1 << 15) - 1)),
+    max_size=1_000,
+)
+
+
+@given(PRODUCERS)
+def test_producers_come_back_as_they_were(producers: dict[int, Identity]) -> None:
+    texts = write_producers(producers)
+    assert texts is not None
+    assert len(texts) <= PLACES
+    assert all(len(text) <= TEXT_MAX for text in texts)
+    assert read_producers(texts) == (producers, True)
+
+
+def test_a_text_that_is_missing_is_noticed() -> None:
+    texts = write_producers({task: Identity(task, 0) for task in range(1_000)})
+    assert texts is not None
+    assert len(texts) > 2
+    for missing in range(1, len(texts)):
+        _, is_whole = read_producers(texts[:missing] + texts[missing + 1 :])
+        assert not is_whole
+
+
+def test_more_than_the_places_hold_are_not_noted() -> None:
+    assert write_producers({task: Identity(1 << 62, 0) for task in range(3_000)}) is None
+
+
+def test_no_text_is_nobody() -> None:
+    assert read_producers([""]) == ({}, True)

@@ -1,0 +1,18 @@
+"""Which ranges are worth one fetch."""
+
+from penstock.spark.range_planning import Range
+from penstock.spark.source.read_offsets import HOLE_MAX, neighbours
+
+
+def span(start: int, end: int, partition: int = 0) -> Range:
+    return Range("jobs", partition, start, end)
+
+
+def test_ranges_that_are_close_are_fetched_together() -> None:
+    near, far = span(15, 20), span(20 + HOLE_MAX + 1, 30 + HOLE_MAX + 1)
+    assert neighbours([near, span(0, 10), far]) == [[span(0, 10), near], [far]]
+
+
+def test_partitions_are_fetched_one_by_one() -> None:
+    assert neighbours([span(0, 5, 1), span(0, 5)]) == [[span(0, 5)], [span(0, 5, 1)]]
+    assert neighbours([]) == []

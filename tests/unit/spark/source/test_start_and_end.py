@@ -1,0 +1,92 @@
+"""Positions: what users say made offsets, and no partition guessed at."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.client.cluster import Cluster
+from penstock.client.list_offsets import EARLIEST, LATEST
+from penstock.client.metadata import TopicPartition
+from penstock.spark.option_values import OptionError
+from penstock.spark.settings import read_settings
+from penstock.spark.source.start_and_end import Position, resolve
+from penstock.spark.topics import places_of
+from penstock.wire.records import Record, encode
+from simulation.loop import SimLoop
+from tests.unit.client.model import ModelBroker, with_model
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def ask(
+    position: Position, check: Callable[[dict[TopicPartition, int]], object], **more: Any
+) -> None:
+    """Two partitions of ten records each, stamped 100, 110, ...; the second began at 4."""
+
+    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
+        for log in broker.create("t", 2):
+            log.append(encode([Record(0, 100 + 10 * n, None, b"x") for n in range(10)]))
+        broker.logs["t"][1].start_offset = 4
+        await cluster.topic("t")
+        check(await resolve(cluster, position, [T0, T1], isolation_level=0, **more))
+
+    with_model(scenario)
+
+
+def same(expected: dict[TopicPartition, int]) -> Callable[[dict[TopicPartition, int]], None]:
+    def check(found: dict[TopicPartition, int]) -> None:
+        assert found == expected
+
+    return check
+
+
+@pytest.mark.parametrize(
+    ("position", "expected"),
+    [
+        (Position("o", everywhere=EARLIEST), {T0: 0, T1: 4}),
+        (Position("o", everywhere=LATEST), {T0: 10, T1: 10}),
+        (Position("o", offsets={"t": {0: 3, 1: -1}}), {T0: 3, T1: 10}),
+        (Position("o", offsets={"t": {0: -2, 1: -2}}), {T0: 0, T1: 4}),
+        (Position("o", timestamp_ms=145), {T0: 5, T1: 5}),
+        (Position("o", timestamps_ms={"t": {0: 0, 1: 120}}), {T0: 0, T1: 2}),
+        (Position("o", timestamp_ms=9_999, or_latest=True), {T0: 10, T1: 10}),
+    ],
+)
+def test_a_position_is_an_offset_of_each_partition(
+    position: Position, expected: dict[TopicPartition, int]
+) -> None:
+    ask(position, same(expected))
+
+
+@pytest.mark.parametrize(
+    ("position", "why"),
+    [
+        (Position("startingOffsets", offsets={"t": {0: 3}}), r"says nothing of t\[1\]"),
+        (Position("o", offsets={"t": {0: 3, 1: 1, 2: 1}}), r"speaks of t\[2\], which is not read"),
+        (Position("o", timestamp_ms=9_999), "no record at or after 9999"),
+    ],
+)
+def test_what_is_left_open_is_refused(position: Position, why: str) -> None:
+    with pytest.raises(OptionError, match=why):
+        ask(position, same({}))
+
+
+def test_a_pattern_names_whole_topics() -> None:
+    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
+        for name in ("orders", "orders-eu", "old-orders"):
+            broker.create(name)
+        options = {"brokers": "b:1", "subscribePattern": "orders.*"}
+        places = await places_of(cluster, read_settings(options, is_streaming=True))
+        assert places == [TopicPartition("orders", 0), TopicPartition("orders-eu", 0)]
+
+    with_model(scenario)
+
+
+def test_a_pattern_that_is_none_is_refused() -> None:
+    async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
+        options = {"brokers": "b:1", "subscribePattern": "orders["}
+        with pytest.raises(OptionError, match="no regular expression"):
+            await places_of(cluster, read_settings(options, is_streaming=True))
+
+    with_model(scenario)

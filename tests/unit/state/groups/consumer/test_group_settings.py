@@ -1,0 +1,71 @@
+"""A consumer group's own configs: they hold from the next heartbeat on."""
+
+from penstock.base.errors import ErrorCode
+from penstock.state.groups.config import ConsumerConfig, GroupConfig
+from tests.unit.state.groups.driver import Driver
+
+
+class Settings:
+    """Configs that a test may change at any time."""
+
+    def __init__(self) -> None:
+        self.by_group: dict[str, ConsumerConfig] = {}
+
+    def driver(self) -> Driver:
+        config = GroupConfig(
+            consumer_config_of=lambda group: self.by_group.get(group, ConsumerConfig())
+        )
+        driver = Driver(config)
+        driver.set_topics(t=4)
+        return driver
+
+
+def test_a_shorter_session_holds_from_the_next_heartbeat_on() -> None:
+    settings = Settings()
+    driver = settings.driver()
+    driver.beat("g", "m", 0, topics=("t",))
+    driver.beat("other", "m", 0, topics=("t",))
+    settings.by_group["g"] = ConsumerConfig(session_timeout_ms=10_000)
+    driver.sleep(20_000)
+    assert driver.beat("g", "m", 1).error_code == ErrorCode.NONE, "it still had the old session"
+    driver.beat("other", "m", 1)
+    driver.sleep(11_000)
+    assert driver.beat("g", "m", 1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert driver.beat("other", "m", 1).error_code == ErrorCode.NONE, "it has its own configs"
+
+
+def test_members_are_told_the_groups_heartbeat_interval() -> None:
+    settings = Settings()
+    driver = settings.driver()
+    assert driver.beat("g", "m", 0, topics=("t",)).heartbeat_interval_ms == 5_000
+    settings.by_group["g"] = ConsumerConfig(heartbeat_interval_ms=1_500)
+    assert driver.beat("g", "m", 1).heartbeat_interval_ms == 1_500
+    del settings.by_group["g"]
+    assert driver.beat("g", "m", 1).heartbeat_interval_ms == 5_000
+
+
+def test_who_joins_within_the_assignment_interval_waits_for_its_end() -> None:
+    settings = Settings()
+    settings.by_group["g"] = ConsumerConfig(assignment_interval_ms=1_000)
+    driver = settings.driver()
+    first = driver.beat("g", "a", 0, topics=("t",))
+    assert driver.owned(first) == {"t": [0, 1, 2, 3]}
+    driver.sleep(400)
+    second = driver.beat("g", "b", 0, topics=("t",))
+    assert second.error_code == ErrorCode.NONE
+    assert driver.owned(second) == {}
+    assert second.heartbeat_interval_ms == 600, "it is to ask again when the interval is over"
+    driver.beat("g", "c", 0, topics=("t",))
+    assert driver.beat("g", "a", first.member_epoch).assignment is None
+    driver.sleep(600)
+    # One assignment for both newcomers: the first owner gives up what the two are to have.
+    told = driver.beat("g", "a", first.member_epoch)
+    assert len(driver.owned(told)["t"]) == 2
+    assert told.heartbeat_interval_ms == 5_000
+
+
+def test_without_an_assignment_interval_nobody_waits() -> None:
+    driver = Settings().driver()
+    first = driver.beat("g", "a", 0, topics=("t",))
+    driver.beat("g", "b", 0, topics=("t",))
+    assert len(driver.owned(driver.beat("g", "a", first.member_epoch))["t"]) == 2

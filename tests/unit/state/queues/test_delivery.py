@@ -1,0 +1,366 @@
+"""The machine, rule by rule; what holds in every history is in tests/property."""
+
+import pytest
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.state.queues.delivery import ANSWERED_BEFORE, Arrival, Delivery, Outcome
+from penstock.state.queues.delivery_state import Burial, Finished, Kept, Op, Snapshot
+from penstock.state.queues.policy import Order, QueuePolicy
+
+LOCK_MS = 100
+
+
+def machine(order: Order = Order.NONE, **policy: int | bool) -> Delivery:
+    settings = {"lock_ms": LOCK_MS, "backoff_base_ms": 0, **policy}
+    return Delivery(QueuePolicy(order=order, **settings), Kept(Snapshot(0)))  # type: ignore[arg-type]
+
+
+def given(outcome: Outcome) -> list[tuple[int, int, int]]:
+    """First and last offset, and delivery count, of what was leased."""
+    return [(lease.first, lease.last, lease.delivery_count) for lease in outcome.leases]
+
+
+def refused(code: ErrorCode = ErrorCode.INVALID_RECORD_STATE) -> "pytest.RaisesExc[Refused]":
+    return pytest.raises(Refused, check=lambda error: error.code is code)
+
+
+# -- giving -----------------------------------------------------------------------------------
+
+
+def test_records_are_leased_in_the_order_of_the_log() -> None:
+    queue = machine()
+    queue.arrive_run(0, 9)
+    assert given(queue.acquire("a", 4, 0)) == [(0, 3, 1)]
+    assert given(queue.acquire("b", 4, 0)) == [(4, 7, 1)]
+    assert given(queue.acquire("a", 4, 0)) == [(8, 9, 1)]
+    assert given(queue.acquire("a", 4, 0)) == []
+
+
+def test_a_higher_priority_goes_first() -> None:
+    queue = machine()
+    queue.arrive_run(0, 99)
+    queue.arrive([Arrival(100, priority=9), Arrival(101, priority=3)])
+    assert given(queue.acquire("a", 3, 0)) == [(100, 100, 1), (101, 101, 1), (0, 0, 1)]
+
+
+def test_where_it_is_asked_for_only_one_priority_is_given_at_a_time() -> None:
+    queue = machine()
+    queue.arrive_run(0, 9)
+    queue.arrive([Arrival(10, priority=9)])
+    assert given(queue.acquire("a", 5, 0, one_priority=True)) == [(10, 10, 1)]
+    assert given(queue.acquire("a", 5, 0, one_priority=True)) == [(0, 4, 1)]
+
+
+def test_no_more_are_in_flight_than_allowed() -> None:
+    queue = machine(locks_max=5)
+    queue.arrive_run(0, 9)
+    assert given(queue.acquire("a", 9, 0)) == [(0, 4, 1)]
+    assert given(queue.acquire("b", 9, 0)) == []
+    queue.accept("a", 0, 1, 0)
+    assert given(queue.acquire("b", 9, 0)) == [(5, 6, 1)]
+
+
+def test_a_lease_may_be_as_long_as_its_taker_wants() -> None:
+    queue = machine()
+    queue.arrive_run(0, 0)
+    queue.acquire("a", 1, 0, lock_ms=1_000)
+    assert given(queue.acquire("b", 1, LOCK_MS)) == []
+    queue.tick(1_000)
+    assert given(queue.acquire("b", 1, 1_000)) == [(0, 0, 2)]
+
+
+def in_groups(keys: str) -> Delivery:
+    """Records of these keys, one letter each, from offset 0 on."""
+    queue = machine(Order.KEY)
+    queue.arrive([Arrival(at, key=ord(key)) for at, key in enumerate(keys)])
+    return queue
+
+
+def offsets(outcome: Outcome) -> list[int]:
+    return [at for lease in outcome.leases for at in range(lease.first, lease.last + 1)]
+
+
+def test_those_behind_a_record_may_come_along_and_nobody_elses_after_them() -> None:
+    queue = in_groups("abaabc")
+    assert offsets(queue.acquire("m", 3, 0, with_followers=True)) == [0, 2, 3]
+    assert offsets(queue.acquire("m", 9, 0, with_followers=True)) == [1, 4, 5]
+    assert offsets(queue.acquire("m", 9, 0, with_followers=True)) == []
+
+
+def test_of_those_given_together_each_waits_for_the_ones_before_it() -> None:
+    queue = in_groups("aaaa")
+    assert offsets(queue.acquire("m", 3, 0, with_followers=True)) == [0, 1, 2]
+    queue.release("m", 1, 1, 1, delay_ms=0)
+    queue.release("m", 2, 2, 1, delay_ms=50)
+    assert offsets(queue.acquire("n", 9, 1, with_followers=True)) == [], "the first is held"
+    queue.release("m", 0, 0, 1, delay_ms=0)
+    assert offsets(queue.acquire("n", 9, 1, with_followers=True)) == [0, 1], "the third rests"
+    queue.accept("n", 0, 1, 2)
+    assert offsets(queue.acquire("n", 9, 2, with_followers=True)) == []
+    queue.tick(51)
+    assert offsets(queue.acquire("n", 9, 51, with_followers=True)) == [2, 3]
+
+
+def test_a_later_one_that_is_held_does_not_hold_up_those_before_it() -> None:
+    queue = in_groups("aaa")
+    queue.acquire("m", 3, 0, with_followers=True)
+    queue.renew("m", 1, 1, 1, 1_000)
+    queue.tick(LOCK_MS)
+    assert offsets(queue.acquire("n", 9, LOCK_MS, with_followers=True)) == [0]
+    queue.accept("n", 0, 0, LOCK_MS)
+    assert offsets(queue.acquire("n", 9, LOCK_MS, with_followers=True)) == []
+    queue.accept("m", 1, 1, LOCK_MS)
+    assert offsets(queue.acquire("n", 9, LOCK_MS, with_followers=True)) == [2]
+
+
+# -- taking back ------------------------------------------------------------------------------
+
+
+def test_what_is_accepted_is_finished() -> None:
+    queue = machine()
+    queue.arrive_run(0, 4)
+    queue.acquire("a", 5, 0)
+    assert queue.accept("a", 1, 3, 50).ops == [Finished(1, 3)]
+    queue.accept("a", 0, 0, 50)
+    assert queue.kept.start == 4
+
+
+@pytest.mark.parametrize(
+    ("member", "first", "last", "now_ms"),
+    [
+        ("b", 0, 4, 50),
+        ("a", 0, 5, 50),
+        ("a", 3, 2, 50),
+        ("a", 0, 4, LOCK_MS),
+        ("a", 90, 91, 50),
+    ],
+)
+def test_only_who_holds_all_of_it_may_answer(
+    member: str, first: int, last: int, now_ms: int
+) -> None:
+    queue = machine()
+    queue.arrive_run(0, 9)
+    queue.acquire("a", 5, 0)
+    before = queue.kept.snapshot()
+    for answer in (queue.accept, queue.release, queue.reject, queue.renew, queue.give_back):
+        with refused():
+            answer(member, first, last, now_ms)
+    with refused():
+        queue.check_held(member, [(0, 0), (first, last)], now_ms)
+    assert queue.kept.snapshot() == before
+
+
+def test_a_late_answer_finishes_what_nobody_else_was_given() -> None:
+    queue = machine()
+    queue.arrive_run(0, 3)
+    queue.acquire("a", 3, 0)
+    assert queue.finish("a", 0, 0, 1).ops == [Finished(0, 0)], "as accept, while it is held"
+    queue.tick(LOCK_MS)
+    assert queue.finish("a", 1, 1, LOCK_MS).ops == [Finished(1, 1)]
+    with refused():
+        queue.finish("a", 1, 1, LOCK_MS)
+    assert given(queue.acquire("b", 1, LOCK_MS)) == [(2, 2, 2)]
+    with refused():
+        queue.finish("a", 2, 2, LOCK_MS)
+    assert queue.finish("b", 2, 2, LOCK_MS).ops == [Finished(2, 2)]
+    # An offset that no record has is not finished before there is one.
+    assert queue.finish("a", 9, 9, LOCK_MS).ops == []
+    assert given(queue.acquire("b", 9, LOCK_MS)) == [(3, 3, 1)]
+
+
+def test_an_answer_counts_once() -> None:
+    queue = machine()
+    queue.arrive_run(0, 0)
+    queue.acquire("a", 1, 0)
+    queue.accept("a", 0, 0, 1)
+    with refused():
+        queue.accept("a", 0, 0, 1)
+
+
+def test_what_is_released_comes_again_after_its_backoff() -> None:
+    queue = machine(backoff_base_ms=40, backoff_cap_ms=40)
+    queue.arrive_run(0, 0)
+    queue.acquire("a", 1, 0)
+    queue.release("a", 0, 0, 10, error_class="Oops", error_message="x" * 9_999)
+    assert given(queue.acquire("a", 1, 10)) == []
+    due_ms = queue.kept.failures[0].not_before_ms
+    assert 50 <= due_ms < 90
+    assert len(queue.kept.failures[0].error_message) == 512
+    queue.tick(due_ms - 1)
+    assert given(queue.acquire("a", 1, due_ms - 1)) == []
+    queue.tick(due_ms)
+    assert given(queue.acquire("a", 1, due_ms)) == [(0, 0, 2)]
+
+
+def test_whoever_releases_may_say_for_how_long() -> None:
+    queue = machine(backoff_base_ms=40)
+    queue.arrive_run(0, 1)
+    queue.acquire("a", 2, 0)
+    queue.release("a", 0, 0, 10, delay_ms=0)
+    queue.release("a", 1, 1, 10, delay_ms=5_000)
+    assert given(queue.acquire("b", 2, 10)) == [(0, 0, 2)]
+    queue.accept("b", 0, 0, 10)
+    queue.tick(5_009)
+    assert given(queue.acquire("b", 2, 5_009)) == []
+    queue.tick(5_010)
+    assert given(queue.acquire("b", 2, 5_010)) == [(1, 1, 2)]
+
+
+def test_after_its_last_try_a_record_is_given_up() -> None:
+    queue = machine(deliveries_max=2)
+    queue.arrive_run(0, 0)
+    for count in (1, 2):
+        assert given(queue.acquire("a", 1, 0)) == [(0, 0, count)]
+        letters = queue.release("a", 0, 0, count, error_class=f"Error{count}").letters
+    ((offset, failure),) = letters
+    assert (offset, failure.delivery_count, failure.error_class) == (0, 2, "Error2")
+    assert (failure.first_ms, failure.last_ms) == (1, 2)
+    assert queue.kept.start == 0
+    assert queue.letters() == letters
+    assert given(queue.acquire("a", 1, 5)) == []
+
+
+def test_without_dead_letters_a_record_that_is_given_up_is_finished() -> None:
+    queue = machine(deliveries_max=1, dead_letters=False)
+    queue.arrive_run(0, 0)
+    queue.acquire("a", 1, 0)
+    assert queue.reject("a", 0, 0, 1).letters == []
+    assert queue.kept.start == 1
+
+
+def test_what_never_reached_its_member_is_not_counted() -> None:
+    queue = machine()
+    queue.arrive([Arrival(0, priority=4), Arrival(1)])
+    queue.acquire("a", 2, 0)
+    queue.give_back("a", 0, 1, 1)
+    assert given(queue.acquire("b", 2, 1)) == [(0, 0, 1), (1, 1, 1)]
+    queue.release("b", 0, 0, 1)
+    assert given(queue.acquire("b", 1, 1)) == [(0, 0, 2)]
+    queue.give_back("b", 0, 0, 1)
+    assert given(queue.acquire("b", 1, 1)) == [(0, 0, 2)]
+
+
+def test_a_renewed_lease_begins_anew() -> None:
+    queue = machine()
+    queue.arrive_run(0, 3)
+    queue.acquire("a", 4, 0)
+    queue.renew("a", 1, 2, 60)
+    queue.tick(LOCK_MS)
+    assert given(queue.acquire("b", 9, LOCK_MS)) == [(0, 0, 2), (3, 3, 2)]
+    queue.accept("a", 1, 1, 159)
+    queue.tick(160)
+    assert given(queue.acquire("b", 9, 160)) == [(2, 2, 2)]
+
+
+def test_what_a_member_held_is_free_when_it_goes() -> None:
+    queue = machine()
+    queue.arrive_run(0, 5)
+    queue.acquire("a", 2, 0)
+    queue.acquire("b", 2, 0)
+    queue.release_member("a", 1)
+    assert given(queue.acquire("c", 9, 1)) == [(0, 1, 2), (4, 5, 1)]
+
+
+# -- time -------------------------------------------------------------------------------------
+
+
+def test_the_deadline_is_never_too_late() -> None:
+    queue = machine()
+    assert queue.deadline_ms() is None
+    queue.arrive([Arrival(0), Arrival(1, due_ms=70), Arrival(2, expires_ms=5_000)])
+    queue.acquire("a", 1, 0)
+    deadline_ms = queue.deadline_ms()
+    assert deadline_ms is not None
+    assert deadline_ms <= 70
+
+
+def test_a_record_that_expires_is_given_up_unless_somebody_holds_it() -> None:
+    queue = machine()
+    queue.arrive([Arrival(0, expires_ms=50), Arrival(1, expires_ms=50)])
+    queue.acquire("a", 1, 0)
+    letters = queue.tick(50).letters
+    assert [(letter.offset, letter.failure.error_class) for letter in letters] == [(1, "expired")]
+    letters = queue.release("a", 0, 0, 60).letters
+    assert [(letter.offset, letter.failure.error_class) for letter in letters] == [(0, "expired")]
+
+
+def test_expired_records_may_be_dropped() -> None:
+    queue = machine(bury_expired=False)
+    queue.arrive([Arrival(0, expires_ms=50)])
+    assert queue.tick(50).letters == []
+    assert queue.kept.start == 1
+
+
+# -- order ------------------------------------------------------------------------------------
+
+
+def test_a_key_that_fails_waits_and_the_others_flow() -> None:
+    queue = machine(Order.KEY, backoff_base_ms=1_000, backoff_cap_ms=1_000)
+    queue.arrive([Arrival(0, key=1), Arrival(1, key=1), Arrival(2, key=2), Arrival(3, key=2)])
+    assert given(queue.acquire("a", 9, 0)) == [(0, 0, 1), (2, 2, 1)]
+    queue.release("a", 0, 0, 1)
+    queue.accept("a", 2, 2, 1)
+    assert given(queue.acquire("a", 9, 1)) == [(3, 3, 1)]
+    queue.tick(5_000)
+    assert given(queue.acquire("a", 9, 5_000)) == [(0, 0, 2)]
+    queue.accept("a", 0, 0, 5_000)
+    assert given(queue.acquire("a", 9, 5_000)) == [(1, 1, 1)]
+
+
+def test_a_whole_partition_in_order_has_one_in_flight() -> None:
+    queue = machine(Order.PARTITION)
+    queue.arrive([Arrival(0), Arrival(1)])
+    assert given(queue.acquire("a", 9, 0)) == [(0, 0, 1)]
+    assert given(queue.acquire("b", 9, 0)) == []
+    queue.reject("a", 0, 0, 0)
+    assert given(queue.acquire("b", 9, 0)) == [(1, 1, 1)]
+
+
+# -- dead letters and administration ----------------------------------------------------------
+
+
+def test_letters_are_planned_and_then_buried() -> None:
+    queue = machine()
+    queue.arrive_run(0, 2)
+    queue.acquire("a", 3, 0)
+    queue.reject("a", 0, 1, 0)
+    burial = Burial(5, b"t" * 16, 0, 0, (0, 1), 7)
+    ops: list[Op] = queue.plan_burial(burial)
+    assert queue.kept.burial == burial
+    ops += queue.end_burial()
+    assert queue.kept.start == 2
+    assert queue.letters() == []
+    with pytest.raises(AssertionError):
+        queue.plan_burial(burial)
+
+
+def test_one_letter_may_be_ended_without_a_copy() -> None:
+    queue = machine()
+    queue.arrive_run(0, 0)
+    queue.acquire("a", 1, 0)
+    queue.reject("a", 0, 0, 0)
+    assert queue.buried(0) == [Finished(0, 0)]
+    assert queue.buried(0) == []
+
+
+def test_what_the_log_no_longer_has_is_finished() -> None:
+    queue = machine(Order.KEY)
+    queue.arrive([Arrival(offset, key=1) for offset in range(4)])
+    queue.acquire("a", 1, 0)
+    assert len(queue.move_start(2)) == 1
+    assert given(queue.acquire("a", 9, 0)) == [(2, 2, 1)]
+    assert queue.move_start(1) == []
+    ahead = machine()
+    ahead.move_start(50)
+    assert ahead.end == 50
+
+
+def test_a_refusal_says_whether_the_records_were_finished_or_the_lease_ran_out() -> None:
+    queue = machine(lock_ms=10)
+    queue.arrive_run(0, 1)
+    queue.acquire("a", 2, 0)
+    queue.accept("a", 0, 0, 0)
+    with pytest.raises(Refused, match=ANSWERED_BEFORE):
+        queue.accept("a", 0, 0, 0)
+    with pytest.raises(Refused, match="the lease has run out"):
+        queue.accept("a", 1, 1, 10)

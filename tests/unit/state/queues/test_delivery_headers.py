@@ -1,0 +1,184 @@
+"""What headers say about delivery, and what becomes of headers that say nothing sensible."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from penstock.state.queues.backlog import Arrival
+from penstock.state.queues.dedup import DedupWindow
+from penstock.state.queues.delivery_headers import DUE_MS_MAX, Intake, key_hash
+from penstock.state.queues.policy import Order
+from penstock.wire.columns import Columns, Record
+from penstock.wire.records import decode, encode
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+def columns(*headers: Headers, keys: Sequence[bytes | None] = (), base_offset: int = 10) -> Columns:
+    """One record for each row of headers, sent at 1000, 1001, ..."""
+    records = [
+        Record(0, 1_000 + at, keys[at] if keys else None, b"v", row)
+        for at, row in enumerate(headers)
+    ]
+    return decode(memoryview(encode(records, base_offset=base_offset)))
+
+
+def arrival(*header: tuple[str, bytes | None]) -> Arrival:
+    (found,) = Intake(Order.NONE).arrivals(columns(header))
+    assert isinstance(found, Arrival)
+    return found
+
+
+def test_a_batch_without_headers_is_one_run() -> None:
+    batch = columns((), (), ())
+    assert Intake(Order.NONE).is_plain(batch)
+    assert not Intake(Order.KEY).is_plain(batch)
+    assert not Intake(Order.NONE).is_plain(columns((("penstock-priority", b"1"),), ()))
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "wanted"),
+    [
+        ("penstock-priority", b"9", Arrival(10, priority=9)),
+        ("penstock-delay-ms", b"500", Arrival(10, due_ms=1_500)),
+        ("penstock-deliver-at", b"77", Arrival(10, due_ms=77)),
+        ("penstock-expires-at", b"88", Arrival(10, expires_ms=88)),
+        ("penstock-ttl-ms", b"500", Arrival(10, expires_ms=1_500)),
+        ("penstock-other", b"1", Arrival(10)),
+        ("something", b"1", Arrival(10)),
+    ],
+)
+def test_a_header_says_when_and_how_urgently(header: str, value: bytes, wanted: Arrival) -> None:
+    assert arrival((header, value)) == wanted
+
+
+def test_the_later_of_two_delays_and_the_earlier_of_two_ends_count() -> None:
+    found = arrival(
+        ("penstock-delay-ms", b"10"),
+        ("penstock-deliver-at", b"5000"),
+        ("penstock-ttl-ms", b"9000"),
+        ("penstock-expires-at", b"6000"),
+    )
+    assert (found.due_ms, found.expires_ms) == (5_000, 6_000)
+
+
+@pytest.mark.parametrize("value", [None, b"", b"-1", b"1.5", b"ten", b" 1", b"9" * 17])
+def test_a_value_that_is_none_is_ignored_and_counted(value: bytes | None) -> None:
+    intake = Intake(Order.NONE)
+    (found,) = intake.arrivals(columns((("penstock-delay-ms", value),)))
+    assert found == Arrival(10)
+    assert intake.ignored == 1
+
+
+def test_a_priority_above_nine_is_ignored() -> None:
+    intake = Intake(Order.NONE)
+    (found,) = intake.arrivals(columns((("penstock-priority", b"10"),)))
+    assert found == Arrival(10)
+    assert intake.ignored == 1
+
+
+def test_a_repeated_id_is_for_nobody() -> None:
+    intake = Intake(Order.NONE, DedupWindow())
+    same: Headers = (("penstock-dedup-id", b"a"),)
+    assert list(intake.arrivals(columns(same, same, ()))) == [Arrival(10), 11, Arrival(12)]
+    assert intake.has_ids
+
+
+def test_by_key_an_id_is_repeated_only_by_records_of_that_key() -> None:
+    intake = Intake(Order.NONE, DedupWindow(), dedups_by_key=True)
+    same: Headers = (("penstock-dedup-id", b"a"),)
+    batch = columns(*[same] * 7, keys=[b"x", b"y", b"x", None, None, b"", b"y"])
+    repeated = [at for at in intake.arrivals(batch) if isinstance(at, int)]
+    assert repeated == [12, 14, 16]
+    intake.remember(columns(same, keys=[b"z"], base_offset=20))
+    assert list(intake.arrivals(columns(same, keys=[b"z"], base_offset=21))) == [21]
+
+
+def test_ids_of_records_before_the_start_are_remembered() -> None:
+    intake = Intake(Order.NONE, DedupWindow())
+    same: Headers = (("penstock-dedup-id", b"a"),)
+    intake.remember(columns(same, ()))
+    assert list(intake.arrivals(columns(same, base_offset=20))) == [20]
+
+
+def test_without_a_window_ids_mean_nothing() -> None:
+    intake = Intake(Order.NONE)
+    same: Headers = (("penstock-dedup-id", b"a"),)
+    assert list(intake.arrivals(columns(same, same))) == [Arrival(10), Arrival(11)]
+    assert not intake.has_ids
+
+
+def test_dead_letters_with_one_deduplication_id_are_all_delivered() -> None:
+    headers = (("penstock-dedup-id", b"one"), ("penstock-dlq-topic", b"jobs"))
+    intake = Intake(Order.NONE, DedupWindow())
+    assert list(intake.arrivals(columns(headers, headers))) == [Arrival(10), Arrival(11)]
+    assert not intake.has_ids
+
+
+def test_dead_letters_are_not_delayed_again() -> None:
+    found = arrival(("penstock-ttl-ms", b"1"), ("penstock-dlq-topic", b"t"))
+    assert found == Arrival(10)
+
+
+def test_the_same_key_is_the_same_line_and_no_key_is_a_line_of_its_own() -> None:
+    batch = columns((), (), (), (), keys=[b"a", b"a", None, None])
+    found = [one for one in Intake(Order.KEY).arrivals(batch) if isinstance(one, Arrival)]
+    assert found[0].key == found[1].key == key_hash(b"a", 0)
+    assert len({one.key for one in found}) == 3
+
+
+AT, AFTER = "penstock-deliver-at", "penstock-delay-ms"
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        (((AT, b"77"),), ((AT, b"0"),), ()),
+        (((AFTER, b"500"),), ((AT, b"9000"), (AFTER, b"1")), ((AFTER, b"0"), ("mine", None))),
+        (((AFTER, b"5"), (AT, b"6")), ((AFTER, b"6"), (AT, b"1001"))),
+    ],
+)
+def test_where_headers_say_only_when_the_times_are_a_column(rows: tuple[Headers, ...]) -> None:
+    batch = columns(*rows)
+    times = Intake(Order.NONE).due_times(batch)
+    assert times is not None
+    assert [
+        Arrival(offset, due_ms=max(due_ms, 0)) for offset, due_ms in enumerate(times, 10)
+    ] == list(Intake(Order.NONE).arrivals(batch))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        ("penstock-priority", b"1"),
+        ("penstock-dedup-id", b"1"),
+        ("penstock-dlq-topic", b"1"),
+        ("penstock-ttl-ms", b"1"),
+        (AT, b"soon"),
+        (AT, None),
+        (AFTER, b"9" * 16),
+    ],
+)
+def test_where_headers_say_more_each_record_is_looked_at(header: tuple[str, bytes | None]) -> None:
+    assert Intake(Order.NONE).due_times(columns(((AT, b"5"),), (header,))) is None
+
+
+def test_where_there_is_an_order_each_record_is_looked_at() -> None:
+    assert Intake(Order.KEY).due_times(columns(((AT, b"5"),))) is None
+
+
+def test_a_batch_with_gaps_is_looked_at_record_by_record() -> None:
+    records = [Record(offset, 1, None, b"v", ((AT, b"5"),)) for offset in (3, 5)]
+    batch = decode(memoryview(encode(records, base_offset=3, keep_offsets=True)))
+    assert Intake(Order.NONE).due_times(batch) is None
+
+
+@pytest.mark.parametrize("name", [AFTER, "penstock-ttl-ms"])
+def test_a_record_from_the_end_of_time_waits_until_then(name: str) -> None:
+    sent = Record(0, DUE_MS_MAX - 1, None, b"v", ((name, b"500"),))
+    batch = decode(memoryview(encode([sent])))
+    (found,) = Intake(Order.NONE).arrivals(batch)
+    assert isinstance(found, Arrival)
+    assert DUE_MS_MAX in (found.due_ms, found.expires_ms)
+    times = Intake(Order.NONE).due_times(batch)
+    assert times is None or list(times) == [DUE_MS_MAX]

@@ -1,0 +1,148 @@
+"""The shard that keeps states of queues: in order, by one leader at a time, and replayed."""
+
+import pytest
+
+from penstock.base.errors import ErrorCode, Refused
+from penstock.base.state_machine import Decision, Record
+from penstock.state.queues.state_shard import SLOTS, Kept, QueueKey, StateShard
+
+KEY = QueueKey("g", b"t" * 16, 0)
+OTHER = QueueKey("g", b"t" * 16, 1)
+
+
+class Keeping:
+    """A shard and its log, compacted at every replay."""
+
+    def __init__(self) -> None:
+        self.shard = StateShard()
+        self.log: list[Record] = []
+
+    def take(self, decision: Decision) -> object:
+        for key, value in decision.records:
+            self.shard.apply(key, value)
+            self.log.append((key, value))
+        self.check_replay()
+        return decision.replies[0][1] if decision.replies else None
+
+    def check_replay(self) -> None:
+        for compacts in (False, True):
+            again = StateShard()
+            records = dict(self.log).items() if compacts else self.log
+            # Compaction keeps the last record of a key, in its place.
+            ordered = sorted(records, key=lambda row: self.log.index(row)) if compacts else records
+            for key, value in ordered:
+                again.apply(key, value)
+            for queue in self.shard.queues():
+                live = self.shard.read(queue, 99, "t", 0).replies
+                assert again.read(queue, 99, "t", 0).replies == live
+            assert list(again.queues()) == list(self.shard.queues())
+
+    def read(self, epoch: int, key: QueueKey = KEY) -> Kept:
+        found = self.take(self.shard.read(key, epoch, "t", 0))
+        assert isinstance(found, Kept)
+        return found
+
+    def write(
+        self,
+        epoch: int,
+        number: int,
+        payload: bytes,
+        *,
+        snapshot: bool = False,
+        key: QueueKey = KEY,
+    ) -> object:
+        return self.take(self.shard.write(key, epoch, number, payload, snapshot, "t", 0))
+
+    def refused(self, epoch: int, number: int, *, snapshot: bool = False) -> ErrorCode:
+        with pytest.raises(Refused) as refused:
+            self.write(epoch, number, b"", snapshot=snapshot)
+        return refused.value.code
+
+
+def test_what_was_written_is_read_in_order() -> None:
+    kept = Keeping()
+    assert kept.read(1) == Kept(0, None, ())
+    kept.write(1, 0, b"S", snapshot=True)
+    kept.write(1, 1, b"a")
+    kept.write(1, 2, b"b")
+    assert kept.read(1) == Kept(2, b"S", (b"a", b"b"))
+    assert kept.read(1, OTHER) == Kept(0, None, ())
+
+
+def test_a_snapshot_makes_what_came_before_it_worthless() -> None:
+    kept = Keeping()
+    kept.write(1, 0, b"S", snapshot=True)
+    kept.write(1, 1, b"a")
+    kept.write(1, 1, b"T", snapshot=True)
+    kept.write(1, 2, b"b")
+    assert kept.read(1) == Kept(2, b"T", (b"b",))
+
+
+def test_a_delta_must_be_the_next_one() -> None:
+    kept = Keeping()
+    kept.write(1, 0, b"S", snapshot=True)
+    kept.write(1, 1, b"a")
+    assert kept.refused(1, 1) is ErrorCode.FENCED_STATE_EPOCH
+    assert kept.refused(1, 3) is ErrorCode.FENCED_STATE_EPOCH
+    assert kept.refused(1, 0, snapshot=True) is ErrorCode.FENCED_STATE_EPOCH
+
+
+def test_nothing_is_added_to_what_was_forgotten() -> None:
+    kept = Keeping()
+    kept.write(1, 0, b"S", snapshot=True)
+    kept.take(kept.shard.forget(KEY, "t", 0))
+    assert len(kept.shard) == 0
+    assert kept.refused(1, 1) is ErrorCode.FENCED_STATE_EPOCH
+    assert kept.take(kept.shard.forget(KEY, "t", 0)) is None
+
+
+def test_what_compaction_left_of_a_forgotten_queue_means_nothing() -> None:
+    kept = Keeping()
+    kept.write(1, 0, b"S", snapshot=True)
+    kept.write(1, 1, b"a")
+    kept.write(1, 1, b"T", snapshot=True)
+    kept.take(kept.shard.forget(KEY, "t", 0))
+    later = Keeping()
+    for key, value in dict(kept.log).items():
+        if value is not None:  # Tombstones go after a while.
+            later.shard.apply(key, value)
+    assert later.read(1) == Kept(0, None, ())
+    later.write(1, 0, b"S", snapshot=True)
+
+
+def test_who_reads_with_a_newer_epoch_shuts_out_the_older_leader() -> None:
+    kept = Keeping()
+    kept.write(1, 0, b"S", snapshot=True)
+    kept.read(2)
+    assert kept.refused(1, 1) is ErrorCode.FENCED_LEADER_EPOCH
+    kept.write(2, 1, b"a")
+    kept.read(3)
+    assert kept.read(3) == Kept(1, b"S", (b"a",))
+    assert kept.refused(2, 2) is ErrorCode.FENCED_LEADER_EPOCH
+    with pytest.raises(Refused):
+        kept.read(2)
+
+
+def test_after_so_many_deltas_a_snapshot_is_due() -> None:
+    shard = StateShard()
+
+    def write(number: int, is_snapshot: bool) -> None:
+        for key, value in shard.write(KEY, 1, number, b"x", is_snapshot, "t", 0).records:
+            shard.apply(key, value)
+
+    write(0, True)
+    for number in range(1, SLOTS + 1):
+        write(number, False)
+    with pytest.raises(Refused) as refused:
+        write(SLOTS + 1, False)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+    write(SLOTS, True)
+    write(SLOTS + 1, False)
+
+
+def test_it_has_no_time_and_forgets_no_caller() -> None:
+    shard = StateShard()
+    shard.loaded(0)
+    shard.dropped("t")
+    assert shard.deadline() is None
+    assert shard.tick(0) == Decision()

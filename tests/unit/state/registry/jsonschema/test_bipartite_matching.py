@@ -1,0 +1,28 @@
+"""The largest matching, against every way of pairing."""
+
+from itertools import permutations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.state.registry.jsonschema.bipartite_matching import matching_size
+from penstock.state.registry.limits import Budget
+
+EDGES = st.integers(1, 5).flatmap(
+    lambda count: st.lists(
+        st.lists(st.integers(0, 4), unique=True, max_size=count), min_size=1, max_size=5
+    )
+)
+
+
+def by_trying(edges: list[list[int]]) -> int:
+    best = 0
+    for order in permutations(range(5)):
+        pairs = zip(edges, order, strict=False)
+        best = max(best, sum(right in row for row, right in pairs))
+    return best
+
+
+@given(EDGES)
+def test_no_way_of_pairing_is_better(edges: list[list[int]]) -> None:
+    assert matching_size(edges, Budget()) == by_trying(edges)
