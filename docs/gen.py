@@ -4,7 +4,6 @@
 a config, API, metric or command exists in the documentation as soon as it exists at all.
 """
 
-import ast
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,18 +32,6 @@ from penstock.node.metrics.node_metrics import observe
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
 SOURCE = ROOT / "src" / "penstock"
-ARCHITECTURE = ROOT / "ARCHITECTURE.md"
-MAP_START, MAP_END = "<!-- code map: `make reference` -->\n", "<!-- end of code map -->\n"
-LAYERS = (
-    "base", "wire", "wire/messages", "log", "groups", "groups/classic", "groups/consumer",
-    "groups/share", "groups/assign", "txns", "queues", "registry", "registry/avro",
-    "registry/jsonschema", "registry/protobuf", "security", "runtime", "client", "app",
-    "app/outbox", "spark", "spark/schemas", "pipelines", "jobs", "cluster",
-    "coordinator", "api", "doors", "server",
-    "http", "http/routes", "http/registry", "http/sqs", "http/sns",
-    "console", "console/routes", "node",
-    "testing", "sim", "sim/checkers", "sim/workloads", "observability", "cli",
-)  # fmt: skip
 NOTE = "<!-- Written by docs/gen.py: change the code it reads, then run `make reference`. -->\n"
 
 
@@ -209,49 +196,6 @@ def commands() -> Iterator[tuple[tuple[str, ...], Any]]:
                 waiting.append(((*path, name), child))
 
 
-def code_map() -> str:
-    """A table for each package: its files, and the first paragraph of what they say."""
-    lines: list[str] = []
-    for layer in LAYERS:
-        folder = SOURCE / layer
-        if not folder.is_dir():
-            continue
-        lines += [f"### {layer}/", "", _opening(folder / "__init__.py"), ""]
-        lines += ["| File | Owns |", "|---|---|"]
-        sources = sorted([*folder.glob("*.py"), *folder.glob("*.pyx")])
-        lines += [
-            _row(f"`{path.name}`", _opening(path)) for path in sources if path.name != "__init__.py"
-        ]
-        lines.append("")
-    return "\n".join(lines)
-
-
-def architecture_page() -> str:
-    head, _, rest = ARCHITECTURE.read_text(encoding="utf-8").partition(MAP_START)
-    tail = rest.partition(MAP_END)[2]
-    assert tail, f"{ARCHITECTURE.name} has lost the marks of its code map"
-    return f"{head}{MAP_START}\n{code_map()}{MAP_END}{tail}"
-
-
-def _opening(path: Path) -> str:
-    """The first paragraph of a module's docstring, as one line."""
-    text = path.read_text(encoding="utf-8")
-    # Cython's syntax is not Python's, but its docstring is.
-    if path.suffix == ".pyx":
-        text = '"""' + text.partition('"""')[2].partition('"""')[0] + '"""'
-    doc = ast.get_docstring(ast.parse(text)) or ""
-    return " ".join(doc.partition("\n\n")[0].split())
-
-
-PAGES_WRITTEN: dict[str, Callable[[], str]] = {
-    "configs.md": configs_page,
-    "apis.md": apis_page,
-    "metrics.md": metrics_page,
-    "cli.md": cli_page,
-    "http.md": http_page,
-}
-
-
 def _config(config: Config) -> str:
     default = "" if config.default is None else f"`{config.default}`" if config.default else "empty"
     valid = config.limit.text if config.limit is not None else ""
@@ -307,13 +251,20 @@ def _page(lines: list[str]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+PAGES_WRITTEN: dict[str, Callable[[], str]] = {
+    "configs.md": configs_page,
+    "apis.md": apis_page,
+    "metrics.md": metrics_page,
+    "cli.md": cli_page,
+    "http.md": http_page,
+}
+
+
 def main() -> None:
     REFERENCE.mkdir(exist_ok=True)
     for name, build in PAGES_WRITTEN.items():
         (REFERENCE / name).write_text(build(), encoding="utf-8")
         print(f"wrote docs/reference/{name}")
-    ARCHITECTURE.write_text(architecture_page(), encoding="utf-8")
-    print(f"wrote the code map in {ARCHITECTURE.name}")
 
 
 if __name__ == "__main__":

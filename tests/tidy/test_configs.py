@@ -10,10 +10,10 @@ from penstock.cluster.configs.config_types import Config
 from tests.tidy.tree import SOURCE, modules, parse
 
 ALL = (*TOPIC_CONFIGS, *GROUP_CONFIGS, *BROKER_CONFIGS)
-TABLE = SOURCE / "cluster" / "config_table.py"
+TABLE = SOURCE / "cluster" / "configs" / "config_table.py"
 OTHERS = tuple(
     f"penstock.{layer}."
-    for layer in ("cli", "jobs", "observability", "pipelines", "sim", "spark", "testing")
+    for layer in ("cli", "jobs", "observability", "pipelines", "spark", "testing")
 )
 """Whose code talks of configs and does not obey them."""
 LETTERS_MIN = 8

@@ -118,7 +118,7 @@ def test_every_module_is_used() -> None:
     known = modules()
     names = set(known)
     reached: set[str] = set()
-    waiting = [name for name in (*ROOTS, *names) if name in ROOTS or ".sim" in name]
+    waiting = [name for name in (*ROOTS, *names) if name in ROOTS or name.startswith("simulation")]
     waiting = [name for name in waiting if name in names]
     while waiting:
         name = waiting.pop()
@@ -136,7 +136,7 @@ def test_every_module_is_used() -> None:
 def test_simulated_parts_are_used_by_a_test() -> None:
     names = {name for name in modules() if name.startswith("simulation.")}
     used: set[str] = set()
-    for path in files("src", "tests"):
+    for path in files("simulation", "tests"):
         if path.suffix == ".py":
             used |= imports(path, names)
     # A package is used when any of its modules is.
@@ -172,7 +172,7 @@ def test_unit_tests_mirror_the_source() -> None:
         if not path.name.startswith("test_") or path.suffix != ".py":
             continue
         subject = path.stem.removeprefix("test_")
-        folder = SOURCE / inside.parent
+        folder = (ROOT if inside.parts[0] == "simulation" else SOURCE) / inside.parent
         if subject.endswith("_contract"):  # what every version of a port must do
             continue
         # `test_log_recovery.py` may hold a chapter of what is said about `log.py`.

@@ -9,7 +9,7 @@ from tests.files import files_below
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "penstock"
-PYTHON_FOLDERS = ("src", "tests", "bench", "demo", "docs", "examples")
+PYTHON_FOLDERS = ("src", "simulation", "tests", "bench", "demo", "docs", "examples")
 TEXT_SUFFIXES = {".py", ".pyx", ".pyi", ".md", ".toml", ".yaml", ".yml", ".sh", ".xml", ".java"}
 NOT_OURS = {"__pycache__", "target", "node_modules"}
 
@@ -47,12 +47,13 @@ def show(path: Path) -> str:
 
 def module_name(path: Path) -> str:
     """`src/penstock/log/index.py` is `penstock.log.index`; a package is named without __init__."""
-    parts = list(path.relative_to(ROOT / "src").with_suffix("").parts)
+    root = ROOT / "src" if path.is_relative_to(ROOT / "src") else ROOT
+    parts = list(path.relative_to(root).with_suffix("").parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def modules() -> dict[str, Path]:
-    return {module_name(path): path for path in files("src") if path.suffix == ".py"}
+    return {module_name(path): path for path in files("src", "simulation") if path.suffix == ".py"}
 
 
 def imports(path: Path, known: set[str]) -> set[str]:

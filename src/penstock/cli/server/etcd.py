@@ -65,7 +65,7 @@ def _places() -> Iterator[str]:
     on_path = shutil.which("etcd")
     if on_path is not None:
         yield on_path
-    built = Path(__file__).parents[3] / ".cache" / "etcd" / BUILT / "etcd"
+    built = Path(__file__).parents[4] / ".cache" / "etcd" / BUILT / "etcd"
     if built.exists():
         yield str(built)
 

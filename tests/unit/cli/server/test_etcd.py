@@ -62,7 +62,7 @@ def test_an_old_one_on_the_path_does_not_hide_the_one_that_was_built(
 
 
 def test_the_version_looked_for_is_the_one_that_is_built() -> None:
-    pinned = Path(__file__).parents[3] / "tools" / "etcd" / "go.mod"
+    pinned = Path(__file__).parents[4] / "tools" / "etcd" / "go.mod"
     assert f"require go.etcd.io/etcd/server/v3 v{BUILT}\n" in pinned.read_text()
 
 
