@@ -146,7 +146,7 @@ def tell_call(door: Door, request: Request, call: requests.AnyCall, error: int |
     resources = (f"subject:{subject}",) if subject is not None else ("cluster:schemas",)
     outcome = DENIED if is_denied else DONE if error is None else FAILED
     codes = () if error is None else (str(int(error)),)
-    name = type(call).__name__
+    name = str(type(call).__struct_config__.tag)
     _tell(door, request, "registry", name, outcome, resources, codes)
 
 

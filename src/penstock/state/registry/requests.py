@@ -13,8 +13,9 @@ LIMIT_MAX = 10_000
 """Of a listing, if nothing smaller is asked for."""
 
 
-class Call(msgspec.Struct, frozen=True, tag=True, tag_field="call"):
-    """Anything that can be asked."""
+class Call(msgspec.Struct, frozen=True, tag_field="call"):
+    """Anything that can be asked. Tags travel between nodes and are in the audit log: each class
+    says its own, which stays when the class is renamed."""
 
 
 class Page(Call, frozen=True):
@@ -44,14 +45,14 @@ class Proposal(Call, frozen=True):
     rules: dict[str, Any] | None = None
 
 
-class Register(Proposal, frozen=True):
+class Register(Proposal, frozen=True, tag="Register"):
     """Makes it a version of the subject. Id and version: as another registry gave them."""
 
     id: int | None = None
     version: int | None = None
 
 
-class LookUp(Proposal, frozen=True):
+class LookUp(Proposal, frozen=True, tag="LookUp"):
     """Which version of the subject it is."""
 
     deleted: bool = False
@@ -63,14 +64,14 @@ class LookUp(Proposal, frozen=True):
     """
 
 
-class CheckProposal(Proposal, frozen=True):
+class CheckProposal(Proposal, frozen=True, tag="CheckProposal"):
     """Whether it could be registered. `version`: only with that one beside it."""
 
     version: int | None = None
     verbose: bool = False
 
 
-class ListSubjects(Page, frozen=True):
+class ListSubjects(Page, frozen=True, tag="ListSubjects"):
     prefix: str = ""
     deleted: bool = False
     deleted_only: bool = False
@@ -78,24 +79,24 @@ class ListSubjects(Page, frozen=True):
     """In every context a subject whose name there begins so."""
 
 
-class ListVersions(Page, frozen=True):
+class ListVersions(Page, frozen=True, tag="ListVersions"):
     subject: str = ""
     deleted: bool = False
     deleted_only: bool = False
 
 
-class ListSchemas(Page, frozen=True):
+class ListSchemas(Page, frozen=True, tag="ListSchemas"):
     prefix: str = ""
     deleted: bool = False
     latest_only: bool = False
     everywhere: bool = False
 
 
-class ListContexts(Page, frozen=True):
+class ListContexts(Page, frozen=True, tag="ListContexts"):
     prefix: str = ""
 
 
-class GetVersion(Call, frozen=True):
+class GetVersion(Call, frozen=True, tag="GetVersion"):
     subject: str
     version: int
     deleted: bool = False
@@ -105,7 +106,7 @@ class GetVersion(Call, frozen=True):
     anywhere: bool = False
 
 
-class GetByMetadata(Call, frozen=True):
+class GetByMetadata(Call, frozen=True, tag="GetByMetadata"):
     """The last version whose metadata has all of these properties."""
 
     subject: str
@@ -114,13 +115,13 @@ class GetByMetadata(Call, frozen=True):
     form: str = ""
 
 
-class GetReferrers(Call, frozen=True):
+class GetReferrers(Call, frozen=True, tag="GetReferrers"):
     subject: str
     version: int
     deleted: bool = False
 
 
-class GetById(Call, frozen=True):
+class GetById(Call, frozen=True, tag="GetById"):
     id: int
     subject: str | None = None
     form: str = ""
@@ -129,7 +130,7 @@ class GetById(Call, frozen=True):
     anywhere: bool = False
 
 
-class GetByIdThere(GetById, frozen=True):
+class GetByIdThere(GetById, frozen=True, tag="GetByIdThere"):
     """In a context other than the default one.
 
     Nodes that know no contexts would answer `GetById` with a schema of the default one, and refuse
@@ -137,16 +138,16 @@ class GetByIdThere(GetById, frozen=True):
     """
 
 
-class GetByGuid(Call, frozen=True):
+class GetByGuid(Call, frozen=True, tag="GetByGuid"):
     guid: str
     form: str = ""
 
 
-class ListIdsOfGuid(Call, frozen=True):
+class ListIdsOfGuid(Call, frozen=True, tag="ListIdsOfGuid"):
     guid: str
 
 
-class ListPlaces(Page, frozen=True):
+class ListPlaces(Page, frozen=True, tag="ListPlaces"):
     """Subjects, or subjects and versions, that have an id."""
 
     id: int = 0
@@ -157,29 +158,29 @@ class ListPlaces(Page, frozen=True):
     """All subjects of the context in which the id is found by way of this one."""
 
 
-class DeleteVersion(Call, frozen=True):
+class DeleteVersion(Call, frozen=True, tag="DeleteVersion"):
     subject: str
     version: int
     permanent: bool = False
 
 
-class DeleteSubject(Call, frozen=True):
+class DeleteSubject(Call, frozen=True, tag="DeleteSubject"):
     subject: str
     permanent: bool = False
 
 
-class DeleteContext(Call, frozen=True):
+class DeleteContext(Call, frozen=True, tag="DeleteContext"):
     """An empty one; `subject` is its name as the prefix of subjects, `:.sales:`."""
 
     subject: str
 
 
-class GetConfig(Call, frozen=True):
+class GetConfig(Call, frozen=True, tag="GetConfig"):
     subject: str | None = None
     default_to_global: bool = False
 
 
-class PutConfig(Call, frozen=True):
+class PutConfig(Call, frozen=True, tag="PutConfig"):
     subject: str | None = None
     level: str | None = None
     normalize: bool | None = None
@@ -191,27 +192,27 @@ class PutConfig(Call, frozen=True):
     override_rules: dict[str, Any] | None = None
 
 
-class DeleteConfig(Call, frozen=True):
+class DeleteConfig(Call, frozen=True, tag="DeleteConfig"):
     subject: str | None = None
 
 
-class GetMode(Call, frozen=True):
+class GetMode(Call, frozen=True, tag="GetMode"):
     subject: str | None = None
     default_to_global: bool = False
 
 
-class PutMode(Call, frozen=True):
+class PutMode(Call, frozen=True, tag="PutMode"):
     mode: str
     subject: str | None = None
     force: bool = False
 
 
-class DeleteMode(Call, frozen=True):
+class DeleteMode(Call, frozen=True, tag="DeleteMode"):
     subject: str | None = None
     recursive: bool = False
 
 
-class Vouch(Call, frozen=True):
+class Vouch(Call, frozen=True, tag="Vouch"):
     """Which of these ids and guids are schemas of the subject that a topic's records have."""
 
     topic: str
