@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,11 +34,16 @@ class Sample:
 class Book:
     """The samples of one family."""
 
-    def __init__(self, name: str, samples: Iterable[Sample]) -> None:
+    def __init__(self, name: str, make: Callable[[], Iterable[Sample]]) -> None:
         self.name = name
-        self.samples = list(samples)
-        names = [sample.name for sample in self.samples]
-        assert len(set(names)) == len(names), f"{name}: two samples have the same name"
+        self._make = make
+
+    @cached_property
+    def samples(self) -> list[Sample]:
+        samples = list(self._make())
+        names = [sample.name for sample in samples]
+        assert len(set(names)) == len(names), f"{self.name}: two samples have the same name"
+        return samples
 
     @property
     def path(self) -> Path:
@@ -47,6 +53,12 @@ class Book:
         if not self.path.exists():
             return {}
         return {name: _from_text(text) for name, text in json.loads(self.path.read_text()).items()}
+
+    def check_all(self) -> None:
+        """Checks every sample, and that none is lost: for samples that are made when needed."""
+        self.check_names()
+        for sample in self.samples:
+            self.check(sample)
 
     def check(self, sample: Sample) -> None:
         """Fails if the sample's bytes differ from the stored ones, or are not read back."""

@@ -76,7 +76,7 @@ def _samples() -> Iterator[Sample]:
         yield Sample(f"key: {name}", key, member, records.read_member_key)
 
 
-BOOK: Final = Book("groups_topic", _samples())
+BOOK: Final = Book("groups_topic", _samples)
 
 
 @pytest.mark.parametrize("sample", BOOK.samples, ids=str)

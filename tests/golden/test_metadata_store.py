@@ -83,7 +83,7 @@ def _samples() -> Iterator[Sample]:
         yield Sample(f"key: {name}", key.encode())
 
 
-BOOK: Final = Book("metadata_store", _samples())
+BOOK: Final = Book("metadata_store", _samples)
 
 
 @pytest.mark.parametrize("sample", BOOK.samples, ids=str)

@@ -59,7 +59,7 @@ def _both(name: str, kind: type[Any], version: int) -> Iterator[Sample]:
         yield Sample(f"{name} {size}", data, message, partial(decode_message, kind, version))
 
 
-BOOK: Final = Book("own_messages", _samples())
+BOOK: Final = Book("own_messages", _samples)
 
 
 @pytest.mark.parametrize("sample", BOOK.samples, ids=str)

@@ -91,7 +91,7 @@ def _apply(shard: StateShard, found: Any) -> None:
         shard.apply(key, value)
 
 
-BOOK: Final = Book("queue_state", _samples())
+BOOK: Final = Book("queue_state", _samples)
 
 
 @pytest.mark.parametrize("sample", BOOK.samples, ids=str)

@@ -86,7 +86,7 @@ def _records() -> dict[str, tuple[bytes, bytes | None]]:
     }
 
 
-BOOK: Final = Book("registry", _samples())
+BOOK: Final = Book("registry", _samples)
 
 
 @pytest.mark.parametrize("sample", BOOK.samples, ids=str)

@@ -26,7 +26,7 @@ def _samples() -> Iterator[Sample]:
         yield Sample(f"value: state {number}", data, value, records.decode_value)
 
 
-BOOK: Final = Book("txns_topic", _samples())
+BOOK: Final = Book("txns_topic", _samples)
 
 
 @pytest.mark.parametrize("sample", BOOK.samples, ids=str)
