@@ -14,7 +14,7 @@ from typing import Any, Final
 
 FOLDER: Final = Path(__file__).parent
 HEX: Final = "0x"
-ADVICE: Final = "if that is meant: python -m tests.golden.write"
+ADVICE: Final = "if that is meant: python -m tests.golden.write [--change]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Book:
         stored = self.stored()
         assert sample.name in stored, f"{sample.name} is not in {self.path.name}; {ADVICE}"
         data = stored[sample.name]
-        assert _to_text(sample.data) == _to_text(data), f"{sample.name}: the format has changed"
+        assert to_text(sample.data) == to_text(data), f"{sample.name}: the format has changed"
         if sample.decode is not None:
             assert sample.decode(data) == sample.value, f"{sample.name}: read as another value"
 
@@ -76,8 +76,7 @@ class Book:
 
     def write(self, *, may_change: bool) -> list[str]:
         """Writes the file; answers the names of samples that are new or have changed."""
-        if os.environ.get("CI"):
-            raise SystemExit("golden files are written by developers, never in CI")
+        refuse_in_ci()
         stored = self.stored()
         made = {sample.name: sample.data for sample in self.samples}
         news = [name for name, data in made.items() if stored.get(name) != data]
@@ -87,12 +86,17 @@ class Book:
                 f"{self.path.name}: the stored bytes of {', '.join(changed)} would change: older "
                 "nodes and data directories have them. Keep the format, or give --change"
             )
-        texts = {name: _to_text(data) for name, data in made.items()}
+        texts = {name: to_text(data) for name, data in made.items()}
         self.path.write_text(json.dumps(texts, indent=0, ensure_ascii=False) + "\n")
         return news + [name for name in changed if name not in made]
 
 
-def _to_text(data: bytes) -> str:
+def refuse_in_ci() -> None:
+    if os.environ.get("CI"):
+        raise SystemExit("golden files are written by developers, never in CI")
+
+
+def to_text(data: bytes) -> str:
     try:
         text = data.decode()
     except UnicodeDecodeError:
