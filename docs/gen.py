@@ -16,7 +16,7 @@ from penstock.broker.api.metrics import Metrics
 from penstock.broker.api.routes import ROUTES
 from penstock.cli.main import app
 from penstock.cluster.configs.config_table import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
-from penstock.cluster.configs.config_types import Config, Mode
+from penstock.cluster.configs.config_types import Config, UpdateMode
 from penstock.gateway.app import PAGES
 from penstock.gateway.console.middleware import API
 from penstock.gateway.console.route_table import ROWS
@@ -207,7 +207,7 @@ def _synonyms(config: Config) -> Iterable[str]:
 
 
 def _mode(config: Config) -> str:
-    return "at start" if config.mode is Mode.READ_ONLY else config.mode.value
+    return "at start" if config.mode is UpdateMode.READ_ONLY else config.mode.value
 
 
 def _shown(param: Any) -> str:

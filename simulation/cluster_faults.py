@@ -11,7 +11,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 
 from penstock.base.errors import PeerError, Refused
-from penstock.client.admin.reassignments import Moves
+from penstock.client.admin.reassignments import Reassignments
 from penstock.client.metadata import TopicPartition
 from simulation.client import LOST
 from simulation.faults import KINDS, Cause, FaultPlan, calm_store
@@ -149,12 +149,12 @@ def _places(plan: FaultPlan) -> list[TopicPartition]:
     ]
 
 
-async def _ask(plan: FaultPlan, ask: Callable[[Moves], Awaitable[object]]) -> None:
+async def _ask(plan: FaultPlan, ask: Callable[[Reassignments], Awaitable[object]]) -> None:
     client = plan.world.client("administrator")
     try:
         async with asyncio.timeout(MOVE_TIMEOUT_S):
             await client.cluster.bootstrap()
-            await ask(Moves(client.cluster))
+            await ask(Reassignments(client.cluster))
     except (*LOST, TimeoutError, Refused, PeerError, OSError):
         plan.world.reached("administrator gives up")
     finally:

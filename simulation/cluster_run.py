@@ -86,7 +86,7 @@ ALL_POINTS = (*POINTS, *(point for point in HOSTED_POINTS if point not in POINTS
 
 
 @dataclass(slots=True)
-class SiegeOptions(Options):
+class ClusterRunOptions(Options):
     """What a siege is like."""
 
     node_ids: tuple[int, ...] = (1, 2, 3)
@@ -110,12 +110,12 @@ class SiegeOptions(Options):
     """Constants of the code that this run sets: how often nodes look after themselves."""
 
 
-def options_of(seed: int) -> SiegeOptions:
+def options_of(seed: int) -> ClusterRunOptions:
     """A short siege: what one of hundreds of seeds in a test run is like."""
     rng = random.Random(f"{seed}/siege")
     kind = rng.random()
     nodes = 5 if rng.random() < 0.25 else 3
-    return SiegeOptions(
+    return ClusterRunOptions(
         node_ids=tuple(range(1, nodes + 1)),
         chaos_s=rng.uniform(6.0, 18.0),
         crowds=int(kind < 0.15),
@@ -134,13 +134,13 @@ def options_of(seed: int) -> SiegeOptions:
     )
 
 
-def long_options_of(seed: int) -> SiegeOptions:
+def long_options_of(seed: int) -> ClusterRunOptions:
     """Hours of a cluster with little to do and days between its troubles, so to say: what takes
     long to happen (retention, expiry, leases renewed thousands of times) happens in these."""
     rng = random.Random(f"{seed}/long siege")
     kind = rng.random()
     nodes = 5 if rng.random() < 0.25 else 3
-    return SiegeOptions(
+    return ClusterRunOptions(
         node_ids=tuple(range(1, nodes + 1)),
         # Members and copiers never rest: with them an hour costs as much as ten without.
         chaos_s=LONG_S if kind >= 0.2 else LONG_S / 12,
@@ -162,11 +162,11 @@ def long_options_of(seed: int) -> SiegeOptions:
     )
 
 
-class Siege(Run):
+class ClusterRun(Run):
     """One seed's life."""
 
     def __init__(self, world: World, options: Options) -> None:
-        assert isinstance(options, SiegeOptions)
+        assert isinstance(options, ClusterRunOptions)
         super().__init__(world, options)
         self.siege = options
         self.places = [TopicPartition(LOG, index) for index in range(options.partitions)]
@@ -214,14 +214,14 @@ class Siege(Run):
         self.records.check(final)
 
 
-def run_siege(seed: int, options: SiegeOptions | None = None) -> Outcome:
+def run_siege(seed: int, options: ClusterRunOptions | None = None) -> Outcome:
     """One run; raises Violation where a promise is broken."""
     options = options or options_of(seed)
     before = {(module, name): getattr(module, name) for module, name in options.knobs}
     try:
         for (module, name), value in options.knobs.items():
             setattr(module, name, value)
-        return run_seed(seed, options, Siege)
+        return run_seed(seed, options, ClusterRun)
     finally:
         for (module, name), value in before.items():
             setattr(module, name, value)

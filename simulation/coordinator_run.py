@@ -29,7 +29,7 @@ from simulation.cluster_faults import CLUSTER_KINDS
 from simulation.disk import SimDisk
 from simulation.faults import KINDS, Cause, FaultPlan
 from simulation.loop import SimLoop
-from simulation.results import Tally, Violation
+from simulation.results import Results, Violation
 from simulation.workloads.appender import Appender, read_all
 from simulation.workloads.copier import CopyJob, stable_position
 from simulation.workloads.copier_crew import Crew
@@ -145,7 +145,7 @@ class Options:
 class Outcome:
     """What a run came to."""
 
-    tally: Tally
+    tally: Results
     trace: str
 
 

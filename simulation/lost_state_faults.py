@@ -14,11 +14,11 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping
 
-from penstock.cluster.replication.high_watermark_checkpoint import Watermarks
+from penstock.cluster.replication.high_watermark_checkpoint import HighWatermarks
 from penstock.log import files
 from penstock.wire.records import BATCH_OVERHEAD, read_header
 from simulation import cluster_run
-from simulation.cluster_run import LOG, SiegeOptions
+from simulation.cluster_run import LOG, ClusterRunOptions
 from simulation.faults import Cause, FaultPlan
 from simulation.host import SimHost
 
@@ -211,7 +211,7 @@ def _known_batches(host: SimHost) -> list[tuple[str, int, int]]:
     """Path, position and size of batches that the next start looks at, and that are known to have
     been committed: as the files say, for the process is gone."""
     disk, found = host.disk, []
-    known = Watermarks(disk, "data").read()
+    known = HighWatermarks(disk, "data").read()
     for directory in _partitions(host):
         if f"/{LOG}." not in directory:
             continue
@@ -244,7 +244,7 @@ LOSSES: Mapping[str, Cause] = {
 }
 
 
-def options_of(seed: int) -> SiegeOptions:
+def options_of(seed: int) -> ClusterRunOptions:
     """A siege of losses: one fault at a time, long enough to come to peace between them."""
     options = cluster_run.options_of(seed)
     options.faults = LOSSES

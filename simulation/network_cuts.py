@@ -25,7 +25,7 @@ from penstock.client.producer.producer import Producer
 from penstock.client.producer.sender import ProducerConfig
 from simulation.checkers.replicas import ReplicaChecker
 from simulation.clock import SimClock
-from simulation.cluster_run import LOG, Siege, SiegeOptions
+from simulation.cluster_run import LOG, ClusterRun, ClusterRunOptions
 from simulation.coordinator_run import Options, run_seed
 from simulation.random import SimRandom
 from simulation.world import World
@@ -125,7 +125,7 @@ def subsets(node_ids: Iterable[int]) -> list[frozenset[int]]:
 
 
 @dataclass(slots=True)
-class CutOptions(SiegeOptions):
+class CutOptions(ClusterRunOptions):
     """Options of a run."""
 
     cut: Cut = field(default_factory=lambda: Cut(3))
@@ -133,7 +133,7 @@ class CutOptions(SiegeOptions):
     """Filled by the run: how long each partition took no write."""
 
 
-class Scene(Siege):
+class Scene(ClusterRun):
     """One cut."""
 
     def __init__(self, world: World, options: Options) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from penstock.client.admin.admin import Admin
 from penstock.client.consumer.consumer import Consumer, ConsumerConfig
-from penstock.client.consumer.fetched import READ_COMMITTED, Message
+from penstock.client.consumer.fetched import READ_COMMITTED, FetchedRecord
 from penstock.client.dead_letters.letter import letter_of
 from penstock.client.dead_letters.redrive import REDRIVEN_FROM
 from penstock.client.list_offsets import EARLIEST, LATEST, list_offsets
@@ -131,7 +131,7 @@ def causes_of(skew_s: float) -> dict[str, Cause]:
     return causes
 
 
-class QueueSiege(Run):
+class QueueRun(Run):
     """One seed's life."""
 
     def __init__(self, world: World, options: Options) -> None:
@@ -253,14 +253,14 @@ class QueueSiege(Run):
         self.world.tally.operations["dead letter"] += len(dead)
         self.checker.check(log, dead)
 
-    async def _read(self, client: SimClient, topic: str) -> list[Message]:
+    async def _read(self, client: SimClient, topic: str) -> list[FetchedRecord]:
         places = [TopicPartition(topic, index) for index in range(self.queue.partitions)]
         starts = await list_offsets(client.cluster, dict.fromkeys(places, EARLIEST))
         level = READ_COMMITTED
         ends = await list_offsets(
             client.cluster, dict.fromkeys(places, LATEST), isolation_level=level
         )
-        found: list[Message] = []
+        found: list[FetchedRecord] = []
         async with Consumer(client.cluster, ConsumerConfig(isolation_level=level)) as consumer:
             positions = {where: row.offset for where, row in starts.items()}
             consumer.assign(positions)
@@ -273,4 +273,4 @@ def run_queue_siege(seed: int, overrides: Mapping[str, str] | None = None) -> Ou
     """One run; raises Violation where a promise is broken."""
     options = options_of(seed)
     options.overrides = {**options.overrides, **(overrides or {})}
-    return run_seed(seed, options, QueueSiege)
+    return run_seed(seed, options, QueueRun)

@@ -1,6 +1,6 @@
 """What simulated runs came to: a broken promise by its name, and counts of what happened.
 
-Figures without the number of faults are no evidence, so a `Tally` counts seeds, simulated time,
+Figures without the number of faults are no evidence, so a `Results` counts seeds, simulated time,
 requests by name, faults by kind, and points: rare situations that a run was meant to reach. A
 point that many seeds never reach is a hole in the workload.
 """
@@ -18,7 +18,7 @@ class Violation(AssertionError):
 
 
 @dataclass(slots=True)
-class Tally:
+class Results:
     """Counts of one run, or of many added up."""
 
     seeds: int = 0
@@ -32,7 +32,7 @@ class Tally:
     points: Counter[str] = field(default_factory=Counter)
     """Situations reached, among them every answer: `Heartbeat ILLEGAL_GENERATION`."""
 
-    def add(self, other: "Tally") -> None:
+    def add(self, other: "Results") -> None:
         self.seeds += other.seeds
         self.simulated_s += other.simulated_s
         self.callbacks += other.callbacks

@@ -26,8 +26,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeVar
 
 from penstock.base.errors import Corrupt
-from penstock.base.ports import Change, Delete, Entry, Expect, Put, UnknownResult, WatchLost
-from penstock.base.store_model import KeySpace
+from penstock.base.ports import Change, Delete, Expect, Put, StoreEntry, UnknownResult, WatchLost
+from penstock.base.store_model import StoreModel
 from simulation.network import HOST
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ LATE_S = (0.0, 5.0)  # When a change that was already reported unknown is done a
 
 class SimEtcd:
     def __init__(self, seed: int = 0, *, history_max: int = 10_000) -> None:
-        self.space = KeySpace(history_max=history_max)
+        self.space = StoreModel(history_max=history_max)
         self.rng = random.Random(seed)
         self.delay_s = (0.0, 0.0)
         self.watch_delay_s = (0.0, 0.0)
@@ -60,10 +60,10 @@ class SimEtcd:
     def compact(self) -> None:
         self.space.compact(self.space.revision)
 
-    def backup(self) -> KeySpace:
+    def backup(self) -> StoreModel:
         return copy.deepcopy(self.space)
 
-    def restore(self, backup: KeySpace, *, bump: int = 0) -> None:
+    def restore(self, backup: StoreModel, *, bump: int = 0) -> None:
         """Everything is as it was; `bump` is how much higher the revision goes on."""
         old = copy.deepcopy(backup)
         old.restart(old.revision + bump)
@@ -136,10 +136,10 @@ class SimStore:
     def _is_down(self) -> bool:
         return self._etcd.down or self._host in self._etcd.cut_off
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> StoreEntry | None:
         return await self._read(lambda: self._etcd.space.get(key))
 
-    async def range(self, prefix: str) -> tuple[int, list[Entry]]:
+    async def range(self, prefix: str) -> tuple[int, list[StoreEntry]]:
         space = self._etcd.space
         return await self._read(lambda: (space.revision, space.range(prefix)))
 

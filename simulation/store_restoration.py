@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.base.ids import show_topic_id
 from penstock.base.ports import Delete, Expect, Put, Store
-from penstock.base.store_model import KeySpace
+from penstock.base.store_model import StoreModel
 from penstock.client.admin.admin import TOPIC, Admin
 from penstock.client.metadata import TopicPartition
 from penstock.cluster.metadata import store_keys
@@ -113,7 +113,7 @@ class Restoration(Run):
         if world.violation is not None:
             raise world.violation
 
-    def _has_moved_on(self, backup: KeySpace) -> bool:
+    def _has_moved_on(self, backup: StoreModel) -> bool:
         """True if a topic of the backup has changed since."""
         space = self.world.cluster.etcd.space
         present = {entry.key: entry.revision for entry in space.range(store_keys.PARTITIONS)}

@@ -19,7 +19,7 @@ from simulation.client import SimClient
 from simulation.cluster import SimCluster
 from simulation.disk import PowerCut
 from simulation.loop import SimLoop
-from simulation.results import Tally, Violation
+from simulation.results import Results, Violation
 
 POLL_S = 0.25
 JOURNAL_LINES = 400
@@ -32,7 +32,7 @@ class World:
         self.seed = seed
         self.loop = loop
         self.cluster = cluster
-        self.tally = Tally(seeds=1)
+        self.tally = Results(seeds=1)
         self.violation: Violation | None = None
         self.clients: dict[str, SimClient] = {}
         self._journal: deque[tuple[float, str, object]] = deque(maxlen=JOURNAL_LINES)

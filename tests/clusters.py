@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.cli.server.local_cluster import Plan
+from penstock.cli.server.local_cluster import ClusterPlan
 from tests.brokers import COMMAND, READY
 from tests.etcd import EtcdCluster, EtcdProcess
 from tests.ports import free_port
@@ -154,7 +154,7 @@ class Nodes:
         data_dir.mkdir(parents=True, exist_ok=True)
         self.data_dir = data_dir
         self.etcd = etcd if etcd is not None else EtcdProcess(data_dir / "etcd")
-        plan = Plan(data_dir, count, sets={k: str(v) for k, v in (sets or {}).items()})
+        plan = ClusterPlan(data_dir, count, sets={k: str(v) for k, v in (sets or {}).items()})
         settings = {"etcd.endpoints": list(self.etcd.urls), **plan.settings()}
         self.nodes = {
             n: NodeProcess(

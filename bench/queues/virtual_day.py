@@ -17,8 +17,8 @@ from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster
 from penstock.client.connection import ConnectionConfig
 from penstock.gateway.core.caller import Principal
-from penstock.gateway.core.gateway import Door, Settlement, Verdict
-from penstock.gateway.core.messages import Outgoing, Received
+from penstock.gateway.core.gateway import Gateway, SettleAction, Settlement
+from penstock.gateway.core.messages import OutgoingMessage, ReceivedMessage
 from simulation.clock import SimClock
 from simulation.cluster import SimCluster
 from simulation.host import SimHost
@@ -62,19 +62,19 @@ class _Takers:
         self.left = count
         self.done = asyncio.Event()
 
-    async def run(self, door: Door) -> None:
+    async def run(self, door: Gateway) -> None:
         while not self.done.is_set():
             try:
                 found = await door.receive(
                     Principal(), TOPIC, GROUP, records_max=TAKEN_AT_ONCE, wait_ms=WAIT_MS
                 )
                 self._note(found)
-                rulings = [Settlement(one.receipt, Verdict.ACCEPT) for one in found]
+                rulings = [Settlement(one.receipt, SettleAction.ACCEPT) for one in found]
                 await door.settle(Principal(), rulings)
             except Refused:
                 await asyncio.sleep(PAUSE_S)  # It is still starting.
 
-    def _note(self, found: list[Received]) -> None:
+    def _note(self, found: list[ReceivedMessage]) -> None:
         now_ms = self._clock.now_ms()
         for message in found:
             number = int(message.payload or b"")
@@ -107,7 +107,7 @@ async def _live(loop: SimLoop, day: Day, count: int, partitions: int, console: C
     due_ms = array("q", (began_ms + int(rng.random() * DAY_S * 1000) for _ in range(count)))
     for start in range(0, count, PUBLISHED_AT_ONCE):
         some = [
-            Outgoing(b"%d" % number, deliver_at_ms=due_ms[number])
+            OutgoingMessage(b"%d" % number, deliver_at_ms=due_ms[number])
             for number in range(start, min(start + PUBLISHED_AT_ONCE, count))
         ]
         placed = await host.node.door.publish(Principal(), TOPIC, some)

@@ -11,7 +11,7 @@ Looks at every revision of the store. Named promises:
 Keeps the newest record of every partition for other checkers (`record_of`).
 """
 
-from penstock.base.store_model import KeySpace
+from penstock.base.store_model import StoreModel
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.store_keys import NO_LEADER, PartitionRecord, TopicRecord
 from simulation.checkers.witness import Witness
@@ -23,7 +23,7 @@ Key = tuple[str, int]
 class MetadataChecker:
     """The records of all partitions as the store has them."""
 
-    def __init__(self, world: Witness, space: KeySpace) -> None:
+    def __init__(self, world: Witness, space: StoreModel) -> None:
         self._world = world
         self._space = space
         self._revision = space.revision

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from penstock.base.ids import show_topic_id
 from penstock.cluster.controller.elections import effective_min_isr
 from penstock.cluster.metadata.store_keys import PartitionRecord
-from penstock.cluster.replication.leader_state import Leading
+from penstock.cluster.replication.leader_state import LeaderState
 from penstock.cluster.replication.partition import Partition
 from penstock.log.log import Log
 from penstock.log.segment import Segment
@@ -49,7 +49,7 @@ class Seen(NamedTuple):
     partition: Partition
     high_watermark: int
     durable_offset: int
-    leading: Leading | None
+    leading: LeaderState | None
     log: Log
 
 

@@ -14,8 +14,8 @@ import random
 from typing import Any
 
 from penstock.cluster.replication.partition import Partition
-from penstock.coordinator.runtime.shard_host import Host
-from penstock.coordinator.runtime.shard_runtime import Seat
+from penstock.coordinator.runtime.shard_host import ShardHost
+from penstock.coordinator.runtime.shard_runtime import ShardRuntime
 from penstock.log.log import Log
 from penstock.node.node import Node
 from penstock.state.groups.consumer.group import ConsumerGroup
@@ -73,7 +73,7 @@ class ShardChecker:
             if self._rng.random() < self._cut_ratio:
                 self._cut(node)
 
-    def _look(self, topic: str, seat: Seat[Any]) -> None:
+    def _look(self, topic: str, seat: ShardRuntime[Any]) -> None:
         key, shard = (topic, seat.partition.index), seat.shard
         end = seat.partition.log.end_offset
         last = self._seen.get(key)
@@ -150,7 +150,9 @@ class ShardChecker:
             for seat, _ in hosted.active():
                 self._check_copy(hosted, seat.partition, disk, make())
 
-    def _check_copy(self, hosted: Host[Any], partition: Partition, disk: Any, shard: Any) -> None:
+    def _check_copy(
+        self, hosted: ShardHost[Any], partition: Partition, disk: Any, shard: Any
+    ) -> None:
         key = (hosted.topic, partition.index)
         now_ms = self._host.clock.now_ms()
         known = partition.log

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.base.ids import TopicId
-from penstock.client.dead_letters.redrive import REDRIVEN_FROM, Errand, Redriver
+from penstock.client.dead_letters.redrive import REDRIVEN_FROM, Redriver, RedriveRequest
 from penstock.client.errors import DeliveryTimeout, code_of
 from penstock.client.metadata import TopicPartition
 from penstock.client.producer.producer import Producer
 from penstock.client.producer.sender import ProducerConfig
-from penstock.coordinator.queues.settle import Verdict
+from penstock.coordinator.queues.settle import SettleAction
 from penstock.state.queues import delivery_headers
 from penstock.wire.messages.internal.queues import (
     LeaseRuling,
@@ -235,9 +235,9 @@ class Worker:
         rulings = [self._ruling(one) for one in found]
         asked_s, epoch, checker = scene.world.now(), scene.epoch(index), scene.checker
         for one, ruling in zip(found, rulings, strict=True):
-            accepts = ruling.verdict in (Verdict.ACCEPT, Verdict.FINISH)
+            accepts = ruling.verdict in (SettleAction.ACCEPT, SettleAction.FINISH)
             checker.answers(self.client.name, one.place, accepts=accepts)
-            if ruling.verdict == Verdict.GIVE_BACK:
+            if ruling.verdict == SettleAction.GIVE_BACK:
                 checker.gives_back(one.place, one.count)
         try:
             answer = await self.client.ask_leader(
@@ -252,35 +252,35 @@ class Worker:
         if epoch != scene.epoch(index):
             epoch = -1
         for one, ruling, told in zip(found, rulings, answer.answers, strict=True):
-            code = self.client.told(f"Settle {Verdict(ruling.verdict).name}", told.error_code)
+            code = self.client.told(f"Settle {SettleAction(ruling.verdict).name}", told.error_code)
             if code is ErrorCode.NONE:
                 self._was_settled(one, ruling, asked_s, epoch)
 
     def _was_settled(self, one: _Given, ruling: LeaseRuling, asked_s: float, epoch: int) -> None:
         checker = self.scene.checker
         match ruling.verdict:
-            case Verdict.ACCEPT | Verdict.FINISH:
+            case SettleAction.ACCEPT | SettleAction.FINISH:
                 checker.was_accepted(one.place)
-            case Verdict.REJECT:
+            case SettleAction.REJECT:
                 checker.was_rejected(one.place)
-            case Verdict.RELEASE:
+            case SettleAction.RELEASE:
                 delay_s = max(ruling.delay_ms, 0) / 1000
                 checker.was_released(one.place, asked_s, delay_s, epoch)
 
     def _ruling(self, one: _Given) -> LeaseRuling:
         rng = self._rng
-        verdict, delay_ms, error_class = Verdict.ACCEPT, -1, ""
+        verdict, delay_ms, error_class = SettleAction.ACCEPT, -1, ""
         if one.value.startswith(POISON) and not one.is_copy:
-            verdict, error_class = Verdict.REJECT, "Poisonous"
+            verdict, error_class = SettleAction.REJECT, "Poisonous"
         elif not self.scene.is_calm:
             drawn = rng.random()
             if drawn < 0.25:
-                verdict = Verdict.RELEASE
+                verdict = SettleAction.RELEASE
                 delay_ms = rng.choice((-1, 0, 500, 3000))
             elif drawn < 0.3:
-                verdict = Verdict.GIVE_BACK
+                verdict = SettleAction.GIVE_BACK
             elif drawn < 0.35:
-                verdict = Verdict.FINISH
+                verdict = SettleAction.FINISH
         index, offset = one.place
         return LeaseRuling(
             group_id=GROUP,
@@ -359,7 +359,7 @@ class Redrives:
         for number in itertools.count(1):
             try:
                 await client.cluster.refresh({TOPIC})
-                errand = Errand(DEAD, f"{client.name}-{number}", "administrator")
+                errand = RedriveRequest(DEAD, f"{client.name}-{number}", "administrator")
                 redriver = Redriver(client.cluster, clock, errand, letters_max=3)
                 report = await redriver.run()
                 self.finished += 1

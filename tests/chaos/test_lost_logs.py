@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
-from penstock.cluster.replication.high_watermark_checkpoint import Watermarks
+from penstock.cluster.replication.high_watermark_checkpoint import HighWatermarks
 from penstock.runtime.disk import LocalDisk
 from tests.brokers import COMMAND
 from tests.chaos.cluster_view import wait_whole
@@ -47,7 +47,7 @@ def send(bootstrap: str, topic: str, count: int) -> list[int]:
 
 
 def wait_known(data_dir: Path) -> None:
-    known = Watermarks(LocalDisk(), str(data_dir))
+    known = HighWatermarks(LocalDisk(), str(data_dir))
     eventually(lambda: RECORDS in known.read().values(), "what was committed is written down")
 
 
@@ -67,7 +67,7 @@ def test_a_lone_node_refuses_what_it_lost_until_the_loss_is_accepted(
     assert "offline" not in broker.log()
     assert send(broker.bootstrap, "old", 5) == [10, 11, 12, 13, 14]
     create_topic(broker.bootstrap, "new", 1)
-    known = Watermarks(LocalDisk(), str(broker.data_dir))
+    known = HighWatermarks(LocalDisk(), str(broker.data_dir))
     eventually(lambda: 15 in known.read().values(), "the high watermark is on disk")
     broker.kill()
     shutil.rmtree(directory(broker.data_dir, "old"))

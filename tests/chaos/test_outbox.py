@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 
 from penstock.app.outbox.enqueue import Outbox
 from penstock.app.outbox.relay import open_engine
-from penstock.app.outbox.tables import State
+from penstock.app.outbox.tables import RowState
 from penstock.testing import Broker
 from tests.brokers import COMMAND
 from tests.postgres import PostgresProcess
@@ -140,7 +140,7 @@ def test_killed_relays_send_everything_once_and_in_order(
                 place = (topic, message.key or b"")
                 found.setdefault(place, []).append(message.value or b"")
     with engine.connect() as connection:
-        assert outbox.counts(connection)[State.FAILED] == 0
+        assert outbox.counts(connection)[RowState.FAILED] == 0
     engine.dispose()
     assert sum(map(len, writers.committed.values())) > 100
     assert {place: sorted(texts) for place, texts in found.items()} == {
@@ -152,4 +152,4 @@ def test_killed_relays_send_everything_once_and_in_order(
 def open_count(engine: Engine, outbox: Outbox) -> int:
     with engine.connect() as connection:
         counts = outbox.counts(connection)
-    return counts[State.PENDING] + counts[State.CLAIMED]
+    return counts[RowState.PENDING] + counts[RowState.CLAIMED]

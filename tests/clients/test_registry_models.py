@@ -11,7 +11,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from pydantic import BaseModel
 
 from penstock.app.schemas import Registry
-from penstock.state.registry.errors import Number, Rejected
+from penstock.state.registry.errors import RegistryErrorCode, Rejected
 from penstock.state.registry.naming_strategies import Strategy
 from tests.brokers import QUICK, PenstockProcess
 
@@ -65,7 +65,7 @@ def test_a_model_is_registered_evolved_and_protected(registry: Registry) -> None
     assert registry.model_problems(broken(), "orders")
     with pytest.raises(Rejected) as caught:
         registry.register_model(broken(), "orders")
-    assert caught.value.number is Number.INCOMPATIBLE_SCHEMA
+    assert caught.value.number is RegistryErrorCode.INCOMPATIBLE_SCHEMA
     assert registry.schema(first.id)["schemaType"] == "JSON"
 
 

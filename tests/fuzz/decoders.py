@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 from penstock.base.errors import Corrupt, PeerError, Refused
 from penstock.cluster.metadata.store_keys import AccessKeyRecord, UserRecord
 from penstock.gateway.core.receipts import Receipts
-from penstock.gateway.http.forwarded import Peers, read_networks
+from penstock.gateway.http.forwarded import ForwardedFor, read_networks
 from penstock.gateway.http.request_io import parse_json
 from penstock.gateway.registry.request_bodies import ModeBody, SchemaBody, read_body, read_config
 from penstock.gateway.rest.message_json import outgoing_of
@@ -36,11 +36,16 @@ from penstock.gateway.sqs.queue_attributes import changes_for
 from penstock.gateway.sqs.requests import read_request
 from penstock.gateway.sqs.sigv4 import SignedRequest, claim_of, verify
 from penstock.security import oauth_tokens, scram
-from penstock.security.login import BearerExchange, Identity, LoginFailed, PlainExchange
+from penstock.security.login import (
+    AuthenticatedIdentity,
+    BearerExchange,
+    LoginFailed,
+    PlainExchange,
+)
 from penstock.security.principal_mapping import parse_rules, principal_of
 from penstock.state.queues.state_shard import QueueKey
 from penstock.state.registry.formats import parse, unreadable
-from penstock.state.registry.parsed_schemas import AVRO, JSON, PROTOBUF, Source
+from penstock.state.registry.parsed_schemas import AVRO, JSON, PROTOBUF, SchemaSource
 from penstock.wire import records
 from penstock.wire.codec import reader, writer
 from penstock.wire.compression import compress, decompress
@@ -139,7 +144,7 @@ async def _no(name: str, password: str, peer: str) -> bool:
     return False
 
 
-async def _judged(token: str) -> Identity:
+async def _judged(token: str) -> AuthenticatedIdentity:
     return oauth_tokens.verify(token, _keys(), _rules(), NOW_MS)
 
 
@@ -242,7 +247,7 @@ def forwarded(data: bytes) -> None:
         "client": ("10.0.0.1", 1),
         "headers": [(b"x-forwarded-for", line) for line in data.split(b"\n")],
     }
-    assert Peers(_nowhere, read_networks(["10.0.0.0/8"])).address(scope)
+    assert ForwardedFor(_nowhere, read_networks(["10.0.0.0/8"])).address(scope)
 
 
 async def _nowhere(*args: object) -> None:
@@ -255,8 +260,8 @@ async def _nowhere(*args: object) -> None:
 def _schema(kind: str) -> Target:
     def target(data: bytes) -> None:
         first, _, second = data.decode("utf-8", "replace").partition("\n\n\n")
-        one = parse(Source(kind, first))
-        unreadable(one, parse(Source(kind, second)) if second else one)
+        one = parse(SchemaSource(kind, first))
+        unreadable(one, parse(SchemaSource(kind, second)) if second else one)
 
     return target
 

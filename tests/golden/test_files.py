@@ -17,9 +17,13 @@ import pytest
 from penstock.base.ids import TopicId
 from penstock.base.ports import Delete, Put
 from penstock.cluster.metadata import known_metadata_file
-from penstock.cluster.metadata.known_metadata import Kept, Known
-from penstock.cluster.metadata.recovery import LogReport, Report
-from penstock.cluster.replication.high_watermark_checkpoint import FORMAT, FORMAT_KEY, Watermarks
+from penstock.cluster.metadata.known_metadata import KnownKey, KnownMetadata
+from penstock.cluster.metadata.recovery import LogReport, NodeReport
+from penstock.cluster.replication.high_watermark_checkpoint import (
+    FORMAT,
+    FORMAT_KEY,
+    HighWatermarks,
+)
 from penstock.cluster.storage.log_directories import directory_of
 from penstock.log import expected_batches
 from penstock.log.config import LogConfig
@@ -47,7 +51,9 @@ from tests.unit.log.building import (
 DATA: Final = "/data"
 TOPIC_ID: Final = TopicId(bytes(range(16)))
 NAME: Final = f"{directory_of('orders', TOPIC_ID)}/0"
-KNOWN: Final = Known("cluster", 7, "again", 2_000, {"/topics/a": Kept(3, msgspec.Raw(b"{}"))})
+KNOWN: Final = KnownMetadata(
+    "cluster", 7, "again", 2_000, {"/topics/a": KnownKey(3, msgspec.Raw(b"{}"))}
+)
 META: Final = Meta(1, "cluster", 3, "directory", is_shared=True)
 VALUES: Final = [b"a" * 300, b"b" * 300, b"lost", b"c" * 300, b"d", b"e", b"open"]
 LIFE: Final = 4
@@ -67,10 +73,10 @@ def _samples() -> Iterator[Sample]:
             yield Sample(f"{kind}: {file.lstrip('/').removeprefix('data/')}", data)
         if ring is not None:
             yield Sample(f"{kind}: clean state", msgspec.json.encode(state))
-    for size, report in (("full", full(Report)), ("minimal", minimal(Report))):
+    for size, report in (("full", full(NodeReport)), ("minimal", minimal(NodeReport))):
         data = msgspec.json.encode(report)
         yield Sample(
-            f"report of a node, {size}", data, report, partial(msgspec.json.decode, type=Report)
+            f"report of a node, {size}", data, report, partial(msgspec.json.decode, type=NodeReport)
         )
     yield Sample("embedded store", _dump_store().encode())
 
@@ -112,7 +118,7 @@ def _write_log(disk: SimDisk, path: str, ring: Keyring | None) -> CleanState:
 def _write_node(disk: SimDisk, state: CleanState) -> None:
     data_directory.leave_clean_states(disk, DATA, {NAME: state}, LIFE)
     data_directory.write_life(disk, DATA, LIFE)
-    Watermarks(disk, DATA).write({FORMAT_KEY: FORMAT, NAME: 7})
+    HighWatermarks(disk, DATA).write({FORMAT_KEY: FORMAT, NAME: 7})
     known_metadata_file.write(disk, DATA, KNOWN)
 
 
@@ -183,7 +189,7 @@ def test_stored_files_of_a_node_are_read() -> None:
     disk = _restored("plain")
     assert data_directory.read(disk, DATA, 3, is_shared=True) == META
     assert data_directory.read_life(disk, DATA) == LIFE
-    assert Watermarks(disk, DATA).read() == {FORMAT_KEY: FORMAT, NAME: 7}
+    assert HighWatermarks(disk, DATA).read() == {FORMAT_KEY: FORMAT, NAME: 7}
     assert known_metadata_file.read(disk, DATA) == KNOWN
     states = data_directory.take_clean_states(disk, DATA, LIFE)
     assert states is not None
@@ -194,8 +200,8 @@ def test_a_report_is_compressed_json() -> None:
     """Reports go into the store in pieces of this."""
     data = BOOK.stored()["report of a node, full"]
     packed = zlib.decompress(zlib.compress(data))
-    assert msgspec.json.decode(packed, type=Report).logs == (full(Report)).logs
-    assert isinstance(full(Report).logs[0], LogReport)
+    assert msgspec.json.decode(packed, type=NodeReport).logs == (full(NodeReport)).logs
+    assert isinstance(full(NodeReport).logs[0], LogReport)
 
 
 def test_a_stored_database_opens() -> None:

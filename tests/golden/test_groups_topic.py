@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from penstock.state.groups import records
-from penstock.state.groups.records import Kind
+from penstock.state.groups.records import RecordKind
 from tests.golden.book import Book, Sample
 from tests.golden.filling import full, minimal
 from tests.golden.structs import structs_of
@@ -29,16 +29,16 @@ VALUES: Final[dict[str, tuple[type[Any], Callable[[bytes], Any]]]] = {
 PARTS: Final = {records.Embedded}
 """Structs inside of others: they are in the full samples."""
 OF_GROUPS: Final = {
-    "classic group": Kind.CLASSIC_GROUP,
-    "consumer group": Kind.CONSUMER_GROUP,
-    "share group": Kind.SHARE_GROUP,
+    "classic group": RecordKind.CLASSIC_GROUP,
+    "consumer group": RecordKind.CONSUMER_GROUP,
+    "share group": RecordKind.SHARE_GROUP,
 }
 OF_MEMBERS: Final = {
-    "classic member": Kind.CLASSIC_MEMBER,
-    "consumer member": Kind.CONSUMER_MEMBER,
-    "consumer target": Kind.CONSUMER_TARGET,
-    "consumer current": Kind.CONSUMER_CURRENT,
-    "share member": Kind.SHARE_MEMBER,
+    "classic member": RecordKind.CLASSIC_MEMBER,
+    "consumer member": RecordKind.CONSUMER_MEMBER,
+    "consumer target": RecordKind.CONSUMER_TARGET,
+    "consumer current": RecordKind.CONSUMER_CURRENT,
+    "share member": RecordKind.SHARE_MEMBER,
 }
 
 
@@ -50,20 +50,20 @@ def _samples() -> Iterator[Sample]:
     yield Sample(
         "key: offset",
         records.offset_key(*where),
-        (int(Kind.OFFSET), records.VERSION, *where),
+        (int(RecordKind.OFFSET), records.VERSION, *where),
         records.read_offset_key,
     )
     yield Sample("key: offset, its start", records.offset_key_start("sales", "orders"))
     yield Sample(
         "key: pending offset",
         records.pending_key(70_000, *where),
-        (int(Kind.PENDING_OFFSET), records.VERSION, 70_000, *where),
+        (int(RecordKind.PENDING_OFFSET), records.VERSION, 70_000, *where),
         records.read_pending_key,
     )
     yield Sample(
         "key: producer",
         records.producer_key(70_000),
-        (int(Kind.PRODUCER), records.VERSION, 70_000),
+        (int(RecordKind.PRODUCER), records.VERSION, 70_000),
         records.read_producer_key,
     )
     for name, number in OF_GROUPS.items():
@@ -95,7 +95,7 @@ def test_every_value_has_a_sample() -> None:
 
 def test_every_kind_of_key_has_a_sample() -> None:
     keys = [one.data for one in BOOK.samples if one.name.startswith("key: ")]
-    assert {records.kind_of(key) for key in keys} == set(Kind)
+    assert {records.kind_of(key) for key in keys} == set(RecordKind)
 
 
 def test_no_value_is_taken_for_another_kind() -> None:

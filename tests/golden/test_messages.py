@@ -15,21 +15,21 @@ from penstock.app.retry_topics import RetryTopics
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import Millis
 from penstock.client.committed_offsets import Committed
-from penstock.client.consumer.fetched import Message
+from penstock.client.consumer.fetched import FetchedRecord
 from penstock.client.dead_letters import open, redrive, replay
-from penstock.client.dead_letters.letter import LetterFilter
+from penstock.client.dead_letters.letter import DeadLetterFilter
 from penstock.client.dead_letters.letter import letter_of as read_letter
-from penstock.client.dead_letters.redrive import Errand, Redriver
-from penstock.client.list_offsets import Span
+from penstock.client.dead_letters.redrive import Redriver, RedriveRequest
+from penstock.client.list_offsets import OffsetSpan
 from penstock.client.metadata import TopicPartition
 from penstock.coordinator import audit_log, registry
 from penstock.coordinator.queues import state_store
 from penstock.coordinator.runtime import internal_topics
-from penstock.gateway.core.messages import Outgoing, record_of
-from penstock.security.audit_entries import DENIED, DONE, ENTRY, FAILED, Deed, Entry, Trail
+from penstock.gateway.core.messages import OutgoingMessage, record_of
+from penstock.security.audit_entries import DENIED, DONE, ENTRY, FAILED, AuditEntry, Deed, Trail
 from penstock.state.queues import dead_letter_format
 from penstock.state.queues.delivery import DeadLetter
-from penstock.state.queues.delivery_state import Failure
+from penstock.state.queues.delivery_state import DeliveryFailure
 from penstock.wire.records import Codec, Record, decode, encode
 from tests.golden.book import Book, Sample
 from tests.golden.filling import full, minimal
@@ -38,8 +38,8 @@ NOW_MS: Final = 1_700_000_000_000
 TOPIC_ID: Final = bytes(range(16))
 OWN: Final = (("color", b"red"), ("empty", None))
 BURIED: Final = Record(0, NOW_MS - 9, b"key", b"payload", (*OWN, ("penstock-dlq-topic", b"before")))
-FAILURE: Final = Failure(4, 0, NOW_MS - 7, NOW_MS - 5, "ValueError", "no \N{EURO SIGN}")
-CHOSEN: Final = LetterFilter(
+FAILURE: Final = DeliveryFailure(4, 0, NOW_MS - 7, NOW_MS - 5, "ValueError", "no \N{EURO SIGN}")
+CHOSEN: Final = DeadLetterFilter(
     frozenset({(1, 5), (0, 7)}),
     "Value*",
     "text",
@@ -86,18 +86,20 @@ def _recorded(name: str, record: Record) -> Sample:
 
 
 def _dead_letters() -> Iterator[Sample]:
-    source = dead_letter_format.Source("orders", 3, "sales")
+    source = dead_letter_format.RecordSource("orders", 3, "sales")
     letter = dead_letter_format.letter_of(source, DeadLetter(70_000, FAILURE), BURIED, NOW_MS)
     yield _recorded("dead letter", letter)
-    hollow = dead_letter_format.letter_of(source, DeadLetter(7, Failure(1, 0, 2, 3)), None, NOW_MS)
+    hollow = dead_letter_format.letter_of(
+        source, DeadLetter(7, DeliveryFailure(1, 0, 2, 3)), None, NOW_MS
+    )
     yield _recorded("dead letter of a record that is gone", hollow)
 
 
 def _letter() -> Any:
-    source = dead_letter_format.Source("orders", 3, "sales")
+    source = dead_letter_format.RecordSource("orders", 3, "sales")
     record = dead_letter_format.letter_of(source, DeadLetter(70_000, FAILURE), BURIED, NOW_MS)
     return read_letter(
-        Message("orders.dlq", 1, 5, NOW_MS, record.key, record.value, record.headers)
+        FetchedRecord("orders.dlq", 1, 5, NOW_MS, record.key, record.value, record.headers)
     )
 
 
@@ -111,10 +113,10 @@ def _redrives() -> Iterator[Sample]:
     cluster: Any = SimpleNamespace(random=None)
     clock = FixedClock()
     for name, errand in (
-        ("full", Errand("orders.dlq", "run 1", "User:ann", CHOSEN, to="elsewhere")),
-        ("minimal", Errand("orders.dlq", "run 1", "User:ann")),
-        ("purge", Errand("orders.dlq", "run 1", "User:ann", purges=True)),
-        ("edit", Errand("orders.dlq", "run 1", "User:ann", revise=lambda letter: letter)),
+        ("full", RedriveRequest("orders.dlq", "run 1", "User:ann", CHOSEN, to="elsewhere")),
+        ("minimal", RedriveRequest("orders.dlq", "run 1", "User:ann")),
+        ("purge", RedriveRequest("orders.dlq", "run 1", "User:ann", purges=True)),
+        ("edit", RedriveRequest("orders.dlq", "run 1", "User:ann", revise=lambda letter: letter)),
     ):
         redriver = Redriver(cluster, clock, errand)
         entry = redriver._entry(TopicPartition("orders.dlq", 1), [_letter()])
@@ -130,14 +132,14 @@ def _noted(read: Any, topic_id: bytes, data: bytes) -> Any:
 
 def _copies() -> Iterator[Sample]:
     yield Sample("group of a copy", replay.cursor_group("orders again").encode())
-    cursor = replay._cursor(Span(5, 70_000))
+    cursor = replay._cursor(OffsetSpan(5, 70_000))
     yield Sample("note of a copy", f"{cursor.offset} {cursor.metadata}".encode())
 
 
 def _retries() -> Iterator[Sample]:
     client: Any = None
     topics = RetryTopics(client, "orders", "billing", clock=FixedClock())
-    message = LogMessage(Message("orders", 3, 70_000, NOW_MS - 9, b"key", b"payload", OWN))
+    message = LogMessage(FetchedRecord("orders", 3, 70_000, NOW_MS - 9, b"key", b"payload", OWN))
     error = ValueError("no \N{EURO SIGN}")
     for name, level, is_final in (("retry", 0, False), ("dead letter", 3, True)):
         headers = topics._headers(message, level, error, is_final=is_final)
@@ -147,7 +149,7 @@ def _retries() -> Iterator[Sample]:
 
 
 def _envelopes() -> Iterator[Sample]:
-    message = Outgoing(
+    message = OutgoingMessage(
         b"payload",
         b"key",
         OWN,
@@ -160,7 +162,7 @@ def _envelopes() -> Iterator[Sample]:
         has_envelope=True,
     )
     yield _recorded("record of a gateway, full", record_of(message, NOW_MS, bytes(range(32))))
-    record = record_of(Outgoing(b"payload"), NOW_MS, b"")
+    record = record_of(OutgoingMessage(b"payload"), NOW_MS, b"")
     yield _recorded("record of a gateway, minimal", record)
     of_app = app_outgoing.Outgoing(
         payload={"a": [1]},
@@ -179,7 +181,7 @@ def _envelopes() -> Iterator[Sample]:
 
 
 def _audit() -> Iterator[Sample]:
-    for size, entry in (("full", full(Entry)), ("minimal", minimal(Entry))):
+    for size, entry in (("full", full(AuditEntry)), ("minimal", minimal(AuditEntry))):
         yield Sample(f"audit entry, {size}", msgspec.json.encode(entry), entry, ENTRY.decode)
     trail = Trail(7)
     trail.note(Deed("kafka", "User:ann", "1.2.3.4", "CreateTopics", DONE, ("topic:a",)), NOW_MS)
@@ -228,14 +230,14 @@ def test_nothing_is_lost() -> None:
 def test_a_stored_dead_letter_is_understood() -> None:
     (record,) = _read_batch(BOOK.stored()["dead letter"])
     letter = read_letter(
-        Message("orders.dlq", 1, 5, NOW_MS, record.key, record.value, record.headers)
+        FetchedRecord("orders.dlq", 1, 5, NOW_MS, record.key, record.value, record.headers)
     )
     assert letter.source == ("orders", 3, 70_000)
     assert (letter.group, letter.attempts) == ("sales", 4)
     assert (letter.error_class, letter.error_message) == ("ValueError", FAILURE.error_message)
     assert letter.own_headers == OWN
     (redriven,) = _read_batch(BOOK.stored()["redriven record"])
-    again = read_letter(Message("orders.dlq", 1, 5, NOW_MS, None, None, redriven.headers))
+    again = read_letter(FetchedRecord("orders.dlq", 1, 5, NOW_MS, None, None, redriven.headers))
     assert again.redrives == 1
 
 

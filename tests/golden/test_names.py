@@ -33,11 +33,10 @@ from penstock.gateway.rest.route_table import ENDPOINTS
 from penstock.node.listeners import Protocol
 from penstock.node.metrics.node_metrics import observe
 from penstock.security.acl_types import Operation, Pattern, Permission, ResourceType
-from penstock.security.quotas import EntityType
-from penstock.security.quotas import Kind as QuotaKind
+from penstock.security.quotas import EntityType, QuotaKind
 from penstock.state.queues.inspection import RunState
 from penstock.state.queues.policy import Order
-from penstock.state.registry.errors import Number
+from penstock.state.registry.errors import RegistryErrorCode
 from penstock.wire.compression import Codec
 from tests.golden.book import Book, Sample
 
@@ -51,21 +50,21 @@ NAMED: Final[dict[str, type[Enum]]] = {
 """Their members' names are shown, and read."""
 VALUED: Final[dict[str, type[Enum]]] = {
     "config types": config_types.ConfigType,
-    "config sources": config_types.Source,
+    "config sources": config_types.ConfigSource,
     "config operations": config_changes.Op,
     "codecs": Codec,
     "quotas": QuotaKind,
     "quota entities": EntityType,
     "listener protocols": Protocol,
-    "registry errors": Number,
+    "registry errors": RegistryErrorCode,
     "queue orders": Order,
     "states of runs": RunState,
-    "calls that keep a queue": state_store.Kind,
-    "changes of queues": admin.Kind,
-    "kinds of positions": groups_by_topic.Kind,
-    "rulings on leases": settle.Verdict,
-    "acknowledgements": acknowledgements.Verdict,
-    "verdicts of dedup stores": dedup.Verdict,
+    "calls that keep a queue": state_store.StateRequestKind,
+    "changes of queues": admin.ChangeKind,
+    "kinds of positions": groups_by_topic.PositionKind,
+    "rulings on leases": settle.SettleAction,
+    "acknowledgements": acknowledgements.AcknowledgementType,
+    "verdicts of dedup stores": dedup.DedupVerdict,
 }
 """Their members' values travel, or are in files."""
 

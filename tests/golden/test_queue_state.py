@@ -17,19 +17,19 @@ from tests.golden.filling import full, minimal
 from tests.golden.structs import structs_of
 
 OPS: Final[dict[str, type[Any]]] = {
-    "leased": delivery_state.Leased,
+    "leased": delivery_state.LeasedRange,
     "renewed": delivery_state.Renewed,
     "finished": delivery_state.Finished,
     "released": delivery_state.Released,
-    "archived": delivery_state.Archived,
+    "archived": delivery_state.ArchivedRecord,
     "returned": delivery_state.Returned,
     "planned": delivery_state.Planned,
     "buried": delivery_state.Buried,
-    "identified": delivery_state.Identified,
+    "identified": delivery_state.DedupMarker,
     "moved": delivery_state.Moved,
     "reset": delivery_state.Reset,
 }
-PARTS: Final = {delivery_state.Lease, delivery_state.Failure, delivery_state.Burial}
+PARTS: Final = {delivery_state.LeaseState, delivery_state.DeliveryFailure, delivery_state.Burial}
 """Structs inside of others: they are in the full samples."""
 QUEUE: Final = QueueKey("sales", bytes(range(16)), 300)
 
@@ -51,15 +51,15 @@ def _samples() -> Iterator[Sample]:
 def _of_part(part: str) -> tuple[bytes, Any, Any]:
     """A minimal part, in the smallest thing that holds it."""
     ops: dict[str, Any] = {
-        "lease": delivery_state.Leased((minimal(delivery_state.Lease),)),
-        "failure": delivery_state.Archived(0, minimal(delivery_state.Failure)),
+        "lease": delivery_state.LeasedRange((minimal(delivery_state.LeaseState),)),
+        "failure": delivery_state.ArchivedRecord(0, minimal(delivery_state.DeliveryFailure)),
         "burial": delivery_state.Planned(minimal(delivery_state.Burial)),
     }
     return delivery_state.encode_ops((ops[part],)), (ops[part],), delivery_state.decode_ops
 
 
 def _finished_apart() -> bytes:
-    kept = delivery_state.Kept(Snapshot(5))
+    kept = delivery_state.QueueState(Snapshot(5))
     for offset in (7, 8, 300, 70_000):
         kept.apply(delivery_state.Finished(offset, offset))
     return delivery_state.encode_snapshot(kept.snapshot())
@@ -109,9 +109,9 @@ def test_stored_records_are_loaded() -> None:
     for step in ("snapshot 0", "delta 0"):
         shard.apply(stored[f"record: {step} key"], stored[f"record: {step} value"])
     ((_, kept),) = shard.read(QUEUE, 3, None, 0).replies
-    assert kept == state_shard.Kept(1, b"state", (b"more",))
+    assert kept == state_shard.StoredQueueState(1, b"state", (b"more",))
     snapshot = delivery_state.decode_snapshot(stored["snapshot: packed intervals"])
-    finished = delivery_state.Kept(snapshot).finished
+    finished = delivery_state.QueueState(snapshot).finished
     assert [offset in finished for offset in (7, 8, 9, 300, 70_000)] == [True] * 2 + [
         False,
         True,

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from penstock.state.registry import records, requests
-from penstock.state.registry.compatibility_levels import Level, Mode
+from penstock.state.registry.compatibility_levels import Level, SubjectMode
 from penstock.state.registry.naming_strategies import Strategy
 from penstock.state.registry.records import (
     KeptConfig,
@@ -49,7 +49,7 @@ CALLS: Final[dict[str, type[Any]]] = {
     "delete mode": requests.DeleteMode,
     "vouch": requests.Vouch,
 }
-BASES: Final = {requests.Call, requests.Page, requests.Proposal}
+BASES: Final = {requests.RegistryCall, requests.ListPage, requests.Proposal}
 PARTS: Final = {requests.NamedReference}
 VALUES: Final = {KeptSchema, KeptConfig, KeptMode, KeptId, KeptContext}
 
@@ -64,7 +64,7 @@ def _samples() -> Iterator[Sample]:
         if value is not None:
             yield Sample(f"record: {name}, value", value)
     yield Sample("names of levels", " ".join(Level).encode())
-    yield Sample("names of modes", " ".join(Mode).encode())
+    yield Sample("names of modes", " ".join(SubjectMode).encode())
     yield Sample("names of strategies", " ".join(Strategy).encode())
 
 

@@ -12,7 +12,7 @@ import pytest
 from pyarrow.fs import LocalFileSystem
 
 from penstock.client.metadata import TopicPartition
-from penstock.client.producer.identity import Identity
+from penstock.client.producer.identity import ProducerIdentity
 from penstock.jobs import archive_layout, cdc
 from penstock.jobs.archive_layout import ArchiveFile
 from penstock.pipelines import status_topic
@@ -45,7 +45,7 @@ def _samples() -> Iterator[Sample]:
     yield Sample("line in the ledger", told.encode())
     group, where = committed_batches.place_of("query", 1)
     yield Sample("line in the ledger of an early task", f"{group} {where}".encode())
-    producers = {1: Identity(70, 2), TASK: Identity(71, 0)}
+    producers = {1: ProducerIdentity(70, 2), TASK: ProducerIdentity(71, 0)}
     texts = commit_intent.write_producers(producers)
     assert texts is not None
     yield Sample("decision", "\n".join(texts).encode(), (producers, True), _read_producers)

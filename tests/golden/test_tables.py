@@ -17,7 +17,7 @@ from penstock.app.outbox import Inbox, Outbox
 from penstock.app.outbox.claims import Lanes
 from penstock.app.outbox.enqueue import unpack_headers
 from penstock.app.outbox.sender import LEDGER, _record
-from penstock.app.outbox.tables import State
+from penstock.app.outbox.tables import RowState
 from penstock.base.ids import Millis
 from penstock.wire.records import Codec, encode
 from simulation.random import SimRandom
@@ -47,7 +47,7 @@ def _samples() -> Iterator[Sample]:
             yield Sample(f"{dialect.name}: {table.name}", _tidy("; ".join(texts)))
     yield from _rows(metadata, outbox)
     yield from _dedup()
-    yield Sample("states", " ".join(str(int(one)) for one in State).encode())
+    yield Sample("states", " ".join(str(int(one)) for one in RowState).encode())
 
 
 def _rows(metadata: MetaData, outbox: Outbox) -> Iterator[Sample]:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from penstock.base.errors import Refused
-from penstock.state.queues.delivery import Arrival, Delivery, Outcome
+from penstock.state.queues.delivery import Arrival, Delivery, DeliveryOutcome
 from penstock.state.queues.delivery_state import (
     Burial,
-    Kept,
     Op,
+    QueueState,
     Snapshot,
     decode_ops,
     decode_snapshot,
@@ -52,7 +52,7 @@ def require(holds: bool, anomaly: str, *details: object) -> None:
 class World:
     seed: int
     order: Order
-    make: Callable[[QueuePolicy, Kept], Delivery] = Delivery
+    make: Callable[[QueuePolicy, QueueState], Delivery] = Delivery
     now: int = 1_000
     end: int = 0
     infos: dict[int, Arrival] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class World:
             backoff_base_ms=self.rng.choice([0, 10]),
             backoff_cap_ms=40,
         )
-        self.machine = self.make(self.policy, Kept())
+        self.machine = self.make(self.policy, QueueState())
 
     # -- one history ------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class World:
             if verdict == "stranger":
                 self.machine.accept("stranger", first, last, self.now)
                 require(False, "a stranger's answer counted", first, last)
-            outcome: Outcome = getattr(self.machine, verdict)(member, first, last, self.now)
+            outcome: DeliveryOutcome = getattr(self.machine, verdict)(member, first, last, self.now)
         except Refused:
             require(verdict == "stranger" or is_late, "a holder was refused", first, last)
             return
@@ -188,7 +188,7 @@ class World:
     def crash(self) -> None:
         """Builds the machine again from a snapshot and the operations after it."""
         self.crashes += 1
-        kept = Kept(decode_snapshot(self.base))
+        kept = QueueState(decode_snapshot(self.base))
         for op in decode_ops(encode_ops(self.ops)):
             kept.apply(op)
         live = self.machine.kept.snapshot()
@@ -219,7 +219,9 @@ class World:
 
     # -- what must hold ---------------------------------------------------------------------
 
-    def note_leases(self, member: str, outcome: Outcome, *, with_followers: bool = False) -> None:
+    def note_leases(
+        self, member: str, outcome: DeliveryOutcome, *, with_followers: bool = False
+    ) -> None:
         self.ops += outcome.ops
         given = [at for one in outcome.leases for at in range(one.first, one.last + 1)]
         for offset in given:
@@ -254,7 +256,7 @@ class World:
                 settled = self.states[other] in (ARCHIVED, FINISHED)
                 require(settled or is_before, "delivered out of order", other, offset)
 
-    def note(self, outcome: Outcome) -> None:
+    def note(self, outcome: DeliveryOutcome) -> None:
         self.ops += outcome.ops
         for letter in outcome.letters:
             require(letter.offset not in self.letters, "two letters for one", letter.offset)

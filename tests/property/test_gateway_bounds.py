@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from penstock.broker.api.routes import ROUTES
 from penstock.gateway.core.caller import Principal
-from penstock.gateway.registry.route_table import ROWS, Row
+from penstock.gateway.registry.route_table import ROWS, RegistryRow
 from penstock.gateway.rest import stream
-from penstock.gateway.rest.endpoint import Endpoint
+from penstock.gateway.rest.endpoint import RestEndpoint
 from penstock.gateway.rest.route_table import ENDPOINTS
 from penstock.gateway.sns.actions import SNS_ACTIONS
 from penstock.gateway.sqs.actions import SQS_ACTIONS
@@ -87,7 +87,7 @@ def struct_values(kind: Any) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries(needed, optional=rest)
 
 
-def asked(row: Endpoint) -> st.SearchStrategy[tuple[str, str, Any]]:
+def asked(row: RestEndpoint) -> st.SearchStrategy[tuple[str, str, Any]]:
     """Method, path with query, body."""
     parts = [part for part in row.path.split("/") if part]
     names = [TEXTS if part.startswith("{") else st.just(part) for part in parts]
@@ -145,7 +145,7 @@ SCHEMAS: st.SearchStrategy[Any] = st.fixed_dictionaries(
 )
 
 
-def asked_of_registry(row: Row) -> st.SearchStrategy[tuple[str, str, Any]]:
+def asked_of_registry(row: RegistryRow) -> st.SearchStrategy[tuple[str, str, Any]]:
     parts = [part for part in row.path.split("/") if part]
     values = TEXTS | INTS.map(str) | st.sampled_from(["s", "1", "latest"])
     names = [values if part.startswith("{") else st.just(part) for part in parts]

@@ -21,8 +21,8 @@ from penstock.state.groups.consumer import (
     reconciliation,
 )
 from penstock.state.groups.consumer.group import ConsumerGroup
-from penstock.state.groups.consumer.pending_change import Draft
-from penstock.state.groups.offsets import Offsets
+from penstock.state.groups.consumer.pending_change import PendingChange
+from penstock.state.groups.offsets import GroupOffsets
 from penstock.state.groups.records import CurrentValue
 from tests.sim.seeds import STALE, tell_if_stale
 from tests.unit.state.groups.world import run
@@ -34,7 +34,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def _give_what_others_own(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Draft, "is_free", lambda self, slot, for_member: True)
+    patch.setattr(PendingChange, "is_free", lambda self, slot, for_member: True)
 
 
 def _believe_in_revocation(patch: pytest.MonkeyPatch) -> None:
@@ -92,30 +92,30 @@ def _keep_the_generation_only_when_synced(patch: pytest.MonkeyPatch) -> None:
 
 
 def _change_state_without_a_record(patch: pytest.MonkeyPatch) -> None:
-    real = Draft.advance
+    real = PendingChange.advance
 
-    def advance(self: Draft, member_id: str, reported: Any) -> CurrentValue:
+    def advance(self: PendingChange, member_id: str, reported: Any) -> CurrentValue:
         current = real(self, member_id, reported)
         self.group.currents[member_id] = current
         return current
 
-    patch.setattr(Draft, "advance", advance)
+    patch.setattr(PendingChange, "advance", advance)
 
 
 def _forget_to_tombstone_members(patch: pytest.MonkeyPatch) -> None:
-    real = Draft.records
+    real = PendingChange.records
 
-    def records(self: Draft) -> list[Any]:
+    def records(self: PendingChange) -> list[Any]:
         return [record for record in real(self) if record[1] is not None]
 
-    patch.setattr(Draft, "records", records)
+    patch.setattr(PendingChange, "records", records)
 
 
 def _let_old_transactions_undo_later_commits(patch: pytest.MonkeyPatch) -> None:
     real = offset_commits.complete
 
-    def complete(offsets: Offsets, *rest: Any) -> list[Any]:
-        blind = Offsets()
+    def complete(offsets: GroupOffsets, *rest: Any) -> list[Any]:
+        blind = GroupOffsets()
         blind.pending, blind.producers = offsets.pending, offsets.producers
         return real(blind, *rest)
 
@@ -123,7 +123,7 @@ def _let_old_transactions_undo_later_commits(patch: pytest.MonkeyPatch) -> None:
 
 
 def _forget_the_producers_last_epoch(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Offsets, "apply_producer", lambda self, key, value: None)
+    patch.setattr(GroupOffsets, "apply_producer", lambda self, key, value: None)
 
 
 def _leave_syncs_unanswered_when_rebalancing(patch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,7 @@ def _wait_for_joins_without_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def _skip_the_epoch_bump_on_leave(patch: pytest.MonkeyPatch) -> None:
-    def remove(draft: Draft, member_ids: list[str]) -> None:
+    def remove(draft: PendingChange, member_ids: list[str]) -> None:
         for member_id in member_ids:
             draft.remove(member_id)
 

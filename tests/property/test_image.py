@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.base.ids import TopicId, parse_topic_id, show_topic_id
-from penstock.base.ports import Change, Entry
+from penstock.base.ports import Change, StoreEntry
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import EMPTY, Image, load
 from penstock.cluster.metadata.store_keys import (
@@ -75,7 +75,7 @@ def is_made_by_us(image: Image, key: str, value: bytes | None, dead: set[TopicId
 @given(steps)
 @settings(max_examples=300)
 def test_following_and_loading_agree(changes: list[tuple[tuple[str, bytes], bool]]) -> None:
-    image, stored, dead = EMPTY, dict[str, Entry](), set[TopicId]()
+    image, stored, dead = EMPTY, dict[str, StoreEntry](), set[TopicId]()
     revision = 0
     for (key, put), is_delete in changes:
         value = None if is_delete else put
@@ -87,7 +87,7 @@ def test_following_and_loading_agree(changes: list[tuple[tuple[str, bytes], bool
         if value is None:
             stored.pop(key, None)
         else:
-            stored[key] = Entry(key, value, revision)
+            stored[key] = StoreEntry(key, value, revision)
         for name, found in image.topics.items():
             assert image.topics_by_id[found.id] is found
             assert found.name == name

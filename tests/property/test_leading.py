@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock.cluster.controller import elections
 from penstock.cluster.controller.elections import Rules
 from penstock.cluster.metadata.store_keys import BrokerRecord, PartitionRecord
-from penstock.cluster.replication.leader_state import Leading
+from penstock.cluster.replication.leader_state import LeaderState
 
 LEADER = 1
 LAG_SECONDS = 10.0
@@ -31,7 +31,7 @@ class Reign(RuleBasedStateMachine):
         """What the followers really have on disk."""
         self.brokers = {node: BrokerRecord(node, "h", 1, epoch=node) for node in replicas}
         self.known_revision = 1
-        self.leading = Leading(LEADER, self.stored, min_isr, start, self.now_s)
+        self.leading = LeaderState(LEADER, self.stored, min_isr, start, self.now_s)
         self.high_watermark = start
         self.under_way: list[tuple[int, PartitionRecord]] = []
 

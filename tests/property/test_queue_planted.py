@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from penstock.state.queues import delivery, delivery_state, key_order
-from penstock.state.queues.delivery import Arrival, Delivery, Outcome
-from penstock.state.queues.delivery_state import Failure, Kept, Lease, Op
+from penstock.state.queues.delivery import Arrival, Delivery, DeliveryOutcome
+from penstock.state.queues.delivery_state import DeliveryFailure, LeaseState, Op, QueueState
 from penstock.state.queues.policy import Order, QueuePolicy
 from tests.property.queue_world import Anomaly, World
 
 SEEDS = 200
 Patch = pytest.MonkeyPatch
-Make = Callable[[QueuePolicy, Kept], Delivery]
+Make = Callable[[QueuePolicy, QueueState], Delivery]
 
 
 def find(make: Make = Delivery, orders: tuple[Order, ...] = tuple(Order)) -> None:
@@ -28,7 +28,9 @@ def find(make: Make = Delivery, orders: tuple[Order, ...] = tuple(Order)) -> Non
 
 def test_an_expired_lease_that_still_answers_is_found() -> None:
     class Late(Delivery):
-        def _require_held(self, member: str, first: int, last: int, now_ms: int) -> list[Lease]:
+        def _require_held(
+            self, member: str, first: int, last: int, now_ms: int
+        ) -> list[LeaseState]:
             return super()._require_held(member, first, last, -1)
 
     find(Late)
@@ -36,7 +38,9 @@ def test_an_expired_lease_that_still_answers_is_found() -> None:
 
 def test_a_foreign_members_answer_is_found() -> None:
     class Trusting(Delivery):
-        def _require_held(self, member: str, first: int, last: int, now_ms: int) -> list[Lease]:
+        def _require_held(
+            self, member: str, first: int, last: int, now_ms: int
+        ) -> list[LeaseState]:
             for lease in self.kept.leases_within(first, first):
                 member = lease.member
             return super()._require_held(member, first, last, now_ms)
@@ -46,7 +50,7 @@ def test_a_foreign_members_answer_is_found() -> None:
 
 def test_a_lease_that_never_runs_out_is_found() -> None:
     class Patient(Delivery):
-        def _run_out(self, outcome: Outcome, lease: Lease, now_ms: int) -> None:
+        def _run_out(self, outcome: DeliveryOutcome, lease: LeaseState, now_ms: int) -> None:
             pass
 
     find(Patient)
@@ -67,7 +71,7 @@ def test_a_delivery_count_that_starts_again_is_found(monkeypatch: Patch) -> None
 
 def test_a_limit_that_is_off_by_one_is_found() -> None:
     class Generous(Delivery):
-        def __init__(self, policy: QueuePolicy, kept: Kept) -> None:
+        def __init__(self, policy: QueuePolicy, kept: QueueState) -> None:
             more = policy.deliveries_max + 1
             super().__init__(
                 QueuePolicy(
@@ -100,8 +104,8 @@ def test_a_key_that_moves_on_before_its_retry_is_found() -> None:
     class Restless(Delivery):
         def _fail(
             self,
-            outcome: Outcome,
-            lease: Lease,
+            outcome: DeliveryOutcome,
+            lease: LeaseState,
             now_ms: int,
             delay_ms: int | None,
             is_patient: bool,
@@ -140,7 +144,7 @@ def test_a_letter_that_does_not_outlive_a_crash_is_found() -> None:
 
 def test_an_archived_record_that_is_delivered_again_is_found() -> None:
     class Undead(Delivery):
-        def _archive(self, outcome: Outcome, offset: int, failure: Failure) -> None:
+        def _archive(self, outcome: DeliveryOutcome, offset: int, failure: DeliveryFailure) -> None:
             super()._archive(outcome, offset, failure)
             self._make_ready(offset, 0)
 
@@ -159,7 +163,7 @@ def test_an_operation_that_is_not_kept_is_found() -> None:
 
 def test_a_lease_given_back_that_counts_is_found() -> None:
     class Counting(Delivery):
-        def give_back(self, member: str, first: int, last: int, now_ms: int) -> Outcome:
+        def give_back(self, member: str, first: int, last: int, now_ms: int) -> DeliveryOutcome:
             return self.release(member, first, last, now_ms, delay_ms=0)
 
     find(Counting)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.state.registry.errors import Rejected
 from penstock.state.registry.formats import parse, unreadable
-from penstock.state.registry.parsed_schemas import AVRO, JSON, PROTOBUF, Source
+from penstock.state.registry.parsed_schemas import AVRO, JSON, PROTOBUF, SchemaSource
 
 PRIMITIVES = ["null", "boolean", "int", "long", "float", "double", "bytes", "string"]
 
@@ -77,7 +77,7 @@ TYPES = st.recursive(
 
 def _parsed(schema: Any) -> Any:
     try:
-        return parse(Source(AVRO, json.dumps(schema)))
+        return parse(SchemaSource(AVRO, json.dumps(schema)))
     except Rejected:
         assume(False)  # Names are used twice.
 
@@ -99,7 +99,7 @@ def test_what_is_compatible_is_read_by_fastavro(writer: Any, reader: Any, same: 
 @given(TYPES)
 def test_every_avro_schema_is_kept_in_one_way_and_reads_itself(schema: Any) -> None:
     parsed = _parsed(schema)
-    again = parse(Source(AVRO, parsed.text))
+    again = parse(SchemaSource(AVRO, parsed.text))
     assert again.text == parsed.text
     assert not unreadable(again, parsed)
 
@@ -129,7 +129,7 @@ def test_json_schemas_are_understood_or_refused(one: Any, other: Any) -> None:
     parsed = []
     for schema in (one, other):
         try:
-            parsed.append(parse(Source(JSON, json.dumps(schema))))
+            parsed.append(parse(SchemaSource(JSON, json.dumps(schema))))
         except Rejected:
             return
     assert not unreadable(parsed[0], parsed[0])
@@ -150,10 +150,10 @@ WORDS = st.sampled_from([
 def test_proto_texts_are_understood_or_refused(words: list[str]) -> None:
     text = 'syntax = "proto3"; message M { ' + " ".join(words)
     try:
-        parsed = parse(Source(PROTOBUF, text))
+        parsed = parse(SchemaSource(PROTOBUF, text))
     except Rejected:
         return
-    again = parse(Source(PROTOBUF, parsed.canonical))
+    again = parse(SchemaSource(PROTOBUF, parsed.canonical))
     assert again.canonical == parsed.canonical
 
 
@@ -161,11 +161,11 @@ def test_proto_texts_are_understood_or_refused(words: list[str]) -> None:
 @given(text=st.text(max_size=200))
 def test_any_text_is_understood_or_refused(kind: str, text: str) -> None:
     with contextlib.suppress(Rejected):
-        parse(Source(kind, text))
+        parse(SchemaSource(kind, text))
 
 
 @settings(max_examples=200)
 @given(st.binary(max_size=60))
 def test_any_descriptor_is_understood_or_refused(data: bytes) -> None:
     with contextlib.suppress(Rejected):
-        parse(Source(PROTOBUF, base64.b64encode(b"\n\1m" + data).decode()))
+        parse(SchemaSource(PROTOBUF, base64.b64encode(b"\n\1m" + data).decode()))

@@ -16,7 +16,7 @@ import pytest
 from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster, parse_brokers
 from penstock.client.producer.producer import Producer
-from penstock.client.share.acknowledgements import NOTHING, Note, Verdict
+from penstock.client.share.acknowledgements import NOTHING, AcknowledgementType, VerdictNote
 from penstock.client.share.consumer import ShareConsumer
 from penstock.runtime.clock import SystemClock
 from penstock.runtime.random import SystemRandom
@@ -74,8 +74,10 @@ class Desk:
                 while len(seen) < count:
                     for lease in await consumer.receive(count - len(seen), 20_000):
                         seen.append(int(lease.message.value or b""))
-                        note = Note(-1, rejected[0], rejected[1]) if rejected else NOTHING
-                        verdict = Verdict.REJECT if rejected else Verdict.ACCEPT
+                        note = VerdictNote(-1, rejected[0], rejected[1]) if rejected else NOTHING
+                        verdict = (
+                            AcknowledgementType.REJECT if rejected else AcknowledgementType.ACCEPT
+                        )
                         await consumer.settle(lease, verdict, note)
             return seen
 

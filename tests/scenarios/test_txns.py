@@ -20,7 +20,7 @@ import pytest
 from penstock.base.errors import ErrorCode, Refused
 from penstock.state.transactions import add_partitions
 from penstock.state.transactions.markers import WriteMarkers
-from penstock.state.transactions.records import STATE_NAMES, Partition, Producer
+from penstock.state.transactions.records import STATE_NAMES, Partition, ProducerEpoch
 from tests.unit.state.transactions.building import Host, add, add_offsets, end, init
 
 SCENARIOS = sorted(Path(__file__).parent.glob("txns_*.txt"))
@@ -129,9 +129,9 @@ class Runner:
         return " ".join((row.transaction_state, producer, *partitions))
 
 
-def _producer(word: str) -> Producer:
+def _producer(word: str) -> ProducerEpoch:
     producer_id, epoch = word.split("/")
-    return Producer(int(producer_id), int(epoch))
+    return ProducerEpoch(int(producer_id), int(epoch))
 
 
 def _partition(word: str) -> Partition:

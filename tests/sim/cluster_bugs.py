@@ -14,20 +14,20 @@ from msgspec.structs import replace
 
 from penstock.broker.api.data import replica_fetch
 from penstock.cluster.controller import elections, partition_updates, reassignment
-from penstock.cluster.metadata.membership import Membership
+from penstock.cluster.metadata.membership import ClusterMembership
 from penstock.cluster.metadata.store_keys import PartitionRecord
 from penstock.cluster.replication import isr, leader_state
-from penstock.cluster.replication.fetch_session import FetchSession
+from penstock.cluster.replication.fetch_session import FollowerFetchSession
 from penstock.cluster.replication.isr import InSyncReplicas
-from penstock.cluster.replication.leader_state import Leading
+from penstock.cluster.replication.leader_state import LeaderState
 from penstock.cluster.replication.partition import Partition
-from penstock.cluster.replication.replica_follower import Condition, Following
+from penstock.cluster.replication.replica_follower import FollowerStatus, ReplicaFollower
 from penstock.log.flusher import Flusher
 from penstock.log.log import Log
 from penstock.log.producers import Producers
 from penstock.node import open_logs
 from simulation import cluster_run
-from simulation.cluster_run import SiegeOptions
+from simulation.cluster_run import ClusterRunOptions
 from simulation.disk import Fault
 from simulation.faults import FaultPlan
 from simulation.host import SimHost
@@ -41,11 +41,11 @@ class Bug(NamedTuple):
     plant: Callable[[Patch], None]
     checker: str
     first: int
-    options: Callable[[int], SiegeOptions] | None = None
+    options: Callable[[int], ClusterRunOptions] | None = None
     """Where it shows only in a siege of another kind; None: one as in `test_cluster_siege`."""
 
 
-def without_syncs(seed: int) -> SiegeOptions:
+def without_syncs(seed: int) -> ClusterRunOptions:
     """Topics are acknowledged from the page cache, as Kafka's are: then one machine at a time may
     lose its power, when everybody is in sync."""
     options = cluster_run.options_of(seed)
@@ -56,7 +56,7 @@ def without_syncs(seed: int) -> SiegeOptions:
     return options
 
 
-def with_failing_disks(seed: int) -> SiegeOptions:
+def with_failing_disks(seed: int) -> ClusterRunOptions:
     """Replicas lose their logs while their node goes on: it fetches them anew in the same life."""
     options = cluster_run.options_of(seed)
     options.faults = {"append to a log fails": fail_append_to_a_log}
@@ -98,21 +98,21 @@ def a_write_is_acknowledged_before_its_sync(patch: Patch) -> None:
 
 
 def a_follower_asks_on_before_its_sync(patch: Patch) -> None:
-    patch.setattr(Following, "_await_sync", lambda self: self._become(Condition.READY))
+    patch.setattr(ReplicaFollower, "_await_sync", lambda self: self._become(FollowerStatus.READY))
 
 
 def the_leader_commits_what_is_durable_here(patch: Patch) -> None:
-    def planted(self: Leading, durable_end: int, now_s: float) -> int:
+    def planted(self: LeaderState, durable_end: int, now_s: float) -> int:
         return -1 if self.is_frozen else durable_end
 
-    patch.setattr(Leading, "high_watermark", planted)
+    patch.setattr(LeaderState, "high_watermark", planted)
 
 
 def a_lagging_replica_does_not_hold_up_commits(patch: Patch) -> None:
     """The leader leaves it out by itself, before the store says so."""
-    real = Leading.high_watermark
+    real = LeaderState.high_watermark
 
-    def planted(self: Leading, durable_end: int, now_s: float) -> int:
+    def planted(self: LeaderState, durable_end: int, now_s: float) -> int:
         counted = self._counted
         self._counted = tuple(copy for copy in counted if now_s - copy.fetched_s < 1.0)
         try:
@@ -120,30 +120,30 @@ def a_lagging_replica_does_not_hold_up_commits(patch: Patch) -> None:
         finally:
             self._counted = counted
 
-    patch.setattr(Leading, "high_watermark", planted)
+    patch.setattr(LeaderState, "high_watermark", planted)
 
 
 def commits_go_on_below_min_insync_replicas(patch: Patch) -> None:
-    count = Leading._count
+    count = LeaderState._count
 
-    def planted(self: Leading) -> None:
+    def planted(self: LeaderState) -> None:
         count(self)
         self.is_under_min = self.is_frozen = False
         self.is_alone = not self.copies
 
-    patch.setattr(Leading, "_count", planted)
+    patch.setattr(LeaderState, "_count", planted)
 
 
 def a_new_leader_takes_everybody_for_caught_up(patch: Patch) -> None:
-    init = Leading.__init__
+    init = LeaderState.__init__
 
-    def planted(self: Leading, *arguments: Any) -> None:
+    def planted(self: LeaderState, *arguments: Any) -> None:
         init(self, *arguments)
         for node_id, copy in self.copies.items():
             if node_id in self.record.isr:
                 copy.end_offset = self.epoch_start
 
-    patch.setattr(Leading, "__init__", planted)
+    patch.setattr(LeaderState, "__init__", planted)
 
 
 def acks_all_is_acks_one(patch: Patch) -> None:
@@ -167,10 +167,10 @@ def a_high_watermark_is_known_before_it_was_told(patch: Patch) -> None:
 def a_follower_is_cut_to_its_high_watermark(patch: Patch) -> None:
     """As it was before KIP-101."""
 
-    def planted(self: Following, before: Following | None = None) -> None:
+    def planted(self: ReplicaFollower, before: ReplicaFollower | None = None) -> None:
         self._begin(self._mending._cut_to(self.partition.high_watermark))
 
-    patch.setattr(Following, "start", planted)
+    patch.setattr(ReplicaFollower, "start", planted)
 
 
 def departing_epochs_are_not_looked_at(patch: Patch) -> None:
@@ -194,17 +194,17 @@ def the_isr_is_written_without_compare_and_swap(patch: Patch) -> None:
 
     def planted(self: InSyncReplicas, partition: Partition) -> Any:
         found = draft(self, partition)
-        return found and isr.Draft(found.partition, found.before, found.after, ())
+        return found and isr.IsrProposal(found.partition, found.before, found.after, ())
 
     patch.setattr(InSyncReplicas, "_draft", planted)
 
 
 def a_replica_joins_at_the_high_watermark(patch: Patch) -> None:
     """Although the leader's own may be behind at the start of its epoch."""
-    joins, may_join = Leading._joins, Leading.may_join
+    joins, may_join = LeaderState._joins, LeaderState.may_join
 
     def at_zero(real: Any) -> Any:
-        def planted(self: Leading, *arguments: Any) -> bool:
+        def planted(self: LeaderState, *arguments: Any) -> bool:
             start, self.epoch_start = self.epoch_start, 0
             try:
                 return bool(real(self, *arguments))
@@ -213,22 +213,24 @@ def a_replica_joins_at_the_high_watermark(patch: Patch) -> None:
 
         return planted
 
-    patch.setattr(Leading, "_joins", at_zero(joins))
-    patch.setattr(Leading, "may_join", at_zero(may_join))
+    patch.setattr(LeaderState, "_joins", at_zero(joins))
+    patch.setattr(LeaderState, "may_join", at_zero(may_join))
 
 
 def a_replica_joins_when_it_fetches(patch: Patch) -> None:
-    patch.setattr(Leading, "may_join", lambda self, node_id, end: node_id not in self.record.isr)
-    patch.setattr(Leading, "_joins", lambda self, node_id, end, brokers: node_id in brokers)
+    patch.setattr(
+        LeaderState, "may_join", lambda self, node_id, end: node_id not in self.record.isr
+    )
+    patch.setattr(LeaderState, "_joins", lambda self, node_id, end, brokers: node_id in brokers)
 
 
 def what_left_the_isr_still_counts(patch: Patch) -> None:
-    patch.setattr(leader_state.Copy, "forget", lambda self: None)
+    patch.setattr(leader_state.FollowerProgress, "forget", lambda self: None)
 
 
 def a_quiet_replica_never_returns(patch: Patch) -> None:
     """As it was: a node that registered anew named only what had changed to its leaders."""
-    patch.setattr(FetchSession, "repeat", lambda self: None)
+    patch.setattr(FollowerFetchSession, "repeat", lambda self: None)
 
 
 # -- who leads --------------------------------------------------------------------------------
@@ -294,13 +296,13 @@ def a_move_is_over_before_the_copies_are_made(patch: Patch) -> None:
 
 def a_node_is_fenced_for_good(patch: Patch) -> None:
     """It notices that its registration is gone, and does not register again."""
-    lose = Membership._lose
+    lose = ClusterMembership._lose
 
-    def planted(self: Membership, reason: str) -> None:
+    def planted(self: ClusterMembership, reason: str) -> None:
         lose(self, reason)
         self._has_left = True
 
-    patch.setattr(Membership, "_lose", planted)
+    patch.setattr(ClusterMembership, "_lose", planted)
 
 
 # -- what clients see -------------------------------------------------------------------------

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from penstock.client.connection import Connection
 from penstock.cluster.controller import controller, elections
 from penstock.cluster.metadata import peer_reachability
-from penstock.cluster.metadata.peer_liveness import Links
+from penstock.cluster.metadata.peer_liveness import PeerLiveness
 from penstock.cluster.metadata.store_keys import NO_LEADER, PartitionRecord
-from penstock.cluster.replication.leader_state import NOBODY, Leading
+from penstock.cluster.replication.leader_state import NOBODY, LeaderState
 from simulation.network_cuts import Cut
 
 Patch = pytest.MonkeyPatch
@@ -36,12 +36,12 @@ def nobody_acts_on_reports(patch: Patch) -> None:
 def a_link_that_is_there_counts_as_an_answer(patch: Patch) -> None:
     """As it was: a connection was evidence until it ended."""
 
-    async def planted(self: Links, record: Any, connection: Connection) -> None:
+    async def planted(self: PeerLiveness, record: Any, connection: Connection) -> None:
         while not connection.is_closed:
             self._counting.answered(record.node_id, record.epoch)
             await asyncio.sleep(0.5)
 
-    patch.setattr(Links, "_probe", planted)
+    patch.setattr(PeerLiveness, "_probe", planted)
 
 
 def the_first_in_order_takes_over(patch: Patch) -> None:
@@ -57,12 +57,12 @@ def the_first_in_order_takes_over(patch: Patch) -> None:
 
 
 def a_silent_follower_may_lag_as_long_as_a_slow_one(patch: Patch) -> None:
-    real: Any = Leading._lags
+    real: Any = LeaderState._lags
 
-    def planted(self: Leading, *arguments: Any) -> bool:
+    def planted(self: LeaderState, *arguments: Any) -> bool:
         return bool(real(self, *arguments[:-1], NOBODY))
 
-    patch.setattr(Leading, "_lags", planted)
+    patch.setattr(LeaderState, "_lags", planted)
 
 
 def a_new_leader_puts_all_it_reaches_in_sync(patch: Patch) -> None:

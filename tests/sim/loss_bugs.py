@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from penstock.cluster.replication import unclean_restart
-from penstock.cluster.replication.high_watermark_checkpoint import Holdings
+from penstock.cluster.replication.high_watermark_checkpoint import HighWatermarkCheckpoint
 from penstock.cluster.replication.partition import Partition
-from penstock.cluster.replication.replica_follower import Following
-from penstock.cluster.storage.log_directories import Directories
+from penstock.cluster.replication.replica_follower import ReplicaFollower
+from penstock.cluster.storage.log_directories import LogDirectories
 from penstock.log import recovery
 from penstock.node import data_directory, open_logs, process_lives
 
@@ -33,7 +33,7 @@ class Bug(NamedTuple):
 
 def a_missing_log_is_taken_for_a_new_one(patch: Patch) -> None:
     """As it was: what is not there has never been."""
-    patch.setattr(Holdings, "known_end", lambda self, name: -1)
+    patch.setattr(HighWatermarkCheckpoint, "known_end", lambda self, name: -1)
 
 
 def damage_is_taken_for_a_torn_tail(patch: Patch) -> None:
@@ -79,9 +79,9 @@ def an_older_copy_keeps_its_place(patch: Patch) -> None:
 
 def a_lost_log_is_made_anew_at_once(patch: Patch) -> None:
     """Empty and online, before anybody knows of the loss."""
-    real = Directories._open
+    real = LogDirectories._open
 
-    def planted(self: Directories, one: Any, clean: Any) -> Any:
+    def planted(self: LogDirectories, one: Any, clean: Any) -> Any:
         found = real(self, one, clean)
         if found.is_lost:
             if self._disk.exists(found.path):
@@ -89,11 +89,11 @@ def a_lost_log_is_made_anew_at_once(patch: Patch) -> None:
             return real(self, replace(one, known_end=-1), None)
         return found
 
-    patch.setattr(Directories, "_open", planted)
+    patch.setattr(LogDirectories, "_open", planted)
 
 
 def a_lost_log_is_never_copied_anew(patch: Patch) -> None:
-    patch.setattr(Following, "reconsider", lambda self: None)
+    patch.setattr(ReplicaFollower, "reconsider", lambda self: None)
 
 
 BUGS = [

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from penstock.client.dead_letters import open, redrive
-from penstock.coordinator.queues.open_queue import Queue
+from penstock.coordinator.queues.open_queue import OpenQueue
 from penstock.state.queues import delivery, delivery_headers, delivery_state
 from penstock.state.queues.delivery import Arrival, Delivery
 from penstock.state.queues.delivery_state import Op
@@ -35,14 +35,14 @@ def dead_lettered_messages_repeat_each_other(patch: Patch) -> None:
 
 
 def members_are_answered_before_it_is_kept(patch: Patch) -> None:
-    real = Queue._take_in
+    real = OpenQueue._take_in
 
-    def planted(self: Queue, outcome: Any, told: Any) -> None:
+    def planted(self: OpenQueue, outcome: Any, told: Any) -> None:
         real(self, outcome, None)
         if told is not None:
             told(None)
 
-    patch.setattr(Queue, "_take_in", planted)
+    patch.setattr(OpenQueue, "_take_in", planted)
 
 
 def _not_kept(patch: Patch, kind: type[Op]) -> None:
@@ -55,7 +55,7 @@ def _not_kept(patch: Patch, kind: type[Op]) -> None:
 
 
 def leases_are_not_kept(patch: Patch) -> None:
-    _not_kept(patch, delivery_state.Leased)
+    _not_kept(patch, delivery_state.LeasedRange)
 
 
 def finished_is_not_kept(patch: Patch) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from simulation import queue_run
 from simulation.cluster_run import ALL_POINTS, long_options_of, run_siege
 from simulation.coordinator_run import POINTS, run_seed
-from simulation.results import Tally, Violation
+from simulation.results import Results, Violation
 
 JOURNAL_LINES_SHOWN = 60
 SEEDS_PER_START = 100_000
@@ -31,7 +31,7 @@ KINDS = ("hosted", "siege", "long", "queue")
 POINTS_OF = {"hosted": POINTS, "queue": queue_run.POINTS}
 
 
-def run_one(kind: str, seed: int) -> Tally | str:
+def run_one(kind: str, seed: int) -> Results | str:
     """A seed's tally, or what it broke."""
     logging.disable(logging.CRITICAL)
     try:
@@ -54,11 +54,11 @@ def again(kind: str, seed: int) -> str:
 
 def soak(
     kinds: list[str], first: int, minutes: float, seeds_max: int, jobs: int
-) -> tuple[Tally, str | None]:
-    total, started, failure = Tally(), 0, None
+) -> tuple[Results, str | None]:
+    total, started, failure = Results(), 0, None
     end = time.monotonic() + minutes * 60
     with concurrent.futures.ProcessPoolExecutor(jobs) as pool:
-        waiting: set[concurrent.futures.Future[Tally | str]] = set()
+        waiting: set[concurrent.futures.Future[Results | str]] = set()
         while failure is None:
             while len(waiting) < jobs and started < seeds_max and time.monotonic() < end:
                 waiting.add(pool.submit(run_one, kinds[started % len(kinds)], first + started))
@@ -77,16 +77,16 @@ def soak(
     return total, failure
 
 
-def add_to_file(path: Path, tally: Tally) -> Tally:
+def add_to_file(path: Path, tally: Results) -> Results:
     """All soaks that were told to use this file, together."""
-    together = Tally()
+    together = Results()
     if path.exists():
         found = json.loads(path.read_text())
         for name in ("operations", "faults", "points"):
             found[name] = Counter(found[name])
-        together = Tally(**found)
+        together = Results(**found)
     together.add(tally)
-    rows = {name: getattr(together, name) for name in Tally.__slots__}
+    rows = {name: getattr(together, name) for name in Results.__slots__}
     path.write_text(json.dumps(rows, indent=1))
     return together
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from penstock.coordinator.audit_log import AUDIT
 from penstock.log.log import Log
-from penstock.security.audit_entries import DENIED, DONE, ENTRY, Deed, Entry
+from penstock.security.audit_entries import DENIED, DONE, ENTRY, AuditEntry, Deed
 from penstock.wire.records import batches, decode
 from simulation.cluster import SimCluster
 from simulation.loop import SimLoop, run
@@ -46,8 +46,8 @@ def leader_log(cluster: SimCluster) -> Log | None:
     return None
 
 
-def entries(log: Log) -> list[Entry]:
-    found: list[Entry] = []
+def entries(log: Log) -> list[AuditEntry]:
+    found: list[AuditEntry] = []
     offset = log.start_offset
     while offset < log.end_offset:
         span = log.locate(offset, 1 << 20, log.end_offset)
@@ -59,7 +59,7 @@ def entries(log: Log) -> list[Entry]:
     return found
 
 
-async def until_written(cluster: SimCluster, actions: set[str]) -> list[Entry]:
+async def until_written(cluster: SimCluster, actions: set[str]) -> list[AuditEntry]:
     async with asyncio.timeout(PATIENCE_S):
         while True:
             log = leader_log(cluster)

@@ -11,9 +11,9 @@ import pytest
 
 from penstock.base.errors import Refused
 from penstock.gateway.core.caller import Principal
-from penstock.gateway.core.gateway import Door, Settlement, Verdict
+from penstock.gateway.core.gateway import Gateway, SettleAction, Settlement
 from penstock.gateway.core.groups import Commit
-from penstock.gateway.core.messages import Outgoing, Placed
+from penstock.gateway.core.messages import OutgoingMessage, Placed
 from penstock.node.node import Node
 from penstock.wire.messages.topics import (
     CreatableReplicaAssignment,
@@ -63,13 +63,15 @@ def play(scene: Callable[[SimCluster], Awaitable[None]], seed: int = 0, **overri
     run(main, seed=seed, time_max=2_000.0)
 
 
-async def publish(door: Door, *payloads: bytes) -> None:
-    placed = await door.publish(WHO, "t", [Outgoing(one, key=one) for one in payloads])
+async def publish(door: Gateway, *payloads: bytes) -> None:
+    placed = await door.publish(WHO, "t", [OutgoingMessage(one, key=one) for one in payloads])
     assert all(isinstance(one, Placed) for one in placed), placed
 
 
-async def accept(door: Door, receipts: list[str]) -> list[Refused | None]:
-    return await door.settle(WHO, [Settlement(receipt, Verdict.ACCEPT) for receipt in receipts])
+async def accept(door: Gateway, receipts: list[str]) -> list[Refused | None]:
+    return await door.settle(
+        WHO, [Settlement(receipt, SettleAction.ACCEPT) for receipt in receipts]
+    )
 
 
 def test_a_node_that_leads_nothing_publishes_receives_and_settles() -> None:
@@ -154,7 +156,7 @@ def test_what_several_nodes_give_at_once_is_taken_or_given_back_uncounted(seed: 
                 door.receive(WHO, "t", "g", records_max=1, wait_ms=60_000)
             )
             await asyncio.sleep(1)
-            messages = [Outgoing(b"%d" % number, partition=index) for index in range(2)]
+            messages = [OutgoingMessage(b"%d" % number, partition=index) for index in range(2)]
             await door.publish(WHO, "t", messages)
             found = await waiting
             found += await door.receive(WHO, "t", "g", records_max=1, wait_ms=3_000)
@@ -197,7 +199,7 @@ def test_doors_outlive_the_death_of_any_other_node(seed: int) -> None:
             while not is_over:
                 payload = b"%d" % number
                 try:
-                    (placed,) = await door.publish(WHO, "t", [Outgoing(payload)])
+                    (placed,) = await door.publish(WHO, "t", [OutgoingMessage(payload)])
                     if isinstance(placed, Placed):
                         acknowledged.add(payload)
                 except Refused:

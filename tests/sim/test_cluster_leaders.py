@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from penstock.base.errors import ErrorCode
-from penstock.base.ports import Change, Delete, Entry, Expect, Put
+from penstock.base.ports import Change, Delete, Expect, Put, StoreEntry
 from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster
 from penstock.client.connection import ConnectionConfig
@@ -47,11 +47,11 @@ class Line(SimStore):
         while self.is_silent:
             await asyncio.sleep(0.1)
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> StoreEntry | None:
         await self._heard()
         return await super().get(key)
 
-    async def range(self, prefix: str) -> tuple[int, list[Entry]]:
+    async def range(self, prefix: str) -> tuple[int, list[StoreEntry]]:
         await self._heard()
         return await super().range(prefix)
 

@@ -9,7 +9,7 @@ import pytest
 from penstock.base.errors import Refused
 from penstock.base.ids import show_topic_id
 from penstock.client.admin.admin import BROKER, Admin
-from penstock.client.admin.reassignments import Moves
+from penstock.client.admin.reassignments import Reassignments
 from penstock.client.cluster import Cluster
 from penstock.client.metadata import TopicPartition
 from penstock.client.producer.producer import Producer, ProducerConfig
@@ -35,7 +35,7 @@ class Scene:
         self.nodes = nodes
         self.client = client
         self.admin = Admin(client)
-        self.moves = Moves(client)
+        self.moves = Reassignments(client)
         self._store = SimStore(nodes.etcd)
 
     async def image(self) -> Image:

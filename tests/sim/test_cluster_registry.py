@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from penstock.base.errors import Refused
-from penstock.state.registry.errors import Number, Rejected
+from penstock.state.registry.errors import RegistryErrorCode, Rejected
 from penstock.state.registry.requests import GetById, ListVersions, PutConfig, Register
 from simulation.cluster import SimCluster
 from simulation.loop import SimLoop, run
@@ -53,7 +53,7 @@ def test_every_node_answers_for_the_one_that_leads() -> None:
             assert msgspec.json.decode(answer)["schema"] == schema(0)
             with pytest.raises(Rejected) as caught:
                 await node.registry.ask(GetById(9))
-            assert caught.value.number is Number.SCHEMA_NOT_FOUND
+            assert caught.value.number is RegistryErrorCode.SCHEMA_NOT_FOUND
 
     play(scene)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from simulation.cluster_run import run_siege
-from simulation.results import Tally, Violation
+from simulation.results import Results, Violation
 from tests.sim.seeds import replayable, seeds
 
 SEEDS = 200
@@ -30,7 +30,7 @@ COMMON = (
 )
 """What every ten seeds or so get into; `simulation.cluster_run.ALL_POINTS` is the long list."""
 
-_total = Tally()
+_total = Results()
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from simulation.coordinator_run import Options, run_seed
-from simulation.results import Tally, Violation
+from simulation.results import Results, Violation
 from tests.sim.seeds import replayable, seeds
 
 SEEDS = 16
@@ -39,7 +39,7 @@ COMMON = (
 
 SCRIPT = "from simulation.coordinator_run import run_seed; print(run_seed(3).trace)"
 
-_total = Tally()
+_total = Results()
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def _run(seed: int, request: pytest.FixtureRequest, options: Options | None = None) -> Tally:
+def _run(seed: int, request: pytest.FixtureRequest, options: Options | None = None) -> Results:
     with replayable(seed, request):
         try:
             outcome = run_seed(seed, options)

@@ -17,7 +17,7 @@ from penstock.base.state_machine import Decision
 from penstock.broker.api.data import fetch_reply
 from penstock.cluster.replication.partition import Partition
 from penstock.coordinator.runtime import shard_host, state_loader
-from penstock.coordinator.runtime.shard_runtime import Seat
+from penstock.coordinator.runtime.shard_runtime import ShardRuntime
 from penstock.coordinator.txn_markers import MarkerWriter, _Ending
 from penstock.log.log import Log
 from penstock.log.producers import Producers
@@ -27,8 +27,8 @@ from penstock.state.groups.classic.group import ClassicGroup
 from penstock.state.groups.classic.members import Roster
 from penstock.state.groups.consumer import member_removal, reconciliation
 from penstock.state.groups.consumer.group import ConsumerGroup
-from penstock.state.groups.consumer.pending_change import Draft
-from penstock.state.groups.offsets import Offsets
+from penstock.state.groups.consumer.pending_change import PendingChange
+from penstock.state.groups.offsets import GroupOffsets
 from penstock.state.groups.timers import Timers
 from penstock.state.transactions import transaction
 from penstock.state.transactions.records import TRANSACTIONS_V0, TxnRecord, TxnState
@@ -67,24 +67,24 @@ class Bug(NamedTuple):
 
 
 def replies_go_out_before_the_commit(patch: Patch) -> None:
-    def planted(self: Seat[Any], replies: Any, effect: Any) -> None:
+    def planted(self: ShardRuntime[Any], replies: Any, effect: Any) -> None:
         self._hand_out([(replies, None)])
         if effect is not None:
             promise(self, (), effect)
 
-    promise = Seat._promise
-    patch.setattr(Seat, "_promise", planted)
+    promise = ShardRuntime._promise
+    patch.setattr(ShardRuntime, "_promise", planted)
 
 
 def markers_go_out_before_the_commit(patch: Patch) -> None:
-    promise = Seat._promise
+    promise = ShardRuntime._promise
 
-    def planted(self: Seat[Any], replies: Any, effect: Any) -> None:
+    def planted(self: ShardRuntime[Any], replies: Any, effect: Any) -> None:
         promise(self, replies, None)
         if effect is not None:
             effect()
 
-    patch.setattr(Seat, "_promise", planted)
+    patch.setattr(ShardRuntime, "_promise", planted)
 
 
 def markers_are_forgotten_by_a_crash(patch: Patch) -> None:
@@ -123,14 +123,14 @@ def loading_stops_short(patch: Patch) -> None:
 
 
 def no_timer_runs_after_loading(patch: Patch) -> None:
-    seated = Seat.seated
+    seated = ShardRuntime.seated
 
-    def planted(self: Seat[Any], shard: Any) -> None:
+    def planted(self: ShardRuntime[Any], shard: Any) -> None:
         seated(self, shard)
         if self._timer is not None:
             self._timer.cancel()
 
-    patch.setattr(Seat, "seated", planted)
+    patch.setattr(ShardRuntime, "seated", planted)
 
 
 def a_failed_append_is_taken_for_done(patch: Patch) -> None:
@@ -215,7 +215,7 @@ def the_generation_is_kept_only_when_synced(patch: Patch) -> None:
 
 
 def what_others_own_is_given_away(patch: Patch) -> None:
-    patch.setattr(Draft, "is_free", lambda self, slot, for_member: True)
+    patch.setattr(PendingChange, "is_free", lambda self, slot, for_member: True)
 
 
 def revocation_is_believed_at_once(patch: Patch) -> None:
@@ -223,12 +223,12 @@ def revocation_is_believed_at_once(patch: Patch) -> None:
 
 
 def a_member_that_left_is_not_struck_out(patch: Patch) -> None:
-    real = Draft.records
+    real = PendingChange.records
 
-    def planted(self: Draft) -> list[Any]:
+    def planted(self: PendingChange) -> list[Any]:
         return [record for record in real(self) if record[1] is not None]
 
-    patch.setattr(Draft, "records", planted)
+    patch.setattr(PendingChange, "records", planted)
 
 
 def sessions_are_short_after_loading(patch: Patch) -> None:
@@ -241,7 +241,7 @@ def sessions_are_short_after_loading(patch: Patch) -> None:
 
 
 def unstable_positions_are_told(patch: Patch) -> None:
-    patch.setattr(Offsets, "is_unstable", lambda self, *place: False)
+    patch.setattr(GroupOffsets, "is_unstable", lambda self, *place: False)
 
 
 # -- transactions -----------------------------------------------------------------------------

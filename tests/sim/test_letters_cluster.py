@@ -13,10 +13,10 @@ from penstock.base.errors import Refused
 from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster
 from penstock.client.connection import ConnectionConfig
-from penstock.client.dead_letters.redrive import Errand, Redriver
+from penstock.client.dead_letters.redrive import Redriver, RedriveRequest
 from penstock.client.dead_letters.topics import look_into
 from penstock.client.producer.producer import Producer
-from penstock.client.share.acknowledgements import Verdict
+from penstock.client.share.acknowledgements import AcknowledgementType
 from penstock.client.share.consumer import ShareConsumer
 from penstock.state.queues import dead_letter_format as headers
 from simulation.clock import SimClock
@@ -70,7 +70,7 @@ def test_letters_come_back_once_while_nodes_lose_their_power(seed: int) -> None:
                     value, key = b"%d" % number, b"k%d" % (number % 6)
                     await producer.send("t.dlq", value, key, partition=number % 2, headers=told)
             trouble = asyncio.ensure_future(disturb(nodes, random.Random(seed)))
-            errand = Errand("t.dlq", "run", "me", rate_per_s=10)
+            errand = RedriveRequest("t.dlq", "run", "me", rate_per_s=10)
             settled = 0
             while True:
                 redriver = Redriver(cluster, clock, errand, letters_max=4)
@@ -147,7 +147,7 @@ async def read(cluster: Cluster, group: str, seen: set[int], pause_s: float) -> 
             async with ShareConsumer(cluster, group, ["t"]) as consumer:
                 while True:
                     for lease in await consumer.receive(5, 1_000):
-                        await consumer.settle(lease, Verdict.ACCEPT)
+                        await consumer.settle(lease, AcknowledgementType.ACCEPT)
                         seen.add(int(lease.message.value or b""))
                         await asyncio.sleep(pause_s)
         except (OSError, Refused):

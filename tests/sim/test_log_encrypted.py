@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.base.ports import Buffer
-from penstock.log.encryption.log_encryption import Vault
+from penstock.log.encryption.log_encryption import LogCipher
 from penstock.security.data_keys import SALT_BYTES, Incarnation
 from penstock.security.keyring import Cipher, Keyring, aes_gcm, kek_of
 from simulation.disk import Fault
@@ -99,11 +99,11 @@ def test_a_wrong_bit_in_an_encrypted_log_is_never_served(
 def test_a_repeated_nonce_would_be_seen(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The witness can see: these are the two mistakes that others made."""
 
-    def forgetful(vault: Vault) -> Incarnation:
+    def forgetful(vault: LogCipher) -> Incarnation:
         assert vault._keys is not None
         return vault._keys.incarnate(bytes(SALT_BYTES))
 
-    monkeypatch.setattr(Vault, "incarnate", forgetful)
+    monkeypatch.setattr(LogCipher, "incarnate", forgetful)
     if bug == "a count from the file":
         monkeypatch.setattr(Incarnation, "seal_into", seal_by_size)
     witness, keyring = watched(1)

@@ -14,7 +14,7 @@ import pytest
 from penstock.log import files, flusher, persistence, recovery, segment_scan, state_rebuild
 from penstock.log.cleanup import retention
 from penstock.log.cleanup.retention import Removal
-from penstock.log.expected_batches import Places
+from penstock.log.expected_batches import ExpectedBatches
 from penstock.log.flusher import Flusher
 from penstock.log.log import Log
 from penstock.log.persistence import Flush
@@ -158,7 +158,7 @@ def test_a_recovery_that_cuts_below_the_recovery_point_is_found(monkeypatch: Pat
 
 
 def test_offsets_and_epochs_that_are_not_checked_are_found(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(Places, "admits", lambda self, header, next_offset: True)
+    monkeypatch.setattr(ExpectedBatches, "admits", lambda self, header, next_offset: True)
     monkeypatch.setattr(Segment, "check_place", lambda self, header, position, next_offset: None)
     find(flip_and_check, "changed", "invented", "disordered", "lost")
 
@@ -191,7 +191,7 @@ def test_epochs_that_go_before_the_start_offset_is_durable_are_found(monkeypatch
 
 
 def test_a_reader_that_does_not_check_is_found(monkeypatch: Patch) -> None:
-    from penstock.log.read_span import Span
+    from penstock.log.read_span import ReadSpan
 
-    monkeypatch.setattr(Span, "_verify", lambda self, data: None)
+    monkeypatch.setattr(ReadSpan, "_verify", lambda self, data: None)
     find(flip_and_check, "changed")

@@ -13,7 +13,7 @@ import pytest
 
 from simulation import lost_state_faults
 from simulation.cluster_run import run_siege
-from simulation.results import Tally, Violation
+from simulation.results import Results, Violation
 from tests.sim.loss_bugs import BUGS, Bug
 from tests.sim.seeds import STALE, replayable, seeds, tell_if_stale
 
@@ -41,7 +41,7 @@ def _quiet() -> Iterator[None]:
 
 @pytest.mark.timeout(600)
 def test_nothing_is_lost_whatever_one_node_lost(request: pytest.FixtureRequest) -> None:
-    total = Tally()
+    total = Results()
     chosen = seeds(SEEDS)
     for seed in chosen:
         with replayable(seed, request):

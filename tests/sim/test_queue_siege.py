@@ -10,13 +10,13 @@ from collections.abc import Iterator
 import pytest
 
 from simulation.queue_run import POINTS, run_queue_siege
-from simulation.results import Tally, Violation
+from simulation.results import Results, Violation
 from tests.sim.seeds import replayable, seeds
 
 SEEDS = 20
 SEEDS_PER_TEST = 5
 
-_total = Tally()
+_total = Results()
 
 
 @pytest.fixture(autouse=True)

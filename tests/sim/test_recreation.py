@@ -13,8 +13,8 @@ import pytest
 
 from penstock.base.state_machine import Record
 from penstock.state.groups import offset_commits
-from penstock.state.groups.config import Topics
-from penstock.state.groups.offsets import Offsets
+from penstock.state.groups.config import TopicCatalogue
+from penstock.state.groups.offsets import GroupOffsets
 from penstock.state.groups.records import OffsetValue
 from simulation.coordinator_run import Options, run_seed
 from simulation.results import Violation
@@ -49,15 +49,15 @@ def positions_belong_to_names(patch: Patch) -> None:
 
 
 def topic_ids_are_forgotten_by_a_crash(patch: Patch) -> None:
-    real = Offsets.apply_offset
+    real = GroupOffsets.apply_offset
 
-    def planted(self: Offsets, key: bytes, value: bytes | None) -> None:
+    def planted(self: GroupOffsets, key: bytes, value: bytes | None) -> None:
         real(self, key, value)
         for places in self.committed.values():
             for place, kept in places.items():
                 places[place] = _replaced(kept, b"")
 
-    patch.setattr(Offsets, "apply_offset", planted)
+    patch.setattr(GroupOffsets, "apply_offset", planted)
 
 
 def _replaced(value: Any, topic_id: bytes) -> Any:
@@ -68,8 +68,8 @@ def _replaced(value: Any, topic_id: bytes) -> Any:
 def transactions_keep_no_topic_id(patch: Patch) -> None:
     real = offset_commits.commit_pending
 
-    def planted(offsets: Offsets, request: Any, topics: Topics, *rest: Any) -> Any:
-        return real(offsets, request, Topics(), *rest)
+    def planted(offsets: GroupOffsets, request: Any, topics: TopicCatalogue, *rest: Any) -> Any:
+        return real(offsets, request, TopicCatalogue(), *rest)
 
     patch.setattr(offset_commits, "commit_pending", planted)
 
@@ -78,7 +78,12 @@ def a_transactions_end_takes_the_topic_of_the_name(patch: Patch) -> None:
     real = offset_commits.complete
 
     def planted(
-        offsets: Offsets, producer: int, epoch: int, is_ok: bool, topics: Topics, now_ms: int
+        offsets: GroupOffsets,
+        producer: int,
+        epoch: int,
+        is_ok: bool,
+        topics: TopicCatalogue,
+        now_ms: int,
     ) -> list[Record]:
         held = offsets.pending.get(producer, {})
         for place, value in held.items():

@@ -13,10 +13,10 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster
 from penstock.client.consumer.consumer import Consumer, ConsumerConfig
-from penstock.client.consumer.fetched import READ_COMMITTED, Message
-from penstock.client.dead_letters.letter import LetterFilter
-from penstock.client.dead_letters.redrive import AUDIT, Errand, Redriver
-from penstock.client.dead_letters.replay import Copier, Copy
+from penstock.client.consumer.fetched import READ_COMMITTED, FetchedRecord
+from penstock.client.dead_letters.letter import DeadLetterFilter
+from penstock.client.dead_letters.redrive import AUDIT, Redriver, RedriveRequest
+from penstock.client.dead_letters.replay import Copier, CopyPlan
 from penstock.client.dead_letters.topics import look_into
 from penstock.client.list_offsets import places_of, resolve
 from penstock.client.offset_syntax import END, START, OffsetRange
@@ -71,9 +71,9 @@ class Office:
                         headers=[(key, value.encode()) for key, value in told.items()],
                     )
 
-    async def redrive(self, name: str, chosen: LetterFilter | None = None) -> int:
+    async def redrive(self, name: str, chosen: DeadLetterFilter | None = None) -> int:
         async with self.cluster() as cluster:
-            errand = Errand(f"{name}.dlq", "run", "somebody", chosen or LetterFilter())
+            errand = RedriveRequest(f"{name}.dlq", "run", "somebody", chosen or DeadLetterFilter())
             redriver = Redriver(cluster, self.clock, errand, letters_max=4)
             return (await redriver.run()).settled
 
@@ -88,7 +88,7 @@ class Office:
         await asyncio.wait({task})
         return False
 
-    async def read(self, topic: str) -> list[Message]:
+    async def read(self, topic: str) -> list[FetchedRecord]:
         async with self.cluster() as cluster:
             places = await places_of(cluster, topic)
             spans = await resolve(
@@ -99,7 +99,7 @@ class Office:
                 must_end=True,
             )
             config = ConsumerConfig(isolation_level=READ_COMMITTED)
-            found: list[Message] = []
+            found: list[FetchedRecord] = []
             async with Consumer(cluster, config) as consumer:
                 consumer.assign({where: span.start for where, span in spans.items()})
                 while any(consumer.positions[w] < (spans[w].end or 0) for w in places):
@@ -180,9 +180,9 @@ def _is_fenced(end: BaseException) -> bool:
 def test_a_filter_leaves_the_others_where_they_are() -> None:
     async def scene(office: Office) -> None:
         await office.bury("t")
-        assert await office.redrive("t", LetterFilter(error_class="even")) == 4
+        assert await office.redrive("t", DeadLetterFilter(error_class="even")) == 4
         await office.check_all_back("t", [0, 3, 6, 9])
-        assert await office.redrive("t", LetterFilter(error_class="even")) == 0
+        assert await office.redrive("t", DeadLetterFilter(error_class="even")) == 0
         assert await office.redrive("t") == 8
 
     play(scene)
@@ -194,7 +194,7 @@ def test_a_copy_killed_at_any_moment_has_every_record_once() -> None:
             async with office.cluster() as cluster:
                 places = await places_of(cluster, "warm.dlq")
                 spans = await resolve(cluster, places, OffsetRange(START), must_end=True)
-                work = Copy(name, name, spans)
+                work = CopyPlan(name, name, spans)
                 return (await Copier(cluster, work, records_max=3).run()).copied
 
         moment, kills = 0.0, 0

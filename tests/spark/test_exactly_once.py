@@ -12,14 +12,25 @@ import pyarrow as pa
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.client.producer.identity import Identity
-from penstock.client.producer.transaction import OpenTxn, begin, end
+from penstock.client.producer.identity import ProducerIdentity
+from penstock.client.producer.transaction import OpenTransaction, begin, end
 from penstock.spark.connection import close_links, link_to
 from penstock.spark.settings import WriteSettings, write_settings
 from penstock.spark.sink import sink
-from penstock.spark.sink.commit import Written, abort_all, commit_all
-from penstock.spark.sink.commit_intent import Decision, decide, is_decided, read_decision, withdraw
-from penstock.spark.sink.committed_batches import Entry, ensure_ledger, next_batch, place_of
+from penstock.spark.sink.commit import TaskResult, abort_all, commit_all
+from penstock.spark.sink.commit_intent import (
+    CommitIntent,
+    decide,
+    is_decided,
+    read_decision,
+    withdraw,
+)
+from penstock.spark.sink.committed_batches import (
+    CommittedBatch,
+    ensure_ledger,
+    next_batch,
+    place_of,
+)
 from tests.conftest import FreshBroker
 from tests.spark.topics import Topics, topics_of
 
@@ -47,20 +58,20 @@ class Job:
         values = [str(n) for n in range(start, start + ROWS * TASKS, TASKS)]
         return pa.RecordBatch.from_pydict({"key": values, "value": values})
 
-    def write(self, batch_id: int, task: int, rows: Any = None) -> Written:
+    def write(self, batch_id: int, task: int, rows: Any = None) -> TaskResult:
         name = f"penstock-{self.query_id}-{task}"
-        entry = Entry(self.query_id, task, batch_id)
+        entry = CommittedBatch(self.query_id, task, batch_id)
         batches = iter([self.rows(batch_id, task) if rows is None else rows])
         return sink._write(self.settings, batches, task, name, entry)
 
-    def write_all(self, batch_id: int, shift: int = 0) -> list[Written]:
+    def write_all(self, batch_id: int, shift: int = 0) -> list[TaskResult]:
         """All tasks; with a shift each has the rows that another one had."""
         return [
             self.write(batch_id, task, self.rows(batch_id, (task + shift) % TASKS))
             for task in range(TASKS)
         ]
 
-    def end(self, *messages: Written | None, committed: bool = True) -> None:
+    def end(self, *messages: TaskResult | None, committed: bool = True) -> None:
         (commit_all if committed else abort_all)(self.settings.access, messages)
 
     def run(self, batch_id: int, shift: int = 0) -> None:
@@ -109,7 +120,7 @@ def test_a_decided_batch_is_finished_though_it_is_empty_when_it_runs_again(
     job: Job, topics: Topics, topic: str, steps: int
 ) -> None:
     job.begin(0, steps)
-    job.end(*(Written(task, 0, entry=Entry(topic, task, 0)) for task in range(TASKS)))
+    job.end(*(TaskResult(task, 0, entry=CommittedBatch(topic, task, 0)) for task in range(TASKS)))
     assert topics.values(topic) == list(range(ROWS * TASKS))
 
 
@@ -183,7 +194,7 @@ def test_a_batch_of_a_driver_that_others_have_overtaken_is_dropped(
     late = job.write(0, 0)
     job.run(0)
     job.run(1)
-    job.end(late, Written(1, 0, entry=Entry(topic, 1, 0), is_decided=True))
+    job.end(late, TaskResult(1, 0, entry=CommittedBatch(topic, 1, 0), is_decided=True))
     assert topics.values(topic) == list(range(2 * ROWS * TASKS))
 
 
@@ -201,17 +212,17 @@ def test_what_is_decided_can_be_read(job: Job, topic: str) -> None:
 def test_a_note_of_many_transactions_takes_several_places(job: Job, topic: str) -> None:
     link = link_to(job.settings.access)
     txns = {
-        task: OpenTxn(f"penstock-{topic}-{task}", Identity(10**15 + task, 7))
+        task: OpenTransaction(f"penstock-{topic}-{task}", ProducerIdentity(10**15 + task, 7))
         for task in range(1_000)
     }
     link.run(ensure_ledger(link.cluster))
     link.run(decide(link.cluster, topic, 3, txns))
     found = link.run(read_decision(link.cluster, topic))
-    assert found == Decision(3, txns)
+    assert found == CommitIntent(3, txns)
     # A smaller one after it leaves nothing of it behind.
     few = {task: txns[task] for task in range(2)}
     link.run(decide(link.cluster, topic, 4, few))
-    assert link.run(read_decision(link.cluster, topic)) == Decision(4, few)
+    assert link.run(read_decision(link.cluster, topic)) == CommitIntent(4, few)
 
 
 def test_a_broker_that_keeps_no_notes_has_the_ledger_alone(
@@ -263,7 +274,7 @@ def test_committing_twice_does_what_once_does(job: Job, topics: Topics, topic: s
 def test_an_aborted_batch_is_not_seen_and_can_be_run_again(
     job: Job, topics: Topics, topic: str
 ) -> None:
-    messages: list[Written | None] = [job.write(0, task) for task in range(TASKS)]
+    messages: list[TaskResult | None] = [job.write(0, task) for task in range(TASKS)]
     job.end(*messages, None, committed=False)
     assert topics.values(topic) == []
     job.run(0)
@@ -289,9 +300,9 @@ def test_many_tasks_share_few_groups() -> None:
 
 
 def test_a_task_without_rows_begins_nothing(job: Job) -> None:
-    entry = Entry(job.query_id, 0, 0)
+    entry = CommittedBatch(job.query_id, 0, 0)
     written = sink._write(job.settings, iter([]), 0, "penstock-never", entry)
-    assert written == Written(0, 0, entry=entry)
+    assert written == TaskResult(0, 0, entry=entry)
 
 
 def test_a_task_that_fails_aborts_what_it_wrote(job: Job, topics: Topics, topic: str) -> None:
@@ -300,7 +311,7 @@ def test_a_task_that_fails_aborts_what_it_wrote(job: Job, topics: Topics, topic:
         raise RuntimeError("the user's code")
 
     with pytest.raises(RuntimeError, match="the user's code"):
-        sink._write(job.settings, rows(), 0, f"penstock-{topic}-0", Entry(topic, 0, 0))
+        sink._write(job.settings, rows(), 0, f"penstock-{topic}-0", CommittedBatch(topic, 0, 0))
     # Not only unseen: the transaction is over, so readers of committed records do not wait.
     job.run(0)
     assert topics.values(topic) == list(range(ROWS * TASKS))

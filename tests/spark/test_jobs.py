@@ -15,7 +15,7 @@ from penstock.jobs.audit import audit
 from penstock.jobs.cdc import Applied, apply_changes, read_table
 from penstock.jobs.event_sourcing import rebuild
 from penstock.jobs.inputs import Side, parse_side
-from penstock.jobs.replay import Choice, replay_archive
+from penstock.jobs.replay import RecordFilter, replay_archive
 from penstock.jobs.skew import find_skew, report_of
 from penstock.spark.option_values import OptionError
 from penstock.wire.records import Record
@@ -78,7 +78,7 @@ def test_archive_replay_and_audit(spark: Any, topics: Topics, topic: str, tmp_pa
         topic=topic,
         to=again,
         partitions=2,
-        choice=Choice(until_ms=NOON_MS + DAY_MS, where="key in ('k1', 'k2')"),
+        choice=RecordFilter(until_ms=NOON_MS + DAY_MS, where="key in ('k1', 'k2')"),
         name=topic,
     )
     original = [m for m in topics.read(topic) if m.key in (b"k1", b"k2") and m.timestamp == NOON_MS]
@@ -94,7 +94,7 @@ def test_archive_replay_and_audit(spark: Any, topics: Topics, topic: str, tmp_pa
         topic=topic,
         to=again,
         partitions=2,
-        choice=Choice(until_ms=NOON_MS + DAY_MS, where="key in ('k1', 'k2')"),
+        choice=RecordFilter(until_ms=NOON_MS + DAY_MS, where="key in ('k1', 'k2')"),
         name=topic,
     )
     assert topics.read(again) == copies

@@ -9,11 +9,11 @@ from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster, parse_brokers
 from penstock.client.committed_offsets import committed_offsets
 from penstock.client.consumer.consumer import Consumer, ConsumerConfig
-from penstock.client.consumer.fetched import READ_COMMITTED, Message
-from penstock.client.dead_letters.letter import Letter
+from penstock.client.consumer.fetched import READ_COMMITTED, FetchedRecord
+from penstock.client.dead_letters.letter import DeadLetterMessage
 from penstock.client.dead_letters.open import open_letters
-from penstock.client.dead_letters.redrive import Errand, Redriver
-from penstock.client.list_offsets import EARLIEST, LATEST, Found, list_offsets
+from penstock.client.dead_letters.redrive import Redriver, RedriveRequest
+from penstock.client.list_offsets import EARLIEST, LATEST, FoundOffset, list_offsets
 from penstock.client.metadata import TopicPartition
 from penstock.client.producer.producer import Producer
 from penstock.client.producer.sender import ProducerConfig
@@ -78,16 +78,16 @@ class Topics:
             mine = range(start + partition, start + count, partitions)
             self.fill(name, [Record(0, -1, None, b"%d" % n) for n in mine], partition)
 
-    def read(self, name: str, *, settled_s: float = SETTLED_S) -> list[Message]:
+    def read(self, name: str, *, settled_s: float = SETTLED_S) -> list[FetchedRecord]:
         """Everything committed, partition by partition; waits for transactions that are ending."""
 
-        async def consume() -> list[Message]:
+        async def consume() -> list[FetchedRecord]:
             info = await self._cluster.topic(name)
             places = [TopicPartition(name, index) for index in info.partitions]
             level = READ_COMMITTED
             starts = await list_offsets(self._cluster, dict.fromkeys(places, EARLIEST))
             ends = await self._settled(places, settled_s)
-            found: list[Message] = []
+            found: list[FetchedRecord] = []
             config = ConsumerConfig(isolation_level=level)
             async with Consumer(self._cluster, config) as consumer:
                 consumer.assign(
@@ -104,7 +104,7 @@ class Topics:
 
     async def _settled(
         self, places: list[TopicPartition], settled_s: float
-    ) -> dict[TopicPartition, Found]:
+    ) -> dict[TopicPartition, FoundOffset]:
         """The last stable offsets, once the markers of transactions that have ended are there.
 
         A broker answers the end of a transaction when it is decided, and writes markers then.
@@ -133,19 +133,19 @@ class Topics:
         found = self.read(name, settled_s=settled_s)
         return sorted(int(message.value or b"") for message in found)
 
-    def letters(self, name: str) -> list[Letter]:
+    def letters(self, name: str) -> list[DeadLetterMessage]:
         """The open dead letters of a topic of them."""
 
-        async def look() -> list[Letter]:
+        async def look() -> list[DeadLetterMessage]:
             return [letter async for letter in open_letters(self._cluster, name)]
 
         return self._loop.run_until_complete(look())
 
-    def redrive(self, name: str, payload: Callable[[Letter], bytes]) -> int:
+    def redrive(self, name: str, payload: Callable[[DeadLetterMessage], bytes]) -> int:
         """Sends all dead letters back with another payload; how many that were."""
 
         async def send() -> int:
-            errand = Errand(
+            errand = RedriveRequest(
                 name, "test", "tests", revise=lambda one: replace(one, payload=payload(one))
             )
             report = await Redriver(self._cluster, SystemClock(), errand).run()

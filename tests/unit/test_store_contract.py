@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from penstock.base.ports import COMMIT_CHANGES_MAX, Change, Delete, Entry, Expect, Put, Store
+from penstock.base.ports import COMMIT_CHANGES_MAX, Change, Delete, Expect, Put, Store, StoreEntry
 from penstock.runtime.etcd.config import EtcdConfig
 from penstock.runtime.etcd.store import EtcdStore
 from penstock.runtime.sqlite_store import SqliteStore
@@ -107,8 +107,8 @@ def test_a_put_is_read_back_with_its_revision(check: Check) -> None:
         second = await store.commit([], [Put("/a", b"2"), Put("/b", b"")])
         assert first is not None
         assert second == first + 1
-        assert await store.get("/a") == Entry("/a", b"2", second)
-        assert await store.get("/b") == Entry("/b", b"", second)
+        assert await store.get("/a") == StoreEntry("/a", b"2", second)
+        assert await store.get("/b") == StoreEntry("/b", b"", second)
 
     check(scenario)
 
@@ -147,7 +147,7 @@ def test_all_changes_happen_or_none(check: Check) -> None:
         guards = [Expect("/a", first), Expect("/c", first)]
         changes: list[Put | Delete] = [Put("/a", b"2"), Delete("/b")]
         assert await store.commit(guards, changes) is None
-        assert await store.get("/a") == Entry("/a", b"1", first)
+        assert await store.get("/a") == StoreEntry("/a", b"1", first)
         assert await store.commit([Expect("/a", first)], changes) == first + 1
         assert await store.get("/b") is None
 

@@ -16,10 +16,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from penstock.app.durations import Duration, Moment, moment_ms, ms_of, seconds_of
-from penstock.app.log_reader import LogConfig, LogDelivery, LogReader
+from penstock.app.log_reader import LogDelivery, LogReader, LogReaderConfig
 from penstock.app.message import Message
 from penstock.app.outgoing import Headers, Key, Outgoing, Payload
-from penstock.app.publish import COMPRESSIONS, OnFull, Partitioner, Published, Publisher, Publishing
+from penstock.app.publish import (
+    COMPRESSIONS,
+    OnFull,
+    Partitioner,
+    Published,
+    Publisher,
+    PublishSettings,
+)
 from penstock.app.queue_reader import QueueDelivery, QueueReader, check_delivery
 from penstock.app.tracing import tracer_of
 from penstock.app.transaction import Transaction
@@ -85,7 +92,7 @@ class Client:
         secured = parse_security(security or {}, self._random)
         self._authenticate = secured.authenticate
         self._connection_config = ConnectionConfig(client_id=client_id, tls=tls or secured.tls)
-        self._publishing = Publishing(
+        self._publishing = PublishSettings(
             ProducerConfig(
                 linger_ms=linger_ms,
                 batch_bytes=batch_bytes,
@@ -339,7 +346,9 @@ class Client:
         ...         await orders.publish("invoices", bill(order.json()), key=order.key)
         """
         topics = [topic] if isinstance(topic, str) else list(topic)
-        config = LogConfig(start, delivery, seconds_of(commit_every), not uncommitted, auto_commit)
+        config = LogReaderConfig(
+            start, delivery, seconds_of(commit_every), not uncommitted, auto_commit
+        )
         config.check(group)
         assert self.cluster
         control = self._new_cluster()

@@ -43,7 +43,7 @@ class Busy(Exception):
     """Somebody is handling the same message at the moment: try again later."""
 
 
-class Verdict(enum.Enum):
+class DedupVerdict(enum.Enum):
     """What a store says about an id."""
 
     NEW = "new"
@@ -58,7 +58,7 @@ class DedupStore(Protocol):
 
     is_blocking: bool
 
-    def begin(self, message_id: str, token: str) -> Verdict:
+    def begin(self, message_id: str, token: str) -> DedupVerdict:
         """Claims the id, unless it is done or somebody else's."""
         ...
 
@@ -100,15 +100,15 @@ class MemoryDedup:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def begin(self, message_id: str, token: str) -> Verdict:
+    def begin(self, message_id: str, token: str) -> DedupVerdict:
         now_ms = self._clock.now_ms()
         with self._mutex:
             entry = self._entries.get(message_id)
             if entry is not None and entry[1] > now_ms:
                 self._entries.move_to_end(message_id)
-                return Verdict.DONE if entry[0] is None else Verdict.BUSY
+                return DedupVerdict.DONE if entry[0] is None else DedupVerdict.BUSY
             self._put(message_id, (token, now_ms + self._claim_ms), now_ms)
-        return Verdict.NEW
+        return DedupVerdict.NEW
 
     def finish(self, message_id: str, token: str) -> None:
         now_ms = self._clock.now_ms()
@@ -207,7 +207,7 @@ def _wrap_async(
     return handle
 
 
-def _is_ours(verdict: Verdict, message_id: str) -> bool:
-    if verdict is Verdict.BUSY:
+def _is_ours(verdict: DedupVerdict, message_id: str) -> bool:
+    if verdict is DedupVerdict.BUSY:
         raise Busy(f"message {message_id!r} is being handled by somebody else")
-    return verdict is Verdict.NEW
+    return verdict is DedupVerdict.NEW

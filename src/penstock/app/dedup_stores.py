@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.app.dedup import CLAIM_TTL, TTL, Verdict
+from penstock.app.dedup import CLAIM_TTL, TTL, DedupVerdict
 from penstock.app.durations import Duration, ms_of
 from penstock.base.ports import WallClock
 from penstock.runtime.blocking import Mutex
@@ -72,21 +72,21 @@ class SqlDedup:
         self._mutex = Mutex()
         self._calls = 0
 
-    def begin(self, message_id: str, token: str) -> Verdict:
+    def begin(self, message_id: str, token: str) -> DedupVerdict:
         for _ in range(TRIES_MAX):
             now_ms = self._clock.now_ms()
             values = (self._scope, message_id, token, now_ms + self._claim_ms, now_ms)
             if self._execute(_BEGIN, values):
                 self._purge_by_the_way(now_ms)
-                return Verdict.NEW
+                return DedupVerdict.NEW
             found = self._execute(_LOOK, (self._scope, message_id))
             if found:
                 is_done, holder = found[0]
                 if not is_done and holder == token:
-                    return Verdict.NEW  # It did get there, but the answer was lost.
-                return Verdict.DONE if is_done else Verdict.BUSY
+                    return DedupVerdict.NEW  # It did get there, but the answer was lost.
+                return DedupVerdict.DONE if is_done else DedupVerdict.BUSY
             # It was given up between the two.
-        return Verdict.BUSY
+        return DedupVerdict.BUSY
 
     def finish(self, message_id: str, token: str) -> None:
         until_ms = self._clock.now_ms() + self._ttl_ms
@@ -216,19 +216,19 @@ class RedisDedup:
         self._ttl_ms, self._claim_ms = max(1, ms_of(ttl)), max(1, ms_of(claim_ttl))
         self._forget = self._redis.register_script(_FORGET_IN_REDIS)
 
-    def begin(self, message_id: str, token: str) -> Verdict:
+    def begin(self, message_id: str, token: str) -> DedupVerdict:
         name = self._prefix + message_id
         for _ in range(TRIES_MAX):
             if self._redis.set(name, token, nx=True, px=self._claim_ms):
-                return Verdict.NEW
+                return DedupVerdict.NEW
             found: Any = self._redis.get(name)
             if found is not None:
                 found = found.encode() if isinstance(found, str) else found
                 if found == token.encode():
-                    return Verdict.NEW  # It did get there, but the answer was lost.
-                return Verdict.DONE if found == _DONE else Verdict.BUSY
+                    return DedupVerdict.NEW  # It did get there, but the answer was lost.
+                return DedupVerdict.DONE if found == _DONE else DedupVerdict.BUSY
             # It ended between the two.
-        return Verdict.BUSY
+        return DedupVerdict.BUSY
 
     def finish(self, message_id: str, token: str) -> None:
         self._redis.set(self._prefix + message_id, _DONE, px=self._ttl_ms)

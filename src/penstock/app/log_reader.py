@@ -27,7 +27,7 @@ from penstock.client.cluster import Cluster
 from penstock.client.committed_offsets import committed_offsets
 from penstock.client.consumer.consumer import Consumer, ConsumerConfig
 from penstock.client.consumer.fetched import READ_COMMITTED, READ_UNCOMMITTED
-from penstock.client.consumer.fetched import Message as Fetched
+from penstock.client.consumer.fetched import FetchedRecord as Fetched
 from penstock.client.consumer.group_member import GroupListener, GroupMember
 from penstock.client.list_offsets import EARLIEST, LATEST, list_offsets, places_of
 from penstock.client.metadata import TopicPartition
@@ -41,7 +41,7 @@ log = logging.getLogger("penstock.app")
 
 
 @dataclass(frozen=True, slots=True)
-class LogConfig:
+class LogReaderConfig:
     start: str = "earliest"
     delivery: str = "at-least-once"
     commit_every_s: float = 1.0
@@ -67,7 +67,7 @@ class LogReader(AsyncIterator[LogMessage]):
         control: Cluster,
         topics: Sequence[str],
         group: str | None,
-        config: LogConfig,
+        config: LogReaderConfig,
         transaction: Transaction | None = None,
         publish: Callable[..., Awaitable[object]] | None = None,
         tracer: Tracer | None = None,

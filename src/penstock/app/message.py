@@ -14,10 +14,10 @@ import msgspec
 
 from penstock.app.durations import Duration, ms_of
 from penstock.base.errors import Refused
-from penstock.client.consumer.fetched import Message as Fetched
+from penstock.client.consumer.fetched import FetchedRecord as Fetched
 from penstock.client.metadata import TopicPartition
-from penstock.client.share.acknowledgements import NOTHING, Note, Verdict
-from penstock.client.share.leases import Lease
+from penstock.client.share.acknowledgements import NOTHING, AcknowledgementType, VerdictNote
+from penstock.client.share.leases import HeldLease
 
 if TYPE_CHECKING:
     from penstock.app.tracing import MessageTrace
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 DELAY_MS_MAX = 365 * 86_400_000
 _WORDS = {
-    Verdict.ACCEPT: "ack",
-    Verdict.RELEASE: "nack",
-    Verdict.REJECT: "reject",
-    Verdict.RENEW: "extend",
+    AcknowledgementType.ACCEPT: "ack",
+    AcknowledgementType.RELEASE: "nack",
+    AcknowledgementType.REJECT: "reject",
+    AcknowledgementType.RENEW: "extend",
 }
 
 
@@ -139,7 +139,7 @@ class Message(Received):
     __slots__ = ("_consumer", "_lease")
 
     def __init__(
-        self, consumer: "ShareConsumer", lease: Lease, trace: "MessageTrace | None" = None
+        self, consumer: "ShareConsumer", lease: HeldLease, trace: "MessageTrace | None" = None
     ) -> None:
         super().__init__(lease.message, trace)
         self._consumer = consumer
@@ -166,7 +166,7 @@ class Message(Received):
         ...     await work(message.json())
         ...     await message.ack()
         """
-        await self._settle(Verdict.ACCEPT)
+        await self._settle(AcknowledgementType.ACCEPT)
 
     async def nack(
         self, delay: Duration | None = None, *, error: BaseException | str | None = None
@@ -176,7 +176,7 @@ class Message(Received):
         Each delivery counts; after the group's `share.delivery.count.limit` it becomes a dead
         letter, with `error` as its reason. Kafka's brokers take neither the delay nor the error.
         """
-        await self._settle(Verdict.RELEASE, _release_note(delay, error))
+        await self._settle(AcknowledgementType.RELEASE, _release_note(delay, error))
 
     async def reject(self, error: BaseException | str | None = None) -> None:
         """It can never succeed: to the dead letters with it, and why.
@@ -186,20 +186,24 @@ class Message(Received):
         ... except ValueError as error:
         ...     await message.reject(error)
         """
-        await self._settle(Verdict.REJECT, Note(-1, *_error_texts(error)))
+        await self._settle(AcknowledgementType.REJECT, VerdictNote(-1, *_error_texts(error)))
 
     async def extend(self, duration: Duration | None = None) -> None:
         """Holds it for longer, from now on: for `duration`, else for the group's lease.
 
         Not needed while the message is young: leases are renewed by themselves.
         """
-        note = NOTHING if duration is None else Note(lock_ms=ms_of(duration))
-        await self._settle(Verdict.RENEW, note)
+        note = NOTHING if duration is None else VerdictNote(lock_ms=ms_of(duration))
+        await self._settle(AcknowledgementType.RENEW, note)
 
-    def _settle(self, verdict: Verdict, note: Note = NOTHING) -> "asyncio.Future[None]":
+    def _settle(
+        self, verdict: AcknowledgementType, note: VerdictNote = NOTHING
+    ) -> "asyncio.Future[None]":
         return self._traced(verdict, self._consumer.settle(self._lease, verdict, note))
 
-    def _traced(self, verdict: Verdict, answer: "asyncio.Future[None]") -> "asyncio.Future[None]":
+    def _traced(
+        self, verdict: AcknowledgementType, answer: "asyncio.Future[None]"
+    ) -> "asyncio.Future[None]":
         if self._trace is not None:
             self._trace.settling(_WORDS[verdict], answer)
         return answer
@@ -208,21 +212,23 @@ class Message(Received):
 
     def accept(self) -> "asyncio.Future[None] | Refused":
         """As `ack`, answered later; or at once, if it cannot be said any more."""
-        return self._say(Verdict.ACCEPT)
+        return self._say(AcknowledgementType.ACCEPT)
 
     def release(
         self, delay: Duration | None, error: BaseException
     ) -> "asyncio.Future[None] | Refused":
-        return self._say(Verdict.RELEASE, _release_note(delay, error))
+        return self._say(AcknowledgementType.RELEASE, _release_note(delay, error))
 
     def refuse(self, error: BaseException) -> "asyncio.Future[None] | Refused":
-        return self._say(Verdict.REJECT, Note(-1, *_error_texts(error)))
+        return self._say(AcknowledgementType.REJECT, VerdictNote(-1, *_error_texts(error)))
 
     def give_back(self) -> "asyncio.Future[None] | Refused":
         """For somebody else, at once."""
-        return self._say(Verdict.RELEASE, Note(delay_ms=0))
+        return self._say(AcknowledgementType.RELEASE, VerdictNote(delay_ms=0))
 
-    def _say(self, verdict: Verdict, note: Note = NOTHING) -> "asyncio.Future[None] | Refused":
+    def _say(
+        self, verdict: AcknowledgementType, note: VerdictNote = NOTHING
+    ) -> "asyncio.Future[None] | Refused":
         try:
             answer = self._consumer.settle(self._lease, verdict, note, is_awaited=False)
             return self._traced(verdict, answer)
@@ -230,11 +236,11 @@ class Message(Received):
             return refused
 
 
-def _release_note(delay: Duration | None, error: BaseException | str | None) -> Note:
+def _release_note(delay: Duration | None, error: BaseException | str | None) -> VerdictNote:
     delay_ms = -1 if delay is None else ms_of(delay)
     if delay_ms > DELAY_MS_MAX:
         raise ValueError(f"a delay of {delay}: a year is the most")
-    return Note(delay_ms, *_error_texts(error), is_patient=delay is None)
+    return VerdictNote(delay_ms, *_error_texts(error), is_patient=delay is None)
 
 
 def _error_texts(error: BaseException | str | None) -> tuple[str | None, str | None]:

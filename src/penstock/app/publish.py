@@ -14,7 +14,7 @@ from penstock.app.tracing import sending
 from penstock.base.ports import Random, WallClock
 from penstock.base.tracing import OFFSET, PARTITION, Tracer
 from penstock.client.cluster import Cluster
-from penstock.client.producer.producer import Delivery, Producer, ProducerConfig
+from penstock.client.producer.producer import PendingRecord, Producer, ProducerConfig
 from penstock.wire.compression import Codec
 
 OnFull: TypeAlias = Literal["block", "drop", "raise"]
@@ -48,7 +48,7 @@ class Published(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Publishing:
+class PublishSettings:
     """How to publish."""
 
     config: ProducerConfig
@@ -68,7 +68,7 @@ class Publisher:
         clock: WallClock,
         random: Random,
         cluster: Cluster,
-        how: Publishing,
+        how: PublishSettings,
         tracer: Tracer | None = None,
     ) -> None:
         self.dropped = 0
@@ -94,7 +94,7 @@ class Publisher:
 
     async def _publish_many(self, topic: str, messages: Iterable[Outgoing]) -> list[Published]:
         results: list[Published | BaseException] = []
-        waiting: list[Delivery | None] = []
+        waiting: list[PendingRecord | None] = []
         for message in messages:
             waiting.append(await self._take(topic, message))
             if len(waiting) >= _AT_A_TIME:
@@ -109,19 +109,19 @@ class Publisher:
         return published
 
     async def _all(
-        self, topic: str, waiting: list[Delivery | None]
+        self, topic: str, waiting: list[PendingRecord | None]
     ) -> list[Published | BaseException]:
         return await asyncio.gather(
             *(self._published(topic, delivery) for delivery in waiting), return_exceptions=True
         )
 
-    async def _published(self, topic: str, delivery: Delivery | None) -> Published:
+    async def _published(self, topic: str, delivery: PendingRecord | None) -> Published:
         if delivery is None:
             return Published(topic, -1, -1)
         sent = await delivery
         return Published(sent.topic, sent.partition, sent.offset)
 
-    async def _take(self, topic: str, message: Outgoing) -> Delivery | None:
+    async def _take(self, topic: str, message: Outgoing) -> PendingRecord | None:
         """Into the buffer; None if it was dropped."""
         key = encode_key(message.key)
         value = encode_payload(message.payload)

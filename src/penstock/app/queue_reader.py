@@ -16,7 +16,7 @@ from penstock.app.tracing import MessageTrace
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.tracing import Tracer
 from penstock.client.cluster import Cluster
-from penstock.client.share.acknowledgements import Verdict
+from penstock.client.share.acknowledgements import AcknowledgementType
 from penstock.client.share.consumer import ShareConfig, ShareConsumer
 
 QueueDelivery: TypeAlias = Literal["at-least-once", "at-most-once"]
@@ -105,7 +105,7 @@ class QueueReader(AsyncIterator[Message]):
                 return []
             raise
         if self._delivery == "at-most-once":
-            done = [self._consumer.settle(lease, Verdict.ACCEPT) for lease in leases]
+            done = [self._consumer.settle(lease, AcknowledgementType.ACCEPT) for lease in leases]
             outcomes = await asyncio.gather(*done, return_exceptions=True)
             leases = [
                 lease for lease, failed in zip(leases, outcomes, strict=True) if failed is None

@@ -25,7 +25,7 @@ _WAIT_S = 30.0
 _PAUSE_S = 1.0
 
 
-class Lane:
+class TaskRunner:
     """`await run()` until `stop()`; then `await finish(grace_s)`."""
 
     def __init__(self, task: Task, reader: QueueReader, workers: Workers, random: Random) -> None:

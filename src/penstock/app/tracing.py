@@ -19,8 +19,8 @@ from penstock.base.tracing import (
     OFFSET,
     PARTITION,
     Headers,
-    Span,
     Tracer,
+    TraceSpan,
     about,
     context_of,
     with_context,
@@ -28,7 +28,7 @@ from penstock.base.tracing import (
 from penstock.runtime import tracing as runtime_tracing
 
 if TYPE_CHECKING:
-    from penstock.client.consumer.fetched import Message as Fetched
+    from penstock.client.consumer.fetched import FetchedRecord as Fetched
 
 
 def tracer_of(asked: Any) -> Tracer | None:
@@ -46,7 +46,7 @@ def tracer_of(asked: Any) -> Tracer | None:
 @contextmanager
 def sending(
     tracer: Tracer, topic: str, messages: Sequence[Outgoing]
-) -> Iterator[tuple[Span, list[Outgoing]]]:
+) -> Iterator[tuple[TraceSpan, list[Outgoing]]]:
     """The span of one act of publishing, and the messages as they carry its context.
 
     It goes below the current span; where there is none, below what the first message carries.

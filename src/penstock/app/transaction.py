@@ -13,7 +13,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import WallClock
 from penstock.client.cluster import Cluster
 from penstock.client.committed_offsets import Committed
-from penstock.client.consumer.group_member import Membership
+from penstock.client.consumer.group_member import GroupMembership
 from penstock.client.metadata import TopicPartition
 from penstock.client.producer.batch import record_bytes
 from penstock.client.producer.partitioner import partition_for_key
@@ -97,7 +97,9 @@ class Transaction:
             await self._writer.begin()
             self._has_begun = True
 
-    async def commit(self, positions: Mapping[TopicPartition, int], member: Membership) -> None:
+    async def commit(
+        self, positions: Mapping[TopicPartition, int], member: GroupMembership
+    ) -> None:
         """All of it, or nothing: if it raises, `forget` and read from the committed positions."""
         await self.begin()
         outputs, self._outputs, self._size_bytes = self._outputs, {}, 0

@@ -24,7 +24,7 @@ from penstock.app.client import Client
 from penstock.app.durations import Duration, seconds_of
 from penstock.app.message import Message
 from penstock.app.task import Handler, Reject, Retry, RetryBackoff, Task
-from penstock.app.task_runner import Lane
+from penstock.app.task_runner import TaskRunner
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Random, Workers
 from penstock.client.admin.admin import GROUP_CONFIGS
@@ -64,7 +64,7 @@ class Worker:
         self._threads = threads
         self.client_options = client_options
         self._client: Client | None = None
-        self._lanes: list[Lane] = []
+        self._lanes: list[TaskRunner] = []
         self._stopped: asyncio.Event | None = None
         self._grace_over: asyncio.Event | None = None
         self._stop_count = 0
@@ -158,7 +158,7 @@ class Worker:
                 await self._finish()
                 self._client, self._lanes = None, []
 
-    def _lane(self, client: Client, task: Task, threads: Workers) -> Lane:
+    def _lane(self, client: Client, task: Task, threads: Workers) -> TaskRunner:
         reader = client.queue(
             task.topics,
             task.group,
@@ -167,7 +167,7 @@ class Worker:
             renew_for=float(365 * 86_400),
         )
         log.info("%s reads %s as %s", task.name, ", ".join(task.topics), task.group)
-        return Lane(task, reader, threads, self._random)
+        return TaskRunner(task, reader, threads, self._random)
 
     async def _run_lanes(self) -> None:
         assert self._stopped is not None

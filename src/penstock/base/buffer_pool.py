@@ -13,7 +13,7 @@ _UNHELD = 3
 """References to a room that is free: the list's, the loop variable's, the question's own."""
 
 
-class Rooms:
+class BufferPool:
     """At most `ROOMS_MAX` are kept. Beyond that, and above `ROOM_BYTES`, there is new memory."""
 
     __slots__ = ("_rooms",)

@@ -11,7 +11,7 @@ HOLD_SECONDS = 0.0005
 """The clock of the node's loop counts milliseconds: a hold ends with the one that it began in."""
 
 
-class Breath:
+class CooperativeYield:
     def __init__(self, rest_s: float) -> None:
         self._now = asyncio.get_running_loop().time
         self._rest_s = rest_s

@@ -8,7 +8,7 @@ waits here: who gets nothing is refused and comes again, or is put off by whoeve
 from collections import Counter
 
 
-class Shares:
+class FairPool:
     """Counts what is taken, by holder; pure."""
 
     __slots__ = ("_held", "holder_max", "taken", "total_max")

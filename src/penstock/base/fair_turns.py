@@ -23,7 +23,7 @@ REST_SECONDS = 0.001
 PLACES = 4
 
 
-class Turns:
+class FairTurns:
     """The long work of one node."""
 
     def __init__(self) -> None:

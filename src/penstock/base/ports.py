@@ -161,7 +161,7 @@ class Disk(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StoreEntry:
     """A key in the metadata store with the revision that last changed it."""
 
     key: str
@@ -218,9 +218,9 @@ class Store(Protocol):
     reached; so does changing, if it is certain that nothing was done, and else UnknownResult.
     """
 
-    async def get(self, key: str) -> Entry | None: ...
+    async def get(self, key: str) -> StoreEntry | None: ...
 
-    async def range(self, prefix: str) -> tuple[int, list[Entry]]:
+    async def range(self, prefix: str) -> tuple[int, list[StoreEntry]]:
         """Everything under `prefix`, sorted by key, and the revision it was read at."""
         ...
 

@@ -9,7 +9,7 @@ import asyncio
 SECONDS = 300.0
 
 
-class Attention:
+class ScrapeActivity:
     def __init__(self) -> None:
         self._until_s = float("-inf")
         self._paid = asyncio.Event()

@@ -16,7 +16,7 @@ import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from penstock.base.ports import COMMIT_CHANGES_MAX, Change, Delete, Entry, Expect, Put
+from penstock.base.ports import COMMIT_CHANGES_MAX, Change, Delete, Expect, Put, StoreEntry
 
 
 def check_size(expects: Sequence[Expect], changes: Sequence[Put | Delete]) -> None:
@@ -27,29 +27,29 @@ def check_size(expects: Sequence[Expect], changes: Sequence[Put | Delete]) -> No
 
 
 @dataclass(slots=True)
-class Lease:
+class StoreLease:
     ttl_s: float
     deadline_s: float
     keys: dict[str, None] = field(default_factory=dict)  # A set with an order.
 
 
-class KeySpace:
+class StoreModel:
     def __init__(self, *, history_max: int = 10_000) -> None:
         self.revision = 0
         self.compacted = 0
         """Revisions up to this one can no longer be watched."""
-        self.leases: dict[int, Lease] = {}
-        self._entries: dict[str, Entry] = {}
+        self.leases: dict[int, StoreLease] = {}
+        self._entries: dict[str, StoreEntry] = {}
         self._keys: list[str] = []  # Sorted.
         self._history: list[list[Change]] = []  # Of the revisions above `compacted`, in order.
         self._history_max = history_max
 
     # Reading.
 
-    def get(self, key: str) -> Entry | None:
+    def get(self, key: str) -> StoreEntry | None:
         return self._entries.get(key)
 
-    def range(self, prefix: str) -> list[Entry]:
+    def range(self, prefix: str) -> list[StoreEntry]:
         start = bisect.bisect_left(self._keys, prefix)
         found = []
         for at in range(start, len(self._keys)):
@@ -93,7 +93,7 @@ class KeySpace:
         seen = []
         for change in changes:
             if isinstance(change, Put):
-                self.restore(Entry(change.key, change.value, self.revision, change.lease))
+                self.restore(StoreEntry(change.key, change.value, self.revision, change.lease))
                 seen.append(Change(change.key, change.value, self.revision))
             else:
                 self._detach(self._entries.pop(change.key))
@@ -104,7 +104,7 @@ class KeySpace:
             self.compact(self.revision - self._history_max)
         return self.revision
 
-    def restore(self, entry: Entry) -> None:
+    def restore(self, entry: StoreEntry) -> None:
         """Sets an entry as it is, revision and all: the one change that makes no history."""
         old = self._entries.get(entry.key)
         if old is None:
@@ -131,7 +131,7 @@ class KeySpace:
     def grant(self, lease: int, ttl_s: float, now_s: float) -> None:
         assert lease > 0
         assert lease not in self.leases
-        self.leases[lease] = Lease(ttl_s, now_s + ttl_s)
+        self.leases[lease] = StoreLease(ttl_s, now_s + ttl_s)
 
     def renew(self, lease: int, now_s: float) -> bool:
         held = self.leases.get(lease)
@@ -156,6 +156,6 @@ class KeySpace:
         held = self.leases.pop(lease, None)
         assert held is None or not held.keys
 
-    def _detach(self, entry: Entry) -> None:
+    def _detach(self, entry: StoreEntry) -> None:
         if entry.lease and entry.lease in self.leases:
             self.leases[entry.lease].keys.pop(entry.key, None)

@@ -36,7 +36,7 @@ GROUP, COUNT, ATTEMPT = (
 )
 
 
-class Span(Protocol):
+class TraceSpan(Protocol):
     """A piece of work that was begun. Ends once, whatever happens."""
 
     @property
@@ -65,7 +65,7 @@ class Tracer(Protocol):
 
     def begin(
         self, name: str, kind: Kind, attributes: Attributes, parent: Headers | None = None
-    ) -> Span:
+    ) -> TraceSpan:
         """A span below the context in `parent`; without one, below the current span, if any."""
         ...
 

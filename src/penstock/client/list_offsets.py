@@ -12,7 +12,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.client.cluster import Cluster
 from penstock.client.errors import check
 from penstock.client.metadata import TopicPartition
-from penstock.client.offset_syntax import Anchor, OffsetRange, Position
+from penstock.client.offset_syntax import Anchor, OffsetPosition, OffsetRange
 from penstock.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -25,14 +25,14 @@ EARLIEST = -2
 MAX_TIMESTAMP = -3
 
 
-class Found(NamedTuple):
+class FoundOffset(NamedTuple):
     """An offset and the timestamp of its record; -1 where there is none."""
 
     offset: int
     timestamp: int
 
 
-class Span(NamedTuple):
+class OffsetSpan(NamedTuple):
     """Offsets to read: from `start`, up to, not including, `end` (None: for ever)."""
 
     start: int
@@ -44,9 +44,9 @@ async def list_offsets(
     wanted: Mapping[TopicPartition, int],
     *,
     isolation_level: int = 0,
-) -> dict[TopicPartition, Found]:
+) -> dict[TopicPartition, FoundOffset]:
     """Asks the leaders: per partition a timestamp, or LATEST, EARLIEST, MAX_TIMESTAMP."""
-    found: dict[TopicPartition, Found] = {}
+    found: dict[TopicPartition, FoundOffset] = {}
 
     async def ask(node_id: int, places: list[TopicPartition]) -> None:
         rows: dict[str, list[ListOffsetsPartition]] = {}
@@ -64,7 +64,7 @@ async def list_offsets(
             for answer in topic.partitions:
                 where = TopicPartition(topic.name, answer.partition_index)
                 check(answer.error_code, about=str(where))
-                found[where] = Found(answer.offset, answer.timestamp)
+                found[where] = FoundOffset(answer.offset, answer.timestamp)
 
     async def attempt() -> None:
         missing = [where for where in wanted if where not in found]
@@ -88,7 +88,7 @@ async def resolve(
     *,
     isolation_level: int = 0,
     must_end: bool = False,
-) -> dict[TopicPartition, Span]:
+) -> dict[TopicPartition, OffsetSpan]:
     """The range in numbers for each partition.
 
     It never starts before the log does. An exact end may lie in the future, and no end means for
@@ -101,7 +101,7 @@ async def resolve(
         cluster, dict.fromkeys(places, LATEST), isolation_level=isolation_level
     )
 
-    async def locate(position: Position) -> dict[TopicPartition, int]:
+    async def locate(position: OffsetPosition) -> dict[TopicPartition, int]:
         if position.anchor is Anchor.TIME:
             times = await list_offsets(
                 cluster, dict.fromkeys(places, position.value), isolation_level=isolation_level
@@ -125,7 +125,7 @@ async def resolve(
         end = None if last is None else last[where]
         if must_end or (wanted.end is not None and wanted.end.anchor is not Anchor.EXACT):
             end = high if end is None else min(end, high)
-        spans[where] = Span(start, None if end is None else max(start, end))
+        spans[where] = OffsetSpan(start, None if end is None else max(start, end))
     return spans
 
 

@@ -30,7 +30,7 @@ class Anchor(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class OffsetPosition:
     """A place in a log: an anchor and, from there, a distance (or the offset, or the time)."""
 
     anchor: Anchor
@@ -41,12 +41,12 @@ class Position:
 class OffsetRange:
     """From `start` on; up to, not including, `end`, or without end."""
 
-    start: Position
-    end: Position | None = None
+    start: OffsetPosition
+    end: OffsetPosition | None = None
 
 
-START = Position(Anchor.START)
-END = Position(Anchor.END)
+START = OffsetPosition(Anchor.START)
+END = OffsetPosition(Anchor.END)
 
 
 class OffsetSyntaxError(ValueError):
@@ -82,7 +82,7 @@ def parse_offsets(text: str, now: Millis) -> OffsetRange:
     return OffsetRange(start, end)
 
 
-def parse_position(text: str, now: Millis) -> Position:
+def parse_position(text: str, now: Millis) -> OffsetPosition:
     """Reads one offset; a range is refused."""
     found = parse_offsets(text, now)
     if found.end is not None:
@@ -90,7 +90,7 @@ def parse_position(text: str, now: Millis) -> Position:
     return found.start
 
 
-def _parse_point(part: str, text: str) -> Position:
+def _parse_point(part: str, text: str) -> OffsetPosition:
     if not _POINT.fullmatch(part):
         where = "" if part == text else f" in {text!r}"
         raise OffsetSyntaxError(f"{part!r}{where} is not an offset; {_EXAMPLES}")
@@ -99,10 +99,10 @@ def _parse_point(part: str, text: str) -> Position:
     if part == "end":
         return END
     if part[0] == "+":
-        return Position(Anchor.START, int(part[1:]))
+        return OffsetPosition(Anchor.START, int(part[1:]))
     if part[0] == "-":
-        return Position(Anchor.END, int(part[1:]))
-    return Position(Anchor.EXACT, int(part))
+        return OffsetPosition(Anchor.END, int(part[1:]))
+    return OffsetPosition(Anchor.EXACT, int(part))
 
 
 def _parse_times(text: str, now: Millis) -> OffsetRange:
@@ -111,8 +111,8 @@ def _parse_times(text: str, now: Millis) -> OffsetRange:
         raise OffsetSyntaxError(f"{text!r} is not a time; {_TIME_EXAMPLES}")
     start = START
     if match["start"]:
-        start = Position(Anchor.TIME, _parse_time(match["start"], text, now))
-    end: Position | None = None
+        start = OffsetPosition(Anchor.TIME, _parse_time(match["start"], text, now))
+    end: OffsetPosition | None = None
     if match["end"] == "end":
         end = END
     elif match["end"]:
@@ -120,9 +120,9 @@ def _parse_times(text: str, now: Millis) -> OffsetRange:
         if re.fullmatch(_DURATION, last):
             if not match["start"]:
                 raise OffsetSyntaxError(f"{text!r}: a duration needs a time to count from")
-            end = Position(Anchor.TIME, start.value + duration_ms(last))
+            end = OffsetPosition(Anchor.TIME, start.value + duration_ms(last))
         else:
-            end = Position(Anchor.TIME, _parse_time(last, text, now))
+            end = OffsetPosition(Anchor.TIME, _parse_time(last, text, now))
     _check_order(start, end, text)
     return OffsetRange(start, end)
 
@@ -150,7 +150,7 @@ def duration_ms(text: str) -> int:
     return sum(int(count) * _UNITS_MS[unit] for count, unit in parts)
 
 
-def _check_order(start: Position, end: Position | None, text: str) -> None:
+def _check_order(start: OffsetPosition, end: OffsetPosition | None, text: str) -> None:
     """Refuses what can be seen to be empty without asking a broker."""
     if end is None or start.anchor is not end.anchor:
         return

@@ -12,9 +12,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from penstock.state.registry.errors import Number, Rejected
+from penstock.state.registry.errors import RegistryErrorCode, Rejected
 from penstock.state.registry.limits import REFERENCED_MAX
-from penstock.state.registry.parsed_schemas import AVRO, Dependency, Reference, Source
+from penstock.state.registry.parsed_schemas import AVRO, Dependency, Reference, SchemaSource
 
 MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 OK: Final = 200
@@ -88,8 +88,10 @@ class RegistryApi:
         told = f"{problem.message or 'the registry refused'} (HTTP {status})"
         if status >= TROUBLE or status == TOO_MANY:
             raise ConnectionError(f"the registry at {self.url} is in trouble: {told}")
-        known = problem.error_code in set(Number)
-        raise Rejected(Number(problem.error_code) if known else Number.STORE, told)
+        known = problem.error_code in set(RegistryErrorCode)
+        raise Rejected(
+            RegistryErrorCode(problem.error_code) if known else RegistryErrorCode.STORE, told
+        )
 
     def register(
         self,
@@ -107,13 +109,13 @@ class RegistryApi:
         answer = msgspec.json.decode(self.call("POST", path, body), type=_Answer)
         return Registered(subject, answer.id, answer.version)
 
-    def version(self, subject: str, version: int | None = None) -> tuple[Registered, Source]:
+    def version(self, subject: str, version: int | None = None) -> tuple[Registered, SchemaSource]:
         """A version of a subject, the latest unless told otherwise, with all that it needs."""
         answer = self._version(subject, version)
         found = Registered(subject, answer.id, answer.version)
         return found, self._source(answer)
 
-    def schema(self, schema_id: int) -> Source:
+    def schema(self, schema_id: int) -> SchemaSource:
         """What an id stands for, with all that it needs."""
         answer = msgspec.json.decode(self.call("GET", f"/schemas/ids/{schema_id}"), type=_Answer)
         return self._source(answer)
@@ -123,10 +125,10 @@ class RegistryApi:
         path = f"/subjects/{quote(subject, safe='')}/versions/{number}"
         return msgspec.json.decode(self.call("GET", path), type=_Answer)
 
-    def _source(self, answer: _Answer) -> Source:
+    def _source(self, answer: _Answer) -> SchemaSource:
         closure: dict[tuple[str, int], Dependency] = {}
         self._gather(answer.references, closure, set())
-        return Source(
+        return SchemaSource(
             answer.schema_type, answer.schema, _references(answer), tuple(closure.values())
         )
 
@@ -142,7 +144,9 @@ class RegistryApi:
             if key in found:
                 continue
             if key in open_ones or len(open_ones) + len(found) >= REFERENCED_MAX:
-                raise Rejected(Number.INVALID_SCHEMA, f"the references of {one.subject} do not end")
+                raise Rejected(
+                    RegistryErrorCode.INVALID_SCHEMA, f"the references of {one.subject} do not end"
+                )
             open_ones.add(key)
             answer = self._version(*key)
             self._gather(answer.references, found, open_ones)

@@ -38,7 +38,7 @@ _JAAS = re.compile(r'(username|password)\s*=\s*"((?:\\.|[^"\\])*)"')
 
 
 @dataclass(frozen=True, slots=True)
-class Security:
+class SecuritySettings:
     """What connections need."""
 
     tls: ssl.SSLContext | None = None
@@ -50,7 +50,7 @@ def is_security(name: str) -> bool:
     return name.startswith(PREFIXES)
 
 
-def parse_security(settings: Mapping[str, str], random: Random) -> Security:
+def parse_security(settings: Mapping[str, str], random: Random) -> SecuritySettings:
     """From settings by name; raises ValueError or Refused, saying what to do."""
     values: dict[str, str] = {}
     for given, value in settings.items():
@@ -66,8 +66,8 @@ def parse_security(settings: Mapping[str, str], random: Random) -> Security:
         raise ValueError(f"security.protocol={protocol!r}; take one of {', '.join(PROTOCOLS)}")
     tls = _context(values) if protocol.endswith("SSL") else None
     if not protocol.startswith("SASL"):
-        return Security(tls)
-    return Security(tls, authenticator(_credentials(values), random))
+        return SecuritySettings(tls)
+    return SecuritySettings(tls, authenticator(_credentials(values), random))
 
 
 def _guess(values: Mapping[str, str]) -> str:

@@ -19,10 +19,10 @@ import msgspec
 from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.client.errors import code_of
 from penstock.cluster.configs.configs import BrokerConfigs
-from penstock.coordinator.runtime.internal_producer import Posting
+from penstock.coordinator.runtime.internal_producer import InternalProducer
 from penstock.coordinator.runtime.internal_topics import InternalTopic, InternalTopics
-from penstock.coordinator.runtime.shard_host import Surroundings
-from penstock.security.audit_entries import Deed, Entry, Trail
+from penstock.coordinator.runtime.shard_host import HostContext
+from penstock.security.audit_entries import AuditEntry, Deed, Trail
 from penstock.wire.messages.internal.audit import AppendAuditRequest, AppendAuditResponse
 from penstock.wire.records import Record, encode
 
@@ -40,14 +40,12 @@ TIMEOUT_MS = 15_000
 class AuditLog:
     """This node's part of it."""
 
-    def __init__(
-        self, around: Surroundings, topics: InternalTopics, configs: BrokerConfigs
-    ) -> None:
+    def __init__(self, around: HostContext, topics: InternalTopics, configs: BrokerConfigs) -> None:
         self._around = around
         self._topics = topics
         self._configs = configs
         self._trail = Trail(around.peers.node_id)
-        self._posting = Posting(around, LANE)
+        self._posting = InternalProducer(around, LANE)
         self._news = asyncio.Event()
         self._is_writing = False
         self.written = 0
@@ -108,7 +106,7 @@ class AuditLog:
                 return True
         return False
 
-    async def _append(self, entries: Sequence[Entry]) -> None:
+    async def _append(self, entries: Sequence[AuditEntry]) -> None:
         retention = str(self._configs.integer("audit.retention.ms"))
         await self._topics.ensure(topic_of(retention))
         image = self._around.follower.image

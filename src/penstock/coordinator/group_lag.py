@@ -4,9 +4,9 @@ A node tells of the groups that it coordinates, so each is told of once. Where a
 knows from its own replica; of those it has none of, it asks the leaders. How old the first unread
 record is it reads off its own replica only.
 
-A round goes over all positions in small steps, between which requests are served (`Breath`): it is
-in no hurry. It takes what is applied and not yet committed for true: the next round will know
-better.
+A round goes over all positions in small steps, between which requests are served
+(`CooperativeYield`): it is in no hurry. It takes what is applied and not yet committed for true:
+the next round will know better.
 
 Bounds: `POSITIONS_MAX` positions in a round; `NAMES_MAX` partitions and groups have figures of
 their own, those furthest behind. The rest of the groups is added up as `OTHERS`; the rest of the
@@ -19,13 +19,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from penstock.base.cooperative_yield import Breath
+from penstock.base.cooperative_yield import CooperativeYield
 from penstock.base.errors import Corrupt, Refused
 from penstock.cluster.replication.peer_connections import TROUBLE
 from penstock.coordinator.groups import GroupCoordinator
 from penstock.coordinator.queues.gauges import NAMES_MAX, OTHERS
 from penstock.coordinator.queues.inspection import NO_TIME, written_ms
-from penstock.coordinator.runtime.shard_host import Surroundings
+from penstock.coordinator.runtime.shard_host import HostContext
 from penstock.state.groups.records import OffsetValue
 from penstock.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -48,7 +48,7 @@ TIMEOUT_MS = 5_000
 LATEST = -1
 CONSUMER = -1
 
-Place = tuple[str, int]
+GroupTopicKey = tuple[str, int]
 
 
 class Behind(NamedTuple):
@@ -83,7 +83,7 @@ class GroupLag:
 class GroupWatch:
     """What was seen in the last round."""
 
-    def __init__(self, around: Surroundings, groups: GroupCoordinator) -> None:
+    def __init__(self, around: HostContext, groups: GroupCoordinator) -> None:
         self.partitions: list[Behind] = []
         """Those furthest behind, the furthest first."""
         self.groups: dict[tuple[str, str], GroupLag] = {}
@@ -94,7 +94,7 @@ class GroupWatch:
 
     async def look(self) -> None:
         """One round."""
-        breath = Breath(REST_SECONDS)
+        breath = CooperativeYield(REST_SECONDS)
         draft = _Draft()
         away: list[tuple[str, str, int, int]] = []
         replica = self._around.partitions.replica
@@ -133,7 +133,7 @@ class GroupWatch:
             if known is not None and elapsed_s > 0:
                 lag.trend = (lag.records - known.records) / elapsed_s
 
-    def _groups_here(self) -> Iterator[tuple[str, list[tuple[Place, OffsetValue]]]]:
+    def _groups_here(self) -> Iterator[tuple[str, list[tuple[GroupTopicKey, OffsetValue]]]]:
         """Groups with their positions; what changes meanwhile may be missed."""
         for _, shard in list(self._groups.host.active()):
             yield from shard.positions()
@@ -154,8 +154,8 @@ class GroupWatch:
 
 
 async def ends_elsewhere(
-    around: Surroundings, places: Iterable[Place], timestamp: int = LATEST
-) -> dict[Place, int]:
+    around: HostContext, places: Iterable[GroupTopicKey], timestamp: int = LATEST
+) -> dict[GroupTopicKey, int]:
     """Where partitions end that others have, as far as their leaders answer.
 
     Or where they begin, or which offset a time is: as ListOffsets numbers these.
@@ -166,7 +166,7 @@ async def ends_elsewhere(
         record = image.partition(topic, index)
         if record is not None and record.leader in image.brokers:
             wanted.setdefault(record.leader, {}).setdefault(topic, {})[index] = None
-    ends: dict[Place, int] = {}
+    ends: dict[GroupTopicKey, int] = {}
     asked = (_ask(around, node_id, rows, timestamp) for node_id, rows in wanted.items())
     for answer in await asyncio.gather(*asked):
         ends |= answer
@@ -174,8 +174,8 @@ async def ends_elsewhere(
 
 
 async def _ask(
-    around: Surroundings, node_id: int, wanted: dict[str, dict[int, None]], timestamp: int
-) -> dict[Place, int]:
+    around: HostContext, node_id: int, wanted: dict[str, dict[int, None]], timestamp: int
+) -> dict[GroupTopicKey, int]:
     request = ListOffsetsRequest(
         replica_id=CONSUMER,
         topics=[
@@ -231,7 +231,9 @@ class _Draft:
     def furthest(self) -> list[Behind]:
         return sorted(self._behind, key=lambda one: (-one.records, one))[:NAMES_MAX]
 
-    async def largest(self, dated: list[Behind], breath: Breath) -> dict[tuple[str, str], GroupLag]:
+    async def largest(
+        self, dated: list[Behind], breath: CooperativeYield
+    ) -> dict[tuple[str, str], GroupLag]:
         """The groups furthest behind, with what is known of their oldest records."""
         for one in dated:
             lag = self._totals[one.group, one.topic]

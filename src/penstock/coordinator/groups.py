@@ -12,14 +12,14 @@ from penstock.base.state_machine import Decision, Token
 from penstock.cluster.configs.configs import BrokerConfigs, describe_group
 from penstock.cluster.metadata.image import Image
 from penstock.coordinator.runtime.internal_topics import OFFSETS, InternalTopics
-from penstock.coordinator.runtime.shard_host import Host, Surroundings
-from penstock.coordinator.runtime.shard_runtime import Seat
+from penstock.coordinator.runtime.shard_host import HostContext, ShardHost
+from penstock.coordinator.runtime.shard_runtime import ShardRuntime
 from penstock.coordinator.topic_patterns import compile_pattern
 from penstock.state.groups.config import (
-    Caller,
-    ConsumerConfig,
+    ConsumerGroupConfig,
+    GroupCaller,
     GroupConfig,
-    ShareConfig,
+    ShareGroupConfig,
     default_consumer_config,
     default_share_config,
 )
@@ -40,14 +40,14 @@ DOWNGRADES = ("bidirectional", "downgrade")
 class GroupSettings(NamedTuple):
     """What the configs of one group come to, for either type that it may be of."""
 
-    consumer: ConsumerConfig
-    share: ShareConfig
+    consumer: ConsumerGroupConfig
+    share: ShareGroupConfig
 
 
 def group_config(
     configs: BrokerConfigs,
-    consumer_config_of: Callable[[str], ConsumerConfig] = default_consumer_config,
-    share_config_of: Callable[[str], ShareConfig] = default_share_config,
+    consumer_config_of: Callable[[str], ConsumerGroupConfig] = default_consumer_config,
+    share_config_of: Callable[[str], ShareGroupConfig] = default_share_config,
 ) -> GroupConfig:
     """The machines' settings, by Kafka's config names."""
     policy = (configs.text("group.consumer.migration.policy") or "").lower()
@@ -79,7 +79,7 @@ class GroupCoordinator:
 
     def __init__(
         self,
-        around: Surroundings,
+        around: HostContext,
         configs: BrokerConfigs,
         topics: InternalTopics,
         may_see: MaySee = see_everything,
@@ -92,7 +92,7 @@ class GroupCoordinator:
         self._view = topics_of(around.follower.image)
         self._settings: dict[str, GroupSettings] = {}
         self._settings_are_of: tuple[object, int] | None = None
-        self.host: Host[GroupShard] = Host(
+        self.host: ShardHost[GroupShard] = ShardHost(
             OFFSETS.name,
             around,
             self._make,
@@ -110,10 +110,10 @@ class GroupCoordinator:
         group_id: str,
         name: str,
         request: Any,
-        caller: Caller,
+        caller: GroupCaller,
         answer: Callable[[Any], None],
-    ) -> tuple[Seat[GroupShard], Token]:
-        """Gives a request to its group's shard; see `Seat.call`."""
+    ) -> tuple[ShardRuntime[GroupShard], Token]:
+        """Gives a request to its group's shard; see `ShardRuntime.call`."""
 
         def decide(shard: GroupShard, token: Token, now_ms: int) -> Decision:
             return shard.handle(name, request, token, caller, now_ms)
@@ -132,10 +132,10 @@ class GroupCoordinator:
         shard.topics_changed(self._view, self._around.time.now_ms())
         return shard
 
-    def _consumer_config(self, group_id: str) -> ConsumerConfig:
+    def _consumer_config(self, group_id: str) -> ConsumerGroupConfig:
         return self._settings_of(group_id).consumer
 
-    def _share_config(self, group_id: str) -> ShareConfig:
+    def _share_config(self, group_id: str) -> ShareGroupConfig:
         return self._settings_of(group_id).share
 
     def _settings_of(self, group_id: str) -> GroupSettings:
@@ -159,17 +159,17 @@ class GroupCoordinator:
             return [int(text) for text in texts if text is not None]
 
         return GroupSettings(
-            ConsumerConfig(
+            ConsumerGroupConfig(
                 *read(
                     "consumer.session.timeout.ms",
                     "consumer.heartbeat.interval.ms",
                     "consumer.assignment.interval.ms",
                 )
             ),
-            ShareConfig(*read("share.session.timeout.ms", "share.heartbeat.interval.ms")),
+            ShareGroupConfig(*read("share.session.timeout.ms", "share.heartbeat.interval.ms")),
         )
 
-    def _tell_topics(self, seat: Seat[GroupShard]) -> None:
+    def _tell_topics(self, seat: ShardRuntime[GroupShard]) -> None:
         # Topics may have changed while the log was read.
         seat.tell(lambda shard, now_ms: shard.topics_changed(self._view, now_ms))
 

@@ -20,9 +20,9 @@ from penstock.base.state_machine import Decision, Machine, Token
 from penstock.client.errors import code_of
 from penstock.cluster.replication.peer_connections import TROUBLE
 from penstock.coordinator.groups import GroupCoordinator
-from penstock.coordinator.queues.state_store import QueueKeeping
-from penstock.coordinator.runtime.shard_host import Surroundings, ask
-from penstock.coordinator.runtime.shard_runtime import Seat
+from penstock.coordinator.queues.state_store import QueueStateStore
+from penstock.coordinator.runtime.shard_host import HostContext, ask
+from penstock.coordinator.runtime.shard_runtime import ShardRuntime
 from penstock.state.groups.shard import GroupShard
 from penstock.state.queues.state_shard import StateShard
 from penstock.wire.messages.internal.queue_admin import (
@@ -40,13 +40,13 @@ NO_OFFSET = -1
 S = TypeVar("S", bound=Machine)
 
 
-class Kind(IntEnum):
+class PositionKind(IntEnum):
     SHARE = 0
     CONSUMER = 1
 
 
-class Position(NamedTuple):
-    kind: Kind
+class GroupPosition(NamedTuple):
+    kind: PositionKind
     group: str
     topic: str
     partition: int
@@ -58,7 +58,7 @@ class Position(NamedTuple):
 class Listing:
     """Positions, and the shards that they are from."""
 
-    positions: list[Position] = field(default_factory=list)
+    positions: list[GroupPosition] = field(default_factory=list)
     state_shards: list[int] = field(default_factory=list)
     group_shards: list[int] = field(default_factory=list)
 
@@ -67,7 +67,7 @@ class Positions:
     """The positions of groups, of this node and of all."""
 
     def __init__(
-        self, around: Surroundings, keeping: QueueKeeping, groups: GroupCoordinator
+        self, around: HostContext, keeping: QueueStateStore, groups: GroupCoordinator
     ) -> None:
         self._around = around
         self._keeping = keeping
@@ -103,7 +103,9 @@ class Positions:
             for key in shard.queues():
                 topic = by_id.get(TopicId(key.topic_id))
                 if topic is not None and (wanted is None or topic.name in wanted):
-                    found.append(Position(Kind.SHARE, key.group, topic.name, key.partition))
+                    found.append(
+                        GroupPosition(PositionKind.SHARE, key.group, topic.name, key.partition)
+                    )
             return Decision(replies=((token, found),))
 
         return decide
@@ -149,8 +151,8 @@ class Positions:
 
 
 def _ask_all(
-    seats: Iterable[tuple[Seat[S], S]], decide: Callable[[S, Token, int], Decision]
-) -> list[tuple[int, "asyncio.Future[list[Position]]"]]:
+    seats: Iterable[tuple[ShardRuntime[S], S]], decide: Callable[[S, Token, int], Decision]
+) -> list[tuple[int, "asyncio.Future[list[GroupPosition]]"]]:
     """The answers to come of every shard that can be asked now, by its index."""
     asked = []
     for seat, _ in seats:
@@ -166,7 +168,7 @@ def _consumer_positions(
 ) -> Callable[[GroupShard, Token, int], Decision]:
     def decide(shard: GroupShard, token: Token, now_ms: int) -> Decision:
         found = [
-            Position(Kind.CONSUMER, group, topic, partition, value.offset)
+            GroupPosition(PositionKind.CONSUMER, group, topic, partition, value.offset)
             for group, places in sorted(shard.positions())
             for (topic, partition), value in sorted(places)
             if wanted is None or topic in wanted
@@ -178,9 +180,9 @@ def _consumer_positions(
 
 def listing_of(response: ListPositionsResponse) -> Listing:
     rows = [
-        Position(Kind(row.kind), row.group_id, row.topic, row.partition, row.offset)
+        GroupPosition(PositionKind(row.kind), row.group_id, row.topic, row.partition, row.offset)
         for row in response.positions
-        if row.kind in list(Kind)
+        if row.kind in list(PositionKind)
     ]
     return Listing(rows, list(response.state_shards), list(response.group_shards))
 

@@ -18,10 +18,15 @@ from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.base.state_machine import Decision, Token
 from penstock.client.errors import Unreachable, code_of
 from penstock.coordinator.runtime.internal_topics import InternalTopic, InternalTopics
-from penstock.coordinator.runtime.shard_host import Host, Surroundings
+from penstock.coordinator.runtime.shard_host import HostContext, ShardHost
 from penstock.coordinator.schema_id_checks import KnownMarks
-from penstock.state.registry.compatibility_check import Plan, Verdict, format_text, judge
-from penstock.state.registry.errors import Number, Rejected
+from penstock.state.registry.compatibility_check import (
+    CheckPlan,
+    CompatibilityVerdict,
+    format_text,
+    judge,
+)
+from penstock.state.registry.errors import RegistryErrorCode, Rejected
 from penstock.state.registry.registration import Outdated
 from penstock.state.registry.requests import (
     AnyCall,
@@ -74,13 +79,13 @@ ONCE = (DeleteVersion, DeleteSubject, DeleteConfig, DeleteMode)
 class RegistryCoordinator:
     """This node's part in keeping schemas."""
 
-    def __init__(self, around: Surroundings, topics: InternalTopics) -> None:
+    def __init__(self, around: HostContext, topics: InternalTopics) -> None:
         self._around = around
         self._topics = topics
         self._registering = asyncio.Lock()
         self._calls = 0
         self.marks = KnownMarks(self.ask)
-        self.host: Host[RegistryShard] = Host(
+        self.host: ShardHost[RegistryShard] = ShardHost(
             SCHEMAS.name, around, RegistryShard, codec=CODEC, chunk_bytes=LOAD_BYTES
         )
 
@@ -141,11 +146,11 @@ class RegistryCoordinator:
         except (OSError, PeerError) as error:
             if isinstance(call, ONCE):
                 raise Rejected(
-                    Number.FORWARDING, f"it is not known whether this was done: {error}"
+                    RegistryErrorCode.FORWARDING, f"it is not known whether this was done: {error}"
                 ) from error
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
         if response.number:
-            raise Rejected(Number(response.number), response.error_message or "")
+            raise Rejected(RegistryErrorCode(response.number), response.error_message or "")
         if response.error_code:
             raise Refused(code_of(response.error_code), response.error_message)
         return bytes(response.answer)
@@ -201,15 +206,17 @@ class RegistryCoordinator:
         # Who only looks changes nothing, and need not stand in line.
         async with self._registering if isinstance(call, Register) else nullcontext():
             for _ in range(PLANS_MAX):
-                plan: Plan = await self.host.ask(KEY, plan_it)
-                verdict: Verdict = await self._around.workers.run(judge, plan)
+                plan: CheckPlan = await self.host.ask(KEY, plan_it)
+                verdict: CompatibilityVerdict = await self._around.workers.run(judge, plan)
                 try:
                     return await self._conclude(call, plan, verdict)
                 except Outdated:
                     continue
         raise Refused(ErrorCode.REQUEST_TIMED_OUT, "the registry changes too fast")
 
-    async def _conclude(self, call: Proposal, plan: Plan, verdict: Verdict) -> Any:
+    async def _conclude(
+        self, call: Proposal, plan: CheckPlan, verdict: CompatibilityVerdict
+    ) -> Any:
         def decide(shard: RegistryShard, token: Token, now_ms: int) -> Decision:
             return shard.conclude(call, plan, verdict, token)
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.client.errors import check, code_of
 from penstock.cluster.replication.peer_connections import TROUBLE
-from penstock.coordinator.runtime.batched_rpc import Courier
-from penstock.coordinator.runtime.shard_host import Surroundings
-from penstock.state.transactions.records import Partition, Producer
+from penstock.coordinator.runtime.batched_rpc import BatchedRpc
+from penstock.coordinator.runtime.shard_host import HostContext
+from penstock.state.transactions.records import Partition, ProducerEpoch
 from penstock.wire.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -34,7 +34,7 @@ class Question:
     """May this producer write to these partitions, and are they to be entered if not?"""
 
     transactional_id: str
-    producer: Producer
+    producer: ProducerEpoch
     places: Sequence[Partition]
     adds: bool
     answer: "asyncio.Future[dict[Partition, Refused]]"
@@ -75,9 +75,9 @@ class Question:
 class RemoteTxns:
     """Questions on their way to other nodes' coordinators."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: HostContext) -> None:
         self._around = around
-        self._courier: Courier[Question] = Courier("transactions", self._deliver)
+        self._courier: BatchedRpc[Question] = BatchedRpc("transactions", self._deliver)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -87,7 +87,7 @@ class RemoteTxns:
         self,
         node_id: int,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerEpoch,
         places: Sequence[Partition],
         adds: bool,
     ) -> dict[Partition, Refused]:

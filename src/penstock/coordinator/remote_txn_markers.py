@@ -15,8 +15,8 @@ from typing import NamedTuple, TypeAlias
 from penstock.base.errors import ErrorCode
 from penstock.client.errors import code_of
 from penstock.cluster.replication.peer_connections import TROUBLE
-from penstock.coordinator.runtime.batched_rpc import Courier
-from penstock.coordinator.runtime.shard_host import Surroundings
+from penstock.coordinator.runtime.batched_rpc import BatchedRpc
+from penstock.coordinator.runtime.shard_host import HostContext
 from penstock.wire.messages.txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -31,7 +31,7 @@ Place: TypeAlias = tuple[int, str, int]
 """Producer id, topic and partition: what an answer names."""
 
 
-class Marker(NamedTuple):
+class PartitionMarker(NamedTuple):
     """The end of one transaction, as one partition is told of it."""
 
     producer_id: int
@@ -42,10 +42,10 @@ class Marker(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class MarkerRequest:
     """One marker for one partition of another node."""
 
-    marker: Marker
+    marker: PartitionMarker
     topic: str
     index: int
     told: Told
@@ -54,20 +54,22 @@ class Errand:
 class RemoteMarkers:
     """The markers on their way to other nodes."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: HostContext) -> None:
         self._around = around
-        self._courier: Courier[Errand] = Courier("markers", self._deliver)
+        self._courier: BatchedRpc[MarkerRequest] = BatchedRpc("markers", self._deliver)
 
     async def run(self) -> None:
         """Until cancelled."""
         await self._courier.run()
 
-    def send(self, node_id: int, marker: Marker, topic: str, index: int, told: Told) -> None:
+    def send(
+        self, node_id: int, marker: PartitionMarker, topic: str, index: int, told: Told
+    ) -> None:
         """Has a node write it; `told` hears once it is committed there, or why it is not."""
-        if not self._courier.send(node_id, Errand(marker, topic, index, told)):
+        if not self._courier.send(node_id, MarkerRequest(marker, topic, index, told)):
             told(ErrorCode.REQUEST_TIMED_OUT)
 
-    async def _deliver(self, node_id: int, lane: str, errands: list[Errand]) -> None:
+    async def _deliver(self, node_id: int, lane: str, errands: list[MarkerRequest]) -> None:
         answers: dict[Place, ErrorCode] = {}
         try:
             response = await self._around.peers.ask(
@@ -84,7 +86,7 @@ class RemoteMarkers:
             place = (errand.marker.producer_id, errand.topic, errand.index)
             errand.told(self._meaning(errand, answers.get(place, ErrorCode.NETWORK_EXCEPTION)))
 
-    def _meaning(self, errand: Errand, code: ErrorCode) -> ErrorCode:
+    def _meaning(self, errand: MarkerRequest, code: ErrorCode) -> ErrorCode:
         if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return code
         image = self._around.follower.image
@@ -92,9 +94,9 @@ class RemoteMarkers:
         return code if is_gone else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def request_of(errands: list[Errand]) -> WriteTxnMarkersRequest:
+def request_of(errands: list[MarkerRequest]) -> WriteTxnMarkersRequest:
     """One row for each transaction, with all its partitions on that node."""
-    rows: dict[Marker, dict[str, list[int]]] = {}
+    rows: dict[PartitionMarker, dict[str, list[int]]] = {}
     for errand in errands:
         rows.setdefault(errand.marker, {}).setdefault(errand.topic, []).append(errand.index)
     return WriteTxnMarkersRequest(

@@ -20,12 +20,12 @@ from penstock.cluster.metadata.producer_ids import ProducerIds
 from penstock.coordinator.groups import GroupCoordinator
 from penstock.coordinator.remote_transactions import RemoteTxns
 from penstock.coordinator.runtime.internal_topics import TRANSACTIONS, InternalTopics
-from penstock.coordinator.runtime.shard_host import Host, Surroundings
-from penstock.coordinator.runtime.shard_runtime import Effect, Seat
+from penstock.coordinator.runtime.shard_host import HostContext, ShardHost
+from penstock.coordinator.runtime.shard_runtime import Effect, ShardRuntime
 from penstock.coordinator.txn_markers import MarkerWriter
 from penstock.coordinator.txn_verification import Guards
-from penstock.state.transactions.config import Caller, TxnConfig
-from penstock.state.transactions.records import Partition, Producer
+from penstock.state.transactions.config import TransactionCaller, TxnConfig
+from penstock.state.transactions.records import Partition, ProducerEpoch
 from penstock.state.transactions.shard import TxnShard
 
 STOCK_RETRY_SECONDS = 1.0
@@ -48,7 +48,7 @@ class TxnCoordinator:
 
     def __init__(
         self,
-        around: Surroundings,
+        around: HostContext,
         configs: BrokerConfigs,
         topics: InternalTopics,
         producer_ids: ProducerIds,
@@ -63,7 +63,7 @@ class TxnCoordinator:
         self.guards = Guards()
         self.markers = MarkerWriter(around, groups, self.guards)
         self._remote = RemoteTxns(around)
-        self.host: Host[TxnShard] = Host(
+        self.host: ShardHost[TxnShard] = ShardHost(
             TRANSACTIONS.name,
             around,
             self._make,
@@ -100,7 +100,9 @@ class TxnCoordinator:
             await asyncio.sleep(pause_seconds)
             pause_seconds = min(pause_seconds * 2, pause_ms_max / 1000)
 
-    async def handle(self, transactional_id: str, name: str, request: Any, caller: Caller) -> Any:
+    async def handle(
+        self, transactional_id: str, name: str, request: Any, caller: TransactionCaller
+    ) -> Any:
         """The response of a transactional id's shard to a request; raises its refusal."""
 
         def decide(shard: TxnShard, token: Token, now_ms: int) -> Decision:
@@ -109,7 +111,11 @@ class TxnCoordinator:
         return await self.ask(transactional_id, decide)
 
     async def enter(
-        self, transactional_id: str, producer: Producer, places: Sequence[Partition], adds: bool
+        self,
+        transactional_id: str,
+        producer: ProducerEpoch,
+        places: Sequence[Partition],
+        adds: bool,
     ) -> dict[Partition, Refused]:
         """Makes sure that what is about to be written belongs to the producer's transaction.
 
@@ -147,7 +153,7 @@ class TxnCoordinator:
         return found
 
     def vouches(
-        self, transactional_id: str, producer: Producer, places: Sequence[Partition]
+        self, transactional_id: str, producer: ProducerEpoch, places: Sequence[Partition]
     ) -> bool:
         """Whether the shard is here and says at once that all of these are in the transaction.
 
@@ -208,7 +214,7 @@ class TxnCoordinator:
                 await asyncio.sleep(STOCK_RETRY_SECONDS)
                 self._out_of_ids.set()
 
-    def _effects(self, seat: Seat[TxnShard]) -> Effect | None:
+    def _effects(self, seat: ShardRuntime[TxnShard]) -> Effect | None:
         writes = seat.require().take_markers()
         if not writes:
             return None

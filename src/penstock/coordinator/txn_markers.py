@@ -19,10 +19,10 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.state_machine import Decision, Token
 from penstock.cluster.replication.partition import Partition
 from penstock.coordinator.groups import GroupCoordinator
-from penstock.coordinator.remote_txn_markers import Marker, RemoteMarkers, Told
+from penstock.coordinator.remote_txn_markers import PartitionMarker, RemoteMarkers, Told
 from penstock.coordinator.runtime.internal_topics import OFFSETS
-from penstock.coordinator.runtime.shard_host import Surroundings
-from penstock.coordinator.runtime.shard_runtime import Seat
+from penstock.coordinator.runtime.shard_host import HostContext
+from penstock.coordinator.runtime.shard_runtime import ShardRuntime
 from penstock.coordinator.txn_verification import Guards
 from penstock.state.groups.shard import GroupShard
 from penstock.state.transactions.markers import WriteMarkers
@@ -36,13 +36,13 @@ RETRY_SECONDS_MIN = 0.05
 RETRY_SECONDS_MAX = 5.0
 MOVED_ON = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
-__all__ = ["Marker", "MarkerWriter", "Told"]
+__all__ = ["MarkerWriter", "PartitionMarker", "Told"]
 
 
 class MarkerWriter:
     """Ends transactions on this node's partitions and groups, and has others end theirs."""
 
-    def __init__(self, around: Surroundings, groups: GroupCoordinator, guards: Guards) -> None:
+    def __init__(self, around: HostContext, groups: GroupCoordinator, guards: Guards) -> None:
         self._around = around
         self._groups = groups
         self._guards = guards
@@ -54,7 +54,7 @@ class MarkerWriter:
 
     # -- one marker -------------------------------------------------------------------------
 
-    def write_anywhere(self, marker: Marker, topic: str, index: int, told: Told) -> None:
+    def write_anywhere(self, marker: PartitionMarker, topic: str, index: int, told: Told) -> None:
         """As `write`, or by whichever other node leads the partition."""
         around = self._around
         record = around.follower.image.partition(topic, index)
@@ -65,7 +65,7 @@ class MarkerWriter:
         else:
             self._remote.send(record.leader, marker, topic, index, told)
 
-    def write(self, marker: Marker, topic: str, index: int, told: Told) -> None:
+    def write(self, marker: PartitionMarker, topic: str, index: int, told: Told) -> None:
         """Writes one marker here; `told` hears once it is committed, or why it cannot be."""
         self._guards.marked((topic, index, marker.producer_id), marker.producer_epoch)
         if topic == OFFSETS.name:
@@ -82,7 +82,7 @@ class MarkerWriter:
             return
         self._write_to_log(marker, partition, told)
 
-    def _write_to_log(self, marker: Marker, partition: Partition, told: Told) -> None:
+    def _write_to_log(self, marker: PartitionMarker, partition: Partition, told: Told) -> None:
         now_ms = self._around.time.now_ms()
         batch = memoryview(
             encode_marker(
@@ -111,7 +111,7 @@ class MarkerWriter:
         assert callable(row)
         row(code)
 
-    def _write_to_group(self, marker: Marker, index: int, told: Told) -> None:
+    def _write_to_group(self, marker: PartitionMarker, index: int, told: Told) -> None:
         def decide(shard: GroupShard, token: Token, now_ms: int) -> Decision:
             return shard.complete_transaction(
                 marker.producer_id, marker.producer_epoch, marker.committed, token, now_ms
@@ -130,7 +130,7 @@ class MarkerWriter:
 
     # -- all markers of a transaction -------------------------------------------------------
 
-    def end(self, seat: Seat[TxnShard], write: WriteMarkers) -> None:
+    def end(self, seat: ShardRuntime[TxnShard], write: WriteMarkers) -> None:
         """Writes all markers of one transaction, and tells its shard when they are written."""
         _Ending(self, seat, write).start()
 
@@ -138,7 +138,9 @@ class MarkerWriter:
 class _Ending:
     """One transaction on its way to its end."""
 
-    def __init__(self, writer: MarkerWriter, seat: Seat[TxnShard], write: WriteMarkers) -> None:
+    def __init__(
+        self, writer: MarkerWriter, seat: ShardRuntime[TxnShard], write: WriteMarkers
+    ) -> None:
         self._writer = writer
         self._seat = seat
         self._shard = seat.shard
@@ -157,7 +159,7 @@ class _Ending:
     def _send(self, topic: str, index: int) -> None:
         write = self._write
         self._asked[topic, index] = None
-        marker = Marker(
+        marker = PartitionMarker(
             write.producer_id,
             write.producer_epoch,
             write.committed,

@@ -3,7 +3,7 @@
 `/` links to the rest, `/healthz` says whether the process should be left alive, `/readyz` whether
 it should be sent work, `/metrics` is what Prometheus scrapes (without names of topics and groups
 for those who may not describe the cluster), `/version` is what runs here. The routes of topics and
-queues are those of `gateway.rest.route_table`, over the node's `Door`.
+queues are those of `gateway.rest.route_table`, over the node's `Gateway`.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,13 +18,13 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from penstock.base.errors import Refused
-from penstock.base.fair_turns import Turns
+from penstock.base.fair_turns import FairTurns
 from penstock.base.metrics import Catalogue
 from penstock.base.ports import Buffer
 from penstock.broker.api.large_replies import Listings
 from penstock.broker.api.response_rows import CLUSTER_NAME
 from penstock.broker.api.route_row import Operation, ResourceType
-from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.permissions import may
 from penstock.gateway.http.authentication import Users
 from penstock.gateway.http.instrumented_route import counted
@@ -40,7 +40,7 @@ from penstock.gateway.http.router import Directory
 from penstock.gateway.registry.endpoint import registry_routes
 from penstock.gateway.rest.route_table import ENDPOINTS
 from penstock.gateway.sqs.endpoint import AwsFront
-from penstock.gateway.sqs.message_moves import Moves
+from penstock.gateway.sqs.message_moves import MessageMoves
 
 
 class Annex(Protocol):
@@ -73,13 +73,13 @@ class HttpState:
     """None while the process works; else one sentence on why it should be restarted."""
     readiness_problem: Callable[[], str | None]
     """None while clients are welcome; else one sentence on why they should go elsewhere."""
-    door: Door | None = None
+    door: Gateway | None = None
     """The way to topics and queues; None: this port serves no more than the pages about itself."""
     waits: Waits = field(default_factory=Waits)
     """Requests that wait for something: they are told when the server stops."""
     users: Users | None = None
     """Those who may say who they are; None: nobody does, and everybody is anonymous."""
-    moves: Moves | None = None
+    moves: MessageMoves | None = None
     """The tasks that move messages between queues; the SQS and SNS doors are there if these are."""
     annex: Annex | None = None
     """The console, where there is one."""
@@ -104,7 +104,7 @@ def build_app(state: HttpState) -> ASGIApp:
         "kafka": state.kafka_address,
     }
 
-    turns = state.door.ctx.turns if state.door is not None else Turns()
+    turns = state.door.ctx.turns if state.door is not None else FairTurns()
     scrapes = Scrapes(state.catalogue, turns)
 
     async def landing(request: Request) -> Response:
@@ -179,7 +179,7 @@ def build_app(state: HttpState) -> ASGIApp:
 class Scrapes:
     """Those who scrape at the same time get the same answer; it is kept no longer than that."""
 
-    def __init__(self, catalogue: Catalogue, turns: Turns) -> None:
+    def __init__(self, catalogue: Catalogue, turns: FairTurns) -> None:
         self._catalogue = catalogue
         self._turns = turns
         self._listings = Listings()

@@ -24,13 +24,13 @@ from penstock.gateway.app import HttpState, build_app
 from penstock.gateway.http.audit import tell_stranger
 from penstock.gateway.http.authentication import Authentication
 from penstock.gateway.http.body_limit import BodyLimit
-from penstock.gateway.http.connection_limits import Admission
+from penstock.gateway.http.connection_limits import ConnectionLimiter
 from penstock.gateway.http.cpu_quota import Metering
-from penstock.gateway.http.csrf import Origins
-from penstock.gateway.http.forwarded import Network, Peers, read_networks
+from penstock.gateway.http.csrf import CsrfCheck
+from penstock.gateway.http.forwarded import ForwardedFor, Network, read_networks
 from penstock.gateway.http.protocol import BoundedProtocol
 from penstock.gateway.http.request_io import Waits
-from penstock.gateway.http.response_budget import Answers
+from penstock.gateway.http.response_budget import ResponseBudget
 from penstock.gateway.http.response_headers import headers_of
 
 IDLE_TIMEOUT_S = 30
@@ -38,7 +38,7 @@ STOP_TIMEOUT_S = 5.0
 LAST_TURNS_MAX = 100
 
 
-class Listening(Protocol):
+class OpenPort(Protocol):
     """An open port."""
 
     @property
@@ -52,7 +52,7 @@ class Listening(Protocol):
 Connect: TypeAlias = Callable[[], asyncio.BaseProtocol]
 Admits: TypeAlias = Callable[[str, int, int], bool]
 """Of an address, how many shake hands, and how many of them are its own."""
-OpenTls: TypeAlias = Callable[[Connect, Admits, str, int], Awaitable[Listening]]
+OpenTls: TypeAlias = Callable[[Connect, Admits, str, int], Awaitable[OpenPort]]
 """Opens a port that speaks TLS. Raises OSError when it cannot."""
 
 
@@ -73,7 +73,7 @@ class HttpServer:
     def __init__(
         self,
         host: str,
-        listening: Listening,
+        listening: OpenPort,
         state: ServerState,
         drained: asyncio.Event,
         waits: Waits,
@@ -134,14 +134,14 @@ async def start_http(
     server_state = ServerState()
     server_state.default_headers = headers_of(_hsts_seconds(state, open_tls))
     drained = asyncio.Event()
-    admission = Admission(state.door, proxies)
+    admission = ConnectionLimiter(state.door, proxies)
 
     def connect() -> BoundedProtocol:
         return BoundedProtocol(
             config, server_state, drained, admission, is_admitted=open_tls is not None
         )
 
-    listening: Listening
+    listening: OpenPort
     if open_tls is not None:
         listening = await open_tls(connect, admission.admits, host, port)
     else:
@@ -171,7 +171,7 @@ def _wrapped(state: HttpState, host: str, proxies: list[Network]) -> ASGIApp:
         )
     if state.annex is not None:
         app = state.annex.wrap(app)
-    app = Answers(app)
+    app = ResponseBudget(app)
     if door is not None:
-        app = Peers(Origins(Metering(app, door), door, host, proxies), proxies)
+        app = ForwardedFor(CsrfCheck(Metering(app, door), door, host, proxies), proxies)
     return app

@@ -41,7 +41,7 @@ _WRITTEN: Final = "topic string, partition int, rows bigint, bytes bigint, files
 
 
 @dataclass(slots=True)
-class Archived:
+class ArchiveResult:
     """What a run did."""
 
     rows: int = 0
@@ -66,7 +66,7 @@ def archive_topics(
     merged_bytes: int = MERGED_BYTES,
     allows_loss: bool = False,
     told: Callable[[int], None] = lambda rows: None,
-) -> Archived:
+) -> ArchiveResult:
     """Everything that came since the last run. `told` is called with rows done.
 
     `allows_loss`: goes on where records were deleted before they could be archived.
@@ -88,7 +88,7 @@ def archive_topics(
         return _into_table(spark, options, root, format, checkpoint, told)
     archive = Archive(root)
     repair(archive, topics)
-    done = Archived()
+    done = ArchiveResult()
     settings = read_settings({**options, "emit": "ranges"}, is_streaming=True)
     ranges = spark.readStream.format("penstock").options(**options, emit="ranges").load()
     written = ranges.mapInArrow(_file_writer(settings, archive), _WRITTEN).observe(
@@ -154,9 +154,9 @@ def _into_table(
     format: str,
     checkpoint: str,
     told: Callable[[int], None],
-) -> Archived:
+) -> ArchiveResult:
     """Through the table format's own sink, which knows which batches it has."""
-    done = Archived()
+    done = ArchiveResult()
     rows = (
         read_stream(spark, **options)
         .withColumn("date", F.to_date("timestamp"))

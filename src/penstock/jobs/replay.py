@@ -18,7 +18,7 @@ from penstock.spark.option_values import OptionError
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RecordFilter:
     """Which records."""
 
     from_ms: int | None = None
@@ -35,7 +35,7 @@ def replay_archive(
     topic: str,
     to: str,
     partitions: int,
-    choice: Choice,
+    choice: RecordFilter,
     name: str | None = None,
     approve: Callable[[int], None] = lambda count: None,
 ) -> int:

@@ -26,7 +26,7 @@ _SLACK: Final = 4
 
 
 @dataclass(slots=True)
-class HotKey:
+class KeyShare:
     key: bytes
     records: int
     bytes: int
@@ -44,8 +44,8 @@ class Skew:
     records: int = 0
     keys: int = 0
     by_partition: list[int] = field(default_factory=list)
-    hot: list[HotKey] = field(default_factory=list)
-    top: list[HotKey] = field(default_factory=list)
+    hot: list[KeyShare] = field(default_factory=list)
+    top: list[KeyShare] = field(default_factory=list)
     buckets: int = 0
     """0: nothing has to be salted."""
     salted: list[int] = field(default_factory=list)
@@ -126,7 +126,7 @@ def find_skew(
         for row in by_key.orderBy(F.desc("records"), "key").limit(KEYS_MAX).collect():
             share = row["records"] / max(1, found.records)
             found.top.append(
-                HotKey(bytes(row["key"]), row["records"], row["bytes"], share, row["partition"])
+                KeyShare(bytes(row["key"]), row["records"], row["bytes"], share, row["partition"])
             )
     finally:
         counted.unpersist()
@@ -171,7 +171,7 @@ def report_of(found: Skew) -> Report:
     return report
 
 
-def spread(by_partition: list[int], hot: Mapping[bytes, HotKey], buckets: int) -> list[int]:
+def spread(by_partition: list[int], hot: Mapping[bytes, KeyShare], buckets: int) -> list[int]:
     """The partitions with hot keys salted; the others are taken to stay where they are."""
     held = list(by_partition)
     count = len(held)
@@ -188,7 +188,7 @@ def _imbalance(held: list[int]) -> float:
     return max(held) * len(held) / total if total else 1.0
 
 
-def _shown(one: HotKey) -> dict[str, Any]:
+def _shown(one: KeyShare) -> dict[str, Any]:
     return {
         "key": one.key.decode("utf-8", "replace"),
         "records": one.records,

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pyspark.sql import functions as F
 
-from penstock.client.dead_letters.letter import LetterFilter
+from penstock.client.dead_letters.letter import DeadLetterFilter
 from penstock.jobs import charts
 from penstock.jobs.inputs import Side, read_side
 from penstock.jobs.reports import Report
@@ -41,7 +41,7 @@ Runs = Mapping[int, Sequence[tuple[int, int]]]
 
 
 @dataclass(slots=True)
-class Kind:
+class FailureKind:
     """Letters that died of the same thing."""
 
     error_class: str
@@ -61,7 +61,7 @@ class Kind:
 class Triage:
     topic: str
     letters: int = 0
-    kinds: list[Kind] = field(default_factory=list)
+    kinds: list[FailureKind] = field(default_factory=list)
     hours: list[str] = field(default_factory=list)
     by_hour: dict[str, list[int]] = field(default_factory=dict)
     """By error class, for every hour."""
@@ -126,7 +126,7 @@ def triage(rows: Any, topic: str) -> Triage:
     )
     for row in grouped.orderBy(F.desc("count"), "error_class", "kind").limit(KINDS_MAX).collect():
         found.kinds.append(
-            Kind(
+            FailureKind(
                 row["error_class"],
                 row["kind"],
                 row["count"],
@@ -189,7 +189,7 @@ def report_of(found: Triage) -> Report:
     return report
 
 
-def select(rows: Any, where: str) -> LetterFilter:
+def select(rows: Any, where: str) -> DeadLetterFilter:
     """The letters for which a condition is true, named one by one."""
     ids = rows.filter(where).select("partition", "offset").limit(SELECTED_MAX).collect()
-    return LetterFilter(ids=frozenset((row["partition"], row["offset"]) for row in ids))
+    return DeadLetterFilter(ids=frozenset((row["partition"], row["offset"]) for row in ids))

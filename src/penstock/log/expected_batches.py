@@ -25,7 +25,7 @@ EVERYWHERE = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ExpectedBatches:
     """What is known of the batches of one segment. Shared with other threads: never changed."""
 
     is_dense: bool
@@ -46,7 +46,7 @@ class Places:
         epoch = self.epochs.of(header.last_offset)
         return epoch in (UNDEFINED, header.leader_epoch)
 
-    def up_to(self, end_offset: int) -> "Places":
+    def up_to(self, end_offset: int) -> "ExpectedBatches":
         return replace(self, end_offset=end_offset)
 
 

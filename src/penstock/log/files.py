@@ -23,7 +23,7 @@ import crc32c
 import msgspec
 
 from penstock.base.ports import Buffer, Disk
-from penstock.log.encryption.log_encryption import Vault
+from penstock.log.encryption.log_encryption import LogCipher
 
 LOG = ".log"
 INDEX = ".index"
@@ -99,7 +99,7 @@ def read_checked(disk: Disk, path: str) -> bytes | None:
     return found[1] if found is not None and found[0] == SEAL else None
 
 
-def read_cache(disk: Disk, path: str, vault: Vault) -> bytes | None:
+def read_cache(disk: Disk, path: str, vault: LogCipher) -> bytes | None:
     """What `write_cache` wrote, with this key or before there was one."""
     found = _read(disk, path)
     if found is not None and found[0] == ENCRYPTED_SEAL:
@@ -138,7 +138,7 @@ def write_durably(disk: Disk, path: str, body: Buffer, ending: str = TEMPORARY) 
     disk.sync_dir(parent(path))
 
 
-def write_cache(disk: Disk, path: str, body: Buffer, vault: Vault) -> None:
+def write_cache(disk: Disk, path: str, body: Buffer, vault: LogCipher) -> None:
     if vault.has_key:
         sealed = seal(vault.seal_file(posixpath.basename(path), body), ENCRYPTED_SEAL)
     else:

@@ -17,7 +17,7 @@ import msgspec
 from penstock.base.ports import Disk
 from penstock.log import files as store
 from penstock.log import index as indexes
-from penstock.log.encryption.log_encryption import Vault
+from penstock.log.encryption.log_encryption import LogCipher
 from penstock.log.index import Index
 
 NO_TIMESTAMP = -1
@@ -87,7 +87,7 @@ def encode(path: str, cached: Cached) -> list[tuple[str, bytes]]:
     return files
 
 
-def read(disk: Disk, path: str, log_bytes: int, vault: Vault) -> Cached | None:
+def read(disk: Disk, path: str, log_bytes: int, vault: LogCipher) -> Cached | None:
     """What the files say of the first bytes of a log file of `log_bytes`. None on any doubt."""
     body = store.read_cache(disk, path + store.INDEX, vault)
     times_body = store.read_cache(disk, path + store.TIME_INDEX, vault)
@@ -106,7 +106,7 @@ def read(disk: Disk, path: str, log_bytes: int, vault: Vault) -> Cached | None:
 
 
 def _read_aborted(
-    disk: Disk, path: str, count: int, covered_bytes: int, vault: Vault
+    disk: Disk, path: str, count: int, covered_bytes: int, vault: LogCipher
 ) -> list[AbortedTxn] | None:
     if count <= 0:
         return [] if count == 0 else None

@@ -31,11 +31,11 @@ from penstock.log.config import LogConfig
 from penstock.log.index_files import AbortedTxn
 from penstock.log.persistence import Flush
 from penstock.log.producers import Producers
-from penstock.log.read_span import Span
+from penstock.log.read_span import ReadSpan
 from penstock.log.recovery import CleanState, Recovered
 from penstock.log.segment import RELATIVE_OFFSET_MAX, Segment
 from penstock.security.keyring import Keyring
-from penstock.wire.control_batches import Marker, decode_marker
+from penstock.wire.control_batches import ControlMarker, decode_marker
 from penstock.wire.records import CONTROL, BatchHeader, stamp
 
 __all__ = [
@@ -45,8 +45,8 @@ __all__ = [
     "Flush",
     "Log",
     "LogConfig",
+    "ReadSpan",
     "Removal",
-    "Span",
 ]
 
 
@@ -261,7 +261,7 @@ class Log:
         if config.page_cache:
             self.durable_offset = last_offset + 1
 
-    def _note_marker(self, header: BatchHeader, marker: Marker | None, offset: int) -> None:
+    def _note_marker(self, header: BatchHeader, marker: ControlMarker | None, offset: int) -> None:
         aborted = self.producers.apply_marker(header, marker, offset)
         # When the earlier ones are not known, a replay will find this one, too.
         known = self.segments.active.aborted
@@ -380,7 +380,7 @@ class Log:
 
     # Reading: see `span`, and `reading` for what needs more than a position.
 
-    def locate(self, offset: int, bytes_max: int, limit_offset: int) -> Span | None:
+    def locate(self, offset: int, bytes_max: int, limit_offset: int) -> ReadSpan | None:
         """The bytes from `offset` on, below `limit_offset`; None when there is nothing to read.
 
         At least one whole batch, whatever `bytes_max` is. `limit_offset` must be the start of a
@@ -405,7 +405,7 @@ class Log:
             if limit_offset != end_offset:
                 limit = segment.tail_ceiling(limit_offset)
             end = search.ending(segment, first_end, position + bytes_max, limit)
-            return Span(segment, offset, bytes_max, limit_offset, position, end, limit)
+            return ReadSpan(segment, offset, bytes_max, limit_offset, position, end, limit)
         return search.search(self, offset, bytes_max, limit_offset)
 
     def keep_loaded(self, segment: Segment) -> None:

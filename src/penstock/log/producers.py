@@ -28,7 +28,7 @@ import msgspec
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.log.index_files import AbortedTxn
-from penstock.wire.control_batches import Marker
+from penstock.wire.control_batches import ControlMarker
 from penstock.wire.records import TRANSACTIONAL, BatchHeader
 
 BATCHES_KEPT = 5
@@ -46,7 +46,7 @@ A plain tuple: one is made per batch appended.
 """
 
 
-class Producer:
+class ProducerState:
     __slots__ = ("batches", "coordinator_epoch", "epoch", "timestamp", "txn_first_offset")
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Producers:
 
     def __init__(self, expiration_ms: int) -> None:
         self.expiration_ms = expiration_ms
-        self.by_id: dict[int, Producer] = {}
+        self.by_id: dict[int, ProducerState] = {}
         self.end_offset = 0
         """The state is that after every batch below this offset."""
         self._open: dict[int, int] = {}
@@ -100,7 +100,9 @@ class Producers:
             )
         return None
 
-    def check_marker(self, header: BatchHeader, marker: Marker, transaction_version: int) -> None:
+    def check_marker(
+        self, header: BatchHeader, marker: ControlMarker, transaction_version: int
+    ) -> None:
         producer = self.by_id.get(header.producer_id)
         if producer is None:
             return
@@ -141,7 +143,7 @@ class Producers:
         self.end_offset = last_offset + 1
 
     def apply_marker(
-        self, header: BatchHeader, marker: Marker | None, offset: int
+        self, header: BatchHeader, marker: ControlMarker | None, offset: int
     ) -> AbortedTxn | None:
         """Notes a control batch at `offset`; the transaction it aborted, if it did.
 
@@ -200,10 +202,10 @@ class Producers:
         ]:
             del self.by_id[producer_id]
 
-    def _add(self, producer_id: int) -> Producer:
+    def _add(self, producer_id: int) -> ProducerState:
         if len(self.by_id) >= PRODUCERS_MAX:
             self._evict()
-        producer = self.by_id[producer_id] = Producer()
+        producer = self.by_id[producer_id] = ProducerState()
         return producer
 
     def _evict(self) -> None:
@@ -245,7 +247,7 @@ def decode(body: bytes, expiration_ms: int) -> Producers | None:
     found = Producers(expiration_ms)
     found.end_offset = end_offset
     for producer_id, epoch, coordinator_epoch, timestamp, txn_first_offset, batches in rows:
-        producer = found.by_id[producer_id] = Producer()
+        producer = found.by_id[producer_id] = ProducerState()
         producer.epoch = epoch
         producer.coordinator_epoch = coordinator_epoch
         producer.timestamp = timestamp
@@ -256,7 +258,7 @@ def decode(body: bytes, expiration_ms: int) -> Producers | None:
     return found
 
 
-def _repeated(header: BatchHeader, producer: Producer) -> Batch:
+def _repeated(header: BatchHeader, producer: ProducerState) -> Batch:
     """The batch that `header` repeats; refuses when it is none of the last ones."""
     first = header.base_sequence
     last = first + header.last_offset_delta
@@ -268,7 +270,7 @@ def _repeated(header: BatchHeader, producer: Producer) -> Batch:
     raise _out_of_order(header, f"the last one was {producer.batches[-1][1]}")
 
 
-def _stale_epoch(header: BatchHeader, producer: Producer) -> Refused:
+def _stale_epoch(header: BatchHeader, producer: ProducerState) -> Refused:
     return Refused(
         ErrorCode.INVALID_PRODUCER_EPOCH,
         f"epoch {header.producer_epoch} of producer {header.producer_id} is older than "

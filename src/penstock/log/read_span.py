@@ -21,7 +21,7 @@ from penstock.log.segment import Segment
 from penstock.wire.records import BATCH_OVERHEAD, LENGTH_OVERHEAD, check_stored, read_header
 
 
-class Span:
+class ReadSpan:
     """`position` and `end` are exact, or -1 until `read` has searched for them."""
 
     __slots__ = (

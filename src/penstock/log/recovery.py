@@ -37,8 +37,8 @@ from penstock.log import leader_epochs as epoch_file
 from penstock.log.absent import AbsentFile
 from penstock.log.config import LogConfig
 from penstock.log.encryption import key_file
-from penstock.log.encryption.log_encryption import NO_KEY, PLAIN, Vault
-from penstock.log.expected_batches import EVERYWHERE, Places, read_gaps
+from penstock.log.encryption.log_encryption import NO_KEY, PLAIN, LogCipher
+from penstock.log.expected_batches import EVERYWHERE, ExpectedBatches, read_gaps
 from penstock.log.index_files import Summary
 from penstock.log.leader_epochs import Epochs
 from penstock.log.producers import Producers
@@ -91,7 +91,7 @@ class Recovered:
     offline: str | None = None
     is_lost: bool = False
     """Offline because it lacks records that were durable here, or committed."""
-    vault: Vault = PLAIN
+    vault: LogCipher = PLAIN
 
 
 def open_directory(
@@ -115,7 +115,7 @@ def open_directory(
         vault = _unlock(disk, path, config, keyring)
     except Corrupt as trouble:
         found = _locked(disk, path, config, names, str(trouble))
-        found.vault = Vault(keyring)
+        found.vault = LogCipher(keyring)
         return found
     names = leftovers.tidy(disk, path, names)
     segments = _segments(disk, path, config, names, vault)
@@ -139,7 +139,7 @@ def open_directory(
 
 
 def _segments(
-    disk: Disk, path: str, config: LogConfig, names: list[str], vault: Vault
+    disk: Disk, path: str, config: LogConfig, names: list[str], vault: LogCipher
 ) -> list[Segment]:
     return [
         Segment.open(disk, path, base_offset, config.index_interval_bytes, vault)
@@ -147,7 +147,7 @@ def _segments(
     ]
 
 
-def _unlock(disk: Disk, path: str, config: LogConfig, keyring: Keyring | None) -> Vault:
+def _unlock(disk: Disk, path: str, config: LogConfig, keyring: Keyring | None) -> LogCipher:
     """The log's key, made if it needs one and has none. Raises Corrupt."""
     vault = key_file.read(disk, path, keyring)
     if config.encrypted and not vault.has_key:
@@ -185,7 +185,7 @@ def _set_places(
     known = Epochs() if epochs is None else epochs.copy()
     ends = [segment.base_offset for segment in segments[1:]]
     for segment, end in zip(segments, [*ends, end_offset], strict=True):
-        segment.places = Places(segment.base_offset >= gaps_end, known, end)
+        segment.places = ExpectedBatches(segment.base_offset >= gaps_end, known, end)
 
 
 def _agrees(clean: CleanState, segments: Sequence[Segment]) -> bool:
@@ -239,7 +239,7 @@ def _recover(
     segments: list[Segment],
     snapshots: list[int],
     gaps_end: int,
-    vault: Vault,
+    vault: LogCipher,
     known_end: int,
 ) -> Recovered:
     if not segments:
@@ -273,7 +273,7 @@ def _recover(
     )
 
 
-def _fresh(disk: Disk, path: str, config: LogConfig, vault: Vault) -> Recovered:
+def _fresh(disk: Disk, path: str, config: LogConfig, vault: LogCipher) -> Recovered:
     """A log that has never been. Its first flush makes its first file durable."""
     if disk.exists(files.join(path, files.CHECKPOINT)):
         raise Corrupt(f"{path}: there is a checkpoint, but there are no segments")

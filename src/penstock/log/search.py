@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.base.errors import Refused
 from penstock.log import state_rebuild
 from penstock.log.index_files import AbortedTxn
-from penstock.log.read_span import Span
+from penstock.log.read_span import ReadSpan
 from penstock.log.segment import Segment
 from penstock.wire.records import BatchHeader, Column, decode
 
@@ -27,7 +27,7 @@ HALF_BATCH_BYTES = 16 * 1024
 whole batches are not left out with it."""
 
 
-def search(log: "Log", offset: int, bytes_max: int, limit_offset: int) -> Span:
+def search(log: "Log", offset: int, bytes_max: int, limit_offset: int) -> ReadSpan:
     """`Log.locate` before the tail: exact where the index is loaded and the page cache warm.
 
     Otherwise the span has to search when it is read. On the loop; does not wait for the disk
@@ -49,10 +49,10 @@ def search(log: "Log", offset: int, bytes_max: int, limit_offset: int) -> Span:
             limit = -1
     place = segment.place(offset) if limit >= 0 else None
     if place is None:
-        return Span(segment, offset, bytes_max, limit_offset)
+        return ReadSpan(segment, offset, bytes_max, limit_offset)
     position, first_end = place
     end = ending(segment, first_end, position + bytes_max, limit)
-    return Span(segment, offset, bytes_max, limit_offset, position, end, limit)
+    return ReadSpan(segment, offset, bytes_max, limit_offset, position, end, limit)
 
 
 def ending(segment: Segment, first_end: int, wanted: int, limit: int) -> int:

@@ -34,11 +34,11 @@ from penstock.log import index as indexes
 from penstock.log.encryption.log_encryption import (
     PLAIN,
     SEALED_OVERHEAD,
-    Vault,
+    LogCipher,
     is_sealed,
     seal_batches,
 )
-from penstock.log.expected_batches import EVERYWHERE, Places
+from penstock.log.expected_batches import EVERYWHERE, ExpectedBatches
 from penstock.log.index import Index
 from penstock.log.index_files import EMPTY, NO_TIMESTAMP, UNKNOWN, AbortedTxn, Summary
 from penstock.security.data_keys import Incarnation
@@ -97,7 +97,7 @@ class Segment:
         base_offset: int,
         file: File,
         interval_bytes: int,
-        vault: Vault = PLAIN,
+        vault: LogCipher = PLAIN,
     ) -> None:
         self._disk = disk
         self.vault = vault
@@ -129,18 +129,30 @@ class Segment:
         self._tail_positions: array[int] = array("q")
         self.unverified_start = 0
         self.unverified_end = self.size
-        self.places: Places | None = None  # What unverified batches must fit: see `recovery`.
+        self.places: ExpectedBatches | None = (
+            None  # What unverified batches must fit: see `recovery`.
+        )
 
     @classmethod
     def open(
-        cls, disk: Disk, directory: str, base_offset: int, interval_bytes: int, vault: Vault = PLAIN
+        cls,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        interval_bytes: int,
+        vault: LogCipher = PLAIN,
     ) -> "Segment":
         path = files.join(directory, files.file_name(base_offset, files.LOG))
         return cls(disk, directory, base_offset, disk.open(path), interval_bytes, vault)
 
     @classmethod
     def create(
-        cls, disk: Disk, directory: str, base_offset: int, interval_bytes: int, vault: Vault = PLAIN
+        cls,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        interval_bytes: int,
+        vault: LogCipher = PLAIN,
     ) -> "Segment":
         path = files.join(directory, files.file_name(base_offset, files.LOG))
         file = disk.open(path, create=True)

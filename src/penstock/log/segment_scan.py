@@ -7,7 +7,7 @@ in large pieces; the views handed out are good until the next step.
 from collections.abc import Iterator
 
 from penstock.base.errors import Corrupt, Refused
-from penstock.log.expected_batches import Places
+from penstock.log.expected_batches import ExpectedBatches
 from penstock.log.segment import Segment
 from penstock.wire.records import (
     BATCH_OVERHEAD,
@@ -22,7 +22,7 @@ SCAN_BYTES = 1024 * 1024
 
 
 def scan(
-    segment: Segment, position: int, offset: int, epoch: int, places: Places | None
+    segment: Segment, position: int, offset: int, epoch: int, places: ExpectedBatches | None
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
     """The good batches from `position` on; ends before the first that cannot be where it is.
 

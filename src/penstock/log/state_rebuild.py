@@ -16,7 +16,7 @@ from penstock.log.leader_epochs import Epochs
 from penstock.log.producers import Producers
 from penstock.log.segment import Segment
 from penstock.log.segments import Segments
-from penstock.wire.control_batches import Marker, decode_marker
+from penstock.wire.control_batches import ControlMarker, decode_marker
 from penstock.wire.records import BatchHeader, is_control
 
 
@@ -103,7 +103,7 @@ def _replay_segment(producers: Producers, segment: Segment, aborted: list[Aborte
         producers.end_offset = header.next_offset
 
 
-def _read_marker(segment: Segment, position: int, header: BatchHeader) -> Marker | None:
+def _read_marker(segment: Segment, position: int, header: BatchHeader) -> ControlMarker | None:
     if header.count == 0:
         return None
     try:

@@ -3,8 +3,8 @@
 import asyncio
 import logging
 
-from penstock.cluster.metadata.membership import Membership, leads_what_others_could
-from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.membership import ClusterMembership, leads_what_others_could
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 
 log = logging.getLogger("penstock.node")
 
@@ -14,8 +14,8 @@ LOOK_SECONDS = 0.02
 
 
 async def hand_over(
-    membership: Membership,
-    follower: Follower,
+    membership: ClusterMembership,
+    follower: MetadataWatcher,
     is_hurried: asyncio.Event,
     failed: "asyncio.Future[None]",
 ) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from penstock import __version__
 from penstock.gateway.app import HttpState
 from penstock.gateway.console.console import About, Console
-from penstock.gateway.console.mount import Site
+from penstock.gateway.console.mount import ConsoleMount
 
 if TYPE_CHECKING:
     from penstock.node.node import Node
@@ -25,6 +25,6 @@ def web_of(node: "Node", cluster_id: str, kafka_address: str) -> tuple[HttpState
         door=node.door,
         users=logins,
         moves=node.moves,
-        annex=Site(console),
+        annex=ConsoleMount(console),
     )
     return state, console

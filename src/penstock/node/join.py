@@ -22,7 +22,7 @@ PATIENCE_SECONDS = 30.0
 SILENT_SECONDS = 2.0
 """How long nothing is said about it: etcd may be starting, too."""
 PAUSE_SECONDS = 0.1
-Say = Callable[[str], None]
+Announce = Callable[[str], None]
 
 
 class CannotJoin(Exception):
@@ -51,7 +51,7 @@ def _claim(ports: Ports, config: NodeConfig, cluster_id: str) -> data_directory.
     return data_directory.claim(ports.disk, config.data_dir, owner)
 
 
-async def open_store(ports: Ports, config: NodeConfig, say: Say) -> Store:
+async def open_store(ports: Ports, config: NodeConfig, say: Announce) -> Store:
     """The metadata; waits a bounded time for it to answer."""
     loop = asyncio.get_running_loop()
     began_s = loop.time()

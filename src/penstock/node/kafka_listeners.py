@@ -12,16 +12,16 @@ from penstock.base.errors import Refused
 from penstock.base.ports import Workers
 from penstock.broker.api.context import Context
 from penstock.broker.server.listener import HANDSHAKE_SECONDS, Limits, Listener
-from penstock.broker.server.receive_budget import Budget
+from penstock.broker.server.receive_budget import ReceiveBudget
 from penstock.broker.server.socket_buffers import Buffers
 from penstock.broker.server.tls import Certificates
 from penstock.broker.server.tls_handshakes import Handshakes
 from penstock.cluster.configs.config_types import counts_by_address
 from penstock.cluster.configs.configs import BrokerConfigs, InvalidConfig
-from penstock.gateway.server import Admits, Connect, Listening, OpenTls
+from penstock.gateway.server import Admits, Connect, OpenPort, OpenTls
 from penstock.node.listeners import Protocol, cannot_listen, tls_config
 from penstock.node.security.logins import Logins
-from penstock.node.security.security_setup import Security
+from penstock.node.security.security_setup import NodeSecurity
 from penstock.security.login import Login
 from penstock.security.principal_mapping import Rule, parse_rules
 
@@ -45,20 +45,20 @@ class TlsPort:
         await self._shaking.close()
 
 
-class Front:
+class KafkaListeners:
     """Every listener of a node."""
 
     def __init__(
         self,
         ctx: Context,
         configs: BrokerConfigs,
-        security: Security,
+        security: NodeSecurity,
     ) -> None:
         """Raises InvalidConfig for certificates or rules that do not do."""
         limits = _limits(configs)
         self._configs = configs
         self._generation = configs.generation
-        self.budget = Budget(limits.buffered_bytes_max)
+        self.budget = ReceiveBudget(limits.buffered_bytes_max)
         self.endpoints = endpoints = security.endpoints
         logins = security.logins
         self._certificates: Certificates | None = None
@@ -115,7 +115,7 @@ class Front:
             for listener in self._listeners:
                 listener.limit(limits)
 
-    async def _open_http(self, connect: Connect, admits: Admits, host: str, port: int) -> Listening:
+    async def _open_http(self, connect: Connect, admits: Admits, host: str, port: int) -> OpenPort:
         assert self._certificates is not None
         shaking = Handshakes(
             self._certificates.current, connect, admits, lambda: 0.0, HANDSHAKE_SECONDS

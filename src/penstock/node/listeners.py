@@ -45,7 +45,7 @@ class Protocol(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class ListenerEndpoint:
     """One listener: where it listens, what it speaks, what clients are told."""
 
     name: str
@@ -59,14 +59,14 @@ class Endpoint:
 
 def endpoints(
     configs: BrokerConfigs, host: str, port: int, advertised_host: str | None
-) -> list[Endpoint]:
+) -> list[ListenerEndpoint]:
     """Every listener, the one that other nodes use first. Raises InvalidConfig."""
     protocols = _protocols(configs)
     advertised = {
         name: (where, number)
         for name, where, number in map(_address, configs.items("advertised.listeners"))
     }
-    found: dict[str, Endpoint] = {}
+    found: dict[str, ListenerEndpoint] = {}
     is_told = "listeners" in configs.static
     for text in configs.items("listeners") if is_told else (plain_listener(host, port),):
         name, where, number = _address(text)
@@ -79,7 +79,7 @@ def endpoints(
         if name in found:
             raise InvalidConfig(f"there are two listeners called {name}")
         told, told_port = advertised.pop(name, (advertised_host or where, 0))
-        found[name] = Endpoint(name, protocol, where, number, told, told_port)
+        found[name] = ListenerEndpoint(name, protocol, where, number, told, told_port)
     if advertised:
         raise InvalidConfig(f"advertised.listeners has {next(iter(advertised))}, listeners has not")
     if not 1 <= len(found) <= LISTENERS_MAX:
@@ -116,7 +116,9 @@ def _address(text: str) -> tuple[str, str, int]:
     return name, where.strip("[]"), int(number)
 
 
-def refuse_open_doors(found: list[Endpoint], configs: BrokerConfigs, http_host: str) -> None:
+def refuse_open_doors(
+    found: list[ListenerEndpoint], configs: BrokerConfigs, http_host: str
+) -> None:
     """Raises InvalidConfig if strangers could reach a listener that asks nobody who they are."""
     has_certificates = configs.text("ssl.client.auth") == "required"
     for one in found:
@@ -142,7 +144,7 @@ def refuse_open_doors(found: list[Endpoint], configs: BrokerConfigs, http_host: 
         )
 
 
-def require_addresses(found: list[Endpoint]) -> None:
+def require_addresses(found: list[ListenerEndpoint]) -> None:
     """Raises InvalidConfig where nobody can be sent to, as clients of a cluster are."""
     for one in found:
         if one.advertised_host in EVERYWHERE:

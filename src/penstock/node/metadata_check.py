@@ -14,9 +14,9 @@ from penstock.base.ids import TopicId, parse_topic_id
 from penstock.base.ports import Disk
 from penstock.cluster.metadata import known_metadata_file
 from penstock.cluster.metadata.image import EMPTY, Image
-from penstock.cluster.metadata.known_metadata import Epochs, Known, findings, tell
-from penstock.cluster.metadata.known_metadata_file import Memory
-from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.known_metadata import Epochs, KnownMetadata, findings, tell
+from penstock.cluster.metadata.known_metadata_file import KnownMetadataFile
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.storage.log_directories import directory_of
 from penstock.log import leader_epochs as epoch_file
 from penstock.node.config import NodeConfig
@@ -31,10 +31,12 @@ class StoreIsOlder(Exception):
     """This node has seen more than the store knows; the message says what to do."""
 
 
-async def remember(ports: Ports, config: NodeConfig, follower: Follower, image: Image) -> Memory:
+async def remember(
+    ports: Ports, config: NodeConfig, follower: MetadataWatcher, image: Image
+) -> KnownMetadataFile:
     """Returns the memory that this node keeps from here on; raises StoreIsOlder."""
     if not ports.keeps_metadata:
-        return Memory(None, ports.workers, config.data_dir, config.node_id)
+        return KnownMetadataFile(None, ports.workers, config.data_dir, config.node_id)
     known = await ports.workers.run(known_metadata_file.read, ports.disk, config.data_dir)
     if image.recovering:
         nodes = map(str, sorted(image.recovering))
@@ -49,7 +51,7 @@ async def remember(ports: Ports, config: NodeConfig, follower: Follower, image: 
     if older or (unknown and not image.topics and not image.deleted):
         raise StoreIsOlder(tell(where(config), older, unknown))
     next_id = known.next_producer_id if known is not None else 0
-    found = Memory(ports.disk, ports.workers, config.data_dir, config.node_id, next_id)
+    found = KnownMetadataFile(ports.disk, ports.workers, config.data_dir, config.node_id, next_id)
     found.follow(EMPTY, image)
     follower.on_change(found.follow)
     return found
@@ -63,11 +65,11 @@ def where(config: NodeConfig) -> str:
 
 
 def compare(
-    disk: Disk, root: str, known: Known | None, image: Image, node_id: int
+    disk: Disk, root: str, known: KnownMetadata | None, image: Image, node_id: int
 ) -> tuple[list[str], list[str]]:
     """Parts of the store that are older than what was seen here, and topics that it does not
     know of which there are logs. Blocks."""
-    found = findings(known or Known(), image, _epochs(disk, root, image, node_id))
+    found = findings(known or KnownMetadata(), image, _epochs(disk, root, image, node_id))
     return found, [name for name, _ in strays(disk, root, image)]
 
 

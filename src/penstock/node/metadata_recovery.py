@@ -18,10 +18,10 @@ import msgspec
 
 from penstock.base.errors import Corrupt
 from penstock.base.ids import show_topic_id
-from penstock.base.ports import COMMIT_CHANGES_MAX, Delete, Disk, Entry, Put, Store
+from penstock.base.ports import COMMIT_CHANGES_MAX, Delete, Disk, Put, Store, StoreEntry
 from penstock.cluster.metadata import known_metadata_file, recovery, store_keys
 from penstock.cluster.metadata.image import load
-from penstock.cluster.metadata.recovery import LogReport, Plan, Report
+from penstock.cluster.metadata.recovery import LogReport, NodeReport, RecoveryPlan
 from penstock.log.end_probe import survey
 from penstock.node import data_directory
 from penstock.node.config import NodeConfig
@@ -40,7 +40,7 @@ class CannotRecover(Exception):
 
 
 @dataclass(slots=True)
-class Outcome:
+class RecoveryOutcome:
     """Findings of a recovery on one node, and what was done about them or would be."""
 
     where: str
@@ -49,13 +49,13 @@ class Outcome:
     """Parts of the store that are older than what this node has seen; empty where all is well."""
     reported: list[int] = field(default_factory=list)
     """Nodes that have had their say, this one included."""
-    plan: Plan | None = None
+    plan: RecoveryPlan | None = None
     """None: there is nothing to recover."""
 
 
 async def recover(
     ports: Ports, config: NodeConfig, given_up: Collection[int], *, apply: bool
-) -> Outcome:
+) -> RecoveryOutcome:
     """Plans one node's part of a recovery; with `apply`, does it."""
     meta = data_directory.read(
         ports.disk, config.data_dir, config.node_id, is_shared=ports.is_store_shared
@@ -84,11 +84,11 @@ async def _recover(
     ports: Ports,
     config: NodeConfig,
     store: Store,
-    report: Report,
+    report: NodeReport,
     given_up: set[int],
     *,
     apply: bool,
-) -> Outcome:
+) -> RecoveryOutcome:
     revision, entries = await store.range(store_keys.ALL)
     image = load(revision, entries)
     if image.cluster_id and image.cluster_id != report.cluster_id:
@@ -108,7 +108,7 @@ async def _recover(
     older += [f"it does not know topic {name}" for name in strays if name in remembered]
     if strays and not image.topics and not image.deleted and not older:
         older.append(f"it has no topics, and there are logs of {', '.join(strays[:5])} here")
-    outcome = Outcome(where(config), config.node_id, older)
+    outcome = RecoveryOutcome(where(config), config.node_id, older)
     reports = read_reports(entries)
     if not older and not reports:
         return outcome
@@ -129,7 +129,7 @@ _UNDER_WAY = (store_keys.RECOVERY, store_keys.BROKERS, store_keys.CONTROLLER)
 """Not what a recovery is about."""
 
 
-def read_report(disk: Disk, config: NodeConfig, cluster_id: str) -> Report:
+def read_report(disk: Disk, config: NodeConfig, cluster_id: str) -> NodeReport:
     """Report of this directory for a recovery. Blocks."""
     logs = []
     for name, topic_id, path in directories(disk, f"{config.data_dir}/logs"):
@@ -146,7 +146,7 @@ def read_report(disk: Disk, config: NodeConfig, cluster_id: str) -> Report:
                         found.end_offset,
                     )
                 )
-    return Report(
+    return NodeReport(
         config.node_id, cluster_id, known_metadata_file.read(disk, config.data_dir), tuple(logs)
     )
 
@@ -158,7 +158,7 @@ def _prefix(node_id: int) -> str:
     return f"{store_keys.RECOVERY}{node_id}/"
 
 
-async def _put_report(store: Store, report: Report, entries: Sequence[Entry]) -> None:
+async def _put_report(store: Store, report: NodeReport, entries: Sequence[StoreEntry]) -> None:
     """In pieces, the first of which, written last, says how many there are."""
     body = zlib.compress(msgspec.json.encode(report))
     pieces = [body[at : at + CHUNK_BYTES] for at in range(0, len(body), CHUNK_BYTES)]
@@ -171,7 +171,7 @@ async def _put_report(store: Store, report: Report, entries: Sequence[Entry]) ->
     await _commit(store, [Put(f"{prefix}0000", str(len(pieces)).encode())])
 
 
-def read_reports(entries: Sequence[Entry]) -> dict[int, Report]:
+def read_reports(entries: Sequence[StoreEntry]) -> dict[int, NodeReport]:
     """Whole ones only: one that was cut short is given again."""
     by_node: dict[int, dict[str, bytes]] = {}
     for entry in entries:
@@ -187,11 +187,11 @@ def read_reports(entries: Sequence[Entry]) -> dict[int, Report]:
         body = unpacker.decompress(b"".join(pieces[n] for n in sorted(pieces)), REPORT_BYTES_MAX)
         if unpacker.unconsumed_tail:
             raise Corrupt(f"the report of node {node_id} is larger than {REPORT_BYTES_MAX} bytes")
-        found[node_id] = msgspec.json.decode(body, type=Report)
+        found[node_id] = msgspec.json.decode(body, type=NodeReport)
     return found
 
 
-async def _carry_out(store: Store, plan: Plan) -> None:
+async def _carry_out(store: Store, plan: RecoveryPlan) -> None:
     """That the store goes on from here comes after everything else; then the reports go."""
     last = [change for change in plan.changes if change.key == store_keys.RECOVERED]
     await _commit(store, [change for change in plan.changes if change.key != store_keys.RECOVERED])

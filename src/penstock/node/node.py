@@ -25,54 +25,54 @@ from penstock.broker.api.metrics import Metrics
 from penstock.broker.api.quota_meter import Meter
 from penstock.cluster.configs.configs import BrokerConfigs, InvalidConfig
 from penstock.cluster.controller.controller import Controller
-from penstock.cluster.controller.recent_failures import Losses
+from penstock.cluster.controller.recent_failures import RecentFailures
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import Image
-from penstock.cluster.metadata.known_metadata_file import Memory, WentBack
-from penstock.cluster.metadata.membership import Membership, NodeIdTaken
-from penstock.cluster.metadata.metadata_watcher import Follower
-from penstock.cluster.metadata.peer_liveness import Links
-from penstock.cluster.metadata.peer_reachability import Reach
+from penstock.cluster.metadata.known_metadata_file import KnownMetadataFile, WentBack
+from penstock.cluster.metadata.membership import ClusterMembership, NodeIdTaken
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
+from penstock.cluster.metadata.peer_liveness import PeerLiveness
+from penstock.cluster.metadata.peer_reachability import PeerReachability
 from penstock.cluster.metadata.producer_ids import ProducerIds
 from penstock.cluster.replication.fetchers import Fetchers
 from penstock.cluster.replication.isr import InSyncReplicas
 from penstock.cluster.replication.partitions import Partitions
-from penstock.cluster.replication.peer_connections import Peers
+from penstock.cluster.replication.peer_connections import PeerConnections
 from penstock.cluster.replication.throttle import Throttle
 from penstock.cluster.storage.compaction_schedule import Compactor
-from penstock.cluster.storage.housekeeping import Upkeep
+from penstock.cluster.storage.housekeeping import Housekeeping
 from penstock.coordinator.audit_log import AuditLog
 from penstock.coordinator.groups import GroupCoordinator
 from penstock.coordinator.groups_by_topic import Positions
 from penstock.coordinator.queues.ack_retention import AckRetention
 from penstock.coordinator.queues.admin import QueueAdmin
-from penstock.coordinator.queues.backlog_limits import Backlogs
-from penstock.coordinator.queues.dead_letter_writer import Burials
+from penstock.coordinator.queues.backlog_limits import BacklogLimits
+from penstock.coordinator.queues.dead_letter_writer import DeadLetterWriter
 from penstock.coordinator.queues.gauges import QueueWatch
 from penstock.coordinator.queues.open_queues import QueueCoordinator
-from penstock.coordinator.queues.router import QueueReach
-from penstock.coordinator.queues.wakeup import QueueWaking
+from penstock.coordinator.queues.router import QueueRouter
+from penstock.coordinator.queues.wakeup import QueueWakeup
 from penstock.coordinator.registry import RegistryCoordinator
 from penstock.coordinator.runtime.internal_topics import InternalTopics
-from penstock.coordinator.runtime.shard_host import Surroundings
+from penstock.coordinator.runtime.shard_host import HostContext
 from penstock.coordinator.runtime.steady_clock import SteadyTime
 from penstock.coordinator.transactions import TxnCoordinator
-from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.server import HttpServer, start_http
-from penstock.gateway.sqs.message_moves import Moves
+from penstock.gateway.sqs.message_moves import MessageMoves
 from penstock.log.flusher import Flusher
 from penstock.node import data_directory, join, metadata_check
 from penstock.node.config import NodeConfig
 from penstock.node.controlled_shutdown import hand_over
 from penstock.node.http_port import web_of
-from penstock.node.kafka_listeners import CannotListen, Front
+from penstock.node.kafka_listeners import CannotListen, KafkaListeners
 from penstock.node.listeners import cannot_listen, plain_listener, show_address
 from penstock.node.metrics.metrics_refresh import Watching
 from penstock.node.metrics.node_metrics import observe
 from penstock.node.open_logs import open_logs
 from penstock.node.ports import Ports, real_ports
 from penstock.node.security import encryption_keys
-from penstock.node.security.security_setup import Security, secure
+from penstock.node.security.security_setup import NodeSecurity, secure
 
 log = logging.getLogger("penstock.node")
 
@@ -89,19 +89,19 @@ class Node:
     config: NodeConfig
     disk: Disk
     # What exists once it has started.
-    follower: Follower
+    follower: MetadataWatcher
     ctx: Context
-    door: Door
-    moves: Moves
+    door: Gateway
+    moves: MessageMoves
     flusher: Flusher
     partitions: Partitions
-    memory: Memory
-    membership: Membership
+    memory: KnownMetadataFile
+    membership: ClusterMembership
     controller: Controller
-    links: Links
-    reach: Reach
+    links: PeerLiveness
+    reach: PeerReachability
     isr: InSyncReplicas
-    peers: Peers
+    peers: PeerConnections
     fetchers: Fetchers
     groups: GroupCoordinator
     txns: TxnCoordinator
@@ -110,8 +110,8 @@ class Node:
     ack_retention: AckRetention
     registry: RegistryCoordinator
     audit: AuditLog
-    security: Security
-    front: Front
+    security: NodeSecurity
+    front: KafkaListeners
 
     def __init__(self, config: NodeConfig, ports: Ports | None = None) -> None:
         self.config = config
@@ -161,12 +161,12 @@ class Node:
             self.security = await secure(config, configs, self.store, self.follower, self.ports)
         except (InvalidConfig, metadata_check.StoreIsOlder) as error:
             raise NodeFailed(str(error)) from error
-        self.peers = Peers(config.node_id, self.follower, *self.security.introduction)
+        self.peers = PeerConnections(config.node_id, self.follower, *self.security.introduction)
         self._to_stop.push_async_callback(self.peers.close)
         self._coordinate()
         self.ctx = self._context()
-        self.door = Door(self.ctx, self.ports.tracer(self.configs.flag("tracing.enable")))
-        self.moves = Moves(self.door)
+        self.door = Gateway(self.ctx, self.ports.tracer(self.configs.flag("tracing.enable")))
+        self.moves = MessageMoves(self.door)
         self._follow()
         self._replicate()
         self._to_stop.push_async_callback(self._cancel_tasks)
@@ -177,7 +177,7 @@ class Node:
         self._watch("upkeep", self.upkeep.run())
         self._watch("compaction", self.compactor.run())
         self._watch("retention", self.ack_retention.run())
-        self._watch("backlogs", Backlogs(self.queues, self.positions, self.configs).run())
+        self._watch("backlogs", BacklogLimits(self.queues, self.positions, self.configs).run())
         self._watch("groups", self.groups.host.run())
         self._watch("transactions", self.txns.run())
         self._watch("queues", self.queues.run())
@@ -213,7 +213,7 @@ class Node:
             configs=self.configs,
             partitions=self.partitions,
             follower=self.follower,
-            losses=Losses(self.follower),
+            losses=RecentFailures(self.follower),
             membership=self.membership,
             store=self.store,
             disk=self.disk,
@@ -225,7 +225,7 @@ class Node:
             txns=self.txns,
             queues=self.queues,
             queue_admin=self.queue_admin,
-            queue_reach=QueueReach(self.queues.around, self.queues),
+            queue_reach=QueueRouter(self.queues.around, self.queues),
             positions=self.positions,
             registry=self.registry,
             audit=self.audit,
@@ -258,7 +258,7 @@ class Node:
         for host in (coordinator.host for coordinator in coordinators):
             self.partitions.on_change(host.follow)
             host.follow()
-        self.upkeep: Upkeep = Upkeep(
+        self.upkeep: Housekeeping = Housekeeping(
             self.partitions, self.configs, self.disk, self.workers, self.clock, self.config.data_dir
         )
         self.compactor: Compactor = Compactor(
@@ -279,7 +279,7 @@ class Node:
         host = self.config.host
         http_port = self.config.http_port
         try:
-            self.front = Front(self.ctx, self.configs, self.security)
+            self.front = KafkaListeners(self.ctx, self.configs, self.security)
             self._to_stop.push_async_callback(self._stop_front)
             await self.front.open()
             self.follower.on_change(lambda before, after: self.front.follow())
@@ -302,12 +302,12 @@ class Node:
         self.controller = Controller(
             node_id, self.store, self.follower, configs, self.membership, count
         )
-        self.reach = Reach(
+        self.reach = PeerReachability(
             self.store, self.follower, self.membership, configs, self.random, self.peers.give_up
         )
         self.partitions.hears = self.reach.hears
         report, losses = self.controller.evidence, self.ctx.losses
-        self.links = Links(node_id, report, losses, self.reach, *self.security.introduction)
+        self.links = PeerLiveness(node_id, report, losses, self.reach, *self.security.introduction)
         self.isr = InSyncReplicas(
             node_id, self.store, self.follower, self.partitions, configs, self.reach.away
         )
@@ -329,7 +329,7 @@ class Node:
 
     def _coordinate(self) -> None:
         """Makes the coordinators of groups, transactions and queues."""
-        around = Surroundings(
+        around = HostContext(
             self.partitions, self.follower, self.workers, SteadyTime(self.clock), self.peers
         )
         topics = InternalTopics(
@@ -340,17 +340,17 @@ class Node:
             self._around_members(around), self.configs, topics, self.security.authorizer.shows
         )
         self.txns = TxnCoordinator(around, self.configs, topics, self.producer_ids, self.groups)
-        burials = Burials(around, self.configs, self.store, self.random, self.producer_ids)
+        burials = DeadLetterWriter(around, self.configs, self.store, self.random, self.producer_ids)
         self.queues = QueueCoordinator(around, self.configs, topics, burials)
         self.queue_admin = QueueAdmin(around, self.queues)
         self.registry = RegistryCoordinator(around, topics)
         self.audit = AuditLog(around, topics, self.configs)
         self.positions = Positions(around, self.queues.keeping, self.groups)
-        self.queue_waking = QueueWaking(around, self.queues.keeping, self.queue_admin)
+        self.queue_waking = QueueWakeup(around, self.queues.keeping, self.queue_admin)
         self.queue_watch = QueueWatch(self.queues)
         self.watching = Watching(around, self.groups, self.metrics.loop_lag)
 
-    def _around_members(self, around: Surroundings) -> Surroundings:
+    def _around_members(self, around: HostContext) -> HostContext:
         make = self.ports.member_time
         return around if make is None else replace(around, time=make())
 
@@ -366,7 +366,7 @@ class Node:
             self.store: Store = await join.open_store(self.ports, config, log.warning)
             self._to_stop.push_async_callback(self.store.close)
             meta = await join.agree(self.ports, config, self.store, known)
-            self.membership = Membership(
+            self.membership = ClusterMembership(
                 config.node_id, self.store, self.configs, is_leased=self.ports.is_store_shared
             )
             await self.membership.await_vacancy(meta.directory_id, log.warning)

@@ -16,7 +16,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from penstock.base.ids import NodeId
-from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.replication.partitions import Partitions
 from penstock.cluster.replication.unclean_restart import come_back, give_up
 from penstock.log.flusher import Flusher
@@ -31,7 +31,7 @@ log = logging.getLogger("penstock.node")
 async def open_logs(node: "Node", meta: data_directory.Meta, is_new: bool) -> None:
     """Sets the node's follower, flusher and partitions. `is_new`: its directory was just made."""
     config, data_dir = node.config, node.config.data_dir
-    node.follower = Follower(node.store)
+    node.follower = MetadataWatcher(node.store)
     node.membership.reached = node.follower.reached
     image = await node.follower.start()
     node._follow_configs(image)

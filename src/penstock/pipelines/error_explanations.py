@@ -26,7 +26,7 @@ _STATE_CHANGED: Final = (
 )
 
 
-class Advice(NamedTuple):
+class ErrorExplanation(NamedTuple):
     text: str
     can_restart: bool
 
@@ -62,13 +62,15 @@ _KNOWN: Final[tuple[tuple[str, str], ...]] = (
 )
 
 
-def explain(stage: Stage, error: str) -> Advice:
+def explain(stage: Stage, error: str) -> ErrorExplanation:
     """The line for people, and whether starting the stage again can help."""
     for mark, advice in _KNOWN:
         if mark in error:
             told = advice.format(next=stage.version + 1, group=stage.group)
-            return Advice(f"stage {stage.name!r}: {told} ({mark}: {reason_of(error)})", False)
-    return Advice(reason_of(error), True)
+            return ErrorExplanation(
+                f"stage {stage.name!r}: {told} ({mark}: {reason_of(error)})", False
+            )
+    return ErrorExplanation(reason_of(error), True)
 
 
 def reason_of(error: str) -> str:

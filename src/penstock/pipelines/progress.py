@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from penstock.client.metadata import TopicPartition
-from penstock.spark.range_planning import Offsets, count_between, from_json
+from penstock.spark.range_planning import PartitionOffsets, count_between, from_json
 
 STARTING: Final = "starting"
 RUNNING: Final = "running"
@@ -62,7 +62,7 @@ class ProgressCounter:
 
     def __init__(self, state: StageState) -> None:
         self.state = state
-        self.done: Offsets = {}
+        self.done: PartitionOffsets = {}
         """How far the query has read."""
         self._seen: dict[tuple[str, int, str], None] = {}
 

@@ -36,7 +36,7 @@ from penstock.pipelines.rejects import collecting, split
 from penstock.runtime.clock import SystemClock
 from penstock.spark.connection import link_to
 from penstock.spark.schemas.schema_cache import RegistryAddress
-from penstock.spark.settings import Access
+from penstock.spark.settings import ClusterAddress
 from penstock.spark.sink.commit import finish_decided
 from penstock.spark.source.queue_stream import RECORDS_MAX as QUEUE_PER_BATCH
 from penstock.spark.source.ranged_stream import read_queue, read_stream
@@ -66,10 +66,10 @@ class Surroundings:
         secured = {f"kafka.{name}": value for name, value in self.security.items()}
         return {"brokers": self.brokers, **secured}
 
-    def access(self) -> Access:
+    def access(self) -> ClusterAddress:
         """The way to the brokers for what is asked outside of Spark."""
         security = tuple(sorted(self.security.items()))
-        return Access(self.brokers, _CLIENT_ID, _RETRY_TIMEOUT_MS, security)
+        return ClusterAddress(self.brokers, _CLIENT_ID, _RETRY_TIMEOUT_MS, security)
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster
 from penstock.client.consumer.consumer import Consumer, ConsumerConfig
-from penstock.client.consumer.fetched import Message
+from penstock.client.consumer.fetched import FetchedRecord
 from penstock.client.list_offsets import EARLIEST, LATEST, list_offsets, places_of
 from penstock.client.metadata import TopicPartition
 from penstock.client.producer.producer import Producer
@@ -126,12 +126,12 @@ class Control:
         return who
 
 
-async def _read(cluster: Cluster, positions: Mapping[TopicPartition, int]) -> list[Message]:
+async def _read(cluster: Cluster, positions: Mapping[TopicPartition, int]) -> list[FetchedRecord]:
     """Everything from these positions to the end as it is now."""
     asked = dict.fromkeys(positions, LATEST)
     ends = {where: found.offset for where, found in (await list_offsets(cluster, asked)).items()}
     left = {where: start for where, start in positions.items() if start < ends[where]}
-    messages: list[Message] = []
+    messages: list[FetchedRecord] = []
     async with Consumer(cluster, ConsumerConfig(reset=EARLIEST, max_wait_ms=_POLL_MS)) as consumer:
         consumer.assign(left)
         while consumer.positions:

@@ -1,7 +1,7 @@
 """The embedded metadata store of a single node: SQLite on disk, the whole content in memory.
 
 Metadata is small and read far more often than written, so reads and watches are answered from a
-`KeySpace` in memory, and SQLite is only where it is kept: WAL and synchronous=FULL, so what
+`StoreModel` in memory, and SQLite is only where it is kept: WAL and synchronous=FULL, so what
 `commit` answered survives a power cut. Invariants:
 
 - a change is applied in memory (and so seen by anyone) only after SQLite committed it;
@@ -28,8 +28,8 @@ from functools import partial
 from typing import Self
 
 from penstock.base.errors import Corrupt, ErrorCode, Refused
-from penstock.base.ports import Change, Delete, Entry, Expect, Put, WatchLost
-from penstock.base.store_model import KeySpace
+from penstock.base.ports import Change, Delete, Expect, Put, StoreEntry, WatchLost
+from penstock.base.store_model import StoreModel
 from penstock.runtime.workers import ThreadWorkers
 
 FORMAT = 1
@@ -48,7 +48,7 @@ Statement = tuple[str, tuple[object, ...]]
 
 
 @dataclass(slots=True)
-class Plan:
+class WritePlan:
     """What one step writes: SQL first, then, when that is durable, the change in memory."""
 
     statements: list[Statement]
@@ -56,10 +56,10 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Step:
+class StoreStep:
     """A change in the queue. `decide` answers a result at once, or a plan to write."""
 
-    decide: Callable[[], Plan | int | None]
+    decide: Callable[[], WritePlan | int | None]
     done: "asyncio.Future[int | None]"
 
 
@@ -69,9 +69,9 @@ class SqliteStore:
     def __init__(self, database: sqlite3.Connection, thread: ThreadWorkers) -> None:
         self._database = database
         self._thread = thread
-        self._space = KeySpace()
+        self._space = StoreModel()
         self._next_lease = 1
-        self._steps: deque[Step] = deque()
+        self._steps: deque[StoreStep] = deque()
         self._writing = False
         self._changed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -98,16 +98,16 @@ class SqliteStore:
         store._arm()
         return store
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> StoreEntry | None:
         return self._space.get(key)
 
-    async def range(self, prefix: str) -> tuple[int, list[Entry]]:
+    async def range(self, prefix: str) -> tuple[int, list[StoreEntry]]:
         return self._space.revision, self._space.range(prefix)
 
     async def commit(
         self, expects: Sequence[Expect], changes: Sequence[Put | Delete]
     ) -> int | None:
-        def decide() -> Plan | int | None:
+        def decide() -> WritePlan | int | None:
             effective = self._space.plan(expects, changes)
             if effective is None:
                 return None
@@ -130,7 +130,7 @@ class SqliteStore:
     async def grant(self, ttl_ms: int) -> int:
         assert ttl_ms > 0
 
-        def decide() -> Plan:
+        def decide() -> WritePlan:
             lease = self._next_lease
             self._next_lease += 1
 
@@ -139,7 +139,7 @@ class SqliteStore:
                 self._arm()
                 return lease
 
-            return Plan(
+            return WritePlan(
                 [
                     ("INSERT INTO leases VALUES (?, ?)", (lease, ttl_ms)),
                     ("REPLACE INTO counters VALUES ('lease', ?)", (lease,)),
@@ -163,7 +163,7 @@ class SqliteStore:
             return
         self._closed = True
         last: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
-        self._steps.append(Step(lambda: 0, last))
+        self._steps.append(StoreStep(lambda: 0, last))
         self._advance()
         await asyncio.wait([last])
         last.exception()  # What failed was told to whoever asked for it.
@@ -175,12 +175,14 @@ class SqliteStore:
 
     # Changes, one after another.
 
-    def _enqueue(self, decide: Callable[[], Plan | int | None]) -> "asyncio.Future[int | None]":
+    def _enqueue(
+        self, decide: Callable[[], WritePlan | int | None]
+    ) -> "asyncio.Future[int | None]":
         assert not self._closed, "the store is closed"
         if len(self._steps) >= WAITING_MAX:
             raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many metadata changes wait")
         done: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
-        self._steps.append(Step(decide, done))
+        self._steps.append(StoreStep(decide, done))
         self._advance()
         return done
 
@@ -191,14 +193,14 @@ class SqliteStore:
                 _answer(step.done, None, self._failure)
                 continue
             decision = step.decide()
-            if not isinstance(decision, Plan):
+            if not isinstance(decision, WritePlan):
                 _answer(step.done, decision, None)
                 continue
             self._writing = True
             written = self._thread.run(_write, self._database, decision.statements)
             written.add_done_callback(partial(self._written, decision, step))
 
-    def _written(self, plan: Plan, step: Step, written: "asyncio.Future[None]") -> None:
+    def _written(self, plan: WritePlan, step: StoreStep, written: "asyncio.Future[None]") -> None:
         self._writing = False
         error = written.exception()
         if error is None:
@@ -210,7 +212,7 @@ class SqliteStore:
             _answer(step.done, None, error)
         self._advance()
 
-    def _plan(self, changes: Sequence[Put | Delete]) -> Plan:
+    def _plan(self, changes: Sequence[Put | Delete]) -> WritePlan:
         revision = self._space.revision + 1
         statements: list[Statement] = [
             ("REPLACE INTO counters VALUES ('revision', ?)", (revision,))
@@ -221,15 +223,15 @@ class SqliteStore:
                 statements.append(("REPLACE INTO entries VALUES (?, ?, ?, ?)", row))
             else:
                 statements.append(("DELETE FROM entries WHERE key = ?", (change.key,)))
-        return Plan(statements, lambda: self._space.apply(changes))
+        return WritePlan(statements, lambda: self._space.apply(changes))
 
     # Leases.
 
-    def _plan_end(self, lease: int) -> Plan | int:
+    def _plan_end(self, lease: int) -> WritePlan | int:
         if lease not in self._space.leases:
             return self._space.revision
         changes = self._space.keys_of(lease)
-        plan = self._plan(changes) if changes else Plan([], lambda: self._space.revision)
+        plan = self._plan(changes) if changes else WritePlan([], lambda: self._space.revision)
         plan.statements.append(("DELETE FROM leases WHERE lease = ?", (lease,)))
         apply_changes = plan.apply
 
@@ -238,7 +240,7 @@ class SqliteStore:
             self._space.end(lease)
             return revision
 
-        return Plan(plan.statements, apply)
+        return WritePlan(plan.statements, apply)
 
     def _arm(self, not_before_s: float = 0.0) -> None:
         """Sets the timer to the next deadline; a renewed lease makes it ring early, no more."""
@@ -290,7 +292,7 @@ def _close_to_others(path: str) -> None:
 
 def _load(
     path: str,
-) -> tuple[sqlite3.Connection, list[Entry], list[tuple[int, int]], dict[str, int]]:
+) -> tuple[sqlite3.Connection, list[StoreEntry], list[tuple[int, int]], dict[str, int]]:
     """Runs in the store's thread, as `_write` does: SQLite is never used from another."""
     try:
         _close_to_others(path)
@@ -310,7 +312,7 @@ def _load(
             database.execute(f"PRAGMA user_version={FORMAT}")
             database.execute("COMMIT")
             _sync_directory(os.path.dirname(path) or ".")
-            entries = [Entry(*row) for row in database.execute("SELECT * FROM entries")]
+            entries = [StoreEntry(*row) for row in database.execute("SELECT * FROM entries")]
             leases = database.execute("SELECT lease, ttl_ms FROM leases").fetchall()
             counters = dict(database.execute("SELECT name, value FROM counters").fetchall())
         except BaseException:

@@ -45,7 +45,7 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Entry:
+class AclEntry:
     """One line of a list: who, from where, what, and whether they may."""
 
     principal: str
@@ -78,7 +78,7 @@ class Filter:
             return False
         return self.name is None or self.name == resource.name
 
-    def takes(self, entry: Entry) -> bool:
+    def takes(self, entry: AclEntry) -> bool:
         return (
             self.principal in (None, entry.principal)
             and self.host in (None, entry.host)
@@ -87,19 +87,19 @@ class Filter:
         )
 
 
-Lists = Mapping[Resource, tuple[Entry, ...]]
+Lists = Mapping[Resource, tuple[AclEntry, ...]]
 
 
 @dataclass(slots=True)
 class _Lists:
     """The lists of one type of resource, ready to be asked by name."""
 
-    literal: dict[str, tuple[Entry, ...]] = field(default_factory=dict)
-    prefixed: dict[str, tuple[Entry, ...]] = field(default_factory=dict)
+    literal: dict[str, tuple[AclEntry, ...]] = field(default_factory=dict)
+    prefixed: dict[str, tuple[AclEntry, ...]] = field(default_factory=dict)
     lengths: tuple[int, ...] = ()
     """Of the prefixes there are: a name is asked about once for each."""
 
-    def applying(self, name: str) -> Iterator[Entry]:
+    def applying(self, name: str) -> Iterator[AclEntry]:
         yield from self.literal.get(name, ())
         if name != WILDCARD:
             yield from self.literal.get(WILDCARD, ())
@@ -108,7 +108,7 @@ class _Lists:
                 yield from self.prefixed.get(name[:length], ())
 
     @property
-    def entries(self) -> Iterator[tuple[bool, str, Entry]]:
+    def entries(self) -> Iterator[tuple[bool, str, AclEntry]]:
         for name, entries in self.literal.items():
             for entry in entries:
                 yield False, name, entry

@@ -29,7 +29,7 @@ DENIED: Final = "denied"
 FAILED: Final = "failed"
 
 
-class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line of the audit log."""
 
     time_ms: int
@@ -53,7 +53,7 @@ class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     """How many more there were like this one, not written down."""
 
 
-ENTRY: Final = msgspec.json.Decoder(Entry)
+ENTRY: Final = msgspec.json.Decoder(AuditEntry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Deed:
 @dataclass(slots=True)
 class _Window:
     until_ms: int
-    entry: Entry
+    entry: AuditEntry
     left_out: int = 0
 
 
@@ -83,7 +83,7 @@ class Trail:
 
     def __init__(self, node_id: int) -> None:
         self._node_id = node_id
-        self._waiting: deque[Entry] = deque()
+        self._waiting: deque[AuditEntry] = deque()
         self._windows: dict[tuple[str, ...], _Window] = {}
         self.lost = 0
         """Entries that there was no room for, and that are not yet written down as such."""
@@ -98,7 +98,7 @@ class Trail:
 
     def note(self, deed: Deed, now_ms: int) -> None:
         listed = deed.resources[:RESOURCES_MAX]
-        entry = Entry(
+        entry = AuditEntry(
             now_ms,
             self._node_id,
             deed.door,
@@ -115,7 +115,7 @@ class Trail:
         else:
             self._add(entry)
 
-    def _note_frequent(self, entry: Entry, now_ms: int) -> None:
+    def _note_frequent(self, entry: AuditEntry, now_ms: int) -> None:
         key = (entry.door, entry.principal, entry.peer, entry.action, *entry.resources)
         window = self._windows.get(key)
         if window is None or now_ms >= window.until_ms:
@@ -139,20 +139,22 @@ class Trail:
                     left_out = window.left_out - 1
                     self._add(msgspec.structs.replace(window.entry, suppressed=left_out))
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: AuditEntry) -> None:
         if len(self._waiting) >= WAITING_MAX:
             self.lost += 1
         else:
             self._waiting.append(entry)
 
-    def take(self, count: int, now_ms: int) -> list[Entry]:
+    def take(self, count: int, now_ms: int) -> list[AuditEntry]:
         """The oldest entries, which no longer wait."""
         self.close_windows(now_ms)
         taken = [self._waiting.popleft() for _ in range(min(count, len(self._waiting)))]
         if self.lost and len(self._waiting) < WAITING_MAX:
             lost, self.lost = self.lost, 0
             taken.append(
-                Entry(now_ms, self._node_id, "audit", "", "", "Overflow", FAILED, suppressed=lost)
+                AuditEntry(
+                    now_ms, self._node_id, "audit", "", "", "Overflow", FAILED, suppressed=lost
+                )
             )
         return taken
 

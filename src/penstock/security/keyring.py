@@ -19,7 +19,7 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from penstock.base.buffer_pool import Rooms
+from penstock.base.buffer_pool import BufferPool
 from penstock.base.ports import Buffer, Random
 
 KEY_BYTES = 32
@@ -123,7 +123,7 @@ class Keyring:
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         """For the one thread that appends: what it seals is written at once, and pages that were
         just used are cheaper than new ones."""
-        self.rooms = Rooms()
+        self.rooms = BufferPool()
         """For the same thread, to open what it sends."""
 
     def replace(self, keks: Sequence[Kek]) -> None:

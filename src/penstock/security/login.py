@@ -22,7 +22,7 @@ class LoginFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class AuthenticatedIdentity:
     """Who somebody has proved to be."""
 
     principal: str
@@ -31,17 +31,17 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LoginStep:
     """An answer to one message; with an identity, the last one."""
 
     reply: bytes
-    identity: Identity | None = None
+    identity: AuthenticatedIdentity | None = None
 
 
 class Exchange(Protocol):
     """One mechanism, once."""
 
-    async def step(self, message: bytes, peer: str) -> Step:
+    async def step(self, message: bytes, peer: str) -> LoginStep:
         """Raises LoginFailed or ScramFailed, or Refused when too many try; `peer` is from where
         the message comes."""
         ...
@@ -49,7 +49,7 @@ class Exchange(Protocol):
 
 Verify = Callable[[str, str, str], Awaitable[bool]]
 """Whether a user has a password, asked from an address."""
-VerifyToken = Callable[[str], Awaitable[Identity]]
+VerifyToken = Callable[[str], Awaitable[AuthenticatedIdentity]]
 """Whom a token is about; raises LoginFailed."""
 
 
@@ -59,7 +59,7 @@ class PlainExchange:
     def __init__(self, verify: Verify) -> None:
         self._verify = verify
 
-    async def step(self, message: bytes, peer: str) -> Step:
+    async def step(self, message: bytes, peer: str) -> LoginStep:
         if len(message) > MESSAGE_BYTES_MAX:
             raise LoginFailed(f"a message of {len(message)} bytes")
         try:
@@ -70,7 +70,7 @@ class PlainExchange:
             raise LoginFailed(f"{name!r} may not act for {authorization!r}")
         if not name or not password or not await self._verify(name, password, peer):
             raise LoginFailed(f"wrong user or password for {name!r}")
-        return Step(b"", Identity(f"User:{name}"))
+        return LoginStep(b"", AuthenticatedIdentity(f"User:{name}"))
 
 
 class ScramExchange:
@@ -80,12 +80,12 @@ class ScramExchange:
         self._exchange = exchange
         self._is_begun = False
 
-    async def step(self, message: bytes, peer: str) -> Step:
+    async def step(self, message: bytes, peer: str) -> LoginStep:
         if not self._is_begun:
             self._is_begun = True
-            return Step(self._exchange.first(message))
+            return LoginStep(self._exchange.first(message))
         reply = self._exchange.final(message)
-        return Step(reply, Identity(f"User:{self._exchange.name}"))
+        return LoginStep(reply, AuthenticatedIdentity(f"User:{self._exchange.name}"))
 
 
 class BearerExchange:
@@ -94,7 +94,7 @@ class BearerExchange:
     def __init__(self, verify: VerifyToken) -> None:
         self._verify = verify
 
-    async def step(self, message: bytes, peer: str) -> Step:
+    async def step(self, message: bytes, peer: str) -> LoginStep:
         if len(message) > TOKEN_BYTES_MAX:
             raise LoginFailed(f"a message of {len(message)} bytes")
         try:
@@ -105,7 +105,7 @@ class BearerExchange:
         found = [field for field in fields if field.lower().startswith("auth=bearer ")]
         if not header.startswith(("n,", "y,")) or len(found) != 1:
             raise LoginFailed("not a message of OAUTHBEARER")
-        return Step(b"", await self._verify(found[0][len("auth=bearer ") :].strip()))
+        return LoginStep(b"", await self._verify(found[0][len("auth=bearer ") :].strip()))
 
 
 class Login:
@@ -118,7 +118,7 @@ class Login:
         self._mechanisms = mechanisms
         self.is_optional = is_optional
         self._exchange: Exchange | None = None
-        self.identity: Identity | None = None
+        self.identity: AuthenticatedIdentity | None = None
         self.ends_at = float("inf")
         """By the loop's clock: when it must have been gone through again."""
 
@@ -144,7 +144,7 @@ class Login:
             )
         self._exchange = make()
 
-    async def step(self, message: bytes, peer: str) -> Step:
+    async def step(self, message: bytes, peer: str) -> LoginStep:
         """Goes one step further; raises LoginFailed, or Refused when nothing was chosen, or too
         many try."""
         if self._exchange is None:

@@ -18,7 +18,7 @@ import msgspec
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.security.acl_types import NODE_USER
-from penstock.security.login import Identity, LoginFailed
+from penstock.security.login import AuthenticatedIdentity, LoginFailed
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")
 CURVES = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
@@ -95,7 +95,7 @@ def key_id(token: str) -> str:
     return str(_header(token).get("kid", ""))
 
 
-def verify(token: str, keys: KeySet, rules: TokenRules, now_ms: int) -> Identity:
+def verify(token: str, keys: KeySet, rules: TokenRules, now_ms: int) -> AuthenticatedIdentity:
     """Whom a token is about; raises LoginFailed."""
     header = _header(token)
     algorithm = header.get("alg")
@@ -113,7 +113,7 @@ def verify(token: str, keys: KeySet, rules: TokenRules, now_ms: int) -> Identity
     return _judge(_object(signed.partition(".")[2]), rules, now_ms)
 
 
-def _judge(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> Identity:
+def _judge(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> AuthenticatedIdentity:
     expires = claims.get("exp")
     if not isinstance(expires, int | float) or isinstance(expires, bool):
         raise LoginFailed("a token does not say when it ends")
@@ -136,7 +136,7 @@ def _judge(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> Identit
         raise LoginFailed(f"a token has no {rules.subject_claim!r}")
     if subject == NODE_USER:
         raise LoginFailed("a token has the name of nodes")
-    return Identity(f"User:{subject}", int(expires * 1000))
+    return AuthenticatedIdentity(f"User:{subject}", int(expires * 1000))
 
 
 def _check_signature(algorithm: str, key: Any, signed: bytes, signature: bytes) -> None:

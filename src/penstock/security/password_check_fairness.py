@@ -70,7 +70,7 @@ class _Line(Generic[T]):
         return waiter
 
 
-class Turns(Generic[T]):
+class PasswordCheckTurns(Generic[T]):
     """At most `at_once` have their turn at the same time, each at another address."""
 
     def __init__(self, at_once: int, waiting_max: int) -> None:

@@ -32,7 +32,7 @@ class EntityType(StrEnum):
     IP = "ip"
 
 
-class Kind(StrEnum):
+class QuotaKind(StrEnum):
     """Kafka's names of quotas."""
 
     PRODUCE = "producer_byte_rate"
@@ -42,7 +42,7 @@ class Kind(StrEnum):
     CONNECTION = "connection_creation_rate"
 
 
-CLIENT_KINDS = (Kind.PRODUCE, Kind.FETCH, Kind.REQUEST, Kind.MUTATION)
+CLIENT_KINDS = (QuotaKind.PRODUCE, QuotaKind.FETCH, QuotaKind.REQUEST, QuotaKind.MUTATION)
 
 
 class Default:
@@ -53,15 +53,15 @@ class Default:
 
 
 DEFAULT = Default()
-Name = str | Default | None
+EntityName = str | Default | None
 
 
 class Entity(NamedTuple):
     """What a quota is set for; None: whatever it is."""
 
-    user: Name = None
-    client_id: Name = None
-    ip: Name = None
+    user: EntityName = None
+    client_id: EntityName = None
+    ip: EntityName = None
 
     def parts(self) -> list[tuple[EntityType, str | Default]]:
         """What it consists of, by Kafka's names."""
@@ -73,7 +73,7 @@ class Entity(NamedTuple):
 class Share(NamedTuple):
     """Those who draw from one bucket."""
 
-    kind: Kind
+    kind: QuotaKind
     user: str = ""
     client_id: str = ""
     ip: str = ""
@@ -82,7 +82,9 @@ class Share(NamedTuple):
 Quotas = Mapping[Entity, Mapping[str, float]]
 
 
-def quota_of(quotas: Quotas, kind: Kind, user: str, client_id: str) -> tuple[float, Share] | None:
+def quota_of(
+    quotas: Quotas, kind: QuotaKind, user: str, client_id: str
+) -> tuple[float, Share] | None:
     """The quota that holds for a client, and who shares it; None: it has none."""
     order = (
         (Entity(user, client_id), Share(kind, user, client_id)),
@@ -104,8 +106,8 @@ def quota_of(quotas: Quotas, kind: Kind, user: str, client_id: str) -> tuple[flo
 def quota_of_ip(quotas: Quotas, ip: str) -> tuple[float, Share] | None:
     for entity in (Entity(ip=ip), Entity(ip=DEFAULT)):
         values = quotas.get(entity)
-        if values is not None and (limit := values.get(Kind.CONNECTION)) is not None:
-            return limit, Share(Kind.CONNECTION, ip=ip)
+        if values is not None and (limit := values.get(QuotaKind.CONNECTION)) is not None:
+            return limit, Share(QuotaKind.CONNECTION, ip=ip)
     return None
 
 
@@ -117,16 +119,18 @@ class QuotaMeters:
         self._window_s = 1.0
         self._windows = 11
         self._buckets: OrderedDict[Share, Bucket] = OrderedDict()
-        self.kinds: frozenset[Kind] = frozenset()
+        self.kinds: frozenset[QuotaKind] = frozenset()
         """Those of which there is a quota for anybody."""
 
     def configure(self, quotas: Quotas, windows: int, window_s: float) -> None:
         self._quotas = quotas
         self._windows = windows
         self._window_s = window_s
-        self.kinds = frozenset(Kind(kind) for values in quotas.values() for kind in values)
+        self.kinds = frozenset(QuotaKind(kind) for values in quotas.values() for kind in values)
 
-    def charge(self, kind: Kind, user: str, client_id: str, amount: float, now_s: float) -> float:
+    def charge(
+        self, kind: QuotaKind, user: str, client_id: str, amount: float, now_s: float
+    ) -> float:
         """Counts what was done; answers how many seconds the client should wait before more.
 
         Bytes, partitions, or for requests seconds of the processor.
@@ -135,11 +139,11 @@ class QuotaMeters:
         if found is None:
             return 0.0
         limit, share = found
-        if kind is Kind.REQUEST:
+        if kind is QuotaKind.REQUEST:
             return min(self._take(share, amount, limit / 100, now_s), REQUEST_WAIT_S_MAX)
         return self._take(share, amount, limit, now_s)
 
-    def owes(self, kind: Kind, user: str, client_id: str, now_s: float) -> float:
+    def owes(self, kind: QuotaKind, user: str, client_id: str, now_s: float) -> float:
         """How many seconds the client must wait before it may begin; 0: it may now."""
         found = quota_of(self._quotas, kind, user, client_id)
         if found is None:
@@ -153,7 +157,7 @@ class QuotaMeters:
         found = quota_of_ip(self._quotas, ip)
         return self._take(found[1], 1, found[0], now_s) if found is not None else 0.0
 
-    def bytes_max(self, kind: Kind, user: str, client_id: str) -> float:
+    def bytes_max(self, kind: QuotaKind, user: str, client_id: str) -> float:
         """The most that a client should be given at once; infinity where it has no quota."""
         found = quota_of(self._quotas, kind, user, client_id)
         return found[0] * self._window_s if found is not None else float("inf")
@@ -162,9 +166,9 @@ class QuotaMeters:
         bucket = self._bucket(share, rate, now_s)
         return bucket.take(amount, rate, self._burst_s(share.kind), now_s)
 
-    def _burst_s(self, kind: Kind) -> float:
+    def _burst_s(self, kind: QuotaKind) -> float:
         """Topics are made many at a time and seldom, so there Kafka's whole span may be used."""
-        return self._window_s * (self._windows if kind is Kind.MUTATION else 1)
+        return self._window_s * (self._windows if kind is QuotaKind.MUTATION else 1)
 
     def _bucket(self, share: Share, rate: float, now_s: float) -> Bucket:
         bucket = self._buckets.get(share)

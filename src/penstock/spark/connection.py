@@ -19,20 +19,20 @@ from penstock.client.security_settings import parse_security
 from penstock.runtime.malloc import keep_freed
 from penstock.runtime.random import SystemRandom
 from penstock.spark.option_values import OptionError
-from penstock.spark.settings import Access
+from penstock.spark.settings import ClusterAddress
 
 T = TypeVar("T")
 
 _LINKS_MAX = 8
 _REUSED_BYTES_MAX = 64 << 20
 
-_links: dict[tuple[int, Access], "Link"] = {}
+_links: dict[tuple[int, ClusterAddress], "Link"] = {}
 """The newest last; the process id keeps a forked child from using its parent's."""
 _settled = 0
 """The process that `settle` was last called in."""
 
 
-def cluster_of(access: Access, reused_bytes_max: int = 0) -> Cluster:
+def cluster_of(access: ClusterAddress, reused_bytes_max: int = 0) -> Cluster:
     """Ways to the brokers, not opened yet; for whoever has an event loop of its own."""
     random = SystemRandom()
     try:
@@ -47,7 +47,7 @@ def cluster_of(access: Access, reused_bytes_max: int = 0) -> Cluster:
 
 
 class Link:
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: ClusterAddress) -> None:
         keep_freed()
         self.access = access
         # For a few large replies the standard loop is as fast as any, and it is there already.
@@ -91,7 +91,7 @@ def settle() -> None:
         gc.freeze()
 
 
-def link_to(access: Access) -> Link:
+def link_to(access: ClusterAddress) -> Link:
     """The link of this process, made at the first call. Connections that ended are noticed."""
     key = (os.getpid(), access)
     link = _links.pop(key, None)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from penstock.client.metadata import TopicPartition
 
-Offsets = dict[TopicPartition, int]
+PartitionOffsets = dict[TopicPartition, int]
 
 _TASKS_MAX = 1 << 20
 """More tasks than any scheduler takes: a bound against minPartitions with a zero too many."""
@@ -52,9 +52,9 @@ def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
     return found
 
 
-def from_json(written: Any) -> Offsets:
+def from_json(written: Any) -> PartitionOffsets:
     """Raises ForeignOffsets for what `to_json` cannot have written."""
-    offsets: Offsets = {}
+    offsets: PartitionOffsets = {}
     try:
         for topic, partitions in written.items():
             for partition, offset in partitions.items():
@@ -137,7 +137,7 @@ def split(span: Range, parts: int) -> list[Range]:
 
 def admit(
     start: Mapping[TopicPartition, int], available: Mapping[TopicPartition, int], records_max: int
-) -> Offsets:
+) -> PartitionOffsets:
     """At most about `records_max` records beyond start, shared out by what each partition has.
 
     A partition that has any gets at least one, so that none is starved; so there may be as many
@@ -147,7 +147,7 @@ def admit(
     total = sum(backlog.values())
     if total <= records_max:
         return dict(available)
-    ends: Offsets = {}
+    ends: PartitionOffsets = {}
     for where in sorted(available):
         share = records_max * backlog[where] // total
         if share == 0 and backlog[where]:

@@ -18,7 +18,7 @@ from penstock.spark.options import (
     WRITE,
     read_options,
 )
-from penstock.spark.source.start_and_end import Position, ending_position, starting_position
+from penstock.spark.source.start_and_end import ReadPosition, ending_position, starting_position
 from penstock.wire.compression import Codec
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
@@ -43,7 +43,7 @@ _CODECS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ClusterAddress:
     """How to reach the cluster."""
 
     brokers: str
@@ -55,12 +55,12 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    access: Access
+    access: ClusterAddress
     topics: tuple[str, ...]
     pattern: str | None
     assigned: tuple[TopicPartition, ...]
-    starting: Position
-    ending: Position
+    starting: ReadPosition
+    ending: ReadPosition
     records_max: int | None
     """maxOffsetsPerTrigger."""
     records_min: int | None
@@ -81,7 +81,7 @@ class ReadSettings:
 
 @dataclass(frozen=True, slots=True)
 class WriteSettings:
-    access: Access
+    access: ClusterAddress
     topic: str | None
     is_exactly_once: bool
     txn_timeout_ms: int
@@ -192,12 +192,12 @@ def _write_id(
     return name if found["topic"] is None else f"{name}.{found['topic']}", number
 
 
-def _access(found: Mapping[str, object]) -> Access:
+def _access(found: Mapping[str, object]) -> ClusterAddress:
     timeout_ms = found["retryTimeout"]
     assert isinstance(timeout_ms, int)
     security = found[SECURITY]
     assert isinstance(security, tuple)
-    return Access(
+    return ClusterAddress(
         str(found["kafka.bootstrap.servers"]), str(found["kafka.client.id"]), timeout_ms, security
     )
 

@@ -29,7 +29,7 @@ from penstock.app.outgoing import Headers, Key, Outgoing, Payload
 from penstock.base.ports import Store
 from penstock.client.cluster import Cluster, parse_brokers
 from penstock.client.connection import ConnectionConfig
-from penstock.client.consumer.fetched import Message
+from penstock.client.consumer.fetched import FetchedRecord
 from penstock.client.producer.producer import Sent
 from penstock.cluster.storage.compaction_schedule import COMPACTIONS_MAX
 from penstock.coordinator.queues.policy import DEAD_LETTER_SUFFIX
@@ -235,12 +235,12 @@ class Broker:
         )
         return self.run(self._hands().publish(topic, message))
 
-    def messages(self, topic: str, *, committed: bool = True) -> list[Message]:
+    def messages(self, topic: str, *, committed: bool = True) -> list[FetchedRecord]:
         """Everything in the log of a topic, by partition and offset; `committed` leaves out what
         transactions that did not commit have written. No topic, no messages."""
         return self.run(self._hands().messages(topic, committed=committed))
 
-    def dead_letters(self, topic: str) -> list[Message]:
+    def dead_letters(self, topic: str) -> list[FetchedRecord]:
         """What queues over this topic gave up, with why in headers `penstock-dlq-...`."""
         return self.messages(topic + DEAD_LETTER_SUFFIX)
 

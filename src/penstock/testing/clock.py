@@ -97,7 +97,7 @@ class CountedStore(SqliteStore):
             self.unfinished -= 1
 
 
-class Busy(Protocol):
+class BusyWork(Protocol):
     """Work outside of the loop that the loop waits for."""
 
     unfinished: int
@@ -120,7 +120,7 @@ class VirtualClock:
     """The broker's clock, for the test's thread and as the broker's WallClock port."""
 
     def __init__(self, loop: SkewedLoop) -> None:
-        self.busy: list[Busy] = []
+        self.busy: list[BusyWork] = []
         """Whose work is waited for."""
         self._loop = loop
         self.sessions = SessionClock()

@@ -11,7 +11,7 @@ from penstock.base.ports import Random, WallClock
 from penstock.client.admin.admin import TOPIC, Admin
 from penstock.client.cluster import Cluster
 from penstock.client.consumer.consumer import Consumer, ConsumerConfig
-from penstock.client.consumer.fetched import READ_COMMITTED, Message
+from penstock.client.consumer.fetched import READ_COMMITTED, FetchedRecord
 from penstock.client.list_offsets import places_of, resolve
 from penstock.client.metadata import TopicPartition
 from penstock.client.offset_syntax import parse_offsets
@@ -53,7 +53,7 @@ class Hand:
         )
         return await delivery
 
-    async def messages(self, topic: str, *, committed: bool) -> list[Message]:
+    async def messages(self, topic: str, *, committed: bool) -> list[FetchedRecord]:
         """Everything in the topic now, by partition and offset; nothing if there is no topic."""
         # All of them: to be told of one that is not there would take some tries.
         await self._cluster.refresh(None)
@@ -64,7 +64,7 @@ class Hand:
         wanted = parse_offsets("start", self._clock.now_ms())
         spans = await resolve(self._cluster, places, wanted, isolation_level=level, must_end=True)
         ends = {where: span.end for where, span in spans.items() if span.end is not None}
-        found: list[Message] = []
+        found: list[FetchedRecord] = []
         async with Consumer(self._cluster, ConsumerConfig(isolation_level=level)) as consumer:
             consumer.assign({where: span.start for where, span in spans.items()})
             _leave_finished(consumer, ends)

@@ -49,7 +49,7 @@ BAD_COUNT: Final = "the record count is negative or more than fits the batch"
 LEFT_OVER: Final = "bytes are left over after the last record"
 BAD_SPAN: Final = "a span lies outside the payload"
 
-Spans = tuple[
+RecordSpans = tuple[
     "array[int]",  # offsets
     "array[int]",  # timestamps
     "array[int]",  # key starts, -1 for null
@@ -71,7 +71,7 @@ def decode(
     last_offset_delta: int,
     base_timestamp: int,
     columns: int,
-) -> Spans:
+) -> RecordSpans:
     """One pass over the uncompressed records; every field is checked, selected ones are kept."""
     data = bytes(payload)
     end = len(data)
@@ -232,7 +232,7 @@ def _read_record(
     previous: int,
     last_offset_delta: int,
 ) -> tuple[int, ...]:
-    """One record from its attributes on: its offset delta and then the columns of `Spans`."""
+    """One record from its attributes on: its offset delta and then the columns of `RecordSpans`."""
     # One byte of attributes, unused so far, is skipped.
     timestamp, position = _read_varint(data, position + 1, stop, 64)
     timestamp += base_timestamp
@@ -251,7 +251,7 @@ def _read_record(
     return delta, timestamp, key_start, key_end, value_start, value_end, header_start, headers
 
 
-def _select(rows: list[tuple[int, ...]], base_offset: int, columns: int) -> Spans:
+def _select(rows: list[tuple[int, ...]], base_offset: int, columns: int) -> RecordSpans:
     """The rows turned into columns, empty where they are not wanted."""
 
     def column(field: int, wanted: int) -> "array[int]":

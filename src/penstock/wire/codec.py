@@ -20,7 +20,7 @@ from penstock.wire.writer_source import WriterText
 
 T = TypeVar("T")
 
-Reader = Callable[[memoryview, int, int], tuple[T, int]]
+MessageReader = Callable[[memoryview, int, int], tuple[T, int]]
 """`read(view, position, end)`: the message, and where it ended."""
 
 Writer = Callable[[T, list[Buffer]], None]
@@ -30,10 +30,10 @@ StepWriter = Callable[[T, list[Buffer]], Generator[None, None, None]]
 """The same as a generator, for large messages: it yields after each element of a list."""
 
 
-def reader(declared: type[T], version: int) -> Reader[T]:
+def reader(declared: type[T], version: int) -> MessageReader[T]:
     """The function that reads `declared` at `version`."""
     key: Any = declared
-    return cast("Reader[T]", _compile_reader(key, version))
+    return cast("MessageReader[T]", _compile_reader(key, version))
 
 
 def writer(declared: type[T], version: int) -> Writer[T]:

@@ -17,7 +17,7 @@ _ABORT: Final = 0
 _COMMIT: Final = 1
 
 
-class Marker(NamedTuple):
+class ControlMarker(NamedTuple):
     """The one record of a control batch: how a transaction ended on this partition."""
 
     committed: bool
@@ -48,7 +48,7 @@ def encode_marker(
     )
 
 
-def decode_marker(batch: memoryview) -> Marker | None:
+def decode_marker(batch: memoryview) -> ControlMarker | None:
     """What a control batch says; None for control records that are not transaction markers."""
     columns = decode(batch)
     key = columns.key(0) if len(columns) else None
@@ -61,4 +61,4 @@ def decode_marker(batch: memoryview) -> Marker | None:
     if value is None or len(value) < _MARKER_VALUE.size:
         raise Refused(ErrorCode.INVALID_RECORD, "a transaction marker without its value")
     _, coordinator_epoch = _MARKER_VALUE.unpack_from(value)
-    return Marker(kind == _COMMIT, coordinator_epoch)
+    return ControlMarker(kind == _COMMIT, coordinator_epoch)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.app.dedup import Busy, MemoryDedup, Verdict, idempotent, message_id_of
+from penstock.app.dedup import Busy, DedupVerdict, MemoryDedup, idempotent, message_id_of
 from penstock.app.dedup_stores import SqliteDedup
 from simulation.clock import SimClock
 
@@ -83,7 +83,7 @@ def test_a_message_in_the_hands_of_another_is_refused_not_skipped() -> None:
         await asyncio.gather(first, return_exceptions=True)
 
     asyncio.run(main())
-    assert store.begin("m-1", "next") is Verdict.NEW, "who was cancelled holds nothing"
+    assert store.begin("m-1", "next") is DedupVerdict.NEW, "who was cancelled holds nothing"
 
 
 def test_who_is_cancelled_while_it_asks_holds_nothing() -> None:
@@ -93,7 +93,7 @@ def test_who_is_cancelled_while_it_asks_holds_nothing() -> None:
     class Slow:
         is_blocking = True
 
-        def begin(self, message_id: str, token: str) -> Verdict:
+        def begin(self, message_id: str, token: str) -> DedupVerdict:
             may_go.wait(10)
             return inner.begin(message_id, token)
 
@@ -117,7 +117,7 @@ def test_who_is_cancelled_while_it_asks_holds_nothing() -> None:
             await asking
 
     asyncio.run(main())
-    assert inner.begin("m-1", "next") is Verdict.NEW
+    assert inner.begin("m-1", "next") is DedupVerdict.NEW
 
 
 def test_the_application_may_say_what_is_the_same() -> None:
@@ -146,11 +146,11 @@ def test_memory_is_bounded_and_says_what_it_forgot() -> None:
     for number in range(3):
         store.begin(str(number), "a")
         store.finish(str(number), "a")
-    assert store.begin("0", "b") is Verdict.DONE  # Used, so it stays longer than 1.
-    assert store.begin("3", "b") is Verdict.NEW
+    assert store.begin("0", "b") is DedupVerdict.DONE  # Used, so it stays longer than 1.
+    assert store.begin("3", "b") is DedupVerdict.NEW
     assert (len(store), store.forgotten_early) == (3, 1)
-    assert store.begin("0", "b") is Verdict.DONE
-    assert store.begin("1", "b") is Verdict.NEW
+    assert store.begin("0", "b") is DedupVerdict.DONE
+    assert store.begin("1", "b") is DedupVerdict.NEW
     with pytest.raises(ValueError, match="room"):
         MemoryDedup(entries_max=0)
 
@@ -158,13 +158,13 @@ def test_memory_is_bounded_and_says_what_it_forgot() -> None:
 def test_memory_forgets_after_its_time() -> None:
     clock = SimClock()
     store = MemoryDedup(ttl="1h", claim_ttl="1m", clock=clock)
-    assert store.begin("x", "a") is Verdict.NEW
+    assert store.begin("x", "a") is DedupVerdict.NEW
     clock.jump(59_999)
-    assert store.begin("x", "b") is Verdict.BUSY
+    assert store.begin("x", "b") is DedupVerdict.BUSY
     clock.jump(1)
-    assert store.begin("x", "b") is Verdict.NEW, "the first one must have died"
+    assert store.begin("x", "b") is DedupVerdict.NEW, "the first one must have died"
     store.finish("x", "b")
     clock.jump(3_599_999)
-    assert store.begin("x", "c") is Verdict.DONE
+    assert store.begin("x", "c") is DedupVerdict.DONE
     clock.jump(1)
-    assert store.begin("x", "c") is Verdict.NEW
+    assert store.begin("x", "c") is DedupVerdict.NEW

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.app.message import LogMessage
 from penstock.base.errors import ErrorCode, Refused
-from penstock.client.consumer.fetched import Message as Fetched
+from penstock.client.consumer.fetched import FetchedRecord as Fetched
 from tests.unit.app.simulated import Sim, on_broker, take
 
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from penstock.app.schemas import Registry, schema_of_model
 from penstock.state.registry.formats import parse, unreadable
-from penstock.state.registry.parsed_schemas import JSON, Source
+from penstock.state.registry.parsed_schemas import JSON, SchemaSource
 
 
 class Address(BaseModel):
@@ -35,7 +35,9 @@ class Free(BaseModel):
 
 
 def problems(old: type[Any], new: type[Any], *, closed: bool) -> list[str]:
-    before, after = (parse(Source(JSON, schema_of_model(one, closed=closed))) for one in (old, new))
+    before, after = (
+        parse(SchemaSource(JSON, schema_of_model(one, closed=closed))) for one in (old, new)
+    )
     return unreadable(reader=after, writer=before)
 
 
@@ -43,7 +45,7 @@ def test_a_model_is_closed_through_and_through() -> None:
     schema = json.loads(schema_of_model(Order))
     assert schema["additionalProperties"] is False
     assert schema["$defs"]["Address"]["additionalProperties"] is False
-    assert parse(Source(JSON, schema_of_model(Order))).record_name == "Order"
+    assert parse(SchemaSource(JSON, schema_of_model(Order))).record_name == "Order"
 
 
 def test_a_field_with_a_default_may_be_added_because_of_that() -> None:

@@ -1,10 +1,10 @@
 """Rooms are used again, and never while somebody holds one."""
 
-from penstock.base.buffer_pool import ROOM_BYTES, ROOMS_MAX, Rooms
+from penstock.base.buffer_pool import ROOM_BYTES, ROOMS_MAX, BufferPool
 
 
 def test_a_room_is_used_again_once_its_last_view_is_gone() -> None:
-    rooms = Rooms()
+    rooms = BufferPool()
     first = rooms.take(100)
     memory = id(first.obj)
     part = first[10:20]
@@ -15,7 +15,7 @@ def test_a_room_is_used_again_once_its_last_view_is_gone() -> None:
 
 
 def test_rooms_that_are_held_are_never_given_out_again() -> None:
-    rooms = Rooms()
+    rooms = BufferPool()
     held = [rooms.take(ROOM_BYTES) for _ in range(ROOMS_MAX + 5)]
     assert len({id(room.obj) for room in held}) == len(held)
     for number, room in enumerate(held):
@@ -24,7 +24,7 @@ def test_rooms_that_are_held_are_never_given_out_again() -> None:
 
 
 def test_at_most_so_many_are_kept_and_none_that_is_larger() -> None:
-    rooms = Rooms()
+    rooms = BufferPool()
     held = [rooms.take(10) for _ in range(3 * ROOMS_MAX)]
     large = rooms.take(ROOM_BYTES + 1)
     assert len(large) == ROOM_BYTES + 1

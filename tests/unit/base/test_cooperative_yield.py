@@ -2,7 +2,7 @@
 
 import asyncio
 
-from penstock.base.cooperative_yield import HOLD_SECONDS, Breath
+from penstock.base.cooperative_yield import HOLD_SECONDS, CooperativeYield
 from simulation.loop import SimLoop, run
 
 REST_S = 0.002
@@ -18,7 +18,7 @@ def test_whoever_waits_is_let_in_after_each_hold() -> None:
                 await asyncio.sleep(REST_S / 2)
 
         waiting = asyncio.ensure_future(others())
-        breath = Breath(REST_S)
+        breath = CooperativeYield(REST_S)
         for _ in range(100):
             await breath.draw()  # No time has passed.
         assert turns == []

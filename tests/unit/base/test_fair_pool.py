@@ -3,13 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.base.fair_pool import Shares
+from penstock.base.fair_pool import FairPool
 
 HOLDERS = ("User:ann", "User:bob", "127.0.0.1")
 
 
 def test_one_holder_leaves_room_for_others() -> None:
-    shares = Shares(8, 2)
+    shares = FairPool(8, 2)
     assert [shares.take("User:ann") for _ in range(4)] == [True, True, False, False]
     assert shares.take("User:bob")
     assert (shares.taken, shares.held("User:ann"), len(shares)) == (3, 2, 2)
@@ -18,13 +18,13 @@ def test_one_holder_leaves_room_for_others() -> None:
 
 
 def test_all_together_are_bounded() -> None:
-    shares = Shares(3, 2)
+    shares = FairPool(3, 2)
     assert [shares.take(str(at)) for at in range(5)] == [True] * 3 + [False] * 2
     assert len(shares) == 3
 
 
 def test_nothing_is_too_large_for_ever() -> None:
-    shares = Shares(8, 2)
+    shares = FairPool(8, 2)
     assert shares.take("User:ann", 100)
     assert not shares.take("User:ann", 1)
     assert not shares.take("User:bob", 1)
@@ -34,7 +34,7 @@ def test_nothing_is_too_large_for_ever() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(HOLDERS), st.integers(1, 12)), max_size=60))
 def test_what_is_taken_is_what_is_held(steps: list[tuple[str, int]]) -> None:
-    shares, held = Shares(20, 8), dict.fromkeys(HOLDERS, 0)
+    shares, held = FairPool(20, 8), dict.fromkeys(HOLDERS, 0)
     for holder, amount in steps:
         if held[holder] >= amount and amount % 2:
             shares.give(holder, amount)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from penstock.base.fair_turns import PIECE_STEPS, PLACES, REST_SECONDS, Steps, Turns
+from penstock.base.fair_turns import PIECE_STEPS, PLACES, REST_SECONDS, FairTurns, Steps
 from simulation.loop import SimLoop, run
 
 
@@ -32,7 +32,7 @@ class Work:
 @pytest.mark.parametrize("works", [1, 3, 50])
 def test_however_many_work_only_a_piece_is_done_before_a_rest(works: int) -> None:
     async def main(loop: SimLoop) -> None:
-        turns, work = Turns(), Work()
+        turns, work = FairTurns(), Work()
         tasks = [
             loop.create_task(turns.run(f"h{at % 7}", work.steps(f"w{at}", 1_050)))
             for at in range(works)
@@ -49,7 +49,7 @@ def test_however_many_work_only_a_piece_is_done_before_a_rest(works: int) -> Non
 
 def test_who_asks_for_much_waits_behind_themselves() -> None:
     async def main(loop: SimLoop) -> None:
-        turns, work = Turns(), Work()
+        turns, work = FairTurns(), Work()
         flood = [
             loop.create_task(turns.run("flood", work.steps(f"f{at}", 1_000))) for at in range(100)
         ]
@@ -65,7 +65,7 @@ def test_who_asks_for_much_waits_behind_themselves() -> None:
 
 def test_work_that_is_given_up_leaves_its_place_to_the_next() -> None:
     async def main(loop: SimLoop) -> None:
-        turns, work = Turns(), Work()
+        turns, work = FairTurns(), Work()
         tasks = [loop.create_task(turns.run("h", work.steps(f"w{at}", 500))) for at in range(20)]
         await asyncio.sleep(0.002)
         for task in tasks[:19]:
@@ -84,7 +84,7 @@ def test_what_goes_wrong_is_told_and_frees_the_place() -> None:
         raise ValueError("no")
 
     async def main(loop: SimLoop) -> None:
-        turns = Turns()
+        turns = FairTurns()
         for _ in range(PLACES + 1):
             with pytest.raises(ValueError, match="no"):
                 await turns.run("h", steps())

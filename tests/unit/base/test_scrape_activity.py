@@ -2,13 +2,13 @@
 
 import asyncio
 
-from penstock.base.scrape_activity import SECONDS, Attention
+from penstock.base.scrape_activity import SECONDS, ScrapeActivity
 from simulation.loop import run
 
 
 def test_nothing_happens_until_somebody_looks_and_again_when_nobody_does() -> None:
     async def story() -> None:
-        attention = Attention()
+        attention = ScrapeActivity()
         rounds = 0
 
         async def work() -> None:

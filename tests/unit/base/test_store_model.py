@@ -1,13 +1,13 @@
-"""`KeySpace` where the contract of the stores does not reach: history, restarts, leases."""
+"""`StoreModel` where the contract of the stores does not reach: history, restarts, leases."""
 
 import pytest
 
-from penstock.base.ports import Delete, Entry, Put
-from penstock.base.store_model import KeySpace
+from penstock.base.ports import Delete, Put, StoreEntry
+from penstock.base.store_model import StoreModel
 
 
 def test_history_is_bounded_and_keeps_the_newest() -> None:
-    space = KeySpace(history_max=10)
+    space = StoreModel(history_max=10)
     for i in range(100):
         space.apply([Put(f"k{i % 3}", b"%d" % i)])
     assert 10 <= space.revision - space.compacted < 20
@@ -16,10 +16,10 @@ def test_history_is_bounded_and_keeps_the_newest() -> None:
 
 
 def test_a_restart_goes_on_after_the_revision_it_is_given() -> None:
-    space = KeySpace()
+    space = StoreModel()
     space.grant(5, 10.0, 0.0)
-    space.restore(Entry("b", b"", 3, 5))
-    space.restore(Entry("a", b"", 7))
+    space.restore(StoreEntry("b", b"", 3, 5))
+    space.restore(StoreEntry("a", b"", 7))
     space.restart(9)
     assert (space.revision, space.compacted) == (9, 9)
     assert [entry.key for entry in space.range("")] == ["a", "b"]
@@ -28,7 +28,7 @@ def test_a_restart_goes_on_after_the_revision_it_is_given() -> None:
 
 
 def test_a_lease_past_its_deadline_cannot_be_renewed_even_before_it_is_ended() -> None:
-    space = KeySpace()
+    space = StoreModel()
     space.grant(1, 10.0, 0.0)
     assert space.renew(1, 9.0)
     assert space.next_deadline_s() == 19.0
@@ -40,4 +40,4 @@ def test_a_lease_past_its_deadline_cannot_be_renewed_even_before_it_is_ended() -
 
 def test_a_key_is_changed_at_most_once_in_a_transaction() -> None:
     with pytest.raises(AssertionError, match="once"):
-        KeySpace().plan([], [Put("a", b"1"), Delete("a")])
+        StoreModel().plan([], [Put("a", b"1"), Delete("a")])

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.cli.command_table import COMMANDS, SECTIONS
 from penstock.cli.main import run
-from penstock.cli.terminal.output import Format
+from penstock.cli.terminal.output import OutputFormat
 from penstock.cli.tools.cheat import PAGES
 from tests.unit.cli.tree import commands, read
 
@@ -63,7 +63,7 @@ def test_every_listing_has_every_format(name: str) -> None:
     assert "format" in options, name
     kind = options["format"].type
     assert isinstance(kind, click.Choice)
-    assert {str(choice) for choice in kind.choices} >= set(map(str, Format))
+    assert {str(choice) for choice in kind.choices} >= set(map(str, OutputFormat))
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if DANGEROUS & set(n.split()[-1:])])

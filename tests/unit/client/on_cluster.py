@@ -7,7 +7,7 @@ from typing import ParamSpec, TypeVar
 from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster
 from penstock.client.consumer.consumer import Consumer, ConsumerConfig
-from penstock.client.consumer.fetched import READ_COMMITTED, Message
+from penstock.client.consumer.fetched import READ_COMMITTED, FetchedRecord
 from penstock.client.list_offsets import places_of, resolve
 from penstock.client.offset_syntax import END, START, OffsetRange
 from penstock.client.producer.producer import Producer, ProducerConfig
@@ -64,7 +64,7 @@ class Desk:
             for value in values:
                 await producer.send(topic, value, key, partition=partition, headers=headers)
 
-    async def read(self, topic: str) -> list[Message]:
+    async def read(self, topic: str) -> list[FetchedRecord]:
         """What is committed, partition by partition as it comes."""
         places = await places_of(self.cluster, topic)
         spans = await resolve(
@@ -74,7 +74,7 @@ class Desk:
             isolation_level=READ_COMMITTED,
             must_end=True,
         )
-        found: list[Message] = []
+        found: list[FetchedRecord] = []
         async with Consumer(self.cluster, ConsumerConfig(isolation_level=READ_COMMITTED)) as reader:
             reader.assign({where: span.start for where, span in spans.items()})
             while any(reader.positions[where] < (spans[where].end or 0) for where in places):

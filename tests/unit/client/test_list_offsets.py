@@ -5,7 +5,7 @@ import pytest
 from penstock.base.errors import Refused
 from penstock.base.ids import Millis
 from penstock.client.cluster import Cluster
-from penstock.client.list_offsets import Span, places_of, resolve
+from penstock.client.list_offsets import OffsetSpan, places_of, resolve
 from penstock.client.metadata import TopicPartition
 from penstock.client.offset_syntax import parse_offsets
 from penstock.wire.records import Record, encode
@@ -17,21 +17,21 @@ OTHER = TopicPartition("t", 1)
 
 # Partition 0 holds offsets 5 to 20, a record per second from 100 s on; partition 1 is empty.
 CASES = {
-    "start": (Span(5, None), Span(0, None)),
-    "end": (Span(20, None), Span(0, None)),
-    ":end": (Span(5, 20), Span(0, 0)),
-    "7": (Span(7, None), Span(7, None)),
-    "2": (Span(5, None), Span(2, None)),
-    "7:9": (Span(7, 9), Span(7, 9)),
-    "+3": (Span(8, None), Span(3, None)),
-    "-3": (Span(17, None), Span(0, None)),
-    "-3:end": (Span(17, 20), Span(0, 0)),
-    "-100": (Span(5, None), Span(0, None)),
-    "@110": (Span(10, None), Span(0, None)),
-    "@110:5s": (Span(10, 15), Span(0, 0)),
-    "@110:end": (Span(10, 20), Span(0, 0)),
-    "@500": (Span(20, None), Span(0, None)),
-    "@-10s": (Span(10, None), Span(0, None)),
+    "start": (OffsetSpan(5, None), OffsetSpan(0, None)),
+    "end": (OffsetSpan(20, None), OffsetSpan(0, None)),
+    ":end": (OffsetSpan(5, 20), OffsetSpan(0, 0)),
+    "7": (OffsetSpan(7, None), OffsetSpan(7, None)),
+    "2": (OffsetSpan(5, None), OffsetSpan(2, None)),
+    "7:9": (OffsetSpan(7, 9), OffsetSpan(7, 9)),
+    "+3": (OffsetSpan(8, None), OffsetSpan(3, None)),
+    "-3": (OffsetSpan(17, None), OffsetSpan(0, None)),
+    "-3:end": (OffsetSpan(17, 20), OffsetSpan(0, 0)),
+    "-100": (OffsetSpan(5, None), OffsetSpan(0, None)),
+    "@110": (OffsetSpan(10, None), OffsetSpan(0, None)),
+    "@110:5s": (OffsetSpan(10, 15), OffsetSpan(0, 0)),
+    "@110:end": (OffsetSpan(10, 20), OffsetSpan(0, 0)),
+    "@500": (OffsetSpan(20, None), OffsetSpan(0, None)),
+    "@-10s": (OffsetSpan(10, None), OffsetSpan(0, None)),
 }
 
 
@@ -53,9 +53,14 @@ def test_a_range_becomes_offsets(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("start", Span(5, 20)), ("7:100", Span(7, 20)), ("7:9", Span(7, 9)), ("50", Span(50, 50))],
+    [
+        ("start", OffsetSpan(5, 20)),
+        ("7:100", OffsetSpan(7, 20)),
+        ("7:9", OffsetSpan(7, 9)),
+        ("50", OffsetSpan(50, 50)),
+    ],
 )
-def test_a_range_that_must_end_stops_at_the_end(text: str, expected: Span) -> None:
+def test_a_range_that_must_end_stops_at_the_end(text: str, expected: OffsetSpan) -> None:
     async def scenario(loop: SimLoop, broker: ModelBroker, cluster: Cluster) -> None:
         (log,) = broker.create("t")
         log.start_offset, log.end_offset = 5, 20

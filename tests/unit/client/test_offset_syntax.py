@@ -7,9 +7,9 @@ from penstock.client.offset_syntax import (
     END,
     START,
     Anchor,
+    OffsetPosition,
     OffsetRange,
     OffsetSyntaxError,
-    Position,
     duration_ms,
     parse_offsets,
     parse_position,
@@ -19,12 +19,12 @@ NOW = Millis(1_800_000_000_000)
 HOUR = 3_600_000
 
 
-def exact(value: int) -> Position:
-    return Position(Anchor.EXACT, value)
+def exact(value: int) -> OffsetPosition:
+    return OffsetPosition(Anchor.EXACT, value)
 
 
-def time(value: int) -> Position:
-    return Position(Anchor.TIME, value)
+def time(value: int) -> OffsetPosition:
+    return OffsetPosition(Anchor.TIME, value)
 
 
 @pytest.mark.parametrize(
@@ -37,11 +37,11 @@ def time(value: int) -> Position:
         ("5:", OffsetRange(exact(5))),
         (" 5:9 ", OffsetRange(exact(5), exact(9))),
         (":9", OffsetRange(START, exact(9))),
-        ("+10", OffsetRange(Position(Anchor.START, 10))),
-        ("-10", OffsetRange(Position(Anchor.END, 10))),
-        ("-10:end", OffsetRange(Position(Anchor.END, 10), END)),
-        ("-10:-5", OffsetRange(Position(Anchor.END, 10), Position(Anchor.END, 5))),
-        ("start:+5", OffsetRange(START, Position(Anchor.START, 5))),
+        ("+10", OffsetRange(OffsetPosition(Anchor.START, 10))),
+        ("-10", OffsetRange(OffsetPosition(Anchor.END, 10))),
+        ("-10:end", OffsetRange(OffsetPosition(Anchor.END, 10), END)),
+        ("-10:-5", OffsetRange(OffsetPosition(Anchor.END, 10), OffsetPosition(Anchor.END, 5))),
+        ("start:+5", OffsetRange(START, OffsetPosition(Anchor.START, 5))),
         ("@-1h", OffsetRange(time(NOW - HOUR))),
         ("@-1h:", OffsetRange(time(NOW - HOUR))),
         ("@-1h30m:end", OffsetRange(time(NOW - HOUR - HOUR // 2), END)),
@@ -103,7 +103,7 @@ def test_the_refusal_shows_what_would_be_right() -> None:
 
 
 def test_one_position_is_not_a_range() -> None:
-    assert parse_position("-3", NOW) == Position(Anchor.END, 3)
+    assert parse_position("-3", NOW) == OffsetPosition(Anchor.END, 3)
     with pytest.raises(OffsetSyntaxError, match="is a range"):
         parse_position("3:5", NOW)
 

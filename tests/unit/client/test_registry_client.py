@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from penstock.client.registry_client import RegistryApi
-from penstock.state.registry.errors import Number, Rejected
+from penstock.state.registry.errors import RegistryErrorCode, Rejected
 from penstock.state.registry.parsed_schemas import AVRO, Reference
 
 
@@ -71,7 +71,7 @@ def test_a_refusal_has_the_registrys_number() -> None:
     web = Web({"/schemas/ids/1": (404, {"error_code": 40403, "message": "Schema 1 not found"})})
     with pytest.raises(Rejected, match=r"Schema 1 not found \(HTTP 404\)") as caught:
         RegistryApi(web, "http://here").schema(1)
-    assert caught.value.number is Number.SCHEMA_NOT_FOUND
+    assert caught.value.number is RegistryErrorCode.SCHEMA_NOT_FOUND
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])

@@ -11,8 +11,8 @@ from penstock.cluster.controller.elections import Election
 from penstock.cluster.controller.placement import birth
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import Image
-from penstock.cluster.metadata.membership import Membership
-from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.membership import ClusterMembership
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.store_keys import BrokerRecord, PartitionRecord, TopicRecord
 from simulation.loop import SimLoop, run
 from simulation.store import SimEtcd, SimStore
@@ -26,9 +26,9 @@ class Member:
     def __init__(self, node_id: int, etcd: SimEtcd, configs: dict[str, str]) -> None:
         self.node_id = node_id
         self.store = SimStore(etcd)
-        self.follower = Follower(self.store)
+        self.follower = MetadataWatcher(self.store)
         self.configs = BrokerConfigs(configs)
-        self.membership = Membership(node_id, self.store, self.configs, is_leased=True)
+        self.membership = ClusterMembership(node_id, self.store, self.configs, is_leased=True)
         self.follower.on_change(self.membership.follow)
         self.elections: list[Election] = []
         self.controller = Controller(
@@ -102,7 +102,7 @@ class World:
 
     async def image(self) -> Image:
         """The truth, not what a node believes."""
-        follower = Follower(self.observer)
+        follower = MetadataWatcher(self.observer)
         return await follower.start()
 
     async def record(self, index: int = 0, name: str = "t") -> PartitionRecord:

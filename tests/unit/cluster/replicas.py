@@ -14,11 +14,11 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NodeId, TopicId
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.metadata.image import EMPTY, Image
-from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.store_keys import BrokerRecord, PartitionRecord
 from penstock.cluster.replication.fetchers import Fetchers
-from penstock.cluster.replication.partition import Home, Partition, ProduceRules
-from penstock.cluster.replication.peer_connections import Peers
+from penstock.cluster.replication.partition import Partition, PartitionHome, ProduceRules
+from penstock.cluster.replication.peer_connections import PeerConnections
 from penstock.log.config import LogConfig
 from penstock.log.flusher import Flusher
 from penstock.log.log import Log
@@ -265,9 +265,9 @@ class Node:
         self.failures: list[OSError] = []
         self.sync_workers = SimWorkers(1, delay_s=(sync_s, sync_s))
         self.flusher = Flusher(self.disk, self.sync_workers, self.failures.append)
-        self.home = Home(NodeId(NODE), self.flusher)
-        self.follower = Follower(SimStore(SimEtcd(1)))
-        self.peers = Peers(NODE, self.follower)
+        self.home = PartitionHome(NodeId(NODE), self.flusher)
+        self.follower = MetadataWatcher(SimStore(SimEtcd(1)))
+        self.peers = PeerConnections(NODE, self.follower)
         self.held: dict[Key, Partition] = {}
         self.epoch = 77
         self.fetchers = Fetchers(

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from penstock.base.errors import Refused
 from penstock.base.ports import Delete, Put
 from penstock.cluster.metadata import store_keys
-from penstock.coordinator.queues.open_queue import Queue
+from penstock.coordinator.queues.open_queue import OpenQueue
 from penstock.coordinator.queues.record_reader import read_leased, records_of
-from penstock.state.queues.delivery import Delivery, Outcome
-from penstock.state.queues.delivery_state import Lease
+from penstock.state.queues.delivery import Delivery, DeliveryOutcome
+from penstock.state.queues.delivery_state import LeaseState
 from penstock.state.queues.state_shard import QueueKey
 from penstock.wire.records import Codec, Record, encode, read_header
 from tests.unit.broker.api.harness import Node, on_node
@@ -31,21 +31,23 @@ class Taking:
         self.share_min = 1
         self.with_followers = False
         self.count = count
-        self.given: list[Lease] = []
+        self.given: list[LeaseState] = []
         self.is_kept = False
         self.refused: Refused | None = None
 
-    def room(self, queue: Queue) -> int:
+    def room(self, queue: OpenQueue) -> int:
         return self.count
 
-    def taken(self, queue: Queue, leases: tuple[Lease, ...]) -> None:
+    def taken(self, queue: OpenQueue, leases: tuple[LeaseState, ...]) -> None:
         self.given += leases
 
-    def kept(self, queue: Queue, leases: tuple[Lease, ...], refused: Refused | None) -> None:
+    def kept(
+        self, queue: OpenQueue, leases: tuple[LeaseState, ...], refused: Refused | None
+    ) -> None:
         self.is_kept = refused is None
         self.refused = refused
 
-    def turned_away(self, queue: Queue, why: Refused) -> None:
+    def turned_away(self, queue: OpenQueue, why: Refused) -> None:
         self.refused = why
 
     @property
@@ -68,7 +70,7 @@ async def key_of(node: Node, group: str = "g", topic: str = "t", index: int = 0)
     return QueueKey(group, node.ctx.image.topics[topic].id, index)
 
 
-async def opened(node: Node, count: int = 0, *, group: str = "g", **configs: str) -> Queue:
+async def opened(node: Node, count: int = 0, *, group: str = "g", **configs: str) -> OpenQueue:
     """The queue of a topic with so many records, each a batch of its own."""
     if "t" not in node.ctx.image.topics:
         await node.create("t", 1)
@@ -91,14 +93,16 @@ async def append(node: Node, *rows: Headers, topic: str = "t", key: bytes | None
         await asyncio.sleep(0.001)
 
 
-async def change(queue: Queue, decide: Callable[[Delivery, int], Outcome]) -> Refused | None:
+async def change(
+    queue: OpenQueue, decide: Callable[[Delivery, int], DeliveryOutcome]
+) -> Refused | None:
     """Has something changed, and returns when it is kept."""
     done: asyncio.Future[Refused | None] = asyncio.get_running_loop().create_future()
     queue.change(decide, done.set_result)
     return await done
 
 
-async def take(queue: Queue, member: str = "a", count: int = 10) -> Taking:
+async def take(queue: OpenQueue, member: str = "a", count: int = 10) -> Taking:
     """What is given to somebody who comes now, once it is kept."""
     taking = Taking(member, count)
     queue.take(taking)
@@ -109,7 +113,7 @@ async def take(queue: Queue, member: str = "a", count: int = 10) -> Taking:
     return taking
 
 
-async def values(node: Node, queue: Queue, taking: Taking) -> list[bytes | None]:
+async def values(node: Node, queue: OpenQueue, taking: Taking) -> list[bytes | None]:
     leased = await read_leased(queue.partition, node.workers, taking.given, 1 << 20)
     return [record.value for record, _ in records_of(leased)]
 

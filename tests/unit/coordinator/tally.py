@@ -5,8 +5,8 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.state_machine import Decision, Token
-from penstock.coordinator.runtime.shard_host import Host
-from penstock.coordinator.runtime.shard_runtime import Effect, Seat
+from penstock.coordinator.runtime.shard_host import ShardHost
+from penstock.coordinator.runtime.shard_runtime import Effect, ShardRuntime
 from tests.unit.broker.api.harness import Node
 
 TOPIC = "__consumer_offsets"
@@ -73,23 +73,23 @@ Replies = list[Any]
 
 async def host_on(
     node: Node,
-    effects: Callable[[Seat[Tally]], Effect | None] = lambda seat: None,
+    effects: Callable[[ShardRuntime[Tally]], Effect | None] = lambda seat: None,
     make: Callable[[], Tally] = Tally,
-) -> Host[Tally]:
+) -> ShardHost[Tally]:
     """Seats of tallies on the node's internal topic."""
     if TOPIC not in node.ctx.image.topics:
         await node.ctx.groups.ensure()
-    host = Host(TOPIC, node.around, make, codec=0, chunk_bytes=10_000, effects=effects)
+    host = ShardHost(TOPIC, node.around, make, codec=0, chunk_bytes=10_000, effects=effects)
     host.follow()
     node.background(host.run())
     return host
 
 
-def count(seat: Seat[Tally], name: bytes, replies: Replies) -> Token:
+def count(seat: ShardRuntime[Tally], name: bytes, replies: Replies) -> Token:
     return seat.call(lambda shard, token, now_ms: shard.count(name, token), replies.append)
 
 
-def look(seat: Seat[Tally], name: bytes, replies: Replies) -> Token:
+def look(seat: ShardRuntime[Tally], name: bytes, replies: Replies) -> Token:
     return seat.call(lambda shard, token, now_ms: shard.look(name, token), replies.append)
 
 

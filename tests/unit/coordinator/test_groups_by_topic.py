@@ -3,7 +3,13 @@
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.coordinator.groups_by_topic import Kind, Listing, Position, listing_of, response_of
+from penstock.coordinator.groups_by_topic import (
+    GroupPosition,
+    Listing,
+    PositionKind,
+    listing_of,
+    response_of,
+)
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node, opened
 
 
@@ -14,8 +20,8 @@ def test_share_groups_are_listed_by_topic() -> None:
         positions = node.ctx.positions
         found = await positions.here(["t"])
         assert sorted(found.positions) == [
-            Position(Kind.SHARE, "g", "t", 0),
-            Position(Kind.SHARE, "h", "t", 0),
+            GroupPosition(PositionKind.SHARE, "g", "t", 0),
+            GroupPosition(PositionKind.SHARE, "h", "t", 0),
         ]
         assert found.state_shards == [0, 1]
         assert (await positions.here(["other"])).positions == []
@@ -47,6 +53,11 @@ def test_where_there_are_no_groups_at_all_the_listing_is_complete_and_empty() ->
 
 def test_a_listing_says_on_the_wire_what_it_says_here() -> None:
     listing = Listing(
-        [Position(Kind.SHARE, "g", "t", 3), Position(Kind.CONSUMER, "p", "t", 0, 42)], [0, 1], [5]
+        [
+            GroupPosition(PositionKind.SHARE, "g", "t", 3),
+            GroupPosition(PositionKind.CONSUMER, "p", "t", 0, 42),
+        ],
+        [0, 1],
+        [5],
     )
     assert listing_of(response_of(listing)) == listing

@@ -8,7 +8,7 @@ import pytest
 from penstock.base.errors import ErrorCode, Refused
 from penstock.coordinator import registry as coordinator
 from penstock.coordinator.registry import SCHEMAS
-from penstock.state.registry.errors import Number, Rejected
+from penstock.state.registry.errors import RegistryErrorCode, Rejected
 from penstock.state.registry.requests import (
     CheckProposal,
     GetById,
@@ -67,10 +67,10 @@ def test_refusals_keep_their_numbers_and_change_nothing() -> None:
     async def test(node: Node) -> None:
         await register(node, "s", text(1))
         for call, number in (
-            (GetById(7), Number.SCHEMA_NOT_FOUND),
-            (Register("s", "{", "AVRO"), Number.INVALID_SCHEMA),
-            (Register("s", '"int"', "AVRO"), Number.INCOMPATIBLE_SCHEMA),
-            (CheckProposal("s", "{", "AVRO"), Number.INVALID_SCHEMA),
+            (GetById(7), RegistryErrorCode.SCHEMA_NOT_FOUND),
+            (Register("s", "{", "AVRO"), RegistryErrorCode.INVALID_SCHEMA),
+            (Register("s", '"int"', "AVRO"), RegistryErrorCode.INCOMPATIBLE_SCHEMA),
+            (CheckProposal("s", "{", "AVRO"), RegistryErrorCode.INVALID_SCHEMA),
         ):
             with pytest.raises(Rejected) as caught:
                 await node.ctx.registry.ask(call)

@@ -9,7 +9,7 @@ import pytest
 from penstock.base.errors import ErrorCode, Refused
 from penstock.cluster.metadata import store_keys
 from penstock.state.transactions.add_partitions import refused_result, result_of
-from penstock.state.transactions.records import Producer
+from penstock.state.transactions.records import ProducerEpoch
 from penstock.wire.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -18,7 +18,7 @@ from tests.unit.broker.api.harness import Node, on_node
 from tests.unit.client.model import CLOSE, ModelBroker
 
 CONFIGS = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
-PRODUCER = Producer(5, 1)
+PRODUCER = ProducerEpoch(5, 1)
 
 
 class Other(ModelBroker):

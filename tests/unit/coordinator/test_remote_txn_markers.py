@@ -8,7 +8,7 @@ import pytest
 
 from penstock.base.errors import ErrorCode
 from penstock.cluster.metadata import store_keys
-from penstock.coordinator.remote_txn_markers import Marker
+from penstock.coordinator.remote_txn_markers import PartitionMarker
 from penstock.wire.messages.txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -20,7 +20,7 @@ from tests.unit.broker.api.harness import Node, on_node
 from tests.unit.client.model import CLOSE, ModelBroker
 
 CONFIGS = {"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
-MARKER = Marker(7, 1, True, 4, 2)
+MARKER = PartitionMarker(7, 1, True, 4, 2)
 
 
 class Other(ModelBroker):
@@ -79,7 +79,9 @@ def beside(test: Callable[[Node, Other], Awaitable[None]]) -> None:
     on_node(main, configs=CONFIGS)
 
 
-def write(node: Node, index: int, marker: Marker = MARKER, topic: str = "far") -> list[ErrorCode]:
+def write(
+    node: Node, index: int, marker: PartitionMarker = MARKER, topic: str = "far"
+) -> list[ErrorCode]:
     told: list[ErrorCode] = []
     node.ctx.txns.markers.write_anywhere(marker, topic, index, told.append)
     return told

@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode
 from penstock.cluster.metadata import topics
-from penstock.coordinator.txn_markers import Marker
+from penstock.coordinator.txn_markers import PartitionMarker
 from penstock.state.transactions.records import TxnState
 from penstock.wire.messages.transactions import (
     AddPartitionsToTxnTopic,
@@ -166,7 +166,7 @@ def test_a_stale_marker_is_refused_by_the_log() -> None:
         await node.create("t", 1)
         producer = await begin(node, ("t", 0))
         told: list[ErrorCode] = []
-        stale = Marker(producer[0], producer[1], True, 0, 2)
+        stale = PartitionMarker(producer[0], producer[1], True, 0, 2)
         node.ctx.txns.markers.write(stale, "t", 0, told.append)
         assert told == [ErrorCode.INVALID_PRODUCER_EPOCH]
         assert open_at(node, "t", 0) == 0
@@ -177,7 +177,7 @@ def test_a_stale_marker_is_refused_by_the_log() -> None:
 def test_a_place_that_nobody_knows_is_told_so() -> None:
     async def test(node: Node) -> None:
         told: list[ErrorCode] = []
-        marker = Marker(1, 1, True, 0, 2)
+        marker = PartitionMarker(1, 1, True, 0, 2)
         for topic in ("nowhere", "__consumer_offsets"):
             node.ctx.txns.markers.write(marker, topic, 0, told.append)
         assert told == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2

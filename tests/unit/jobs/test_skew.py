@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.client.producer.partitioner import partition_for_key
-from penstock.jobs.skew import HotKey, Skew, advise, spread
+from penstock.jobs.skew import KeyShare, Skew, advise, spread
 
 PARTITIONS = 8
 
@@ -13,7 +13,7 @@ def skewed(hot_records: int, others: int) -> Skew:
     held = [others // PARTITIONS] * PARTITIONS
     held[place] += hot_records
     total = sum(held)
-    top = [HotKey(b"hot", hot_records, hot_records, hot_records / total, place)]
+    top = [KeyShare(b"hot", hot_records, hot_records, hot_records / total, place)]
     return Skew("clicks", PARTITIONS, total, 100, held, top=top)
 
 
@@ -36,13 +36,13 @@ def test_nothing_is_advised_where_all_have_their_share() -> None:
 
 
 def test_one_partition_cannot_be_evened_out() -> None:
-    found = Skew("clicks", 1, 10, 1, [10], top=[HotKey(b"k", 10, 10, 1.0, 0)])
+    found = Skew("clicks", 1, 10, 1, [10], top=[KeyShare(b"k", 10, 10, 1.0, 0)])
     advise(found)
     assert found.hot == []
     assert found.salted == []
 
 
 def test_spreading_keeps_every_record() -> None:
-    hot = {b"a": HotKey(b"a", 101, 0, 0.5, 1), b"b": HotKey(b"b", 7, 0, 0.1, 2)}
+    hot = {b"a": KeyShare(b"a", 101, 0, 0.5, 1), b"b": KeyShare(b"b", 7, 0, 0.1, 2)}
     held = spread([50, 151, 57, 50], hot, buckets=3)
     assert sum(held) == 308

@@ -7,7 +7,7 @@ import pytest
 from penstock.base.errors import Corrupt, Refused
 from penstock.log import files
 from penstock.log.cleanup import compaction
-from penstock.log.expected_batches import EVERYWHERE, Places, read_gaps, write_gaps
+from penstock.log.expected_batches import EVERYWHERE, ExpectedBatches, read_gaps, write_gaps
 from penstock.log.leader_epochs import Epochs
 from penstock.log.log import CleanState, Log
 from penstock.wire.records import BatchHeader, batches, check_stored, stamp
@@ -166,7 +166,7 @@ def test_a_place_is_exact_where_there_are_no_gaps_and_bounded_where_there_are() 
     epochs = Epochs()
     epochs.begin(3, 10)
     epochs.begin(4, 20)
-    dense, sparse = Places(True, epochs, 30), Places(False, epochs, 30)
+    dense, sparse = ExpectedBatches(True, epochs, 30), ExpectedBatches(False, epochs, 30)
     assert dense.admits(header_at(12, 3), 12)
     assert not dense.admits(header_at(13, 3), 12)
     assert sparse.admits(header_at(13, 3), 12)

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.cluster.configs.configs import BrokerConfigs, InvalidConfig
 from penstock.node.listeners import (
-    Endpoint,
+    ListenerEndpoint,
     Protocol,
     endpoints,
     refuse_open_doors,
@@ -15,13 +15,13 @@ from penstock.node.listeners import (
 MAP = "listener.security.protocol.map"
 
 
-def found(**sets: str) -> list[Endpoint]:
+def found(**sets: str) -> list[ListenerEndpoint]:
     configs = BrokerConfigs({name.replace("_", "."): value for name, value in sets.items()})
     return endpoints(configs, "127.0.0.1", 9092, None)
 
 
 def test_unless_told_otherwise_there_is_one_that_asks_nobody() -> None:
-    only = Endpoint("PLAINTEXT", Protocol.PLAINTEXT, "127.0.0.1", 9092, "127.0.0.1", 0)
+    only = ListenerEndpoint("PLAINTEXT", Protocol.PLAINTEXT, "127.0.0.1", 9092, "127.0.0.1", 0)
     assert found() == [only]
 
 

@@ -12,7 +12,7 @@ import pytest
 from penstock.base.ids import TopicId
 from penstock.cluster.metadata import known_metadata_file
 from penstock.cluster.metadata.topics import NewTopic, create_topic, plan_topic
-from penstock.node.metadata_recovery import CannotRecover, Outcome, recover
+from penstock.node.metadata_recovery import CannotRecover, RecoveryOutcome, recover
 from penstock.node.node import Node, NodeFailed
 from penstock.node.ports import real_ports
 from tests.unit.node.test_node import append, config_of
@@ -44,7 +44,7 @@ async def create(node: Node, name: str) -> TopicId:
     return plan.id
 
 
-async def recovered(path: Path, **options: Any) -> Outcome:
+async def recovered(path: Path, **options: Any) -> RecoveryOutcome:
     return await recover(real_ports(), config_of(path), (), **{"apply": True, **options})
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.base.errors import Corrupt
-from penstock.base.ports import Delete, Entry, Put, WatchLost
+from penstock.base.ports import Delete, Put, StoreEntry, WatchLost
 from penstock.runtime.sqlite_store import SqliteStore
 
 
@@ -26,7 +26,10 @@ def test_a_restart_keeps_keys_revisions_and_leases(tmp_path: Path) -> None:
 
     async def second(lease: int) -> None:
         store = await SqliteStore.open(f"{tmp_path}/m.db")
-        assert await store.range("") == (3, [Entry("a", b"3", 2), Entry("b", b"2", 1, lease)])
+        assert await store.range("") == (
+            3,
+            [StoreEntry("a", b"3", 2), StoreEntry("b", b"2", 1, lease)],
+        )
         assert await store.renew(lease)
         assert await store.grant(1000) == lease + 2, "a lease's number is never given again"
         with pytest.raises(WatchLost):
@@ -124,7 +127,7 @@ def test_a_full_disk_fails_the_change_and_not_the_store(tmp_path: Path) -> None:
         with pytest.raises(ConnectionError, match="full") as caught:  # As the port promises.
             await store.commit([], [Put("b", b"x" * 100_000)])
         assert caught.value.errno == errno.ENOSPC
-        assert await store.range("") == (1, [Entry("a", b"1", 1)])
+        assert await store.range("") == (1, [StoreEntry("a", b"1", 1)])
         await store._thread.run(ask, f"PRAGMA max_page_count={pages + 1000}")
         assert await store.commit([], [Put("b", b"x" * 100_000)]) == 2
         await store.close()
@@ -142,7 +145,7 @@ def test_an_error_of_the_disk_fails_every_later_change(tmp_path: Path) -> None:
                 await store.commit([], [Put("a", b"2")])
         with pytest.raises(OSError, match="no such table"):
             await store.grant(1000)
-        assert await store.get("a") == Entry("a", b"1", 1)
+        assert await store.get("a") == StoreEntry("a", b"1", 1)
         await store.close()
 
     asyncio.run(main())

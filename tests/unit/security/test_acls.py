@@ -14,7 +14,7 @@ from penstock.security.acl_types import (
     Permission,
     ResourceType,
 )
-from penstock.security.acls import AccessControl, Entry, Filter, Resource
+from penstock.security.acls import AccessControl, AclEntry, Filter, Resource
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
@@ -22,15 +22,15 @@ ALLOW, DENY = Permission.ALLOW, Permission.DENY
 BOB = "User:bob"
 
 
-def allow(operation: int, principal: str = BOB, host: str = "*") -> Entry:
-    return Entry(principal, host, operation, ALLOW)
+def allow(operation: int, principal: str = BOB, host: str = "*") -> AclEntry:
+    return AclEntry(principal, host, operation, ALLOW)
 
 
-def deny(operation: int, principal: str = BOB, host: str = "*") -> Entry:
-    return Entry(principal, host, operation, DENY)
+def deny(operation: int, principal: str = BOB, host: str = "*") -> AclEntry:
+    return AclEntry(principal, host, operation, DENY)
 
 
-def rules(lists: Mapping[Resource, tuple[Entry, ...]], **more: object) -> AccessControl:
+def rules(lists: Mapping[Resource, tuple[AclEntry, ...]], **more: object) -> AccessControl:
     return AccessControl(lists, **more)  # type: ignore[arg-type]
 
 
@@ -130,7 +130,7 @@ def test_a_filter_that_matches_finds_every_binding_that_applies_to_a_name() -> N
 
 names = st.sampled_from(["a", "ab", "abc", "b", "*"])
 entries = st.builds(
-    Entry,
+    AclEntry,
     st.sampled_from([BOB, "User:eve", ANYBODY]),
     st.sampled_from(["*", "h"]),
     st.sampled_from([READ, WRITE, DESCRIBE, ALL_OPERATIONS]),
@@ -148,7 +148,7 @@ resources = st.builds(
     st.sampled_from(["h", "i"]),
 )
 def test_the_index_agrees_with_reading_every_binding(
-    lists: dict[Resource, tuple[Entry, ...]], name: str, operation: Operation, host: str
+    lists: dict[Resource, tuple[AclEntry, ...]], name: str, operation: Operation, host: str
 ) -> None:
     applying = [
         entry

@@ -7,8 +7,8 @@ import pytest
 from penstock.base.errors import Refused
 from penstock.security import scram
 from penstock.security.login import (
+    AuthenticatedIdentity,
     BearerExchange,
-    Identity,
     Login,
     LoginFailed,
     PlainExchange,
@@ -23,10 +23,10 @@ async def knows(name: str, password: str, peer: str) -> bool:
     return (name, password) == ("bob", "secret")
 
 
-async def token(text: str) -> Identity:
+async def token(text: str) -> AuthenticatedIdentity:
     if text != "good":
         raise LoginFailed("not good")
-    return Identity("User:bob", 1000)
+    return AuthenticatedIdentity("User:bob", 1000)
 
 
 def make(name: str = "PLAIN") -> Login:
@@ -53,7 +53,7 @@ def test_a_password_makes_a_principal() -> None:
     login = make()
     assert not login.is_done
     step = asyncio.run(login.step(b"\0bob\0secret", PEER))
-    assert step.identity == login.identity == Identity("User:bob")
+    assert step.identity == login.identity == AuthenticatedIdentity("User:bob")
     assert login.is_done
 
 
@@ -88,13 +88,13 @@ def test_scram_takes_two_steps() -> None:
         client.verify(last.reply)
 
     asyncio.run(go())
-    assert login.identity == Identity("User:bob")
+    assert login.identity == AuthenticatedIdentity("User:bob")
 
 
 def test_a_token_makes_a_principal_for_as_long_as_it_lasts() -> None:
     login = make("OAUTHBEARER")
     asyncio.run(login.step(b"n,,\x01auth=Bearer good\x01\x01", PEER))
-    assert login.identity == Identity("User:bob", 1000)
+    assert login.identity == AuthenticatedIdentity("User:bob", 1000)
 
 
 @pytest.mark.parametrize(
@@ -123,4 +123,4 @@ def test_nobody_becomes_somebody_else_on_the_way() -> None:
     login.choose("PLAIN")
     with pytest.raises(LoginFailed, match="become"):
         asyncio.run(login.step(b"\0eve\0x", PEER))
-    assert login.identity == Identity("User:bob")
+    assert login.identity == AuthenticatedIdentity("User:bob")

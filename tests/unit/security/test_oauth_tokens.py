@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
 
 from penstock.base.errors import Refused
-from penstock.security.login import Identity, LoginFailed
+from penstock.security.login import AuthenticatedIdentity, LoginFailed
 from penstock.security.oauth_tokens import KeySet, TokenRules, key_id, parse_keys, verify
 
 NOW_MS = 1_000_000_000
@@ -77,7 +77,7 @@ def sign(algorithm: str, claims: dict[str, Any], kid: str | None = None) -> str:
 def test_a_signed_token_says_who_somebody_is_and_until_when(algorithm: str) -> None:
     token = sign(algorithm, CLAIMS)
     found = verify(token, keys(), TokenRules("us", ["penstock"]), NOW_MS)
-    assert found == Identity("User:bob", CLAIMS["exp"] * 1000)  # type: ignore[operator]
+    assert found == AuthenticatedIdentity("User:bob", CLAIMS["exp"] * 1000)  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(

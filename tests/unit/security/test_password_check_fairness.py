@@ -1,16 +1,21 @@
 """Whose password is checked next."""
 
-from penstock.security.password_check_fairness import PATIENCE_S, REST_FACTOR, Turns, place_of
+from penstock.security.password_check_fairness import (
+    PATIENCE_S,
+    REST_FACTOR,
+    PasswordCheckTurns,
+    place_of,
+)
 
 HERE, THERE, ELSEWHERE = "192.0.2.1", "192.0.2.2", "192.0.2.3"
 CHECK_S = 0.004
 
 
-def turns(at_once: int = 1, waiting_max: int = 1_000) -> Turns[str]:
-    return Turns(at_once, waiting_max)
+def turns(at_once: int = 1, waiting_max: int = 1_000) -> PasswordCheckTurns[str]:
+    return PasswordCheckTurns(at_once, waiting_max)
 
 
-def called(queue: Turns[str], count: int, now_s: float = 0.0) -> list[str]:
+def called(queue: PasswordCheckTurns[str], count: int, now_s: float = 0.0) -> list[str]:
     """Who have their turns one after the other, each with the right password."""
     found = []
     for _ in range(count):

@@ -1,10 +1,10 @@
-"""`Tally`: counts add up, and what was never reached is named."""
+"""`Results`: counts add up, and what was never reached is named."""
 
-from simulation.results import Tally
+from simulation.results import Results
 
 
 def test_tallies_add_up_and_name_what_is_missing() -> None:
-    one, other = Tally(seeds=1, simulated_s=1800), Tally(seeds=1, simulated_s=1800)
+    one, other = Results(seeds=1, simulated_s=1800), Results(seeds=1, simulated_s=1800)
     one.operations["Produce"] += 2
     other.operations["Produce"] += 3
     other.faults["power cut"] += 1

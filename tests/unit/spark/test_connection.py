@@ -9,7 +9,7 @@ import pytest
 from penstock.client.errors import Unreachable
 from penstock.spark import connection
 from penstock.spark.connection import close_links, link_to
-from penstock.spark.settings import Access
+from penstock.spark.settings import ClusterAddress
 
 
 @pytest.fixture(autouse=True)
@@ -18,8 +18,8 @@ def _links_end() -> Iterator[None]:
     close_links()
 
 
-def access(number: int) -> Access:
-    return Access(f"127.0.0.1:{number}", "test", 100)
+def access(number: int) -> ClusterAddress:
+    return ClusterAddress(f"127.0.0.1:{number}", "test", 100)
 
 
 def test_a_link_is_kept_for_the_next_task() -> None:

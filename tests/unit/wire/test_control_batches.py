@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.wire.control_batches import Marker, decode_marker, encode_marker
+from penstock.wire.control_batches import ControlMarker, decode_marker, encode_marker
 from penstock.wire.records import (
     CONTROL,
     Record,
@@ -39,7 +39,7 @@ def test_a_marker_is_one_control_record(committed: bool) -> None:
     assert record.offset == 500
     assert record.key == b"\x00\x00" + (b"\x00\x01" if committed else b"\x00\x00")
     assert record.value == b"\x00\x00\x00\x00\x00\x0c"
-    assert decode_marker(view) == Marker(committed, 12)
+    assert decode_marker(view) == ControlMarker(committed, 12)
 
 
 def test_other_control_records_are_no_markers() -> None:

@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from penstock.app.outbox.tables import OutboxTables, State
+from penstock.app.outbox.tables import OutboxTables, RowState
 from penstock.base.ports import Random, WallClock
 
 ERROR_CHARS_MAX = 2_000
@@ -84,7 +84,7 @@ class Lanes:
         messages, lanes = self._messages, self._lanes
         with self._engine.connect() as connection:
             known = select(lanes.c.lane)
-            open_states = (State.PENDING, State.CLAIMED)
+            open_states = (RowState.PENDING, RowState.CLAIMED)
             missing = connection.scalars(
                 select(messages.c.lane)
                 .where(messages.c.state.in_(open_states), messages.c.lane.not_in(known))
@@ -150,7 +150,7 @@ class Lanes:
     def claim(self, hold: Hold, rows_max: int, bytes_max: int) -> Claimed | None:
         """The next messages of the lane, under a new number; None if there are none."""
         messages, lanes = self._messages, self._lanes
-        pending = (messages.c.lane == hold.lane, messages.c.state == State.PENDING)
+        pending = (messages.c.lane == hold.lane, messages.c.state == RowState.PENDING)
         with self._engine.connect() as connection:
             if connection.execute(select(messages.c.id).where(*pending).limit(1)).first() is None:
                 return None
@@ -170,7 +170,7 @@ class Lanes:
             ids = _fitting([(int(row_id), int(size)) for row_id, size in sizes], bytes_max)
             chosen = messages.c.id.in_(ids)
             connection.execute(
-                update(messages).where(chosen).values(state=int(State.CLAIMED), batch=number)
+                update(messages).where(chosen).values(state=int(RowState.CLAIMED), batch=number)
             )
             rows = connection.execute(select(messages).where(chosen).order_by(messages.c.id))
             return Claimed(int(number), rows.mappings().all())
@@ -181,7 +181,7 @@ class Lanes:
         with self._engine.connect() as connection:
             number = connection.scalars(
                 select(func.max(messages.c.batch)).where(
-                    messages.c.lane == hold.lane, messages.c.state == State.CLAIMED
+                    messages.c.lane == hold.lane, messages.c.state == RowState.CLAIMED
                 )
             ).one()
             row = connection.execute(
@@ -191,22 +191,22 @@ class Lanes:
 
     def mark_sent(self, hold: Hold, number: int) -> None:
         """Batch `number` is in the log."""
-        self._settle(hold, State.SENT, done=number, sent_ms=self._clock.now_ms())
+        self._settle(hold, RowState.SENT, done=number, sent_ms=self._clock.now_ms())
 
     def give_back(self, hold: Hold) -> None:
         """What is claimed is not in the log and never will be under that number."""
-        self._settle(hold, State.PENDING, done=None, batch=None)
+        self._settle(hold, RowState.PENDING, done=None, batch=None)
 
     def mark_failed(self, hold: Hold, error: str) -> None:
         """What is claimed cannot be sent."""
-        self._settle(hold, State.FAILED, done=None, batch=None, error=error[:ERROR_CHARS_MAX])
+        self._settle(hold, RowState.FAILED, done=None, batch=None, error=error[:ERROR_CHARS_MAX])
 
     def adopt(self, hold: Hold, number: int) -> None:
         """Goes on counting from there."""
         with self._engine.begin() as connection:
             self._guard(connection, hold, batch=number, done=number)
 
-    def _settle(self, hold: Hold, state: State, done: int | None, **values: Any) -> None:
+    def _settle(self, hold: Hold, state: RowState, done: int | None, **values: Any) -> None:
         messages, lanes = self._messages, self._lanes
         with self._engine.begin() as connection:
             if done is None:
@@ -216,7 +216,7 @@ class Lanes:
                 self._guard(connection, hold, done=newer)
             connection.execute(
                 update(messages)
-                .where(messages.c.lane == hold.lane, messages.c.state == State.CLAIMED)
+                .where(messages.c.lane == hold.lane, messages.c.state == RowState.CLAIMED)
                 .values(state=int(state), **values)
             )
 
@@ -231,7 +231,7 @@ class Lanes:
                 select(messages.c.id)
                 .where(
                     messages.c.lane == hold.lane,
-                    messages.c.state == State.SENT,
+                    messages.c.state == RowState.SENT,
                     messages.c.sent_ms <= self._clock.now_ms() - keep_ms,
                 )
                 .order_by(messages.c.id)

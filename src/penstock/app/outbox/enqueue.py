@@ -18,7 +18,7 @@ from sqlalchemy import Connection, MetaData, func, insert, select
 from sqlalchemy.orm import Session
 
 from penstock.app.durations import Duration, Moment
-from penstock.app.outbox.tables import ID_CHARS_MAX, TOPIC_CHARS_MAX, State, outbox_tables
+from penstock.app.outbox.tables import ID_CHARS_MAX, TOPIC_CHARS_MAX, RowState, outbox_tables
 from penstock.app.outgoing import Headers, Key, Outgoing, Payload, encode_key, encode_payload
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Random, WallClock
@@ -35,7 +35,7 @@ LANES_MAX = 256
 MESSAGE_ID = "message_id"
 
 
-class Delivery(TypedDict, total=False):
+class DeliveryOptions(TypedDict, total=False):
     """What a message asks of the queues that deliver it."""
 
     delay: Duration | None
@@ -78,7 +78,7 @@ class Outbox:
         headers: Headers = None,
         *,
         message_id: str | None = None,
-        **delivery: Unpack[Delivery],
+        **delivery: Unpack[DeliveryOptions],
     ) -> str:
         """Writes the message in the caller's transaction; answers its message id.
 
@@ -100,7 +100,7 @@ class Outbox:
         headers: Headers = None,
         *,
         message_id: str | None = None,
-        **delivery: Unpack[Delivery],
+        **delivery: Unpack[DeliveryOptions],
     ) -> str:
         """As `enqueue`, for SQLAlchemy's asyncio sessions and connections."""
         message = Outgoing(payload=payload, key=key, headers=headers, **delivery)
@@ -108,20 +108,20 @@ class Outbox:
         await session.execute(insert(self.tables.messages).values(row))
         return str(row[MESSAGE_ID])
 
-    def counts(self, session: Connection | Session) -> dict[State, int]:
+    def counts(self, session: Connection | Session) -> dict[RowState, int]:
         """How many rows are in which state."""
         state = self.tables.messages.c.state
         found = session.execute(select(state, func.count()).group_by(state)).all()
-        counted = {State(number): int(count) for number, count in found}
-        return {state: counted.get(state, 0) for state in State}
+        counted = {RowState(number): int(count) for number, count in found}
+        return {state: counted.get(state, 0) for state in RowState}
 
     def retry_failed(self, session: Connection | Session) -> int:
         """Has what the broker refused sent again, once its cause is mended; answers how many."""
         messages = self.tables.messages
         done = session.execute(
             messages.update()
-            .where(messages.c.state == State.FAILED)
-            .values(state=int(State.PENDING), error=None)
+            .where(messages.c.state == RowState.FAILED)
+            .values(state=int(RowState.PENDING), error=None)
         )
         count: int = done.rowcount  # type: ignore[attr-defined]
         return count
@@ -142,7 +142,7 @@ class Outbox:
             )
         return {
             "lane": self._lane_of(topic, key),
-            "state": int(State.PENDING),
+            "state": int(RowState.PENDING),
             "topic": topic,
             "key": key,
             "payload": payload,

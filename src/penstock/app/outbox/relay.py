@@ -18,8 +18,15 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 
 from penstock.app.outbox.claims import LaneLost, Lanes
 from penstock.app.outbox.enqueue import Outbox
-from penstock.app.outbox.sender import LEDGER, Choice, LaneSender, OutOfStep, RelayConfig, in_thread
-from penstock.app.outbox.tables import State
+from penstock.app.outbox.sender import (
+    LEDGER,
+    ClaimSender,
+    OutOfStep,
+    RelayConfig,
+    ResumeChoice,
+    in_thread,
+)
+from penstock.app.outbox.tables import RowState
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Random, WallClock
 from penstock.client.admin.admin import Admin
@@ -30,7 +37,15 @@ from penstock.runtime.clock import SystemClock
 from penstock.runtime.random import SystemRandom
 from penstock.runtime.workers import ThreadWorkers
 
-__all__ = ["Choice", "OutOfStep", "Relay", "RelayConfig", "TableMissing", "open_engine", "relaying"]
+__all__ = [
+    "OutOfStep",
+    "Relay",
+    "RelayConfig",
+    "ResumeChoice",
+    "TableMissing",
+    "open_engine",
+    "relaying",
+]
 
 log = logging.getLogger("penstock.outbox")
 
@@ -71,7 +86,7 @@ class Relay:
             self.config.lease_ms,
         )
         self._workers = ThreadWorkers(name="outbox")
-        self._senders: dict[int, LaneSender] = {}
+        self._senders: dict[int, ClaimSender] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._sent = self._failed = 0
 
@@ -160,12 +175,12 @@ class Relay:
             hold = await in_thread(self._workers, self._lanes.take, list(self._tasks))
             if hold is None:
                 return
-            sender = LaneSender(hold, self._lanes, self._cluster, self._workers, self.config)
+            sender = ClaimSender(hold, self._lanes, self._cluster, self._workers, self.config)
             self._senders[hold.lane] = sender
             task = asyncio.get_running_loop().create_task(self._send(sender))
             self._tasks[hold.lane] = task
 
-    async def _send(self, sender: LaneSender) -> None:
+    async def _send(self, sender: ClaimSender) -> None:
         """Sends a lane for as long as it is ours, through every failure that may pass."""
         failures = sent = 0
         try:
@@ -203,7 +218,7 @@ class Relay:
         def count() -> int:
             with self._engine.connect() as connection:
                 counts = self.outbox.counts(connection)
-            return counts[State.PENDING] + counts[State.CLAIMED]
+            return counts[RowState.PENDING] + counts[RowState.CLAIMED]
 
         return await in_thread(self._workers, count)
 

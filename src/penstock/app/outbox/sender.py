@@ -67,7 +67,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Choice(enum.Enum):
+class ResumeChoice(enum.Enum):
     """How to go on without a ledger that tells."""
 
     STOP = "stop"
@@ -91,7 +91,7 @@ class RelayConfig:
     keep_ms: int = 3_600_000
     """Sent messages stay in the table for so long."""
     transaction_timeout_ms: int = 60_000
-    in_doubt: Choice = Choice.STOP
+    in_doubt: ResumeChoice = ResumeChoice.STOP
     """What to do where the ledger cannot tell whether a batch was sent."""
 
 
@@ -102,7 +102,7 @@ class OutOfStep(Exception):
     """
 
 
-class LaneSender:
+class ClaimSender:
     """Sends what is in the lane that was taken, for as long as it is held."""
 
     def __init__(
@@ -172,11 +172,11 @@ class LaneSender:
         if kept > doubt.last or not is_known:
             # Another relay that has taken the lane meanwhile may have moved the ledger on.
             await self._work(self._lanes.renew, hold)
-            if self._config.in_doubt is Choice.STOP:
+            if self._config.in_doubt is ResumeChoice.STOP:
                 raise OutOfStep(_explain(hold, doubt, kept))
             if kept > doubt.last:
                 await self._work(self._lanes.adopt, hold, kept)
-            is_sent = self._config.in_doubt is Choice.SKIP
+            is_sent = self._config.in_doubt is ResumeChoice.SKIP
         else:
             is_sent = kept == doubt.number
         if doubt.number is None:

@@ -32,7 +32,7 @@ ID_CHARS_MAX = 255
 _Id = BigInteger().with_variant(Integer(), "sqlite")
 
 
-class State(enum.IntEnum):
+class RowState(enum.IntEnum):
     """What has become of an outbox row."""
 
     PENDING = 0
@@ -58,7 +58,7 @@ def outbox_tables(metadata: MetaData, name: str) -> OutboxTables:
         metadata,
         Column("id", _Id, primary_key=True, autoincrement=True),
         Column("lane", Integer, nullable=False),
-        Column("state", SmallInteger, nullable=False, default=int(State.PENDING)),
+        Column("state", SmallInteger, nullable=False, default=int(RowState.PENDING)),
         Column("topic", String(TOPIC_CHARS_MAX), nullable=False),
         Column("key", LargeBinary),
         Column("payload", LargeBinary),

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from penstock.base.fair_turns import Steps, Turns
+from penstock.base.fair_turns import FairTurns, Steps
 from penstock.base.ids import NodeId
 from penstock.base.ports import Buffer, Disk, Random, Store, WallClock, Workers
 from penstock.broker.api.data.fetch_sessions import FetchSessions
@@ -18,20 +18,20 @@ from penstock.broker.api.quota_meter import Meter
 from penstock.broker.api.route_row import Needs, Operation, ResourceType, Route
 from penstock.broker.api.security.failed_logins import FailedLogins
 from penstock.cluster.configs.configs import BrokerConfigs
-from penstock.cluster.controller.recent_failures import Losses
+from penstock.cluster.controller.recent_failures import RecentFailures
 from penstock.cluster.metadata.image import Image
-from penstock.cluster.metadata.membership import Membership
-from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.membership import ClusterMembership
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.producer_ids import ProducerIds
 from penstock.cluster.replication.partitions import Partitions
 from penstock.cluster.replication.throttle import Throttle
-from penstock.cluster.storage.log_encryption import Encryption
+from penstock.cluster.storage.log_encryption import LogEncryption
 from penstock.coordinator.audit_log import AuditLog
 from penstock.coordinator.groups import GroupCoordinator
 from penstock.coordinator.groups_by_topic import Positions
 from penstock.coordinator.queues.admin import QueueAdmin
 from penstock.coordinator.queues.open_queues import QueueCoordinator
-from penstock.coordinator.queues.router import QueueReach
+from penstock.coordinator.queues.router import QueueRouter
 from penstock.coordinator.registry import RegistryCoordinator
 from penstock.coordinator.transactions import TxnCoordinator
 from penstock.security.acl_types import WILDCARD
@@ -43,7 +43,7 @@ LOOKS_MAX = 1
 DENIED_MAX = 50
 
 
-class Authorizer(Protocol):
+class AuthorizerPort(Protocol):
     """Says who may do what. One implementation for every door."""
 
     def allows(
@@ -95,9 +95,9 @@ class Context:
     node_id: NodeId
     configs: BrokerConfigs
     partitions: Partitions
-    follower: Follower
-    losses: Losses
-    membership: Membership
+    follower: MetadataWatcher
+    losses: RecentFailures
+    membership: ClusterMembership
     store: Store
     disk: Disk
     clock: WallClock
@@ -108,24 +108,24 @@ class Context:
     txns: TxnCoordinator
     queues: QueueCoordinator
     queue_admin: QueueAdmin
-    queue_reach: QueueReach
+    queue_reach: QueueRouter
     positions: Positions
     registry: RegistryCoordinator
     audit: AuditLog
     metrics: Metrics
     data_dir: str
     meter: Meter
-    authorizer: Authorizer = field(default_factory=AllowAll)
+    authorizer: AuthorizerPort = field(default_factory=AllowAll)
     fetch_sessions: FetchSessions = field(default_factory=FetchSessions)
     replica_sessions: ReplicaSessions = field(default_factory=ReplicaSessions)
     share_sessions: ShareSessions = field(default_factory=ShareSessions)
     read_ahead: ReadAhead = field(default_factory=ReadAhead)
     looking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOOKS_MAX))
     """Held while a producer's batch is unpacked."""
-    turns: Turns = field(default_factory=Turns)
+    turns: FairTurns = field(default_factory=FairTurns)
     """Turns of building answers that may be large, over the Kafka protocol and over HTTP."""
     listings: Listings = field(default_factory=Listings)
-    encryption: Encryption | None = None
+    encryption: LogEncryption | None = None
     """None: this node has no key to encrypt with."""
     leader_throttle: Throttle | None = None
     """Holds back what followers that are not in sync copy from here."""
@@ -159,7 +159,7 @@ class Context:
         return False
 
 
-class Caller(Protocol):
+class ClientConnection(Protocol):
     """The connection behind a call."""
 
     principal: str
@@ -227,7 +227,7 @@ class Call:
 
     def __init__(
         self,
-        caller: Caller,
+        caller: ClientConnection,
         prepared: Prepared,
         correlation_id: int,
         client_id: str | None,

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from penstock.base.errors import Refused
 from penstock.broker.api.context import Call, Context
 from penstock.broker.api.route_row import Operation, ResourceType
-from penstock.state.groups.config import Caller
+from penstock.state.groups.config import GroupCaller
 from penstock.state.groups.error_replies import refusal
 
 GROUP_OPERATIONS = (
@@ -28,18 +28,18 @@ Shape: TypeAlias = Callable[[Any], Any]
 """Completes a response, whether it came from the shard or says no to all of a request."""
 
 
-def caller_of(ctx: Context, call: Call, *, fresh_id: bool = False) -> Caller:
+def caller_of(ctx: Context, call: Call, *, fresh_id: bool = False) -> GroupCaller:
     """Who asks, in the machines' words; with an id for a new member where one may be needed."""
     client_id, peer, principal = call.client_id or "", call.caller.peer, call.principal
     if not fresh_id:
         return _caller(client_id, peer, call.version, principal)
-    return Caller(client_id, f"/{peer}", call.version, new_id(ctx), principal)
+    return GroupCaller(client_id, f"/{peer}", call.version, new_id(ctx), principal)
 
 
 @lru_cache(maxsize=CALLERS_REMEMBERED)
-def _caller(client_id: str, peer: str, version: int, principal: str) -> Caller:
+def _caller(client_id: str, peer: str, version: int, principal: str) -> GroupCaller:
     """Members call again and again."""
-    return Caller(client_id, f"/{peer}", version, "", principal)
+    return GroupCaller(client_id, f"/{peer}", version, "", principal)
 
 
 def new_id(ctx: Context) -> str:

@@ -15,7 +15,7 @@ from penstock.base.errors import PeerError
 from penstock.base.ports import Buffer
 from penstock.broker.api.api_versions import API_VERSIONS_KEY, unsupported
 from penstock.broker.api.audit_rules import ADMINISTRATIVE, SASL_AUTHENTICATE, deed_of, is_told
-from penstock.broker.api.context import Call, Caller, Context, Prepared
+from penstock.broker.api.context import Call, ClientConnection, Context, Prepared
 from penstock.broker.api.quota import MeteredCall, timed
 from penstock.broker.api.routes import ROUTES
 from penstock.security.login import Login
@@ -44,7 +44,7 @@ class Dispatcher:
         prepared.write(response, parts)
         return tagged_frame(call.correlation_id, parts, prepared.has_tags)
 
-    def call(self, caller: Caller, view: memoryview, start: int, end: int) -> Call:
+    def call(self, caller: ClientConnection, view: memoryview, start: int, end: int) -> Call:
         key, version, correlation_id, client_id, position = read_request_header(view, start, end)
         prepared = self._prepared.get((key, version))
         if prepared is None:
@@ -62,7 +62,7 @@ class Dispatcher:
 
     def _metered(
         self,
-        caller: Caller,
+        caller: ClientConnection,
         prepared: Prepared,
         correlation_id: int,
         client_id: str | None,

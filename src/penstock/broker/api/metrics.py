@@ -8,7 +8,7 @@ from penstock.base.errors import ErrorCode
 from penstock.base.metrics import AGE_BUCKETS, Catalogue, Counter, Histogram
 from penstock.broker.api.traffic_counters import Traffic
 from penstock.cluster.controller.elections import Election
-from penstock.cluster.metadata.image import Topic
+from penstock.cluster.metadata.image import TopicImage
 
 
 class RouteMetrics:
@@ -176,7 +176,7 @@ class Metrics:
         """By topic; `node.metrics.node_metrics` reads it."""
 
     def count_delivery(
-        self, topic: Topic | None, size: int, records: int, age_s: float | None
+        self, topic: TopicImage | None, size: int, records: int, age_s: float | None
     ) -> None:
         """A queue has delivered; the age is that of the first record's batch."""
         self.bytes_out.value += size

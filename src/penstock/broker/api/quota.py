@@ -18,10 +18,10 @@ from typing import Any, Protocol, cast
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Buffer
-from penstock.broker.api.context import Call, Caller, Prepared
+from penstock.broker.api.context import Call, ClientConnection, Prepared
 from penstock.broker.api.quota_meter import Meter
 from penstock.broker.api.route_row import Operation
-from penstock.security.quotas import Kind
+from penstock.security.quotas import QuotaKind
 from penstock.wire.messages.fetch import FetchResponse
 from penstock.wire.messages.share import ShareFetchResponse
 
@@ -36,7 +36,7 @@ class MeteredCall(Call):
 
     def __init__(
         self,
-        caller: Caller,
+        caller: ClientConnection,
         prepared: Prepared,
         correlation_id: int,
         client_id: str | None,
@@ -58,7 +58,7 @@ class MeteredCall(Call):
         needs = prepared.route.needs
         self.is_exempt = needs is None or needs.operation is Operation.CLUSTER_ACTION
         if prepared.route.key == PRODUCE_KEY:
-            self._told_s = self._take(Kind.PRODUCE, size, self.started)
+            self._told_s = self._take(QuotaKind.PRODUCE, size, self.started)
             if self._told_s > 0:
                 caller.mute(self._told_s)
 
@@ -82,15 +82,15 @@ class MeteredCall(Call):
         key = self.prepared.route.key
         wait_s = self._owed_s
         if key in FETCH_KEYS and response is not None:
-            wait_s = max(wait_s, self._take(Kind.FETCH, _sent(response), now_s))
+            wait_s = max(wait_s, self._take(QuotaKind.FETCH, _sent(response), now_s))
         if self._meter.times_requests:
             spent_s = self._spent_s
             if self._begun_s is not None:
                 spent_s += self._meter.processor_s() - self._begun_s
-            wait_s = max(wait_s, self._take(Kind.REQUEST, spent_s, now_s))
+            wait_s = max(wait_s, self._take(QuotaKind.REQUEST, spent_s, now_s))
         return wait_s
 
-    def _take(self, kind: Kind, amount: float, now_s: float) -> float:
+    def _take(self, kind: QuotaKind, amount: float, now_s: float) -> float:
         return self._meter.charge(kind, self.caller.principal, self.client_id, amount, now_s)
 
     def take_partitions(self, count: int, *, is_strict: bool) -> None:
@@ -99,13 +99,13 @@ class MeteredCall(Call):
             return
         now_s = self._now()
         who = self.caller.principal, self.client_id
-        if is_strict and (owed_s := self._meter.owes(Kind.MUTATION, *who, now_s)) > 0:
+        if is_strict and (owed_s := self._meter.owes(QuotaKind.MUTATION, *who, now_s)) > 0:
             self._owed_s = max(self._owed_s, owed_s)
             raise Refused(
                 ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-                f"The quota {Kind.MUTATION} is used up; try again in {owed_s:.1f} s.",
+                f"The quota {QuotaKind.MUTATION} is used up; try again in {owed_s:.1f} s.",
             )
-        self._owed_s = max(self._owed_s, self._take(Kind.MUTATION, count, now_s))
+        self._owed_s = max(self._owed_s, self._take(QuotaKind.MUTATION, count, now_s))
 
     # -- time of the processor ----------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from penstock.broker.api.metrics import Metrics
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.metadata.image import EMPTY, Image
 from penstock.security.acl_types import NODE_USER
-from penstock.security.quotas import CLIENT_KINDS, Kind, QuotaMeters, Quotas
+from penstock.security.quotas import CLIENT_KINDS, QuotaKind, QuotaMeters, Quotas
 
 USER_PREFIX = "User:"
 
@@ -54,10 +54,10 @@ class Meter:
         self.meters.configure(quotas, windows, window_s)
         kinds = self.meters.kinds
         self.is_on = any(kind in kinds for kind in CLIENT_KINDS)
-        self.times_requests = Kind.REQUEST in kinds
+        self.times_requests = QuotaKind.REQUEST in kinds
 
     def charge(
-        self, kind: Kind, principal: str, client_id: str | None, amount: float, now_s: float
+        self, kind: QuotaKind, principal: str, client_id: str | None, amount: float, now_s: float
     ) -> float:
         """Counts what was done for a client; answers how many seconds it is above its quota."""
         if kind not in self.meters.kinds:
@@ -70,7 +70,7 @@ class Meter:
             self._metrics.count_throttle(kind, wait_s)
         return wait_s
 
-    def owes(self, kind: Kind, principal: str, client_id: str | None, now_s: float) -> float:
+    def owes(self, kind: QuotaKind, principal: str, client_id: str | None, now_s: float) -> float:
         """For how many seconds a client may not begin; 0: it may."""
         user = user_of(principal)
         if kind not in self.meters.kinds or user == NODE_USER:
@@ -80,17 +80,17 @@ class Meter:
     def fetch_bytes_max(self, principal: str, client_id: str | None) -> float:
         """What a consumer is sent at once: not more than it may have in one window."""
         user = user_of(principal)
-        if Kind.FETCH not in self.meters.kinds or user == NODE_USER:
+        if QuotaKind.FETCH not in self.meters.kinds or user == NODE_USER:
             return float("inf")
-        return max(1.0, self.meters.bytes_max(Kind.FETCH, user, client_id or ""))
+        return max(1.0, self.meters.bytes_max(QuotaKind.FETCH, user, client_id or ""))
 
     def connect(self, ip: str, now_s: float) -> float:
         """Counts a new connection; answers for how many seconds its address is above its rate."""
-        if Kind.CONNECTION not in self.meters.kinds:
+        if QuotaKind.CONNECTION not in self.meters.kinds:
             return 0.0
         wait_s = self.meters.connect(ip, now_s)
         if wait_s > 0:
-            self._metrics.count_throttle(Kind.CONNECTION, wait_s)
+            self._metrics.count_throttle(QuotaKind.CONNECTION, wait_s)
         return wait_s
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from penstock.security.acl_types import Operation, ResourceType
 
-__all__ = ["Needs", "Operation", "ResourceType", "Route", "Stage"]
+__all__ = ["Needs", "Operation", "ReplyOrder", "ResourceType", "Route"]
 
 
-class Stage(enum.Enum):
+class ReplyOrder(enum.Enum):
     """Whether the next request of a connection waits for this one's reply."""
 
     ORDERED = "ordered"
@@ -38,7 +38,7 @@ class Route:
     handler: Callable[..., Any]
     needs: Needs | None
     """None: open to everyone, before authentication too."""
-    stage: Stage = Stage.ORDERED
+    stage: ReplyOrder = ReplyOrder.ORDERED
     advertised: tuple[int, int] | None = None
     """What ApiVersions says, where that differs from what we speak."""
     name: str = field(init=False)

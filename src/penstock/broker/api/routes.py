@@ -31,7 +31,7 @@ from penstock.broker.api.queues.peer_requests import (
 )
 from penstock.broker.api.queues.share_acknowledge import share_acknowledge
 from penstock.broker.api.queues.share_fetch import share_fetch
-from penstock.broker.api.route_row import Needs, Operation, ResourceType, Route, Stage
+from penstock.broker.api.route_row import Needs, Operation, ReplyOrder, ResourceType, Route
 from penstock.broker.api.security import access_keys, acls, quotas, sasl, users
 from penstock.wire.messages import REQUESTS, RESPONSES
 
@@ -48,7 +48,7 @@ def _row(
     handler: Callable[..., Any],
     resource: ResourceType | None,
     operation: Operation | None = None,
-    stage: Stage = Stage.ORDERED,
+    stage: ReplyOrder = ReplyOrder.ORDERED,
     advertised: tuple[int, int] | None = None,
 ) -> Route:
     request = REQUESTS[key]
@@ -57,15 +57,15 @@ def _row(
 
 
 ROUTES: tuple[Route, ...] = (
-    _row(0, produce, TOPIC, Operation.WRITE, Stage.PIPELINED, advertised=(0, 13)),
+    _row(0, produce, TOPIC, Operation.WRITE, ReplyOrder.PIPELINED, advertised=(0, 13)),
     _row(1, fetch, TOPIC, Operation.READ),
     _row(2, list_offsets.list_offsets, TOPIC, Operation.DESCRIBE),
     _row(3, metadata.metadata, TOPIC, Operation.DESCRIBE),
-    _row(8, offset_commit.offset_commit, GROUP, Operation.READ, Stage.PIPELINED),
+    _row(8, offset_commit.offset_commit, GROUP, Operation.READ, ReplyOrder.PIPELINED),
     _row(9, offset_commit.offset_fetch, GROUP, Operation.DESCRIBE),
     _row(10, membership.find_coordinator, GROUP, Operation.DESCRIBE),
     _row(11, membership.member_request, GROUP, Operation.READ),
-    _row(12, membership.heartbeat, GROUP, Operation.READ, Stage.PIPELINED),
+    _row(12, membership.heartbeat, GROUP, Operation.READ, ReplyOrder.PIPELINED),
     _row(13, membership.member_request, GROUP, Operation.READ),
     _row(14, membership.member_request, GROUP, Operation.READ),
     _row(15, admin.describe_groups, GROUP, Operation.DESCRIBE),
@@ -107,28 +107,28 @@ ROUTES: tuple[Route, ...] = (
     _row(64, cluster.unregister_broker, CLUSTER, Operation.ALTER),
     _row(65, transactions.describe_transactions, TXN, Operation.DESCRIBE),
     _row(66, transactions.list_transactions, TXN, Operation.DESCRIBE),
-    _row(68, membership.consumer_group_heartbeat, GROUP, Operation.READ, Stage.PIPELINED),
+    _row(68, membership.consumer_group_heartbeat, GROUP, Operation.READ, ReplyOrder.PIPELINED),
     _row(69, admin.consumer_group_describe, GROUP, Operation.DESCRIBE),
     _row(74, configs.list_config_resources, CLUSTER, Operation.DESCRIBE_CONFIGS),
     _row(75, metadata.describe_topic_partitions, TOPIC, Operation.DESCRIBE),
-    _row(76, share_groups.share_group_heartbeat, GROUP, Operation.READ, Stage.PIPELINED),
+    _row(76, share_groups.share_group_heartbeat, GROUP, Operation.READ, ReplyOrder.PIPELINED),
     _row(77, share_groups.share_group_describe, GROUP, Operation.DESCRIBE),
-    _row(78, share_fetch, GROUP, Operation.READ, Stage.PARALLEL),
-    _row(79, share_acknowledge, GROUP, Operation.READ, Stage.PARALLEL),
+    _row(78, share_fetch, GROUP, Operation.READ, ReplyOrder.PARALLEL),
+    _row(79, share_acknowledge, GROUP, Operation.READ, ReplyOrder.PARALLEL),
     _row(90, share_offsets.describe_share_group_offsets, GROUP, Operation.DESCRIBE),
     _row(91, share_offsets.alter_share_group_offsets, GROUP, Operation.READ),
     _row(92, share_offsets.delete_share_group_offsets, GROUP, Operation.DELETE),
-    _row(30001, keep_queue_state, CLUSTER, Operation.CLUSTER_ACTION, Stage.PIPELINED),
+    _row(30001, keep_queue_state, CLUSTER, Operation.CLUSTER_ACTION, ReplyOrder.PIPELINED),
     _row(30002, tell_queue, CLUSTER, Operation.CLUSTER_ACTION),
     _row(30003, take_from_queues, CLUSTER, Operation.CLUSTER_ACTION),
-    _row(30004, settle_leases, CLUSTER, Operation.CLUSTER_ACTION, Stage.PARALLEL),
+    _row(30004, settle_leases, CLUSTER, Operation.CLUSTER_ACTION, ReplyOrder.PARALLEL),
     _row(30005, queue_admin.inspect_queues, GROUP, Operation.DESCRIBE),
     _row(30006, queue_admin.change_queues, GROUP, Operation.READ),
     _row(30007, queue_admin.list_positions, CLUSTER, Operation.DESCRIBE),
-    _row(30010, ask_registry, CLUSTER, Operation.CLUSTER_ACTION, Stage.PARALLEL),
+    _row(30010, ask_registry, CLUSTER, Operation.CLUSTER_ACTION, ReplyOrder.PARALLEL),
     _row(30030, encryption.describe_keys, CLUSTER, Operation.DESCRIBE),
     _row(30031, encryption.rotate_keys, CLUSTER, Operation.ALTER),
-    _row(30032, append_audit, CLUSTER, Operation.CLUSTER_ACTION, Stage.PARALLEL),
+    _row(30032, append_audit, CLUSTER, Operation.CLUSTER_ACTION, ReplyOrder.PARALLEL),
     _row(30040, access_keys.create_access_key, CLUSTER, Operation.ALTER),
     _row(30041, access_keys.describe_access_keys, CLUSTER, Operation.DESCRIBE),
     _row(30042, access_keys.delete_access_key, CLUSTER, Operation.ALTER),

@@ -29,12 +29,12 @@ from penstock.base.errors import PeerError
 from penstock.base.ports import Buffer
 from penstock.broker.api.context import Call, Context
 from penstock.broker.api.dispatch import Dispatcher
-from penstock.broker.api.route_row import Stage
+from penstock.broker.api.route_row import ReplyOrder
 from penstock.broker.server.connection_owner import ConnectionOwner
-from penstock.broker.server.read_pause import Muting
-from penstock.broker.server.receive_budget import Budget
+from penstock.broker.server.read_pause import ReadPause
+from penstock.broker.server.receive_budget import ReceiveBudget
 from penstock.broker.server.reply_limits import PARKED_BYTES_MAX, bytes_of
-from penstock.broker.server.send_queue import SMALL, Outbox
+from penstock.broker.server.send_queue import SMALL, SendQueue
 from penstock.security.acl_types import ANONYMOUS
 from penstock.security.login import Login
 
@@ -51,7 +51,7 @@ SMALL_KINDS = frozenset(SMALL)
 READY_BYTES_MAX = 64 * 1024  # replies kept back so that they leave together
 
 
-class Connection(asyncio.BufferedProtocol):
+class KafkaConnection(asyncio.BufferedProtocol):
     """Receive buffer, pending calls and flow control of one peer."""
 
     __slots__ = (
@@ -67,7 +67,7 @@ class Connection(asyncio.BufferedProtocol):
         self,
         ctx: Context,
         dispatcher: Dispatcher,
-        budget: Budget,
+        budget: ReceiveBudget,
         frame_bytes_max: int,
         listener: ConnectionOwner,
         login: Login | None = None,
@@ -95,7 +95,7 @@ class Connection(asyncio.BufferedProtocol):
         self._tasks: dict[asyncio.Task[None], Awaitable[Any]] = {}
         self._reading_paused = False
         self._draining = False
-        self._muting = Muting(self._process)
+        self._muting = ReadPause(self._process)
         self._is_closing = False
         # Replies to be sent when the loop comes back to us.
         self._ready: list[Buffer] = []
@@ -121,7 +121,7 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = str(address[0]) if address else "unknown"
         self.local_host = str(local[0]).removeprefix("::ffff:") if local else ""
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES, low=0)
-        self._outbox = Outbox(transport, self._listener.room, self._send_on)
+        self._outbox = SendQueue(transport, self._listener.room, self._send_on)
         self._listener.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -296,7 +296,7 @@ class Connection(asyncio.BufferedProtocol):
         """Something was done for this peer, or is being done, and it has not been told yet."""
         if self._ready or self._outbox.parts or self._tasks:
             return True
-        return any(call.route.stage is Stage.PIPELINED for call in self._pending)
+        return any(call.route.stage is ReplyOrder.PIPELINED for call in self._pending)
 
     def quiet_for(self, now: float) -> float:
         """Seconds since the peer sent something, or took something of ours."""
@@ -370,10 +370,10 @@ class Connection(asyncio.BufferedProtocol):
         if type(result) is call.prepared.route.response:
             call.reply(result)
         elif result is None:
-            if not call.is_done and call.route.stage is Stage.ORDERED:
+            if not call.is_done and call.route.stage is ReplyOrder.ORDERED:
                 self._waiting_for = call
         elif isinstance(result, Awaitable):
-            if call.route.stage is not Stage.PARALLEL:
+            if call.route.stage is not ReplyOrder.PARALLEL:
                 self._waiting_for = call
             task = self._loop.create_task(self._finish(call, result))
             self._tasks[task] = result
@@ -386,7 +386,7 @@ class Connection(asyncio.BufferedProtocol):
             response = await answer
             if response is not None:
                 call.reply(response)
-            elif call is self._waiting_for and call.route.stage is Stage.PIPELINED:
+            elif call is self._waiting_for and call.route.stage is ReplyOrder.PIPELINED:
                 # It got past what had to be waited for; the reply comes when it comes.
                 self._waiting_for = None
                 self._wake()

@@ -25,13 +25,13 @@ from dataclasses import dataclass, field
 from penstock.base.errors import Refused
 from penstock.broker.api.context import Context
 from penstock.broker.api.dispatch import Dispatcher
-from penstock.broker.server.connection import Connection
+from penstock.broker.server.connection import KafkaConnection
 from penstock.broker.server.connection_owner import ConnectionOwner
-from penstock.broker.server.receive_budget import Budget
+from penstock.broker.server.receive_budget import ReceiveBudget
 from penstock.broker.server.socket_buffers import SYSTEMS_OWN, Buffers, spare_pacing
 from penstock.broker.server.tls import distinguished_name
 from penstock.broker.server.tls_handshakes import Handshakes
-from penstock.broker.server.writable_poller import Room
+from penstock.broker.server.writable_poller import WritablePoller
 from penstock.security.login import Login
 from penstock.security.principal_mapping import Rule, principal_of
 from penstock.security.token_bucket import Bucket
@@ -81,7 +81,7 @@ class Listener(ConnectionOwner):
         limits: Limits,
         *,
         name: str = "PLAINTEXT",
-        budget: Budget | None = None,
+        budget: ReceiveBudget | None = None,
         tls: Callable[[], ssl.SSLContext] | None = None,
         login: Callable[[], Login] | None = None,
         rules: Sequence[Rule] = (),
@@ -89,16 +89,16 @@ class Listener(ConnectionOwner):
         """`tls` is asked for each connection; `login` makes what one has to go through; `rules`
         name those who come with a certificate. Listeners of one node share a budget."""
         self.name = name
-        self.room = Room()
+        self.room = WritablePoller()
         self._ctx = ctx
         self._limits = limits
         self._tls = tls
         self._login = login
         self._rules = rules
         self._dispatcher = Dispatcher(ctx)
-        self.budget = budget or Budget(limits.buffered_bytes_max)
+        self.budget = budget or ReceiveBudget(limits.buffered_bytes_max)
         # A dict for its order, and removal costs nothing.
-        self._connections: dict[Connection, None] = {}
+        self._connections: dict[KafkaConnection, None] = {}
         self._per_ip: Tally[str] = Tally()
         self._server: asyncio.Server | None = None
         self._handshakes: Handshakes | None = None
@@ -137,8 +137,8 @@ class Listener(ConnectionOwner):
         now_s = asyncio.get_running_loop().time()
         self._rate = Bucket(rate, RATE_BURST_SECONDS, now_s) if rate < NO_RATE else None
 
-    def _connect(self) -> Connection:
-        return Connection(
+    def _connect(self) -> KafkaConnection:
+        return KafkaConnection(
             self._ctx,
             self._dispatcher,
             self.budget,
@@ -148,7 +148,7 @@ class Listener(ConnectionOwner):
             self.name,
         )
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: KafkaConnection) -> None:
         limits = self._limits
         assert connection.transport is not None
         sock = connection.transport.get_extra_info("socket")
@@ -169,7 +169,7 @@ class Listener(ConnectionOwner):
         else:
             self._pace(connection)
 
-    def _pace(self, connection: Connection) -> None:
+    def _pace(self, connection: KafkaConnection) -> None:
         """Newcomers that come too fast are put off, and those above a quota of their own closed."""
         loop = asyncio.get_running_loop()
         above_s = self._ctx.meter.connect(connection.peer, loop.time())
@@ -201,7 +201,7 @@ class Listener(ConnectionOwner):
             return False
         return True
 
-    def _identify(self, connection: Connection) -> None:
+    def _identify(self, connection: KafkaConnection) -> None:
         """Who has shown a certificate is who that says; SASL, where it is asked for, says more."""
         assert connection.transport is not None
         certificate = connection.transport.get_extra_info("peercert")
@@ -226,7 +226,7 @@ class Listener(ConnectionOwner):
             self._per_ip[peer],
         )
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: KafkaConnection) -> None:
         self._connections.pop(connection, None)
         self._per_ip[connection.peer] -= 1
         if self._per_ip[connection.peer] <= 0:
@@ -245,7 +245,7 @@ class Listener(ConnectionOwner):
                     await asyncio.sleep(0)
                     now = loop.time()
 
-    def _judge(self, connection: Connection, now: float) -> None:
+    def _judge(self, connection: KafkaConnection, now: float) -> None:
         quiet = connection.quiet_for(now)
         idle_ms_max = self._limits.idle_ms_max
         is_contended = self.budget.is_contended

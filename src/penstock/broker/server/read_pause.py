@@ -8,7 +8,7 @@ def _nothing() -> None:
     pass
 
 
-class Muting:
+class ReadPause:
     """Is on until the last extension is over, and tells so."""
 
     __slots__ = ("_is_closed", "_over", "_timer", "_until_s", "is_on")

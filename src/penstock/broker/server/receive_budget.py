@@ -15,13 +15,13 @@ nobody waits there: whoever it is too small for is not let in. So they take noth
 from collections import OrderedDict
 from collections.abc import Callable
 
-from penstock.broker.server.reply_limits import Unsent
+from penstock.broker.server.reply_limits import ReplyLimits
 
 NO_LIMIT = 2**63 - 1
 STRANGERS_BYTES = 32 << 20
 
 
-class Budget:
+class ReceiveBudget:
     """Counts bytes by holder against a maximum (-1: none) and wakes waiters in order."""
 
     __slots__ = ("_held", "_lent", "_waiting", "bytes_max", "lent", "unsent", "used")
@@ -35,7 +35,7 @@ class Budget:
         self._lent: dict[object, int] = {}
         self.lent = 0
         """What strangers hold."""
-        self.unsent = Unsent()
+        self.unsent = ReplyLimits()
         """Memory that large replies hold."""
 
     def lend(self, who: object, count: int) -> bool:

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable
 from typing import Protocol
 
-from penstock.base.fair_pool import Shares
+from penstock.base.fair_pool import FairPool
 from penstock.base.ports import Buffer, Slice
 from penstock.broker.server.send_queue import BUFFERS
 from penstock.security.acl_types import ANONYMOUS
@@ -27,7 +27,7 @@ HOLDER_BYTES_MAX = 256 << 20
 GRACE_SECONDS = 5.0
 
 
-class Sender(Protocol):
+class ReplySender(Protocol):
     """A connection, as far as it matters here."""
 
     peer: str
@@ -40,15 +40,15 @@ class Sender(Protocol):
     def abort(self) -> None: ...
 
 
-class Unsent:
+class ReplyLimits:
     """Large replies of a node that have not left, by connection."""
 
     def __init__(self) -> None:
-        self.shares = Shares(UNREAD_BYTES_MAX, HOLDER_BYTES_MAX)
-        self._held: dict[Sender, tuple[str, int]] = {}
+        self.shares = FairPool(UNREAD_BYTES_MAX, HOLDER_BYTES_MAX)
+        self._held: dict[ReplySender, tuple[str, int]] = {}
         """The longest first."""
 
-    def keep(self, sender: Sender, size: int, now: float) -> bool:
+    def keep(self, sender: ReplySender, size: int, now: float) -> bool:
         """False: there is no room, nor can any be made."""
         if size < LARGE_BYTES:
             return True
@@ -66,14 +66,14 @@ class Unsent:
         self._held[sender] = holder, held + size
         return True
 
-    def release(self, sender: Sender) -> None:
+    def release(self, sender: ReplySender) -> None:
         """All of its replies have left, or it has gone."""
         found = self._held.pop(sender, None)
         if found is not None:
             self.shares.give(*found)
 
 
-def _holder_of(sender: Sender) -> str:
+def _holder_of(sender: ReplySender) -> str:
     return sender.peer if sender.principal == ANONYMOUS else sender.principal
 
 

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from penstock.base.ports import Buffer, Slice
-from penstock.broker.server.writable_poller import Room
+from penstock.broker.server.writable_poller import WritablePoller
 
 SMALL = (bytes, bytearray)
 """The rest is sent from where it is: a stretch of a file, or one that was opened, or a rest."""
@@ -30,7 +30,7 @@ CHUNK_BYTES = 512 * 1024
 """Above the transport's high-water mark, so that it reports when the socket takes more."""
 
 
-class Outbox:
+class SendQueue:
     """A queue in front of a transport."""
 
     __slots__ = (
@@ -44,7 +44,9 @@ class Outbox:
         "parts",
     )
 
-    def __init__(self, transport: asyncio.Transport, room: Room, go_on: Callable[[], None]) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, room: WritablePoller, go_on: Callable[[], None]
+    ) -> None:
         """`go_on()` is called when a socket that was full takes more: pump then. Not each time:
         in the middle of a stretch of a file nobody needs to be asked."""
         self._transport = transport

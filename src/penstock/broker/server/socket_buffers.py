@@ -18,7 +18,7 @@ UNPACED = b"reno"
 """Every Linux has it, whatever it uses by default, and lets everybody choose it."""
 
 
-class Listening(Protocol):
+class SocketBuffers(Protocol):
     """What is asked of a socket."""
 
     def setsockopt(self, level: int, option: int, value: int | bytes, /) -> None: ...
@@ -31,7 +31,7 @@ class Buffers:
     send_bytes: int = -1
     receive_bytes: int = -1
 
-    def give_to(self, listening: Listening) -> None:
+    def give_to(self, listening: SocketBuffers) -> None:
         if self.send_bytes > 0:
             listening.setsockopt(SOL_SOCKET, SO_SNDBUF, self.send_bytes)
         if self.receive_bytes > 0:
@@ -41,7 +41,7 @@ class Buffers:
 SYSTEMS_OWN = Buffers()
 
 
-def spare_pacing(accepted: Listening) -> None:
+def spare_pacing(accepted: SocketBuffers) -> None:
     """For a peer on the same machine: there is no network between us that could be congested.
 
     Where the system's default is BBR, the kernel would spread packets over time, with a timer and

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 EVENTS_AT_ONCE = 256
 
 
-class Room:
+class WritablePoller:
     """Tells connections when their full sockets take more."""
 
     def __init__(self) -> None:

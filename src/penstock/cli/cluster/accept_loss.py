@@ -27,11 +27,11 @@ def accept_loss(topic: str, partition: int, data: str, yes: bool) -> None:
     penstock cluster accept-loss orders 0 --data /var/lib/penstock
     """
     from penstock.cluster.metadata import accepted_losses
-    from penstock.cluster.replication.high_watermark_checkpoint import Watermarks
+    from penstock.cluster.replication.high_watermark_checkpoint import HighWatermarks
     from penstock.runtime.disk import LocalDisk
 
     disk = LocalDisk()
-    known = Watermarks(disk, data).read()
+    known = HighWatermarks(disk, data).read()
     found = [name for name in known if _is_of(name, topic, partition)]
     if not found:
         raise UserError(

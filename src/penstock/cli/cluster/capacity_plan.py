@@ -8,8 +8,8 @@ import dataclasses
 import click
 
 from penstock.cli.terminal.errors import UserError
-from penstock.cli.terminal.output import Format, format_option, print_data, print_table
-from penstock.cluster.metadata.capacity_model import Costs, Load, Plan, plan
+from penstock.cli.terminal.output import OutputFormat, format_option, print_data, print_table
+from penstock.cluster.metadata.capacity_model import CapacityPlan, Costs, Load, plan
 
 UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "ki": 1024.0, "mi": 1024.0**2, "gi": 1024.0**3}
 DAYS = {"h": 1 / 24, "d": 1.0, "w": 7.0}
@@ -92,7 +92,7 @@ def plan_command(
     disk_size: str,
     disk_speed: str,
     network: str,
-    format: Format,
+    format: OutputFormat,
 ) -> None:
     """Say how large a cluster a load needs.
 
@@ -122,7 +122,7 @@ def plan_command(
     _show(load, made)
 
 
-def _show(load: Load, made: Plan) -> None:
+def _show(load: Load, made: CapacityPlan) -> None:
     print_table(
         ["what", "how much ", "because"],
         [

@@ -9,8 +9,8 @@ import click
 from penstock.cli.cluster import moves
 from penstock.cli.cluster.accept_loss import accept_loss
 from penstock.cli.cluster.recover_metadata import recover_metadata
-from penstock.cli.terminal.output import Format, format_option, print_data, print_table
-from penstock.cli.terminal.session import Session, brokers_option, run
+from penstock.cli.terminal.output import OutputFormat, format_option, print_data, print_table
+from penstock.cli.terminal.session import CommandSession, brokers_option, run
 
 if TYPE_CHECKING:
     from penstock.client.metadata import PartitionInfo, TopicInfo
@@ -35,7 +35,7 @@ cluster.add_command(accept_loss)
 @cluster.command("describe")
 @brokers_option
 @format_option
-def describe(brokers: str, format: Format) -> None:
+def describe(brokers: str, format: OutputFormat) -> None:
     """Show the nodes, the controller, what each node leads, and copies that are missing.
 
     \b
@@ -58,7 +58,7 @@ def describe(brokers: str, format: Format) -> None:
     )
 
 
-async def describe_cluster(session: Session) -> dict[str, object]:
+async def describe_cluster(session: CommandSession) -> dict[str, object]:
     import asyncio
 
     from penstock.client.admin.admin import Admin
@@ -91,7 +91,7 @@ async def describe_cluster(session: Session) -> dict[str, object]:
     }
 
 
-async def _pid_of(session: Session, node_id: int) -> int | None:
+async def _pid_of(session: CommandSession, node_id: int) -> int | None:
     """What the node itself says; None if it does not answer, or is no Penstock."""
     import asyncio
 

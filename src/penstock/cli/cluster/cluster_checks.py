@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock.cli.cluster.machine_checks import Check, Verdict
-from penstock.cli.terminal.session import Session
+from penstock.cli.cluster.machine_checks import Check, CheckVerdict
+from penstock.cli.terminal.session import CommandSession
 
 if TYPE_CHECKING:
     from penstock.client.metadata import TopicInfo
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 NAMED_MAX = 5
 
 
-async def check_cluster(session: Session) -> list[Check]:
+async def check_cluster(session: CommandSession) -> list[Check]:
     """Asks the cluster; a cluster that does not answer is for the caller to tell."""
     from penstock.client.admin.admin import Admin
 
@@ -36,26 +36,26 @@ def judge_cluster(
 
 def unreachable(error: object) -> Check:
     action = "start it with `penstock up`, or name its brokers with -b"
-    return Check("cluster", Verdict.fail, f"does not answer: {error}", action)
+    return Check("cluster", CheckVerdict.fail, f"does not answer: {error}", action)
 
 
 def _nodes(nodes: Sequence[int], controller: int) -> Check:
     finding = f"{len(nodes)} {'node' if len(nodes) == 1 else 'nodes'}, controller {controller}"
     if controller not in nodes:
         action = "check etcd: without a controller no leader is replaced"
-        return Check("cluster", Verdict.fail, f"{finding}, which is not there", action)
+        return Check("cluster", CheckVerdict.fail, f"{finding}, which is not there", action)
     if len(nodes) == 2:
         action = "with two nodes the loss of one stops acks=all: add a third"
-        return Check("cluster", Verdict.warn, finding, action)
-    return Check("cluster", Verdict.ok, finding)
+        return Check("cluster", CheckVerdict.warn, finding, action)
+    return Check("cluster", CheckVerdict.ok, finding)
 
 
 def _leaders(topics: Sequence[TopicInfo]) -> Check:
     lost = [f"{t.name}-{p.index}" for t in topics for p in t.partitions.values() if p.leader_id < 0]
     if lost:
         action = "start the nodes that hold their replicas; see `penstock cluster describe`"
-        return Check("leaders", Verdict.fail, f"nobody leads {_some(lost)}", action)
-    return Check("leaders", Verdict.ok, "every partition has one")
+        return Check("leaders", CheckVerdict.fail, f"nobody leads {_some(lost)}", action)
+    return Check("leaders", CheckVerdict.ok, "every partition has one")
 
 
 def _copies(topics: Sequence[TopicInfo], nodes: Sequence[int]) -> Check:
@@ -66,13 +66,13 @@ def _copies(topics: Sequence[TopicInfo], nodes: Sequence[int]) -> Check:
         if len(p.isr) < len(p.replicas)
     ]
     if not lacking:
-        return Check("replicas", Verdict.ok, "every copy is in sync")
+        return Check("replicas", CheckVerdict.ok, "every copy is in sync")
     replicas = {n for t in topics for p in t.partitions.values() for n in p.replicas}
     missing = sorted(replicas - set(nodes))
     action = "see the log of the nodes that lag behind"
     if missing:
         action = f"start node {', '.join(map(str, missing))}"
-    return Check("replicas", Verdict.warn, f"{_some(lacking)} lack a copy in sync", action)
+    return Check("replicas", CheckVerdict.warn, f"{_some(lacking)} lack a copy in sync", action)
 
 
 def _replication(topics: Sequence[TopicInfo], node_count: int) -> Check:
@@ -85,8 +85,8 @@ def _replication(topics: Sequence[TopicInfo], node_count: int) -> Check:
         action = (
             "give them copies with `penstock cluster reassign`, and set default.replication.factor"
         )
-        return Check("replication", Verdict.warn, f"{_some(alone)} have one copy only", action)
-    return Check("replication", Verdict.ok, "topics have as many copies as nodes allow")
+        return Check("replication", CheckVerdict.warn, f"{_some(alone)} have one copy only", action)
+    return Check("replication", CheckVerdict.ok, "topics have as many copies as nodes allow")
 
 
 def _some(names: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ from penstock.cli.cluster.doctor import ASK_SECONDS, config_option, examine, htt
 from penstock.cli.terminal.errors import UserError, explain
 from penstock.cli.terminal.progress import Progress
 from penstock.cli.terminal.redaction import REDACTED, is_secret, redact
-from penstock.cli.terminal.session import Session, brokers_option, run
+from penstock.cli.terminal.session import CommandSession, brokers_option, run
 
 LOG_BYTES_MAX = 4 << 20
 PACKAGES = ("uvloop", "crc32c", "cramjam", "msgspec", "starlette", "uvicorn", "httptools", "click")
@@ -156,13 +156,13 @@ def _versions() -> dict[str, Any]:
     }
 
 
-async def _cluster(session: Session) -> dict[str, Any]:
+async def _cluster(session: CommandSession) -> dict[str, Any]:
     from penstock.cli.cluster.cluster import describe_cluster
 
     return await describe_cluster(session)
 
 
-async def _topics(session: Session) -> list[dict[str, Any]]:
+async def _topics(session: CommandSession) -> list[dict[str, Any]]:
     from penstock.client.admin.admin import Admin
 
     return [
@@ -182,7 +182,7 @@ async def _topics(session: Session) -> list[dict[str, Any]]:
     ]
 
 
-async def _groups(session: Session) -> list[dict[str, Any]]:
+async def _groups(session: CommandSession) -> list[dict[str, Any]]:
     from penstock.client.admin.groups import list_groups
 
     return [
@@ -191,7 +191,7 @@ async def _groups(session: Session) -> list[dict[str, Any]]:
     ]
 
 
-async def _configs(session: Session) -> dict[str, dict[str, Any]]:
+async def _configs(session: CommandSession) -> dict[str, dict[str, Any]]:
     from penstock.client.admin.admin import BROKER, Admin
 
     await session.cluster.refresh(None)

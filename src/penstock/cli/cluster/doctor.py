@@ -8,9 +8,9 @@ import click
 
 from penstock.cli.cluster import machine_checks
 from penstock.cli.cluster.cluster_checks import check_cluster, unreachable
-from penstock.cli.cluster.machine_checks import Check, Verdict
+from penstock.cli.cluster.machine_checks import Check, CheckVerdict
 from penstock.cli.terminal.errors import UserError, explain
-from penstock.cli.terminal.output import Format, console, format_option, print_data
+from penstock.cli.terminal.output import OutputFormat, console, format_option, print_data
 from penstock.cli.terminal.session import brokers_option, run
 
 COLOURS = {"ok": "green", "skipped": "dim", "warn": "yellow", "fail": "red"}
@@ -39,7 +39,7 @@ config_option = click.option("--config", metavar="FILE", help="The node's file, 
 @brokers_option
 @format_option
 def doctor(
-    data: str, config: str | None, urls: tuple[str, ...], brokers: str, format: Format
+    data: str, config: str | None, urls: tuple[str, ...], brokers: str, format: OutputFormat
 ) -> int:
     """Check disk, limits, clock, config and cluster, and say what to do.
 
@@ -55,7 +55,7 @@ def doctor(
         print_data([check._asdict() for check in found], format)
     else:
         _show(found)
-    return 1 if any(check.verdict is Verdict.fail for check in found) else 0
+    return 1 if any(check.verdict is CheckVerdict.fail for check in found) else 0
 
 
 def examine(data: str, config: str | None, urls: tuple[str, ...], brokers: str) -> list[Check]:
@@ -88,11 +88,11 @@ def _check_http(url: str) -> Check:
         raise UserError(f"--http {url!r}: {error}") from None
     except OSError as error:
         action = "see whether the node runs, and whether its port can be reached from here"
-        return Check(name, Verdict.fail, f"does not answer: {error}", action)
+        return Check(name, CheckVerdict.fail, f"does not answer: {error}", action)
     text = body[:200].decode(errors="replace").strip()
     if status != 200:
-        return Check(name, Verdict.fail, text or str(status), "see the node's log")
-    return Check(name, Verdict.ok, "ready")
+        return Check(name, CheckVerdict.fail, text or str(status), "see the node's log")
+    return Check(name, CheckVerdict.ok, "ready")
 
 
 def _show(found: list[Check]) -> None:
@@ -101,5 +101,5 @@ def _show(found: list[Check]) -> None:
     for check in found:
         out.print(f"{check.verdict:<8}", style=COLOURS[check.verdict], end="", markup=False)
         out.print(f"{check.name:<{width}}  {check.finding}", markup=False)
-        if check.action and check.verdict is not Verdict.ok:
+        if check.action and check.verdict is not CheckVerdict.ok:
             out.print(f"{'':{8 + width}}  -> {check.action}", markup=False)

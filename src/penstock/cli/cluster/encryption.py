@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.terminal.output import Format, format_option, print_listing
-from penstock.cli.terminal.session import Session, brokers_option, run
+from penstock.cli.terminal.output import OutputFormat, format_option, print_listing
+from penstock.cli.terminal.session import CommandSession, brokers_option, run
 
 if TYPE_CHECKING:
     from penstock.cli.terminal.progress import Progress
@@ -36,7 +36,7 @@ def new_key_command() -> None:
 @encryption.command("status")
 @brokers_option
 @format_option
-def status_command(brokers: str, format: Format) -> None:
+def status_command(brokers: str, format: OutputFormat) -> None:
     """Show each node's keys by their ids, and how many logs lie under each.
 
     A key that no log lies under, and that is not in use, may be thrown away.
@@ -45,10 +45,10 @@ def status_command(brokers: str, format: Format) -> None:
     penstock encryption status
     """
 
-    async def work(session: Session) -> None:
-        from penstock.client.admin.encryption import Encryption
+    async def work(session: CommandSession) -> None:
+        from penstock.client.admin.encryption import EncryptionAdmin
 
-        uses = await Encryption(session.cluster).describe()
+        uses = await EncryptionAdmin(session.cluster).describe()
         document = [
             {"node": use.node_id, "key": use.key_id, "in_use": use.is_current, "logs": use.logs}
             for use in uses
@@ -74,11 +74,11 @@ def rotate_command(brokers: str) -> None:
     penstock encryption rotate
     """
 
-    async def work(session: Session) -> None:
+    async def work(session: CommandSession) -> None:
         from penstock.cli.terminal.progress import Progress
-        from penstock.client.admin.encryption import Encryption
+        from penstock.client.admin.encryption import EncryptionAdmin
 
-        client = Encryption(session.cluster)
+        client = EncryptionAdmin(session.cluster)
         bars: dict[int, tuple[Progress, int]] = {}
 
         def tell(node_id: int, done: int, remaining: int) -> None:

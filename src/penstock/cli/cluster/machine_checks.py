@@ -26,7 +26,7 @@ MAXERROR_AT = 24
 """Where in struct timex the kernel's estimate of the largest error is, in microseconds."""
 
 
-class Verdict(enum.StrEnum):
+class CheckVerdict(enum.StrEnum):
     ok = "ok"
     skipped = "skipped"
     warn = "warn"
@@ -35,7 +35,7 @@ class Verdict(enum.StrEnum):
 
 class Check(NamedTuple):
     name: str
-    verdict: Verdict
+    verdict: CheckVerdict
     finding: str
     action: str = ""
 
@@ -51,7 +51,10 @@ def check_disk(directory: Path) -> list[Check]:
     found = [judge_space(name, str(place), total, free)]
     if not os.access(place, os.W_OK):
         action = "run it as the user that the node runs as, or name its directory with --data"
-        return [*found, Check("sync", Verdict.skipped, f"{place} cannot be written to", action)]
+        return [
+            *found,
+            Check("sync", CheckVerdict.skipped, f"{place} cannot be written to", action),
+        ]
     return [*found, judge_syncs(measure_syncs(place))]
 
 
@@ -60,10 +63,10 @@ def judge_space(name: str, place: str, total: int, free: int) -> Check:
     finding = f"{show_bytes(free)} ({percent:.0f} %) free at {place}"
     action = "lower retention.ms or retention.bytes of the largest topics, or give it more disk"
     if percent < FREE_PERCENT_FAIL:
-        return Check(name, Verdict.fail, finding, action)
+        return Check(name, CheckVerdict.fail, finding, action)
     if percent < FREE_PERCENT_WARN:
-        return Check(name, Verdict.warn, finding, action)
-    return Check(name, Verdict.ok, finding)
+        return Check(name, CheckVerdict.warn, finding, action)
+    return Check(name, CheckVerdict.ok, finding)
 
 
 def measure_syncs(place: Path) -> list[float]:
@@ -90,10 +93,10 @@ def judge_syncs(taken_ms: Sequence[float]) -> Check:
         "every acknowledged write waits for this: use a local SSD, and see what else writes to it"
     )
     if median > SYNC_MS_FAIL:
-        return Check("sync", Verdict.fail, finding, action)
+        return Check("sync", CheckVerdict.fail, finding, action)
     if median > SYNC_MS_WARN:
-        return Check("sync", Verdict.warn, finding, action)
-    return Check("sync", Verdict.ok, finding)
+        return Check("sync", CheckVerdict.warn, finding, action)
+    return Check("sync", CheckVerdict.ok, finding)
 
 
 def check_files() -> Check:
@@ -109,10 +112,10 @@ def judge_files(soft: int) -> Check:
         f"LimitNOFILE={FILES_WARN} in the systemd unit"
     )
     if 0 <= soft < FILES_FAIL:
-        return Check("open files", Verdict.fail, finding, action)
+        return Check("open files", CheckVerdict.fail, finding, action)
     if 0 <= soft < FILES_WARN:
-        return Check("open files", Verdict.warn, finding, action)
-    return Check("open files", Verdict.ok, finding)
+        return Check("open files", CheckVerdict.warn, finding, action)
+    return Check("open files", CheckVerdict.ok, finding)
 
 
 def check_clock() -> Check:
@@ -131,13 +134,13 @@ def check_clock() -> Check:
 def judge_clock(state: int, error_ms: float) -> Check:
     action = "run chrony or systemd-timesyncd: retention, delays and lag in time go by the clock"
     if state < 0:
-        return Check("clock", Verdict.skipped, "the kernel does not tell", action)
+        return Check("clock", CheckVerdict.skipped, "the kernel does not tell", action)
     if state == TIME_ERROR:
-        return Check("clock", Verdict.warn, "no time server keeps this clock right", action)
+        return Check("clock", CheckVerdict.warn, "no time server keeps this clock right", action)
     finding = f"kept right to within {error_ms:.0f} ms"
     if error_ms > CLOCK_ERROR_MS_WARN:
-        return Check("clock", Verdict.warn, finding, action)
-    return Check("clock", Verdict.ok, finding)
+        return Check("clock", CheckVerdict.warn, finding, action)
+    return Check("clock", CheckVerdict.ok, finding)
 
 
 def check_config(path: str | None) -> Check:
@@ -146,12 +149,14 @@ def check_config(path: str | None) -> Check:
     from penstock.node.config import load
 
     if path is None:
-        return Check("config", Verdict.skipped, "no file named", "name the node's with --config")
+        return Check(
+            "config", CheckVerdict.skipped, "no file named", "name the node's with --config"
+        )
     try:
         config = load(path, {}, {})
     except InvalidConfig as error:
-        return Check("config", Verdict.fail, str(error), "correct the file")
+        return Check("config", CheckVerdict.fail, str(error), "correct the file")
     if config.is_insecure:
         action = "set up users and TLS: docs, how to let the right people in"
-        return Check("config", Verdict.warn, f"{path} lets everybody do everything", action)
-    return Check("config", Verdict.ok, f"{path} is sound")
+        return Check("config", CheckVerdict.warn, f"{path} lets everybody do everything", action)
+    return Check("config", CheckVerdict.ok, f"{path} is sound")

@@ -8,8 +8,8 @@ from typing import IO, TYPE_CHECKING
 
 from penstock.cli.terminal.confirm import confirm
 from penstock.cli.terminal.errors import UserError
-from penstock.cli.terminal.output import Format, print_data, print_table
-from penstock.cli.terminal.session import Session, require_topics
+from penstock.cli.terminal.output import OutputFormat, print_data, print_table
+from penstock.cli.terminal.session import CommandSession, require_topics
 
 if TYPE_CHECKING:
     from penstock.client.metadata import TopicPartition
@@ -27,7 +27,7 @@ class Manner:
     dry_run: bool
     no_wait: bool
     yes: bool
-    format: Format
+    format: OutputFormat
 
 
 def read_plan(file: IO[str]) -> Plan:
@@ -48,7 +48,7 @@ def read_plan(file: IO[str]) -> Plan:
         ) from None
 
 
-async def select(session: Session, topics: tuple[str, ...]) -> Plan:
+async def select(session: CommandSession, topics: tuple[str, ...]) -> Plan:
     """Where the replicas of these topics are now."""
     from penstock.cli.cluster.move_progress import read_layout
 
@@ -58,7 +58,11 @@ async def select(session: Session, topics: tuple[str, ...]) -> Plan:
 
 
 async def make_plan(
-    session: Session, layout: Plan, wanted: Plan | None, nodes: list[int] | None, factor: int | None
+    session: CommandSession,
+    layout: Plan,
+    wanted: Plan | None,
+    nodes: list[int] | None,
+    factor: int | None,
 ) -> Plan:
     from penstock.cluster.controller import rebalance_plan
 
@@ -79,7 +83,7 @@ async def make_plan(
     return plan
 
 
-async def open_racks(session: Session) -> dict[int, str | None]:
+async def open_racks(session: CommandSession) -> dict[int, str | None]:
     """The nodes that take new replicas, with their racks."""
     from penstock.client.admin.admin import BROKER, Admin
 
@@ -92,7 +96,7 @@ async def open_racks(session: Session) -> dict[int, str | None]:
     return racks
 
 
-async def carry_out(session: Session, plan: Plan, layout: Plan, manner: Manner) -> None:
+async def carry_out(session: CommandSession, plan: Plan, layout: Plan, manner: Manner) -> None:
     """Shows the plan, asks, begins it and waits for its end, as far as that is wanted."""
     from penstock.cli.cluster import move_progress
 
@@ -138,7 +142,7 @@ def _document(plan: Plan, layout: Plan) -> dict[str, object]:
     }
 
 
-def _print_plan(plan: Plan, layout: Plan, copies: int, format: Format) -> None:
+def _print_plan(plan: Plan, layout: Plan, copies: int, format: OutputFormat) -> None:
     if format.is_data:
         print_data({**_document(plan, layout), "copies": copies, "done": not plan}, format)
     elif not plan:

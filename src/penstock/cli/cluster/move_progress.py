@@ -13,7 +13,7 @@ from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.progress import Progress
 
 if TYPE_CHECKING:
-    from penstock.cli.terminal.session import Session
+    from penstock.cli.terminal.session import CommandSession
     from penstock.client.metadata import TopicPartition
 
     Plan = Mapping[TopicPartition, tuple[int, ...]]
@@ -25,13 +25,13 @@ BATCH = 1_000
 """Partitions in one request."""
 
 
-async def read_layout(session: Session) -> dict[TopicPartition, tuple[int, ...]]:
+async def read_layout(session: CommandSession) -> dict[TopicPartition, tuple[int, ...]]:
     """Where every replica is, those that a move under way is to take away left out."""
     from penstock.client.admin.admin import Admin
-    from penstock.client.admin.reassignments import Moves
+    from penstock.client.admin.reassignments import Reassignments
     from penstock.client.metadata import TopicPartition
 
-    moving = await Moves(session.cluster).under_way()
+    moving = await Reassignments(session.cluster).under_way()
     layout = {}
     for topic in await Admin(session.cluster).list_topics():
         for partition in topic.partitions.values():
@@ -41,31 +41,31 @@ async def read_layout(session: Session) -> dict[TopicPartition, tuple[int, ...]]
     return layout
 
 
-async def begin(session: Session, plan: Plan, layout: Plan, throttle: int | None) -> None:
+async def begin(session: CommandSession, plan: Plan, layout: Plan, throttle: int | None) -> None:
     """Asks for every move; raises UserError with the first refusals, if there are any."""
     from itertools import islice
 
-    from penstock.client.admin.reassignments import Moves
+    from penstock.client.admin.reassignments import Reassignments
 
     if throttle is not None:
         await set_throttle(session, plan, layout, throttle)
     refused = []
     waiting = iter(plan.items())
     while part := dict(islice(waiting, BATCH)):
-        answers = await Moves(session.cluster).reassign(part)
+        answers = await Reassignments(session.cluster).reassign(part)
         refused += [f"{place}: {why}" for place, why in answers.items() if why is not None]
     if refused:
         more = f" (and {len(refused) - 3} more)" if len(refused) > 3 else ""
         raise UserError(f"{len(refused)} moves were refused: {'; '.join(refused[:3])}{more}")
 
 
-async def finish(session: Session, plan: Plan) -> None:
+async def finish(session: CommandSession, plan: Plan) -> None:
     """Waits until every move of the plan has ended; raises UserError if one was called off."""
     import asyncio
 
-    from penstock.client.admin.reassignments import Moves
+    from penstock.client.admin.reassignments import Reassignments
 
-    moves = Moves(session.cluster)
+    moves = Reassignments(session.cluster)
     left = len(plan)
     with Progress("moving", len(plan), unit="partitions") as progress:
         while left:
@@ -84,7 +84,7 @@ async def finish(session: Session, plan: Plan) -> None:
         )
 
 
-async def set_throttle(session: Session, plan: Plan, layout: Plan, rate: int) -> None:
+async def set_throttle(session: CommandSession, plan: Plan, layout: Plan, rate: int) -> None:
     from penstock.client.admin.admin import BROKER, TOPIC, Admin
 
     admin = Admin(session.cluster)
@@ -104,7 +104,7 @@ async def set_throttle(session: Session, plan: Plan, layout: Plan, rate: int) ->
         await admin.alter_configs(BROKER, str(node), dict.fromkeys(RATES, str(rate)))
 
 
-async def clear_throttle(session: Session) -> None:
+async def clear_throttle(session: CommandSession) -> None:
     """Takes every throttle off, whoever put it there."""
     from penstock.base.errors import ErrorCode, Refused
     from penstock.client.admin.admin import BROKER, TOPIC, Admin

@@ -24,8 +24,8 @@ from penstock.cli.cluster.move_plans import (
 from penstock.cli.terminal.confirm import confirm, yes_option
 from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.name_completion import topic_names
-from penstock.cli.terminal.output import Format, format_option, print_data, print_rows
-from penstock.cli.terminal.session import Session, brokers_option, require_topics, run
+from penstock.cli.terminal.output import OutputFormat, format_option, print_data, print_rows
+from penstock.cli.terminal.session import CommandSession, brokers_option, require_topics, run
 
 if TYPE_CHECKING:
     from penstock.client.metadata import TopicPartition
@@ -75,7 +75,7 @@ def reassign(
     no_wait: bool,
     yes: bool,
     brokers: str,
-    format: Format,
+    format: OutputFormat,
 ) -> None:
     """Move replicas to other nodes: evenly, more or fewer of them, or as a plan says.
 
@@ -102,7 +102,7 @@ def reassign(
         nodes = _parse_nodes(to) if to is not None else None
         manner = Manner(throttle, dry_run, no_wait, yes, format)
 
-        async def work(session: Session) -> None:
+        async def work(session: CommandSession) -> None:
             layout = await select(session, topics)
             plan = await make_plan(session, layout, wanted, nodes, factor)
             await carry_out(session, plan, layout, manner)
@@ -117,11 +117,13 @@ def _parse_nodes(text: str) -> list[int]:
         raise UserError(f"--to: node ids separated by commas, not {text!r}") from None
 
 
-async def _show_status(session: Session, topics: tuple[str, ...], format: Format) -> None:
-    from penstock.client.admin.reassignments import Moves
+async def _show_status(
+    session: CommandSession, topics: tuple[str, ...], format: OutputFormat
+) -> None:
+    from penstock.client.admin.reassignments import Reassignments
 
     await require_topics(session, topics)
-    under_way = await Moves(session.cluster).under_way()
+    under_way = await Reassignments(session.cluster).under_way()
     rows = [
         (place.topic, place.partition, move.replicas, move.adding, move.removing)
         for place, move in sorted(under_way.items())
@@ -134,11 +136,13 @@ async def _show_status(session: Session, topics: tuple[str, ...], format: Format
     print_rows(format, keys, ["topic", "partition ", "replicas", "adding", "removing"], rows)
 
 
-async def _cancel(session: Session, topics: tuple[str, ...], dry_run: bool, format: Format) -> None:
-    from penstock.client.admin.reassignments import Moves
+async def _cancel(
+    session: CommandSession, topics: tuple[str, ...], dry_run: bool, format: OutputFormat
+) -> None:
+    from penstock.client.admin.reassignments import Reassignments
 
     await require_topics(session, topics)
-    moves = Moves(session.cluster)
+    moves = Reassignments(session.cluster)
     places = [p for p in sorted(await moves.under_way()) if not topics or p.topic in topics]
     answers = {} if dry_run or not places else await moves.reassign(dict.fromkeys(places))
     refused = {place: why for place, why in answers.items() if why is not None}
@@ -153,7 +157,7 @@ async def _cancel(session: Session, topics: tuple[str, ...], dry_run: bool, form
         raise UserError(f"{len(refused)} moves go on: {place}: {why}")
 
 
-async def _unthrottle(session: Session) -> None:
+async def _unthrottle(session: CommandSession) -> None:
     from penstock.cli.cluster.move_progress import clear_throttle
 
     await clear_throttle(session)
@@ -173,7 +177,12 @@ async def _unthrottle(session: Session) -> None:
 @brokers_option
 @format_option
 def elect(
-    topics: tuple[str, ...], unclean: bool, dry_run: bool, yes: bool, brokers: str, format: Format
+    topics: tuple[str, ...],
+    unclean: bool,
+    dry_run: bool,
+    yes: bool,
+    brokers: str,
+    format: OutputFormat,
 ) -> None:
     """Hand leadership back to preferred replicas, or (--unclean) to any that is left.
 
@@ -184,8 +193,8 @@ def elect(
     penstock cluster elect orders --unclean --dry-run
     """
 
-    async def work(session: Session) -> None:
-        from penstock.client.admin.reassignments import Moves
+    async def work(session: CommandSession) -> None:
+        from penstock.client.admin.reassignments import Reassignments
 
         places = await _to_elect(session, topics, unclean)
         if dry_run or not places:
@@ -194,7 +203,7 @@ def elect(
         if unclean:
             question = f"Elect leaders of {len(places)} partitions, though records may be lost?"
             confirm(question, yes)
-        answers = await Moves(session.cluster).elect(places, unclean=unclean)
+        answers = await Reassignments(session.cluster).elect(places, unclean=unclean)
         failed = {place: why for place, why in answers.items() if why is not None}
         _print_elections(places, failed, dry_run, format)
         if failed:
@@ -205,7 +214,7 @@ def elect(
 
 
 async def _to_elect(
-    session: Session, topics: tuple[str, ...], unclean: bool
+    session: CommandSession, topics: tuple[str, ...], unclean: bool
 ) -> list[TopicPartition]:
     from penstock.client.admin.admin import Admin
     from penstock.client.metadata import TopicPartition
@@ -225,7 +234,7 @@ def _print_elections(
     places: list[TopicPartition],
     failed: Mapping[TopicPartition, Exception],
     dry_run: bool,
-    format: Format,
+    format: OutputFormat,
 ) -> None:
     if format.is_data:
         print_data(
@@ -271,7 +280,7 @@ def drain(
     no_wait: bool,
     yes: bool,
     brokers: str,
-    format: Format,
+    format: OutputFormat,
 ) -> None:
     """Move everything off a node and keep it empty, so that it can be taken away.
 
@@ -282,7 +291,7 @@ def drain(
     """
     manner = Manner(throttle, dry_run, no_wait, yes, format)
 
-    async def work(session: Session) -> None:
+    async def work(session: CommandSession) -> None:
         from penstock.client.admin.admin import BROKER, Admin
         from penstock.cluster.controller import rebalance_plan
 

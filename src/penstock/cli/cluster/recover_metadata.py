@@ -13,7 +13,7 @@ import click
 from penstock.cli.terminal.errors import UserError
 
 if TYPE_CHECKING:
-    from penstock.node.metadata_recovery import Outcome
+    from penstock.node.metadata_recovery import RecoveryOutcome
 
 LINES_MAX = 200
 """Of what is done; the rest is counted."""
@@ -56,7 +56,7 @@ def recover_metadata(
         raise UserError("name the node by --config FILE, or by --data DIR")
     loaded = load(config, {"data_dir": data, "node_id": node_id}, {})
 
-    async def work() -> Outcome:
+    async def work() -> RecoveryOutcome:
         return await recover(real_ports(loaded.etcd), loaded, without, apply=yes)
 
     try:
@@ -67,7 +67,7 @@ def recover_metadata(
         print(line)
 
 
-def lines_of(outcome: Outcome, *, is_done: bool) -> list[str]:
+def lines_of(outcome: RecoveryOutcome, *, is_done: bool) -> list[str]:
     """Lines that report the outcome."""
     plan = outcome.plan
     if plan is None:

@@ -16,14 +16,14 @@ import click
 from penstock.cli.data.produce import ACKS, acks_option, codec_option, linger_option
 from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.output import (
-    Format,
+    OutputFormat,
     format_option,
     print_data,
     print_table,
     show_bytes,
     show_count,
 )
-from penstock.cli.terminal.session import Session, brokers_option, run
+from penstock.cli.terminal.session import CommandSession, brokers_option, run
 
 if TYPE_CHECKING:
     from penstock.client.producer.producer import ProducerConfig
@@ -97,7 +97,7 @@ def bench(
     batch_bytes: int,
     topic: str | None,
     brokers: str,
-    format: Format,
+    format: OutputFormat,
 ) -> None:
     """Produce and consume a quick load; print rates and latencies.
 
@@ -108,7 +108,7 @@ def bench(
     penstock bench -n 1000000 -s 1000 -p 6 -z lz4
     """
 
-    async def work(session: Session) -> list[Result]:
+    async def work(session: CommandSession) -> list[Result]:
         from penstock.client.admin.admin import Admin
         from penstock.client.producer.producer import ProducerConfig
         from penstock.wire.compression import Codec
@@ -135,7 +135,7 @@ def bench(
     _print(run(brokers, work), format)
 
 
-async def _ends(session: Session, topic: str) -> dict[object, int]:
+async def _ends(session: CommandSession, topic: str) -> dict[object, int]:
     from penstock.client.list_offsets import LATEST, list_offsets, places_of
 
     places = await places_of(session.cluster, topic)
@@ -144,7 +144,7 @@ async def _ends(session: Session, topic: str) -> dict[object, int]:
 
 
 async def _produce(
-    session: Session, topic: str, config: ProducerConfig, records: int, size: int
+    session: CommandSession, topic: str, config: ProducerConfig, records: int, size: int
 ) -> Result:
     import asyncio
 
@@ -190,7 +190,7 @@ async def _produce(
 
 
 async def _consume(
-    session: Session, topic: str, starts: dict[object, int], records: int, size: int
+    session: CommandSession, topic: str, starts: dict[object, int], records: int, size: int
 ) -> Result:
     from penstock.cli.terminal.progress import Progress
     from penstock.client.consumer.consumer import ConsumerConfig
@@ -223,7 +223,7 @@ def _percentile(ordered: list[float], share: float) -> float | None:
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)] * 1000 if ordered else None
 
 
-def _print(results: list[Result], format: Format) -> None:
+def _print(results: list[Result], format: OutputFormat) -> None:
     if format.is_data:
         print_data(
             [

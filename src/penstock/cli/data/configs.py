@@ -12,8 +12,14 @@ import click
 
 from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.name_completion import broker_config_names, group_names, topic_names
-from penstock.cli.terminal.output import Format, format_option, print_data, print_listing
-from penstock.cli.terminal.session import Session, brokers_option, nearest, require_topics, run
+from penstock.cli.terminal.output import OutputFormat, format_option, print_data, print_listing
+from penstock.cli.terminal.session import (
+    CommandSession,
+    brokers_option,
+    nearest,
+    require_topics,
+    run,
+)
 
 if TYPE_CHECKING:
     from penstock.client.admin.admin import ConfigEntry
@@ -82,7 +88,7 @@ def list_configs(
     broker: int | None,
     changed: bool,
     brokers: str,
-    format: Format,
+    format: OutputFormat,
 ) -> None:
     """List configs with their values and where these come from.
 
@@ -125,7 +131,7 @@ def describe_config(
     group: str | None,
     broker: int | None,
     brokers: str,
-    format: Format,
+    format: OutputFormat,
 ) -> None:
     """Explain one config: value, type, source, meaning.
 
@@ -199,7 +205,7 @@ def unset_configs(names: tuple[str, ...], broker: int | None, brokers: str) -> N
 
 
 async def _change(
-    session: Session, broker: int | None, pairs: Mapping[str, str], deletes: Sequence[str]
+    session: CommandSession, broker: int | None, pairs: Mapping[str, str], deletes: Sequence[str]
 ) -> None:
     from penstock.client.admin.admin import BROKER, Admin
 
@@ -227,7 +233,7 @@ def _unknown(what: str, name: str, known: Iterable[str]) -> UserError:
 
 
 async def _describe(
-    session: Session, topic: str | None, group: str | None, broker: int | None
+    session: CommandSession, topic: str | None, group: str | None, broker: int | None
 ) -> list[ConfigEntry]:
     from penstock.client.admin.admin import BROKER, GROUP_CONFIGS, TOPIC, Admin
 

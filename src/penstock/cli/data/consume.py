@@ -19,7 +19,7 @@ import click
 
 from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.name_completion import group_names, topic_names
-from penstock.cli.terminal.output import Format, format_option
+from penstock.cli.terminal.output import OutputFormat, format_option
 from penstock.cli.terminal.output_template import (
     DEFAULT,
     META,
@@ -29,16 +29,16 @@ from penstock.cli.terminal.output_template import (
     compile_template,
 )
 from penstock.cli.terminal.progress import Progress
-from penstock.cli.terminal.session import Session, brokers_option, require_topics, run
+from penstock.cli.terminal.session import CommandSession, brokers_option, require_topics, run
 
 if TYPE_CHECKING:
-    from penstock.client.consumer.fetched import Message
-    from penstock.client.list_offsets import Span
+    from penstock.client.consumer.fetched import FetchedRecord
+    from penstock.client.list_offsets import OffsetSpan
     from penstock.client.metadata import TopicPartition
 
 
 @dataclass(frozen=True)
-class Plan:
+class ConsumePlan:
     """What to read, read from the command line."""
 
     topics: list[str]
@@ -104,7 +104,7 @@ def consume(
     meta_only: bool,
     committed: bool,
     brokers: str,
-    format: Format,
+    format: OutputFormat,
 ) -> None:
     """Read records of topics, from the start, and wait for more.
 
@@ -118,7 +118,7 @@ def consume(
     if meta_only and template is not None:
         raise UserError("-f says what to print: leave out --meta-only, or %v of the template")
     render = _renderer(format, META if meta_only else template or DEFAULT, meta_only)
-    plan = Plan(list(topics), offset, list(partitions) or None, num, follow, committed)
+    plan = ConsumePlan(list(topics), offset, list(partitions) or None, num, follow, committed)
     # Wrong offsets are refused before anything is connected to.
     _parse(plan.offsets)
     if group is not None:
@@ -126,7 +126,7 @@ def consume(
 
         check_plan(plan)
 
-    async def work(session: Session) -> None:
+    async def work(session: CommandSession) -> None:
         out = sys.stdout.buffer
         if group is not None:
             await read_as_member(session, plan, group, render, out.write, out.flush)
@@ -136,23 +136,25 @@ def consume(
     run(brokers, work)
 
 
-def _renderer(format: Format, template: str, meta_only: bool) -> Callable[[Message], bytes]:
+def _renderer(
+    format: OutputFormat, template: str, meta_only: bool
+) -> Callable[[FetchedRecord], bytes]:
     is_seen = sys.stdout.isatty()
     match format:
-        case Format.json:
+        case OutputFormat.json:
             return partial(as_json, has_value=not meta_only, is_seen=is_seen)
-        case Format.yaml:
+        case OutputFormat.yaml:
             return partial(as_yaml, has_value=not meta_only)
-        case Format.wide:
+        case OutputFormat.wide:
             return compile_template(META if meta_only else WIDE, is_seen=is_seen)
         case _:
             return compile_template(template, is_seen=is_seen)
 
 
 async def read(
-    session: Session,
-    plan: Plan,
-    render: Callable[[Message], bytes],
+    session: CommandSession,
+    plan: ConsumePlan,
+    render: Callable[[FetchedRecord], bytes],
     write: Callable[[bytes], object],
     flush: Callable[[], object],
 ) -> None:
@@ -182,7 +184,9 @@ async def read(
                 _drop_finished(consumer.positions, spans, consumer.unassign)
 
 
-def _progress(plan: Plan, spans: dict[TopicPartition, Span]) -> AbstractContextManager[Progress]:
+def _progress(
+    plan: ConsumePlan, spans: dict[TopicPartition, OffsetSpan]
+) -> AbstractContextManager[Progress]:
     """Shown where records go to a file or another program, and the range has an end."""
     total = sum((span.end or span.start) - span.start for span in spans.values())
     is_seen = sys.stdout.isatty() or plan.limit is not None
@@ -192,7 +196,9 @@ def _progress(plan: Plan, spans: dict[TopicPartition, Span]) -> AbstractContextM
 
 
 def _drop_finished(
-    positions: object, spans: dict[TopicPartition, Span], drop: Callable[[TopicPartition], None]
+    positions: object,
+    spans: dict[TopicPartition, OffsetSpan],
+    drop: Callable[[TopicPartition], None],
 ) -> None:
     assert isinstance(positions, dict)
     for where, position in list(positions.items()):
@@ -201,13 +207,13 @@ def _drop_finished(
             drop(where)
 
 
-async def _resolve(session: Session, plan: Plan) -> dict[TopicPartition, Span]:
+async def _resolve(session: CommandSession, plan: ConsumePlan) -> dict[TopicPartition, OffsetSpan]:
     from penstock.client.list_offsets import places_of, resolve
     from penstock.client.offset_syntax import parse_offsets
 
     await require_topics(session, plan.topics)
     wanted = parse_offsets(plan.offsets, session.clock.now_ms())
-    spans: dict[TopicPartition, Span] = {}
+    spans: dict[TopicPartition, OffsetSpan] = {}
     for topic in dict.fromkeys(plan.topics):
         places = await places_of(session.cluster, topic, plan.partitions)
         spans |= await resolve(

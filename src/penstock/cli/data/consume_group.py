@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 from penstock.cli.terminal.errors import UserError
 
 if TYPE_CHECKING:
-    from penstock.cli.data.consume import Plan
-    from penstock.cli.terminal.session import Session
+    from penstock.cli.data.consume import ConsumePlan
+    from penstock.cli.terminal.session import CommandSession
     from penstock.client.consumer.consumer import Consumer
-    from penstock.client.consumer.fetched import Message
+    from penstock.client.consumer.fetched import FetchedRecord
     from penstock.client.metadata import TopicPartition
-    from penstock.client.offset_syntax import Position
+    from penstock.client.offset_syntax import OffsetPosition
 
 COMMIT_SECONDS = 1.0
 LOOK_SECONDS = 0.05
@@ -29,7 +29,7 @@ HINT_SECONDS = 3.0
 """After so long without a partition it says what it waits for."""
 
 
-def check_plan(plan: Plan) -> None:
+def check_plan(plan: ConsumePlan) -> None:
     """Raises UserError for what makes no sense together with a group."""
     from penstock.base.ids import Millis
     from penstock.client.offset_syntax import OffsetSyntaxError, parse_position
@@ -45,10 +45,10 @@ def check_plan(plan: Plan) -> None:
 
 
 async def read_as_member(
-    session: Session,
-    plan: Plan,
+    session: CommandSession,
+    plan: ConsumePlan,
     group: str,
-    render: Callable[[Message], bytes],
+    render: Callable[[FetchedRecord], bytes],
     write: Callable[[bytes], object],
     flush: Callable[[], object],
 ) -> None:
@@ -84,7 +84,12 @@ class GroupReading:
     """What a member holds, how far it has printed, and what of that is kept."""
 
     def __init__(
-        self, session: Session, plan: Plan, group: str, begin: Position, consumer: Consumer
+        self,
+        session: CommandSession,
+        plan: ConsumePlan,
+        group: str,
+        begin: OffsetPosition,
+        consumer: Consumer,
     ) -> None:
         from penstock.client.consumer.group_member import GroupMember
 
@@ -106,7 +111,7 @@ class GroupReading:
 
     async def run(
         self,
-        render: Callable[[Message], bytes],
+        render: Callable[[FetchedRecord], bytes],
         write: Callable[[bytes], object],
         flush: Callable[[], object],
     ) -> None:

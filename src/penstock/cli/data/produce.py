@@ -15,11 +15,17 @@ import click
 
 from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.name_completion import topic_names
-from penstock.cli.terminal.output import Format, format_option, print_data
-from penstock.cli.terminal.session import Session, brokers_option, nearest, require_topics, run
+from penstock.cli.terminal.output import OutputFormat, format_option, print_data
+from penstock.cli.terminal.session import (
+    CommandSession,
+    brokers_option,
+    nearest,
+    require_topics,
+    run,
+)
 
 if TYPE_CHECKING:
-    from penstock.client.producer.producer import Delivery
+    from penstock.client.producer.producer import PendingRecord
 
 # How many records are taken in before their deliveries are looked at.
 _DELIVERIES_MAX = 10_000
@@ -55,13 +61,13 @@ linger_option = click.option(
 
 
 @dataclass(frozen=True)
-class Line:
+class InputLine:
     key: bytes | None
     value: bytes | None
 
 
 @dataclass(frozen=True)
-class Plan:
+class ProducePlan:
     """What to send, read from the command line."""
 
     topic: str
@@ -137,7 +143,7 @@ def produce(
     linger_ms: float,
     timeout_s: float,
     brokers: str,
-    format: Format,
+    format: OutputFormat,
 ) -> None:
     """Write records to a topic, and say where they went when brokers have confirmed them.
 
@@ -153,14 +159,14 @@ def produce(
     if key_delimiter is not None and (key is not None or not key_delimiter):
         raise UserError("-K takes the key from each line: give it a delimiter and leave out -k")
     queued = queue_headers(delay, priority)
-    plan = Plan(topic, partition, (*map(parse_header, headers), *queued), count)
+    plan = ProducePlan(topic, partition, (*map(parse_header, headers), *queued), count)
     fixed = None if key is None else key.encode()
     if path is not None:
         lines = file_of(path, fixed)
     else:
         lines = records_of(payload, fixed, _unescape(key_delimiter), tombstone)
 
-    async def work(session: Session) -> dict[int, list[int]]:
+    async def work(session: CommandSession) -> dict[int, list[int]]:
         from penstock.client.producer.producer import ProducerConfig
         from penstock.wire.compression import Codec
 
@@ -176,7 +182,7 @@ def produce(
 
 
 async def send_all(
-    session: Session, config: object, plan: Plan, lines: AsyncIterator[Line]
+    session: CommandSession, config: object, plan: ProducePlan, lines: AsyncIterator[InputLine]
 ) -> dict[int, list[int]]:
     """Sends and confirms everything; answers the first and last offset and count by partition."""
     from penstock.base.errors import ErrorCode, Refused
@@ -185,7 +191,7 @@ async def send_all(
 
     assert isinstance(config, ProducerConfig)
     written: dict[int, list[int]] = {}
-    waiting: list[Delivery] = []
+    waiting: list[PendingRecord] = []
     meant = await _likely_meant(session, plan.topic)
     with Progress(f"producing to {plan.topic}") as progress:
         async with session.producer(config) as producer:
@@ -217,7 +223,7 @@ async def send_all(
     return written
 
 
-async def _likely_meant(session: Session, name: str) -> str | None:
+async def _likely_meant(session: CommandSession, name: str) -> str | None:
     """A topic like this one, which is not there: brokers make what is written to, typos too."""
     from penstock.base.errors import ErrorCode
 
@@ -228,7 +234,7 @@ async def _likely_meant(session: Session, name: str) -> str | None:
     return nearest(name, session.cluster.metadata.topics, TYPO)
 
 
-async def confirm_all(waiting: list[Delivery], written: dict[int, list[int]]) -> None:
+async def confirm_all(waiting: list[PendingRecord], written: dict[int, list[int]]) -> None:
     """Notes where each went. If some were refused, raises the first refusal, and says how many."""
     from penstock.base.errors import Refused
 
@@ -255,32 +261,34 @@ async def confirm_all(waiting: list[Delivery], written: dict[int, list[int]]) ->
 
 async def records_of(
     payload: str | None, key: bytes | None, delimiter: bytes | None, tombstone: bool
-) -> AsyncIterator[Line]:
+) -> AsyncIterator[InputLine]:
     """The records to send, before they are multiplied."""
     from penstock.cli.terminal.stdin_lines import read_lines
 
     if payload is not None:
         yield split_line(payload.encode(), key, delimiter, tombstone)
     elif tombstone and key is not None and delimiter is None:
-        yield Line(key, None)
+        yield InputLine(key, None)
     else:
         async for raw in read_lines():
             yield split_line(raw, key, delimiter, tombstone)
 
 
-async def file_of(path: str, key: bytes | None) -> AsyncIterator[Line]:
+async def file_of(path: str, key: bytes | None) -> AsyncIterator[InputLine]:
     """The file as one record. It is read when brokers are connected to, once."""
     with click.open_file(path, "rb") as file:
-        yield Line(key, file.read())
+        yield InputLine(key, file.read())
 
 
-def split_line(raw: bytes, key: bytes | None, delimiter: bytes | None, tombstone: bool) -> Line:
+def split_line(
+    raw: bytes, key: bytes | None, delimiter: bytes | None, tombstone: bool
+) -> InputLine:
     value: bytes | None = raw
     if delimiter is not None:
         head, found, rest = raw.partition(delimiter)
         if found:
             key, value = head, rest
-    return Line(key, None if tombstone and not value else value)
+    return InputLine(key, None if tombstone and not value else value)
 
 
 def parse_header(text: str) -> tuple[str, bytes | None]:
@@ -313,7 +321,7 @@ def _unescape(delimiter: str | None) -> bytes | None:
     return delimiter.replace("\\t", "\t").replace("\\n", "\n").encode()
 
 
-def report(topic: str, written: dict[int, list[int]], format: Format) -> None:
+def report(topic: str, written: dict[int, list[int]], format: OutputFormat) -> None:
     total = sum(count for _, _, count in written.values())
     rows = [
         {"partition": p, "first_offset": first, "last_offset": last, "count": count}

@@ -14,19 +14,25 @@ import click
 from penstock.cli.terminal.confirm import confirm, yes_option
 from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.name_completion import group_names, topic_names
-from penstock.cli.terminal.output import Format, format_option, print_data, print_table
-from penstock.cli.terminal.session import Session, brokers_option, nearest, require_topics, run
+from penstock.cli.terminal.output import OutputFormat, format_option, print_data, print_table
+from penstock.cli.terminal.session import (
+    CommandSession,
+    brokers_option,
+    nearest,
+    require_topics,
+    run,
+)
 
 if TYPE_CHECKING:
     from penstock.client.consumer.record_counts import Count
     from penstock.client.dead_letters.replay import CopyReport
-    from penstock.client.list_offsets import Span
+    from penstock.client.list_offsets import OffsetSpan
     from penstock.client.metadata import TopicPartition
     from penstock.client.offset_syntax import OffsetRange
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ReplaySelection:
     """What the command line asks for."""
 
     topic: str
@@ -42,10 +48,10 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ReplayOutcome:
     kind: str
     """share group, consumer group or copy."""
-    spans: dict[TopicPartition, Span]
+    spans: dict[TopicPartition, OffsetSpan]
     count: Count
     """By partition: offered again, from there on, or copied there."""
     is_done: bool
@@ -92,7 +98,7 @@ def replay(
     dry_run: bool,
     yes: bool,
     brokers: str,
-    format: Format,
+    format: OutputFormat,
 ) -> None:
     """Read a topic again: for one group, or as a copy in another topic. Others do not notice.
 
@@ -107,7 +113,7 @@ def replay(
     """
     if (group is None) == (to_topic is None):
         raise UserError("name either --group, for whom to read again, or --to-topic, to copy into")
-    wanted = Wanted(
+    wanted = ReplaySelection(
         topic=topic,
         range=parse_range(from_offset, from_time, until_offset, until_time),
         partitions=list(partitions) or None,
@@ -130,9 +136,9 @@ def parse_range(
 ) -> OffsetRange:
     """Exactly one beginning, at most one end, in the grammar of offsets."""
     from penstock.client.offset_syntax import (
+        OffsetPosition,
         OffsetRange,
         OffsetSyntaxError,
-        Position,
         parse_position,
     )
     from penstock.runtime.clock import SystemClock
@@ -143,7 +149,7 @@ def parse_range(
         raise UserError("--until-offset or --until-time, not both")
     now_ms = SystemClock().now_ms()
 
-    def position(option: str, text: str, *, is_time: bool) -> Position:
+    def position(option: str, text: str, *, is_time: bool) -> OffsetPosition:
         try:
             return parse_position(f"@{text.removeprefix('@')}" if is_time else text, now_ms)
         except OffsetSyntaxError as error:
@@ -164,7 +170,7 @@ def parse_range(
 # -- doing it ---------------------------------------------------------------------------------
 
 
-async def _require_target(session: Session, source: str, name: str) -> None:
+async def _require_target(session: CommandSession, source: str, name: str) -> None:
     """A copy keeps partitions where both topics have as many."""
     await session.cluster.refresh(None)
     topics = session.cluster.metadata.topics
@@ -173,7 +179,7 @@ async def _require_target(session: Session, source: str, name: str) -> None:
         raise UserError(f"topic {name!r} does not exist; make it first: `{like}`")
 
 
-async def _replay(session: Session, wanted: Wanted) -> Outcome:
+async def _replay(session: CommandSession, wanted: ReplaySelection) -> ReplayOutcome:
     from penstock.client.list_offsets import places_of, resolve
 
     await require_topics(session, [wanted.topic])
@@ -189,7 +195,7 @@ async def _replay(session: Session, wanted: Wanted) -> Outcome:
     return await _seek(session, wanted, wanted.group, spans)
 
 
-async def _is_share_group(session: Session, group: str, topic: str) -> bool:
+async def _is_share_group(session: CommandSession, group: str, topic: str) -> bool:
     from penstock.client.admin.groups import list_groups
     from penstock.client.admin.queues import list_queues
 
@@ -207,8 +213,11 @@ async def _is_share_group(session: Session, group: str, topic: str) -> bool:
 
 
 async def _offer_again(
-    session: Session, wanted: Wanted, group: str, spans: dict[TopicPartition, Span]
-) -> Outcome:
+    session: CommandSession,
+    wanted: ReplaySelection,
+    group: str,
+    spans: dict[TopicPartition, OffsetSpan],
+) -> ReplayOutcome:
     from penstock.client.consumer.record_counts import count_records
     from penstock.client.dead_letters.replay import finished_within, replay_share_group
 
@@ -218,17 +227,20 @@ async def _offer_again(
     }
     count = await count_records(session.cluster, finished)
     if wanted.dry_run or not count.total:
-        return Outcome("share group", spans, count, is_done=False)
+        return ReplayOutcome("share group", spans, count, is_done=False)
     confirm(
         f"Offer {_many(count)} finished records of {wanted.topic} to {group} again?", wanted.yes
     )
     await replay_share_group(session.cluster, group, spans)
-    return Outcome("share group", spans, count, is_done=True)
+    return ReplayOutcome("share group", spans, count, is_done=True)
 
 
 async def _seek(
-    session: Session, wanted: Wanted, group: str, spans: dict[TopicPartition, Span]
-) -> Outcome:
+    session: CommandSession,
+    wanted: ReplaySelection,
+    group: str,
+    spans: dict[TopicPartition, OffsetSpan],
+) -> ReplayOutcome:
     from penstock.client.committed_offsets import commit_offsets
 
     if wanted.range.end is not None:
@@ -238,21 +250,24 @@ async def _seek(
         )
     count = await _count_all(session, spans)
     if wanted.dry_run:
-        return Outcome("consumer group", spans, count, is_done=False)
+        return ReplayOutcome("consumer group", spans, count, is_done=False)
     confirm(f"Have {group} read {_many(count)} records of {wanted.topic}?", wanted.yes)
     starts = {where: span.start for where, span in spans.items()}
     await commit_offsets(session.cluster, group, starts)
-    return Outcome("consumer group", spans, count, is_done=True)
+    return ReplayOutcome("consumer group", spans, count, is_done=True)
 
 
 async def _copy(
-    session: Session, wanted: Wanted, to: str, spans: dict[TopicPartition, Span]
-) -> Outcome:
+    session: CommandSession,
+    wanted: ReplaySelection,
+    to: str,
+    spans: dict[TopicPartition, OffsetSpan],
+) -> ReplayOutcome:
     from penstock.base.errors import ErrorCode, Refused
     from penstock.cli.terminal.progress import Progress
     from penstock.client.admin.groups import delete_group
     from penstock.client.consumer.record_counts import Count
-    from penstock.client.dead_letters.replay import Copier, Copy, cursor_group, unfinished_copy
+    from penstock.client.dead_letters.replay import Copier, CopyPlan, cursor_group, unfinished_copy
 
     left = await unfinished_copy(session.cluster, wanted.name)
     if left and wanted.restart and not wanted.dry_run:
@@ -269,16 +284,16 @@ async def _copy(
     spans = left or spans
     count = await _count_all(session, spans)
     if wanted.dry_run or not count.total:
-        return Outcome("copy", spans, count, is_done=False, is_resumed=bool(left))
+        return ReplayOutcome("copy", spans, count, is_done=False, is_resumed=bool(left))
     confirm(f"Copy {_many(count)} records of {wanted.topic} to {to}?", wanted.yes)
-    copy = Copy(wanted.name, to, spans, wanted.rate)
+    copy = CopyPlan(wanted.name, to, spans, wanted.rate)
     with Progress(f"copying {wanted.topic} to {to}", count.total) as progress:
         report: CopyReport = await Copier(session.cluster, copy, progress.advance).run()
     copied = Count(report.targets, is_exact=True)
-    return Outcome("copy", spans, copied, is_done=True, is_resumed=report.is_resumed)
+    return ReplayOutcome("copy", spans, copied, is_done=True, is_resumed=report.is_resumed)
 
 
-async def _count_all(session: Session, spans: dict[TopicPartition, Span]) -> Count:
+async def _count_all(session: CommandSession, spans: dict[TopicPartition, OffsetSpan]) -> Count:
     from penstock.client.consumer.record_counts import count_records
     from penstock.client.dead_letters.replay import offsets_of
 
@@ -294,7 +309,7 @@ def _many(count: Count) -> str:
 # -- what is printed --------------------------------------------------------------------------
 
 
-def _print(wanted: Wanted, outcome: Outcome, format: Format) -> None:
+def _print(wanted: ReplaySelection, outcome: ReplayOutcome, format: OutputFormat) -> None:
     if format.is_data:
         document = {
             "topic": wanted.topic,
@@ -321,7 +336,7 @@ def _print(wanted: Wanted, outcome: Outcome, format: Format) -> None:
     print(_sentence(wanted, outcome))
 
 
-def _sentence(wanted: Wanted, outcome: Outcome) -> str:
+def _sentence(wanted: ReplaySelection, outcome: ReplayOutcome) -> str:
     many = _many(outcome.count)
     if not outcome.is_done and not wanted.dry_run:
         return "nothing to do: there is nothing in this range"

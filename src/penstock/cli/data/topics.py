@@ -13,7 +13,7 @@ from penstock.cli.terminal.confirm import confirm, yes_option
 from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.name_completion import topic_config_names, topic_names
 from penstock.cli.terminal.output import (
-    Format,
+    OutputFormat,
     format_option,
     print_data,
     print_listing,
@@ -21,7 +21,7 @@ from penstock.cli.terminal.output import (
     print_table,
     show_bytes,
 )
-from penstock.cli.terminal.session import Session, brokers_option, require_topics, run
+from penstock.cli.terminal.session import CommandSession, brokers_option, require_topics, run
 
 if TYPE_CHECKING:
     from penstock.client.metadata import TopicInfo
@@ -85,7 +85,7 @@ def create(
     """
     pairs = parse_pairs(configs, "-c")
 
-    async def work(session: Session) -> None:
+    async def work(session: CommandSession) -> None:
         from penstock.base.errors import ErrorCode, Refused
         from penstock.client.admin.admin import Admin
 
@@ -125,7 +125,7 @@ def create(
 @brokers_option
 @format_option
 def list_topics(
-    patterns: tuple[str, ...], names: bool, internal: bool, brokers: str, format: Format
+    patterns: tuple[str, ...], names: bool, internal: bool, brokers: str, format: OutputFormat
 ) -> None:
     """List topics with their partitions and copies.
 
@@ -135,7 +135,7 @@ def list_topics(
     penstock topic list --internal --format wide
     """
 
-    async def work(session: Session) -> list[TopicInfo]:
+    async def work(session: CommandSession) -> list[TopicInfo]:
         from penstock.client.admin.admin import Admin
 
         return await Admin(session.cluster).list_topics()
@@ -179,7 +179,7 @@ def list_topics(
 @names_argument
 @brokers_option
 @format_option
-def describe(names: tuple[str, ...], brokers: str, format: Format) -> None:
+def describe(names: tuple[str, ...], brokers: str, format: OutputFormat) -> None:
     """Show partitions, offsets, sizes and changed configs of topics.
 
     \b
@@ -187,7 +187,7 @@ def describe(names: tuple[str, ...], brokers: str, format: Format) -> None:
     penstock topic describe orders payments --format yaml
     """
 
-    async def work(session: Session) -> list[dict[str, object]]:
+    async def work(session: CommandSession) -> list[dict[str, object]]:
         await require_topics(session, names)
         return [await _describe(session, name) for name in names]
 
@@ -201,7 +201,7 @@ def describe(names: tuple[str, ...], brokers: str, format: Format) -> None:
         _print_description(document, format)
 
 
-async def _describe(session: Session, name: str) -> dict[str, object]:
+async def _describe(session: CommandSession, name: str) -> dict[str, object]:
     from penstock.base.ids import show_topic_id
     from penstock.client.admin.admin import TOPIC, Admin
     from penstock.client.list_offsets import EARLIEST, LATEST, list_offsets
@@ -239,7 +239,7 @@ async def _describe(session: Session, name: str) -> dict[str, object]:
     }
 
 
-def _print_description(document: dict[str, object], format: Format) -> None:
+def _print_description(document: dict[str, object], format: OutputFormat) -> None:
     partitions = document["partitions"]
     configs = document["configs"]
     assert isinstance(partitions, list)
@@ -298,7 +298,7 @@ def alter(
     if partitions is None and not pairs and not deletes:
         raise UserError("nothing to change; give -p N, -c name=value or -d name")
 
-    async def work(session: Session) -> None:
+    async def work(session: CommandSession) -> None:
         from penstock.client.admin.admin import TOPIC, Admin
 
         await require_topics(session, [name])
@@ -326,7 +326,7 @@ def delete(names: tuple[str, ...], yes: bool, brokers: str) -> None:
     penstock topic delete orders.test payments.test --yes
     """
 
-    async def work(session: Session) -> None:
+    async def work(session: CommandSession) -> None:
         from penstock.client.admin.admin import Admin
 
         await require_topics(session, names)
@@ -364,7 +364,7 @@ def truncate(
     partitions: tuple[int, ...],
     yes: bool,
     brokers: str,
-    format: Format,
+    format: OutputFormat,
 ) -> None:
     """Delete a topic's records up to an offset or a time, and keep the topic.
 
@@ -380,7 +380,7 @@ def truncate(
     except OffsetSyntaxError as error:
         raise UserError(f"--before {error}") from None
 
-    async def work(session: Session) -> dict[int, int]:
+    async def work(session: CommandSession) -> dict[int, int]:
         from penstock.client.admin.admin import Admin
         from penstock.client.list_offsets import LATEST, list_offsets, places_of, resolve
         from penstock.client.offset_syntax import OffsetRange

@@ -9,7 +9,7 @@ import click
 from penstock.cli.terminal.confirm import confirm, yes_option
 from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.output import (
-    Format,
+    OutputFormat,
     format_option,
     print_data,
     print_listing,
@@ -19,10 +19,16 @@ from penstock.cli.terminal.output import (
     show_duration,
     show_time,
 )
-from penstock.cli.terminal.session import Session, brokers_option, nearest, require_topics, run
+from penstock.cli.terminal.session import (
+    CommandSession,
+    brokers_option,
+    nearest,
+    require_topics,
+    run,
+)
 
 if TYPE_CHECKING:
-    from penstock.client.admin.transactions import OpenTxn, TxnInfo, TxnListing
+    from penstock.client.admin.transactions import HangingCandidate, TxnInfo, TxnListing
     from penstock.client.metadata import TopicPartition
 
 STATES = (
@@ -69,7 +75,7 @@ def list_command(
     hanging: bool,
     topics: tuple[str, ...],
     brokers: str,
-    format: Format,
+    format: OutputFormat,
 ) -> None:
     """List transactional ids with their state, or transactions that hang.
 
@@ -86,7 +92,7 @@ def list_command(
     if topics:
         raise UserError("-t needs --hanging; `penstock txn describe` shows a transaction's topics")
 
-    async def work(session: Session) -> list[TxnListing]:
+    async def work(session: CommandSession) -> list[TxnListing]:
         from penstock.client.admin.transactions import list_transactions
 
         return await list_transactions(
@@ -114,9 +120,9 @@ def _list_hanging(
     producer_ids: tuple[int, ...],
     older_ms: int | None,
     brokers: str,
-    format: Format,
+    format: OutputFormat,
 ) -> None:
-    async def work(session: Session) -> list[OpenTxn]:
+    async def work(session: CommandSession) -> list[HangingCandidate]:
         from penstock.client.admin.transactions import hanging_transactions
         from penstock.client.list_offsets import places_of
 
@@ -155,7 +161,7 @@ def _list_hanging(
 @click.argument("names", nargs=-1, required=True, help="Transactional ids.")
 @brokers_option
 @format_option
-def describe(names: tuple[str, ...], brokers: str, format: Format) -> None:
+def describe(names: tuple[str, ...], brokers: str, format: OutputFormat) -> None:
     """Show state, producer, age and partitions of transactions.
 
     \b
@@ -163,7 +169,7 @@ def describe(names: tuple[str, ...], brokers: str, format: Format) -> None:
     penstock txn describe copier-0 --format json
     """
 
-    async def work(session: Session) -> list[tuple[TxnInfo, list[OpenTxn]]]:
+    async def work(session: CommandSession) -> list[tuple[TxnInfo, list[HangingCandidate]]]:
         return [await _describe(session, name) for name in dict.fromkeys(names)]
 
     from penstock.runtime.clock import SystemClock
@@ -215,7 +221,7 @@ def abort(
     print(f"aborted the transaction in {place} that started at offset {start_offset}")
 
 
-async def _abort_known(session: Session, name: str, yes: bool) -> None:
+async def _abort_known(session: CommandSession, name: str, yes: bool) -> None:
     from penstock.client.admin.transactions import ONGOING, PREPARING, fence
 
     info = await _require_transaction(session, name)
@@ -229,7 +235,7 @@ async def _abort_known(session: Session, name: str, yes: bool) -> None:
 
 
 async def _abort_hanging(
-    session: Session, topic: str, partition: int, start_offset: int, yes: bool
+    session: CommandSession, topic: str, partition: int, start_offset: int, yes: bool
 ) -> None:
     from penstock.client.admin.transactions import coordinated, open_transactions, write_abort
     from penstock.client.list_offsets import places_of
@@ -253,7 +259,7 @@ async def _abort_hanging(
     await write_abort(session.cluster, found)
 
 
-async def _require_transaction(session: Session, name: str) -> TxnInfo:
+async def _require_transaction(session: CommandSession, name: str) -> TxnInfo:
     """The transaction, or a failure that names the nearest one."""
     from penstock.base.errors import ErrorCode, Refused
     from penstock.client.admin.transactions import describe_transaction, list_transactions
@@ -269,7 +275,7 @@ async def _require_transaction(session: Session, name: str) -> TxnInfo:
     raise UserError(f"transactional id {name!r} does not exist; {hint}")
 
 
-async def _describe(session: Session, name: str) -> tuple[TxnInfo, list[OpenTxn]]:
+async def _describe(session: CommandSession, name: str) -> tuple[TxnInfo, list[HangingCandidate]]:
     """The transaction, and what the leaders of its partitions know of it."""
     from penstock.client.admin.transactions import open_transactions
 
@@ -284,7 +290,7 @@ async def _describe(session: Session, name: str) -> tuple[TxnInfo, list[OpenTxn]
 # What is printed.
 
 
-def _document(info: TxnInfo, opened: list[OpenTxn], now_ms: int) -> dict[str, object]:
+def _document(info: TxnInfo, opened: list[HangingCandidate], now_ms: int) -> dict[str, object]:
     by_place = {row.where: row for row in opened}
     return {
         "transactional_id": info.transactional_id,
@@ -309,7 +315,7 @@ def _document(info: TxnInfo, opened: list[OpenTxn], now_ms: int) -> dict[str, ob
     }
 
 
-def _open_document(row: OpenTxn) -> dict[str, object]:
+def _open_document(row: HangingCandidate) -> dict[str, object]:
     return {
         "topic": row.where.topic,
         "partition": row.where.partition,
@@ -321,7 +327,7 @@ def _open_document(row: OpenTxn) -> dict[str, object]:
     }
 
 
-def _print_description(info: TxnInfo, opened: list[OpenTxn], now_ms: int) -> None:
+def _print_description(info: TxnInfo, opened: list[HangingCandidate], now_ms: int) -> None:
     print(f"id           {printable(info.transactional_id)}")
     print(f"state        {info.state}")
     print(f"producer     {info.producer_id}, epoch {info.producer_epoch}")
@@ -339,7 +345,7 @@ def _print_description(info: TxnInfo, opened: list[OpenTxn], now_ms: int) -> Non
         )
 
 
-def _place_row(where: TopicPartition, row: OpenTxn | None) -> tuple[object, ...]:
+def _place_row(where: TopicPartition, row: HangingCandidate | None) -> tuple[object, ...]:
     if row is None:
         return (*where, None, None)
     return (*where, row.start_offset, show_time(row.last_written_ms))

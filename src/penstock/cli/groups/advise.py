@@ -10,17 +10,17 @@ import click
 from penstock.cli.groups.arguments import require_group
 from penstock.cli.groups.findings import (
     Finding,
+    FindingPlace,
     HotKey,
-    Place,
     conclude,
     hot_keys,
     hot_partitions,
     show_key,
 )
 from penstock.cli.terminal.name_completion import group_names
-from penstock.cli.terminal.output import Format, format_option, print_data
-from penstock.cli.terminal.session import Session, brokers_option, run
-from penstock.client.admin.scaling import Row, Scaling, Wish, scale, standing
+from penstock.cli.terminal.output import OutputFormat, format_option, print_data
+from penstock.cli.terminal.session import CommandSession, brokers_option, run
+from penstock.client.admin.scaling import PartitionLag, Scaling, ScalingTarget, scale, standing
 
 if TYPE_CHECKING:
     from penstock.client.consumer.consumer import Consumer
@@ -33,12 +33,12 @@ SAMPLED_MAX = 5
 
 
 @dataclasses.dataclass(frozen=True)
-class Advice:
+class AdviseReport:
     members: int
-    rows: dict[Place, Row]
+    rows: dict[FindingPlace, PartitionLag]
     scaling: Scaling
-    hot: list[Place]
-    keys: dict[Place, list[HotKey]]
+    hot: list[FindingPlace]
+    keys: dict[FindingPlace, list[HotKey]]
     findings: list[Finding]
 
 
@@ -61,7 +61,9 @@ class Advice:
 )
 @brokers_option
 @format_option
-def advise(name: str, seconds: float, target_delay: float, brokers: str, format: Format) -> None:
+def advise(
+    name: str, seconds: float, target_delay: float, brokers: str, format: OutputFormat
+) -> None:
     """Say why a group is behind, and what would help.
 
     Measures its lag twice, looks at how evenly partitions are written to, and at the keys of those
@@ -73,7 +75,7 @@ def advise(name: str, seconds: float, target_delay: float, brokers: str, format:
     penstock group advise billing --seconds 60 --target-delay 300
     """
 
-    async def work(session: Session) -> Advice:
+    async def work(session: CommandSession) -> AdviseReport:
         return await _advise(session, name, seconds, target_delay)
 
     found = run(brokers, work)
@@ -83,7 +85,9 @@ def advise(name: str, seconds: float, target_delay: float, brokers: str, format:
         _show(name, found)
 
 
-async def _advise(session: Session, name: str, seconds: float, target_s: float) -> Advice:
+async def _advise(
+    session: CommandSession, name: str, seconds: float, target_s: float
+) -> AdviseReport:
     import asyncio
 
     from penstock.cli.terminal.progress import Progress
@@ -100,16 +104,16 @@ async def _advise(session: Session, name: str, seconds: float, target_s: float) 
     rows = await _rows(session, name)
     now = standing(loop.time(), rows)
     members = len(info.members)
-    scaling = scale(before, now, members, Wish(target_s=target_s))
+    scaling = scale(before, now, members, ScalingTarget(target_s=target_s))
     hot = hot_partitions(first, rows)
     keys = {
         place: hot_keys(await _sample(session, place, rows[place])) for place in hot[:SAMPLED_MAX]
     }
     findings = conclude(first, rows, members, scaling, keys, hot)
-    return Advice(members, rows, scaling, hot, keys, findings)
+    return AdviseReport(members, rows, scaling, hot, keys, findings)
 
 
-async def _rows(session: Session, name: str) -> dict[Place, Row]:
+async def _rows(session: CommandSession, name: str) -> dict[FindingPlace, PartitionLag]:
     from penstock.client.committed_offsets import committed_offsets
     from penstock.client.list_offsets import LATEST, list_offsets
 
@@ -118,13 +122,15 @@ async def _rows(session: Session, name: str) -> dict[Place, Row]:
     led = [where for where in committed if session.cluster.metadata.leader_of(where) >= 0]
     ends = await list_offsets(session.cluster, dict.fromkeys(led, LATEST))
     return {
-        (where.topic, where.partition): Row(committed[where].offset, ends[where].offset)
+        (where.topic, where.partition): PartitionLag(committed[where].offset, ends[where].offset)
         for where in led
         if where in ends
     }
 
 
-async def _sample(session: Session, place: Place, row: Row) -> list[bytes | None]:
+async def _sample(
+    session: CommandSession, place: FindingPlace, row: PartitionLag
+) -> list[bytes | None]:
     """The keys of a partition's newest records."""
     from penstock.client.consumer.consumer import ConsumerConfig
     from penstock.client.list_offsets import EARLIEST
@@ -151,7 +157,7 @@ async def _read_keys(consumer: Consumer, end: int) -> list[bytes | None]:
     return keys[:SAMPLE_RECORDS]
 
 
-def _document(name: str, found: Advice) -> dict[str, Any]:
+def _document(name: str, found: AdviseReport) -> dict[str, Any]:
     return {
         "group": name,
         "members": found.members,
@@ -173,7 +179,7 @@ def _document(name: str, found: Advice) -> dict[str, Any]:
     }
 
 
-def _show(name: str, found: Advice) -> None:
+def _show(name: str, found: AdviseReport) -> None:
     scaling = found.scaling
     lag = sum(row.lag for row in found.rows.values())
     print(f"group    {name}")

@@ -11,7 +11,7 @@ from penstock.cli.data.configs import change_options, show_changes
 from penstock.cli.server.up import parse_pairs
 from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.name_completion import group_config_names, group_names
-from penstock.cli.terminal.session import Session, brokers_option, run
+from penstock.cli.terminal.session import CommandSession, brokers_option, run
 
 
 @click.command("alter")
@@ -32,7 +32,7 @@ def alter(name: str, configs: tuple[str, ...], deletes: tuple[str, ...], brokers
     if not pairs and not deletes:
         raise UserError("nothing to change; give -c name=value or -d name")
 
-    async def work(session: Session) -> None:
+    async def work(session: CommandSession) -> None:
         from penstock.client.admin.admin import GROUP_CONFIGS, Admin
 
         await Admin(session.cluster).alter_configs(GROUP_CONFIGS, name, pairs, deletes)

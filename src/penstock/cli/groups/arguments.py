@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from penstock.cli.terminal.errors import UserError
-from penstock.cli.terminal.session import Session, nearest
+from penstock.cli.terminal.session import CommandSession, nearest
 
 if TYPE_CHECKING:
     from penstock.client.admin.groups import GroupInfo
@@ -45,7 +45,7 @@ def is_chosen(chosen: Chosen, topic: str, partition: int) -> bool:
     return indexes is None or partition in indexes
 
 
-async def require_group(session: Session, name: str) -> GroupInfo:
+async def require_group(session: CommandSession, name: str) -> GroupInfo:
     """The group, or a failure that names the nearest one."""
     from penstock.base.errors import ErrorCode, Refused
     from penstock.client.admin.groups import describe_group
@@ -58,7 +58,7 @@ async def require_group(session: Session, name: str) -> GroupInfo:
     raise await _no_such_group(session, name)
 
 
-async def _no_such_group(session: Session, name: str) -> UserError:
+async def _no_such_group(session: CommandSession, name: str) -> UserError:
     from penstock.client.admin.groups import list_groups
 
     known = {listing.name: listing for listing in await list_groups(session.cluster)}
@@ -72,7 +72,7 @@ async def _no_such_group(session: Session, name: str) -> UserError:
     return UserError(f"group {name!r} does not exist; {hint}")
 
 
-async def _queue_hint(session: Session, name: str) -> str:
+async def _queue_hint(session: CommandSession, name: str) -> str:
     from penstock.client.admin.queues import list_queues
 
     topics = [queue.topic for queue in await list_queues(session.cluster) if queue.group == name]

@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from penstock.client.admin.scaling import Row, Scaling
+from penstock.client.admin.scaling import PartitionLag, Scaling
 
 HOT_TIMES = 3.0
 """As many times its share makes a partition hot."""
 HOT_RECORDS_MIN = 20
 HOT_KEY_SHARE = 0.2
 KEYS_SHOWN = 5
-Place = tuple[str, int]
+FindingPlace = tuple[str, int]
 
 
 class Finding(NamedTuple):
@@ -30,9 +30,11 @@ class HotKey(NamedTuple):
     share: float
 
 
-def hot_partitions(before: Mapping[Place, Row], now: Mapping[Place, Row]) -> list[Place]:
+def hot_partitions(
+    before: Mapping[FindingPlace, PartitionLag], now: Mapping[FindingPlace, PartitionLag]
+) -> list[FindingPlace]:
     """Those that got several times their share of what was written, or else of the lag."""
-    found: list[Place] = []
+    found: list[FindingPlace] = []
     for topic in sorted({topic for topic, _ in now}):
         places = [place for place in now if place[0] == topic]
         for amounts in (
@@ -55,7 +57,9 @@ def hot_partitions(before: Mapping[Place, Row], now: Mapping[Place, Row]) -> lis
     return sorted(found)
 
 
-def stuck_partitions(before: Mapping[Place, Row], now: Mapping[Place, Row]) -> list[Place]:
+def stuck_partitions(
+    before: Mapping[FindingPlace, PartitionLag], now: Mapping[FindingPlace, PartitionLag]
+) -> list[FindingPlace]:
     """Those with lag in which nothing was read between the two, though something was elsewhere."""
     stuck = [p for p, row in now.items() if row.lag and p in before and row.done == before[p].done]
     return sorted(stuck)
@@ -73,12 +77,12 @@ def hot_keys(keys: Sequence[bytes | None]) -> list[HotKey]:
 
 
 def conclude(
-    before: Mapping[Place, Row],
-    now: Mapping[Place, Row],
+    before: Mapping[FindingPlace, PartitionLag],
+    now: Mapping[FindingPlace, PartitionLag],
     members: int,
     scaling: Scaling,
-    keys: Mapping[Place, Sequence[HotKey]],
-    hot: Sequence[Place],
+    keys: Mapping[FindingPlace, Sequence[HotKey]],
+    hot: Sequence[FindingPlace],
 ) -> list[Finding]:
     findings: list[Finding] = []
     stuck = stuck_partitions(before, now)
@@ -121,7 +125,7 @@ def conclude(
     return findings
 
 
-def _about_hot(place: Place, keys: Sequence[HotKey]) -> Finding:
+def _about_hot(place: FindingPlace, keys: Sequence[HotKey]) -> Finding:
     name = f"{place[0]}-{place[1]}"
     if keys:
         shown = ", ".join(f"{show_key(one.key)} ({one.share:.0%})" for one in keys)
@@ -143,6 +147,6 @@ def show_key(key: bytes) -> str:
     return text if len(text) <= 40 else text[:39] + "…"
 
 
-def _names(places: Sequence[Place]) -> str:
+def _names(places: Sequence[FindingPlace]) -> str:
     shown = ", ".join(f"{topic}-{index}" for topic, index in places[:5])
     return f"{shown} and {len(places) - 5} more" if len(places) > 5 else shown

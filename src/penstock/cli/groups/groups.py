@@ -22,7 +22,7 @@ from penstock.cli.terminal.confirm import confirm, yes_option
 from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.name_completion import group_names
 from penstock.cli.terminal.output import (
-    Format,
+    OutputFormat,
     format_option,
     print_data,
     print_rows,
@@ -31,10 +31,10 @@ from penstock.cli.terminal.output import (
     show_duration,
     show_time,
 )
-from penstock.cli.terminal.session import Session, brokers_option, run
+from penstock.cli.terminal.session import CommandSession, brokers_option, run
 
 if TYPE_CHECKING:
-    from penstock.client.admin.groups import GroupInfo, GroupListing, GroupMember
+    from penstock.client.admin.groups import DescribedMember, GroupInfo, GroupListing
     from penstock.client.admin.lag import Lag
 
 STATES = (
@@ -76,7 +76,7 @@ group.add_command(advise)
 )
 @brokers_option
 @format_option
-def list_command(states: tuple[str, ...], brokers: str, format: Format) -> None:
+def list_command(states: tuple[str, ...], brokers: str, format: OutputFormat) -> None:
     """List groups with their state and kind.
 
     \b
@@ -84,7 +84,7 @@ def list_command(states: tuple[str, ...], brokers: str, format: Format) -> None:
     penstock group list --state empty --format json
     """
 
-    async def work(session: Session) -> list[GroupListing]:
+    async def work(session: CommandSession) -> list[GroupListing]:
         from penstock.client.admin.groups import list_groups
 
         return await list_groups(session.cluster)
@@ -103,7 +103,7 @@ def list_command(states: tuple[str, ...], brokers: str, format: Format) -> None:
 @brokers_option
 @click.option(
     "--format",
-    type=click.Choice([*Format, CSV]),
+    type=click.Choice([*OutputFormat, CSV]),
     default="text",
     show_default=True,
     help="How to print; csv is what `group seek --to file:` reads.",
@@ -120,7 +120,7 @@ def describe(names: tuple[str, ...], brokers: str, format: str) -> None:
     penstock group describe billing --format csv > offsets.csv
     """
 
-    async def work(session: Session) -> list[tuple[GroupInfo, list[Lag]]]:
+    async def work(session: CommandSession) -> list[tuple[GroupInfo, list[Lag]]]:
         return [await _measure(session, name) for name in dict.fromkeys(names)]
 
     from penstock.runtime.clock import SystemClock
@@ -129,7 +129,7 @@ def describe(names: tuple[str, ...], brokers: str, format: str) -> None:
     if format == CSV:
         _print_csv(measured)
         return
-    chosen = Format(format)
+    chosen = OutputFormat(format)
     now_ms = SystemClock().now_ms()
     documents = [_document(info, lags, now_ms) for info, lags in measured]
     if chosen.is_data:
@@ -162,7 +162,7 @@ def delete(names: tuple[str, ...], topics: tuple[str, ...], yes: bool, brokers: 
     chosen = parse_topics(topics)
     what = f"the offsets of {', '.join(chosen)} in " if chosen else ""
 
-    async def work(session: Session) -> None:
+    async def work(session: CommandSession) -> None:
         from penstock.client.admin.groups import delete_group
 
         infos = {name: await require_group(session, name) for name in names}
@@ -180,7 +180,7 @@ def delete(names: tuple[str, ...], topics: tuple[str, ...], yes: bool, brokers: 
     run(brokers, work)
 
 
-async def _forget(session: Session, name: str, chosen: Chosen) -> int:
+async def _forget(session: CommandSession, name: str, chosen: Chosen) -> int:
     from penstock.client.committed_offsets import committed_offsets, delete_offsets
 
     places = [
@@ -197,7 +197,7 @@ async def _forget(session: Session, name: str, chosen: Chosen) -> int:
 # What `describe` prints.
 
 
-async def _measure(session: Session, name: str) -> tuple[GroupInfo, list[Lag]]:
+async def _measure(session: CommandSession, name: str) -> tuple[GroupInfo, list[Lag]]:
     from penstock.client.admin.lag import measure_lag
     from penstock.client.committed_offsets import committed_offsets
 
@@ -239,7 +239,7 @@ def _document(info: GroupInfo, lags: list[Lag], now_ms: int) -> dict[str, object
     }
 
 
-def _member_document(member: GroupMember) -> dict[str, object]:
+def _member_document(member: DescribedMember) -> dict[str, object]:
     return {
         "member_id": member.member_id,
         "instance_id": member.instance_id,
@@ -268,7 +268,7 @@ def _lag_document(info: GroupInfo, lag: Lag, now_ms: int) -> dict[str, object]:
     }
 
 
-def _print_description(info: GroupInfo, lags: list[Lag], now_ms: int, format: Format) -> None:
+def _print_description(info: GroupInfo, lags: list[Lag], now_ms: int, format: OutputFormat) -> None:
     records, age_ms = _totals(lags, now_ms)
     age = f", {show_duration(age_ms)} behind" if age_ms else ""
     print(f"group        {printable(info.name)}")
@@ -299,7 +299,7 @@ def _print_description(info: GroupInfo, lags: list[Lag], now_ms: int, format: Fo
         )
 
 
-def _show_places(member: GroupMember) -> str | None:
+def _show_places(member: DescribedMember) -> str | None:
     """`orders:0,1 payments:3`."""
     topics: dict[str, list[str]] = {}
     for where in member.assigned:

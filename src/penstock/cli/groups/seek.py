@@ -27,8 +27,8 @@ from penstock.cli.groups.arguments import (
 )
 from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.name_completion import group_names
-from penstock.cli.terminal.output import Format, format_option, print_data, print_table
-from penstock.cli.terminal.session import Session, brokers_option, require_topics, run
+from penstock.cli.terminal.output import OutputFormat, format_option, print_data, print_table
+from penstock.cli.terminal.session import CommandSession, brokers_option, require_topics, run
 
 if TYPE_CHECKING:
     from penstock.client.admin.groups import GroupInfo
@@ -38,7 +38,7 @@ FILE_ROWS_MAX = 200_000
 
 
 @dataclass(frozen=True)
-class Move:
+class OffsetMove:
     """What happens to one partition."""
 
     where: TopicPartition
@@ -87,7 +87,7 @@ def seek(
     topics: tuple[str, ...],
     execute: bool,
     brokers: str,
-    format: Format,
+    format: OutputFormat,
 ) -> None:
     """Move a group's offsets; shows the moves, and makes them with --yes.
 
@@ -103,7 +103,7 @@ def seek(
     chosen = parse_topics(topics)
     target = _parse_target(_one_target(to, to_group, to_file), name)
 
-    async def work(session: Session) -> list[Move]:
+    async def work(session: CommandSession) -> list[OffsetMove]:
         from penstock.client.committed_offsets import commit_offsets
 
         moves = await _plan(session, name, target, chosen)
@@ -207,7 +207,9 @@ def parse_rows(lines: Iterable[str], group: str, source: str) -> dict[tuple[str,
 # The plan.
 
 
-async def _plan(session: Session, name: str, target: Target, chosen: Chosen) -> list[Move]:
+async def _plan(
+    session: CommandSession, name: str, target: Target, chosen: Chosen
+) -> list[OffsetMove]:
     from penstock.client.committed_offsets import committed_offsets
 
     await require_topics(session, chosen)
@@ -224,7 +226,7 @@ async def _plan(session: Session, name: str, target: Target, chosen: Chosen) -> 
         raise UserError(f"nothing to move: no offsets of {', '.join(chosen) or 'any topic'}")
     low, high = await _bounds(session, list(wanted))
     return [
-        Move(
+        OffsetMove(
             where,
             old[where].offset if where in old else None,
             min(max(wanted[where], low[where]), high[where]),
@@ -234,7 +236,7 @@ async def _plan(session: Session, name: str, target: Target, chosen: Chosen) -> 
     ]
 
 
-async def _group_or_none(session: Session, name: str) -> GroupInfo | None:
+async def _group_or_none(session: CommandSession, name: str) -> GroupInfo | None:
     """The group, None for one that seeking will create; refuses one with members."""
     from penstock.base.errors import ErrorCode, Refused
     from penstock.client.admin.groups import describe_group
@@ -250,7 +252,7 @@ async def _group_or_none(session: Session, name: str) -> GroupInfo | None:
 
 
 async def _by_position(
-    session: Session, name: str, text: str, chosen: Chosen, committed: list[TopicPartition]
+    session: CommandSession, name: str, text: str, chosen: Chosen, committed: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """Of the topics chosen, or of all the group has committed, every partition."""
     from penstock.client.list_offsets import places_of, resolve
@@ -272,7 +274,9 @@ async def _by_position(
     return {where: span.start for where, span in spans.items()}
 
 
-async def _by_list(session: Session, target: Target, chosen: Chosen) -> dict[TopicPartition, int]:
+async def _by_list(
+    session: CommandSession, target: Target, chosen: Chosen
+) -> dict[TopicPartition, int]:
     """Offsets of another group or of a file, those of the topics chosen."""
     from penstock.client.committed_offsets import committed_offsets
     from penstock.client.list_offsets import places_of
@@ -296,7 +300,7 @@ async def _by_list(session: Session, target: Target, chosen: Chosen) -> dict[Top
 
 
 async def _bounds(
-    session: Session, places: list[TopicPartition]
+    session: CommandSession, places: list[TopicPartition]
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
     from penstock.client.list_offsets import EARLIEST, LATEST, list_offsets
 
@@ -308,7 +312,7 @@ async def _bounds(
 # What is printed.
 
 
-def _documents(moves: list[Move]) -> list[dict[str, object]]:
+def _documents(moves: list[OffsetMove]) -> list[dict[str, object]]:
     return [
         {
             "topic": move.where.topic,
@@ -321,7 +325,7 @@ def _documents(moves: list[Move]) -> list[dict[str, object]]:
     ]
 
 
-def _print_moves(moves: list[Move]) -> None:
+def _print_moves(moves: list[OffsetMove]) -> None:
     rows = []
     for move in moves:
         difference = None if move.difference is None else f"{move.difference:+d}"

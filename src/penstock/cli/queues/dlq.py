@@ -22,7 +22,7 @@ from penstock.cli.queues.dlq_redrive import purge, redrive
 from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.name_completion import letter_topic_names
 from penstock.cli.terminal.output import (
-    Format,
+    OutputFormat,
     format_option,
     harmless,
     print_data,
@@ -31,11 +31,11 @@ from penstock.cli.terminal.output import (
     show_duration,
     show_time,
 )
-from penstock.cli.terminal.session import Session, brokers_option, run
+from penstock.cli.terminal.session import CommandSession, brokers_option, run
 
 if TYPE_CHECKING:
-    from penstock.client.dead_letters.letter import Letter, LetterFilter
-    from penstock.client.dead_letters.topics import Kinds, LetterBox
+    from penstock.client.dead_letters.letter import DeadLetterFilter, DeadLetterMessage
+    from penstock.client.dead_letters.topics import DeadLetterTopic, Kinds
 
 
 @click.group("dlq", no_args_is_help=True)
@@ -70,7 +70,7 @@ dlq.add_command(history)
 @brokers_option
 @format_option
 def list_command(
-    topic: str | None, limit: int, brokers: str, format: Format, **chosen: Any
+    topic: str | None, limit: int, brokers: str, format: OutputFormat, **chosen: Any
 ) -> None:
     """List topics of dead letters with their depth and age, or the open letters of one.
 
@@ -97,7 +97,7 @@ def list_command(
         print(f"only the first {limit}; use -n for more, or filters", file=sys.stderr)
 
 
-def _row(letter: Letter) -> tuple[object, ...]:
+def _row(letter: DeadLetterMessage) -> tuple[object, ...]:
     return (
         letter.id,
         show_time(letter.last_failure_ms) if letter.last_failure_ms > 0 else None,
@@ -115,14 +115,14 @@ def _row(letter: Letter) -> tuple[object, ...]:
 
 
 async def _read(
-    session: Session, name: str, wanted: LetterFilter, limit: int
-) -> tuple[list[Letter], bool]:
+    session: CommandSession, name: str, wanted: DeadLetterFilter, limit: int
+) -> tuple[list[DeadLetterMessage], bool]:
     from contextlib import aclosing
 
     from penstock.client.dead_letters.open import open_letters
 
     topic = await letters_topic(session, name)
-    found: list[Letter] = []
+    found: list[DeadLetterMessage] = []
     async with aclosing(open_letters(session.cluster, topic, wanted)) as letters:
         async for letter in letters:
             if len(found) >= limit:
@@ -131,8 +131,8 @@ async def _read(
     return found, False
 
 
-def _list_boxes(brokers: str, format: Format) -> None:
-    async def work(session: Session) -> tuple[list[LetterBox], int]:
+def _list_boxes(brokers: str, format: OutputFormat) -> None:
+    async def work(session: CommandSession) -> tuple[list[DeadLetterTopic], int]:
         from penstock.client.dead_letters.topics import list_boxes
 
         return await list_boxes(session.cluster), session.clock.now_ms()
@@ -168,16 +168,16 @@ def _list_boxes(brokers: str, format: Format) -> None:
 @click.option("--payload-only", is_flag=True, help="Only the payload, byte by byte.")
 @brokers_option
 @format_option
-def show(topic: str, letter: str, payload_only: bool, brokers: str, format: Format) -> None:
+def show(topic: str, letter: str, payload_only: bool, brokers: str, format: OutputFormat) -> None:
     """Show one letter: what it was, where it came from, why it died.
 
     \b
     penstock dlq show orders.dlq 0:15
     penstock dlq show orders.dlq 0:15 --payload-only > payload.json
     """
-    from penstock.client.dead_letters.letter import LetterFilter
+    from penstock.client.dead_letters.letter import DeadLetterFilter
 
-    wanted = LetterFilter(ids=frozenset({parse_letter(letter)}))
+    wanted = DeadLetterFilter(ids=frozenset({parse_letter(letter)}))
     letters, _ = run(brokers, lambda session: _read(session, topic, wanted, 1))
     if not letters:
         raise UserError(f"letter {letter} is not there, or was settled; see `penstock dlq list`")
@@ -191,7 +191,7 @@ def show(topic: str, letter: str, payload_only: bool, brokers: str, format: Form
         _print_letter(found)
 
 
-def _print_letter(letter: Letter) -> None:
+def _print_letter(letter: DeadLetterMessage) -> None:
     rows: list[tuple[str, object]] = [
         ("letter", f"{letter.topic} {letter.id}"),
         ("buried", show_time(letter.timestamp_ms)),
@@ -237,7 +237,7 @@ def _moment(at_ms: int) -> str | None:
 @filter_options
 @brokers_option
 @format_option
-def stats(topic: str, by: str, brokers: str, format: Format, **chosen: Any) -> None:
+def stats(topic: str, by: str, brokers: str, format: OutputFormat, **chosen: Any) -> None:
     """Count open letters by what they have in common, most frequent first.
 
     \b
@@ -246,7 +246,7 @@ def stats(topic: str, by: str, brokers: str, format: Format, **chosen: Any) -> N
     """
     wanted = filter_of(**chosen)
 
-    async def work(session: Session) -> Kinds:
+    async def work(session: CommandSession) -> Kinds:
         from penstock.cli.terminal.progress import Progress
         from penstock.client.dead_letters.open import open_letters
         from penstock.client.dead_letters.topics import Kinds, look_into

@@ -9,11 +9,11 @@ import click
 
 from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.name_completion import letter_topic_names
-from penstock.cli.terminal.session import Session, require_topics
+from penstock.cli.terminal.session import CommandSession, require_topics
 from penstock.cli.terminal.time_ranges import parse_times
 
 if TYPE_CHECKING:
-    from penstock.client.dead_letters.letter import Letter, LetterFilter
+    from penstock.client.dead_letters.letter import DeadLetterFilter, DeadLetterMessage
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -69,14 +69,14 @@ def filter_of(
     source: str | None,
     by_group: str | None,
     redrives_max: int | None,
-) -> LetterFilter:
+) -> DeadLetterFilter:
     """Whatever is wrong with it is said before anything is connected to."""
-    from penstock.client.dead_letters.letter import LetterFilter
+    from penstock.client.dead_letters.letter import DeadLetterFilter
 
     name, colon, value = (header or "").partition(":")
     failed_from, failed_until = parse_times("--failed", failed)
     topic, partition, offsets = _source(source)
-    return LetterFilter(
+    return DeadLetterFilter(
         ids=frozenset(map(parse_letter, letters)),
         error_class=error or "",
         error_text=message or "",
@@ -117,7 +117,7 @@ def _source(text: str | None) -> tuple[str, int | None, tuple[int, int | None] |
     return topic, int(partition), (int(first), int(end) if end else None)
 
 
-async def letters_topic(session: Session, name: str) -> str:
+async def letters_topic(session: CommandSession, name: str) -> str:
     """The topic of dead letters that is meant: `orders` also names `orders.dlq`."""
     from penstock.client.dead_letters.open import SUFFIX
     from penstock.client.dead_letters.topics import box_names
@@ -160,7 +160,7 @@ def _cut(data: bytes, limit: int) -> bytes:
     return data[:end]
 
 
-def document_of(letter: Letter, *, is_whole: bool = True) -> dict[str, object]:
+def document_of(letter: DeadLetterMessage, *, is_whole: bool = True) -> dict[str, object]:
     """A letter for programs: payload as text where it is text, else in base64."""
     import base64
 

@@ -11,12 +11,18 @@ import click
 
 from penstock.cli.queues.dlq_arguments import letters_topic
 from penstock.cli.terminal.name_completion import letter_topic_names
-from penstock.cli.terminal.output import Format, format_option, print_data, print_table, show_time
-from penstock.cli.terminal.session import Session, brokers_option, run
+from penstock.cli.terminal.output import (
+    OutputFormat,
+    format_option,
+    print_data,
+    print_table,
+    show_time,
+)
+from penstock.cli.terminal.session import CommandSession, brokers_option, run
 
 if TYPE_CHECKING:
     from penstock.client.consumer.consumer import Consumer
-    from penstock.client.list_offsets import Span
+    from penstock.client.list_offsets import OffsetSpan
     from penstock.client.metadata import TopicPartition
 
 HISTORY_MAX = 100_000
@@ -31,7 +37,7 @@ HISTORY_MAX = 100_000
 )
 @brokers_option
 @format_option
-def history(topic: str | None, brokers: str, format: Format) -> None:
+def history(topic: str | None, brokers: str, format: OutputFormat) -> None:
     """Show who redrove, edited or purged letters: when, which, and how many.
 
     \b
@@ -39,7 +45,7 @@ def history(topic: str | None, brokers: str, format: Format) -> None:
     penstock dlq history orders.dlq --format json
     """
 
-    async def work(session: Session) -> list[dict[str, Any]]:
+    async def work(session: CommandSession) -> list[dict[str, Any]]:
         name = None if topic is None else await letters_topic(session, topic)
         return [entry async for entry in _entries(session) if name in (None, entry["topic"])]
 
@@ -69,7 +75,7 @@ def history(topic: str | None, brokers: str, format: Format) -> None:
     print_table(["at", "action", "topic", "letters ", "to", "filter", "who", "run"], rows)
 
 
-async def _entries(session: Session) -> AsyncIterator[dict[str, Any]]:
+async def _entries(session: CommandSession) -> AsyncIterator[dict[str, Any]]:
     from penstock.base.errors import ErrorCode, Refused
     from penstock.client.consumer.consumer import ConsumerConfig
     from penstock.client.consumer.fetched import READ_COMMITTED
@@ -102,7 +108,7 @@ async def _entries(session: Session) -> AsyncIterator[dict[str, Any]]:
                 return
 
 
-def _drop_finished(consumer: Consumer, spans: dict[TopicPartition, Span]) -> None:
+def _drop_finished(consumer: Consumer, spans: dict[TopicPartition, OffsetSpan]) -> None:
     for where, position in list(consumer.positions.items()):
         if position >= (spans[where].end or 0):
             consumer.unassign(where)

@@ -22,12 +22,12 @@ from penstock.cli.queues.dlq_arguments import (
 )
 from penstock.cli.terminal.confirm import confirm, yes_option
 from penstock.cli.terminal.errors import UserError
-from penstock.cli.terminal.output import Format, format_option, print_data, print_table
-from penstock.cli.terminal.session import Session, brokers_option, require_topics, run
+from penstock.cli.terminal.output import OutputFormat, format_option, print_data, print_table
+from penstock.cli.terminal.session import CommandSession, brokers_option, require_topics, run
 
 if TYPE_CHECKING:
-    from penstock.client.dead_letters.letter import Letter, LetterFilter
-    from penstock.client.dead_letters.redrive import Errand, Report
+    from penstock.client.dead_letters.letter import DeadLetterFilter, DeadLetterMessage
+    from penstock.client.dead_letters.redrive import RedriveReport, RedriveRequest
     from penstock.client.metadata import TopicPartition
 
 PREVIEW_ROWS = 20
@@ -43,7 +43,7 @@ class Preview:
     """What an errand would do: counted, and the first letters."""
 
     count: int = 0
-    letters: list[Letter] = field(default_factory=list)
+    letters: list[DeadLetterMessage] = field(default_factory=list)
     targets: dict[TopicPartition, int] = field(default_factory=dict)
     first_targets: list[TopicPartition | None] = field(default_factory=list)
 
@@ -78,7 +78,7 @@ def redrive(
     dry_run: bool,
     yes: bool,
     brokers: str,
-    format: Format,
+    format: OutputFormat,
     **chosen: Any,
 ) -> None:
     """Send letters back to the topics they came from, each exactly once.
@@ -97,8 +97,8 @@ def redrive(
     if is_edited and (len(wanted.ids) != 1 or (edit and payload is not None)):
         raise UserError("--edit or --payload is for one letter: name it with --letter P:OFFSET")
 
-    async def work(session: Session) -> tuple[Preview, Report | None]:
-        from penstock.client.dead_letters.redrive import Errand
+    async def work(session: CommandSession) -> tuple[Preview, RedriveReport | None]:
+        from penstock.client.dead_letters.redrive import RedriveRequest
 
         name = await letters_topic(session, topic)
         if to is not None:
@@ -108,7 +108,7 @@ def redrive(
             return preview, None
         new_payload = _revised(preview.letters[0], edit, payload) if is_edited else None
         confirm(f"Send {_letters(preview.count)} of {name} {_destination(preview)}?", yes)
-        errand = Errand(
+        errand = RedriveRequest(
             topic=name,
             run=run_id(session),
             who=who(),
@@ -143,7 +143,7 @@ def purge(
     dry_run: bool,
     yes: bool,
     brokers: str,
-    format: Format,
+    format: OutputFormat,
     **chosen: Any,
 ) -> None:
     """Settle letters without sending them back, and delete them from the log as far as it goes.
@@ -159,15 +159,15 @@ def purge(
     if not every and not wanted.described() and limit is None:
         raise UserError("purge all letters? say so with --all, or choose some (see --help)")
 
-    async def work(session: Session) -> tuple[Preview, Report | None]:
-        from penstock.client.dead_letters.redrive import Errand
+    async def work(session: CommandSession) -> tuple[Preview, RedriveReport | None]:
+        from penstock.client.dead_letters.redrive import RedriveRequest
 
         name = await letters_topic(session, topic)
         preview = await _preview(session, name, wanted, None, limit, purges=True)
         if dry_run or not preview.count:
             return preview, None
         confirm(f"Purge {_letters(preview.count)} of {name} for good?", yes)
-        errand = Errand(
+        errand = RedriveRequest(
             topic=name,
             run=run_id(session),
             who=who(),
@@ -188,9 +188,9 @@ def purge(
 
 
 async def _preview(
-    session: Session,
+    session: CommandSession,
     topic: str,
-    wanted: LetterFilter,
+    wanted: DeadLetterFilter,
     to: str | None,
     limit: int | None,
     *,
@@ -217,7 +217,7 @@ async def _preview(
     return preview
 
 
-def _revised(letter: Letter, edit: bool, payload: str | None) -> bytes:
+def _revised(letter: DeadLetterMessage, edit: bool, payload: str | None) -> bytes:
     if not edit:
         assert payload is not None
         if payload.startswith("@"):
@@ -250,7 +250,7 @@ def _letters(count: int) -> str:
     return f"{count:,} letter{'' if count == 1 else 's'}"
 
 
-def run_id(session: Session) -> str:
+def run_id(session: CommandSession) -> str:
     return session.random.random_bytes(6).hex()
 
 
@@ -269,7 +269,9 @@ def who() -> str:
 # -- doing it ---------------------------------------------------------------------------------
 
 
-async def carry_out(session: Session, errand: Errand, expected: int) -> Report:
+async def carry_out(
+    session: CommandSession, errand: RedriveRequest, expected: int
+) -> RedriveReport:
     from penstock.cli.terminal.progress import Progress
     from penstock.client.dead_letters.redrive import Redriver
 
@@ -278,7 +280,7 @@ async def carry_out(session: Session, errand: Errand, expected: int) -> Report:
         return await Redriver(session.cluster, session.clock, errand, progress.advance).run()
 
 
-async def _delete_settled(session: Session, topic: str) -> None:
+async def _delete_settled(session: CommandSession, topic: str) -> None:
     """Takes out of the log what lies before the first open letter of each partition."""
     from penstock.client.admin.admin import Admin
     from penstock.client.admin.queues import inspect
@@ -300,7 +302,7 @@ async def _delete_settled(session: Session, topic: str) -> None:
 
 
 def _print_outcome(
-    done: str, preview: Preview, report: Report | None, format: Format, *, is_dry: bool
+    done: str, preview: Preview, report: RedriveReport | None, format: OutputFormat, *, is_dry: bool
 ) -> None:
     if format.is_data:
         targets = preview.targets if report is None else report.targets

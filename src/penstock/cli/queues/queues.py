@@ -15,7 +15,7 @@ from penstock.cli.queues.dlq_arguments import show_data
 from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.name_completion import group_names, topic_names
 from penstock.cli.terminal.output import (
-    Format,
+    OutputFormat,
     format_option,
     print_data,
     print_listing,
@@ -23,10 +23,16 @@ from penstock.cli.terminal.output import (
     show_duration,
     show_time,
 )
-from penstock.cli.terminal.session import Session, brokers_option, nearest, require_topics, run
+from penstock.cli.terminal.session import (
+    CommandSession,
+    brokers_option,
+    nearest,
+    require_topics,
+    run,
+)
 
 if TYPE_CHECKING:
-    from penstock.client.consumer.fetched import Message
+    from penstock.client.consumer.fetched import FetchedRecord
     from penstock.client.metadata import TopicPartition
     from penstock.wire.messages.internal.queue_admin import QueueReport, QueueRun
 
@@ -47,7 +53,7 @@ group_option = click.option(
 
 
 @dataclass(frozen=True)
-class Depth:
+class QueueNumbers:
     """A queue in numbers, over all its partitions."""
 
     topic: str
@@ -74,7 +80,7 @@ def queue() -> None:
 @click.option("-a", "--all", "every", is_flag=True, help="Also those that Penstock itself keeps.")
 @brokers_option
 @format_option
-def list_command(every: bool, brokers: str, format: Format) -> None:
+def list_command(every: bool, brokers: str, format: OutputFormat) -> None:
     """List queues with what is ready, in flight and waiting.
 
     \b
@@ -82,7 +88,7 @@ def list_command(every: bool, brokers: str, format: Format) -> None:
     penstock queue list --format json
     """
 
-    async def work(session: Session) -> tuple[list[Depth], int]:
+    async def work(session: CommandSession) -> tuple[list[QueueNumbers], int]:
         from penstock.client.admin.queues import list_queues
 
         names = await list_queues(session.cluster)
@@ -116,15 +122,15 @@ def list_command(every: bool, brokers: str, format: Format) -> None:
     )
 
 
-async def _measure(session: Session, topic: str, group: str) -> Depth:
+async def _measure(session: CommandSession, topic: str, group: str) -> QueueNumbers:
     from penstock.client.admin.queues import inspect
     from penstock.client.list_offsets import places_of
 
     places = await places_of(session.cluster, topic)
-    return Depth(topic, group, await inspect(session.cluster, group, places))
+    return QueueNumbers(topic, group, await inspect(session.cluster, group, places))
 
 
-def _document(depth: Depth, now_ms: int) -> dict[str, object]:
+def _document(depth: QueueNumbers, now_ms: int) -> dict[str, object]:
     return {
         "topic": depth.topic,
         "group": depth.group,
@@ -149,7 +155,7 @@ def _duration(age_ms: int | None) -> str | None:
 @group_option
 @brokers_option
 @format_option
-def describe(topic: str, name: str | None, brokers: str, format: Format) -> None:
+def describe(topic: str, name: str | None, brokers: str, format: OutputFormat) -> None:
     """Show a queue partition by partition.
 
     \b
@@ -157,7 +163,7 @@ def describe(topic: str, name: str | None, brokers: str, format: Format) -> None
     penstock queue describe jobs -g workers --format json
     """
 
-    async def work(session: Session) -> tuple[Depth, int]:
+    async def work(session: CommandSession) -> tuple[QueueNumbers, int]:
         group = await _group_of(session, topic, name)
         return await _measure(session, topic, group), session.clock.now_ms()
 
@@ -201,7 +207,7 @@ def describe(topic: str, name: str | None, brokers: str, format: Format) -> None
     print_table(columns, rows)
 
 
-async def _group_of(session: Session, topic: str, name: str | None) -> str:
+async def _group_of(session: CommandSession, topic: str, name: str | None) -> str:
     """The share group that is meant; refuses one that has no position in the topic."""
     from penstock.client.admin.queues import list_queues
 
@@ -249,7 +255,7 @@ def peek(
     num: int,
     partitions: tuple[int, ...],
     brokers: str,
-    format: Format,
+    format: OutputFormat,
 ) -> None:
     """Show the first records that are not finished, and what each waits for. Takes no lease.
 
@@ -258,11 +264,11 @@ def peek(
     penstock queue peek jobs -g workers -p 0
     """
 
-    async def work(session: Session) -> list[tuple[Message, QueueRun]]:
+    async def work(session: CommandSession) -> list[tuple[FetchedRecord, QueueRun]]:
         from penstock.client.list_offsets import places_of
 
         group = await _group_of(session, topic, name)
-        found: list[tuple[Message, QueueRun]] = []
+        found: list[tuple[FetchedRecord, QueueRun]] = []
         for where in await places_of(session.cluster, topic, list(partitions) or None):
             if len(found) < num:
                 found += await _first_of(session, group, where, num - len(found))
@@ -296,7 +302,7 @@ def peek(
         print("everything is finished", file=sys.stderr)
 
 
-def _peeked(message: Message, state: QueueRun) -> dict[str, object]:
+def _peeked(message: FetchedRecord, state: QueueRun) -> dict[str, object]:
     return {
         "partition": message.partition,
         "offset": message.offset,
@@ -312,8 +318,8 @@ def _peeked(message: Message, state: QueueRun) -> dict[str, object]:
 
 
 async def _first_of(
-    session: Session, group: str, where: TopicPartition, num: int
-) -> list[tuple[Message, QueueRun]]:
+    session: CommandSession, group: str, where: TopicPartition, num: int
+) -> list[tuple[FetchedRecord, QueueRun]]:
     from penstock.client.admin.queues import inspect
     from penstock.client.consumer.record_reader import read_at
     from penstock.state.queues.intervals import IntervalSet

@@ -9,8 +9,8 @@ import click
 
 from penstock.cli.terminal.confirm import confirm, yes_option
 from penstock.cli.terminal.errors import UserError
-from penstock.cli.terminal.output import Format, format_option, print_listing
-from penstock.cli.terminal.session import Session, brokers_option, run
+from penstock.cli.terminal.output import OutputFormat, format_option, print_listing
+from penstock.cli.terminal.session import CommandSession, brokers_option, run
 from penstock.security.acl_types import (
     ALL_OPERATIONS,
     WILDCARD,
@@ -19,7 +19,7 @@ from penstock.security.acl_types import (
     Permission,
     ResourceType,
 )
-from penstock.security.acls import Entry, Filter, Resource
+from penstock.security.acls import AclEntry, Filter, Resource
 
 CLUSTER = "kafka-cluster"
 RESOURCES = {"topic": ResourceType.TOPIC, "group": ResourceType.GROUP}
@@ -67,7 +67,7 @@ def acl() -> None:
 @_resource_options
 @brokers_option
 @format_option
-def list_command(principal: str | None, brokers: str, format: Format, **named: Any) -> None:
+def list_command(principal: str | None, brokers: str, format: OutputFormat, **named: Any) -> None:
     """List bindings.
 
     \b
@@ -79,10 +79,10 @@ def list_command(principal: str | None, brokers: str, format: Format, **named: A
         for resource in _resources(**named)
     ] or [Filter(principal=_principal(principal))]
 
-    async def work(session: Session) -> None:
-        from penstock.client.admin.access import Access
+    async def work(session: CommandSession) -> None:
+        from penstock.client.admin.access import AccessAdmin
 
-        access = Access(session.cluster)
+        access = AccessAdmin(session.cluster)
         found = [binding for one in wanted for binding in await access.bindings(one)]
         _show(list(dict.fromkeys(found)), format)
 
@@ -108,24 +108,24 @@ def _adding(permission: Permission, verb: str, example: str) -> click.Command:
         if not resources or not operations:
             raise UserError("say what and on which resource, as in `read --topic orders`")
         bindings = [
-            (resource, Entry(_principal(principal) or "", host, number, permission))
+            (resource, AclEntry(_principal(principal) or "", host, number, permission))
             for resource in resources
             for number in _numbers(resource, operations)
         ]
         if REDRIVER in operations:
             who = _principal(principal) or ""
             bindings += [
-                (beside, Entry(who, host, OPERATIONS[word], permission))
+                (beside, AclEntry(who, host, OPERATIONS[word], permission))
                 for beside, word in _of_redriver(resources)
             ]
         if not bindings:
             raise UserError("these operations are not for these resources")
 
-        async def work(session: Session) -> None:
-            from penstock.client.admin.access import Access
+        async def work(session: CommandSession) -> None:
+            from penstock.client.admin.access import AccessAdmin
 
-            await Access(session.cluster).add(bindings)
-            _show(bindings, Format.text)
+            await AccessAdmin(session.cluster).add(bindings)
+            _show(bindings, OutputFormat.text)
 
         run(brokers, work)
 
@@ -162,14 +162,14 @@ def remove_command(principal: str | None, yes: bool, brokers: str, **named: Any)
         for resource in resources
     ] or [Filter(principal=_principal(principal))]
 
-    async def work(session: Session) -> None:
-        from penstock.client.admin.access import Access
+    async def work(session: CommandSession) -> None:
+        from penstock.client.admin.access import AccessAdmin
 
-        access = Access(session.cluster)
+        access = AccessAdmin(session.cluster)
         found = [binding for one in wanted for binding in await access.bindings(one)]
         if not found:
             raise UserError("nothing matches; see `penstock acl list`")
-        _show(found, Format.text)
+        _show(found, OutputFormat.text)
         confirm(f"Remove these {len(found)}?", yes)
         removed = [binding for one in wanted for binding in await access.remove(one)]
         print(f"removed {len(removed)}")
@@ -227,7 +227,7 @@ def _of_redriver(letters: list[Resource]) -> list[tuple[Resource, str]]:
     return found
 
 
-def _show(bindings: list[tuple[Resource, Entry]], format: Format) -> None:
+def _show(bindings: list[tuple[Resource, AclEntry]], format: OutputFormat) -> None:
     rows = [
         {
             "resource": RESOURCE_NAMES.get(resource.type, str(resource.type)),

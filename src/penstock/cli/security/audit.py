@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.cli.terminal.errors import UserError
-from penstock.cli.terminal.output import Format, format_option, print_listing, show_time
-from penstock.cli.terminal.session import Session, brokers_option, run
+from penstock.cli.terminal.output import OutputFormat, format_option, print_listing, show_time
+from penstock.cli.terminal.session import CommandSession, brokers_option, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.security.audit_entries import Entry
+    from penstock.security.audit_entries import AuditEntry
 
 COLUMNS = ("time", "who", "from", "door", "action", "outcome", "resources")
 
@@ -43,7 +43,7 @@ def audit(
     since: str | None,
     last: int,
     brokers: str,
-    format: Format,
+    format: OutputFormat,
 ) -> None:
     """Show who changed what, and who was denied it.
 
@@ -57,7 +57,7 @@ def audit(
     if last < 1:
         raise UserError(f"--last {last} shows nothing; ask for one or more")
 
-    def fits(entry: Entry) -> bool:
+    def fits(entry: AuditEntry) -> bool:
         return (
             (principal is None or entry.principal in (principal, f"User:{principal}"))
             and (action is None or fnmatch.fnmatchcase(entry.action, action))
@@ -73,7 +73,7 @@ def audit(
     print_listing(format, document, COLUMNS, [_row(entry) for entry in entries])
 
 
-def _is_about(entry: Entry, pattern: str) -> bool:
+def _is_about(entry: AuditEntry, pattern: str) -> bool:
     return any(
         fnmatch.fnmatchcase(part, pattern)
         for resource in entry.resources
@@ -82,8 +82,8 @@ def _is_about(entry: Entry, pattern: str) -> bool:
 
 
 async def _read(
-    session: Session, since: str | None, fits: Callable[[Entry], bool], last: int
-) -> list[Entry]:
+    session: CommandSession, since: str | None, fits: Callable[[AuditEntry], bool], last: int
+) -> list[AuditEntry]:
     """Reads to where the topic ends now."""
     import msgspec
 
@@ -103,7 +103,7 @@ async def _read(
             "there is no audit log yet, or you may not read it; it is kept where ACLs are obeyed, "
             "or with --set audit.enable=true"
         ) from None
-    found: deque[Entry] = deque(maxlen=last)
+    found: deque[AuditEntry] = deque(maxlen=last)
     begin = EARLIEST if since is None else session.clock.now_ms() - _milliseconds(since)
     start = (await list_offsets(session.cluster, {where: begin}))[where].offset
     end = (await list_offsets(session.cluster, {where: LATEST}))[where].offset
@@ -134,7 +134,7 @@ def _milliseconds(text: str) -> int:
     return int(number) * units[unit]
 
 
-def _row(entry: Entry) -> tuple[str, ...]:
+def _row(entry: AuditEntry) -> tuple[str, ...]:
     about = ", ".join(entry.resources)
     if entry.more_resources:
         about += f" and {entry.more_resources} more"

@@ -12,7 +12,7 @@ from penstock.cli.terminal import profile_file
 from penstock.cli.terminal.confirm import confirm, yes_option
 from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.name_completion import profile_names
-from penstock.cli.terminal.output import Format, format_option, print_data, print_rows
+from penstock.cli.terminal.output import OutputFormat, format_option, print_data, print_rows
 from penstock.cli.terminal.profile_file import Profile
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -159,7 +159,7 @@ def _check(brokers: str, security: dict[str, str]) -> None:
 
 @profile.command("list")
 @format_option
-def list_command(format: Format) -> None:
+def list_command(format: OutputFormat) -> None:
     """List profiles; the one in use is marked.
 
     \b
@@ -190,7 +190,7 @@ def list_command(format: Format) -> None:
     "name", required=False, help="The profile [the one in use].", shell_complete=profile_names
 )
 @format_option
-def show_command(name: str | None, format: Format) -> None:
+def show_command(name: str | None, format: OutputFormat) -> None:
     """Show a profile, without its secrets.
 
     \b

@@ -9,12 +9,12 @@ import click
 
 from penstock.cli.terminal.confirm import confirm, yes_option
 from penstock.cli.terminal.errors import UserError
-from penstock.cli.terminal.output import Format, format_option, print_listing
-from penstock.cli.terminal.session import Session, brokers_option, run
-from penstock.security.quotas import DEFAULT, Entity, Kind, Name
+from penstock.cli.terminal.output import OutputFormat, format_option, print_listing
+from penstock.cli.terminal.session import CommandSession, brokers_option, run
+from penstock.security.quotas import DEFAULT, Entity, EntityName, QuotaKind
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-KINDS = ", ".join(Kind)
+KINDS = ", ".join(QuotaKind)
 
 
 def entity_options(command: Command) -> Command:
@@ -28,7 +28,7 @@ def entity_options(command: Command) -> Command:
     return command
 
 
-def _name(what: str, name: str | None, is_default: bool) -> Name:
+def _name(what: str, name: str | None, is_default: bool) -> EntityName:
     if name is not None and is_default:
         raise UserError(f"--{what} and --{what}-default are two quotas; set one after the other")
     return DEFAULT if is_default else name
@@ -52,7 +52,7 @@ def _show(entity: Entity) -> str:
 
 def _kind(text: str) -> str:
     try:
-        return Kind(text)
+        return QuotaKind(text)
     except ValueError:
         raise UserError(f"{text!r} is no quota; there are {KINDS}") from None
 
@@ -65,14 +65,14 @@ def quota() -> None:
 @quota.command("list")
 @brokers_option
 @format_option
-def list_command(brokers: str, format: Format) -> None:
+def list_command(brokers: str, format: OutputFormat) -> None:
     """List quotas.
 
     \b
     penstock quota list
     """
 
-    async def work(session: Session) -> None:
+    async def work(session: CommandSession) -> None:
         from penstock.client.admin.quotas import ClientQuotas
 
         rows = [
@@ -119,7 +119,7 @@ def set_command(values: tuple[str, ...], brokers: str, **options: Any) -> None:
             what = number if separator else text
             raise UserError(f"{what!r} is no number; write {name}=1000") from None
 
-    async def work(session: Session) -> None:
+    async def work(session: CommandSession) -> None:
         from penstock.client.admin.quotas import ClientQuotas
 
         await ClientQuotas(session.cluster).alter(entity, wanted)
@@ -143,7 +143,7 @@ def remove_command(names: tuple[str, ...], yes: bool, brokers: str, **options: A
     entity = _entity(options)
     chosen = [_kind(name) for name in names]
 
-    async def work(session: Session) -> None:
+    async def work(session: CommandSession) -> None:
         from penstock.client.admin.quotas import ClientQuotas
 
         quotas = ClientQuotas(session.cluster)

@@ -10,13 +10,13 @@ import click
 from penstock.cli.terminal.confirm import confirm, yes_option
 from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.output import (
-    Format,
+    OutputFormat,
     format_option,
     print_data,
     print_listing,
     print_rows,
 )
-from penstock.cli.terminal.session import Session, brokers_option, nearest, run
+from penstock.cli.terminal.session import CommandSession, brokers_option, nearest, run
 from penstock.security import scram
 
 mechanism_option = click.option(
@@ -39,17 +39,17 @@ def user() -> None:
 @user.command("list")
 @brokers_option
 @format_option
-def list_command(brokers: str, format: Format) -> None:
+def list_command(brokers: str, format: OutputFormat) -> None:
     """List users, with the mechanisms that they have passwords for.
 
     \b
     penstock user list
     """
 
-    async def work(session: Session) -> None:
-        from penstock.client.admin.access import Access
+    async def work(session: CommandSession) -> None:
+        from penstock.client.admin.access import AccessAdmin
 
-        found = await Access(session.cluster).users()
+        found = await AccessAdmin(session.cluster).users()
         print_listing(
             format,
             [{"user": one.name, "mechanisms": one.mechanisms} for one in found],
@@ -103,11 +103,11 @@ def set_command(
     if not password:
         raise UserError("an empty password lets everybody in; choose another")
 
-    async def work(session: Session) -> None:
-        from penstock.client.admin.access import Access
+    async def work(session: CommandSession) -> None:
+        from penstock.client.admin.access import AccessAdmin
 
         chosen = mechanisms or tuple(scram.MECHANISMS)
-        await Access(session.cluster).set_password(name, password, chosen, iterations)
+        await AccessAdmin(session.cluster).set_password(name, password, chosen, iterations)
         print(f"set the password of {name} ({', '.join(chosen)})")
 
     run(brokers, work)
@@ -127,10 +127,10 @@ def delete_command(name: str, mechanisms: tuple[str, ...], yes: bool, brokers: s
     penstock user delete alice
     """
 
-    async def work(session: Session) -> None:
-        from penstock.client.admin.access import Access
+    async def work(session: CommandSession) -> None:
+        from penstock.client.admin.access import AccessAdmin
 
-        access = Access(session.cluster)
+        access = AccessAdmin(session.cluster)
         known = {one.name: one.mechanisms for one in await access.users()}
         chosen = mechanisms or tuple(known.get(name, {}))
         keys = [] if mechanisms else [row.access_key for row in await access.access_keys(name)]
@@ -160,18 +160,18 @@ def key() -> None:
 @click.argument("name", help="Whose key it is to be.")
 @brokers_option
 @format_option
-def create_key_command(name: str, brokers: str, format: Format) -> None:
+def create_key_command(name: str, brokers: str, format: OutputFormat) -> None:
     """Make an access key for a user. Its secret is shown now and never again.
 
     \b
     penstock user key create alice
     """
 
-    async def work(session: Session) -> None:
-        from penstock.client.admin.access import Access
+    async def work(session: CommandSession) -> None:
+        from penstock.client.admin.access import AccessAdmin
 
-        access_key, secret = await Access(session.cluster).create_key(name)
-        if format is Format.text:
+        access_key, secret = await AccessAdmin(session.cluster).create_key(name)
+        if format is OutputFormat.text:
             print(f"AWS_ACCESS_KEY_ID={access_key}\nAWS_SECRET_ACCESS_KEY={secret}")
         else:
             print_data({"user": name, "access_key": access_key, "secret": secret}, format)
@@ -183,17 +183,17 @@ def create_key_command(name: str, brokers: str, format: Format) -> None:
 @click.argument("name", required=False, help="Whose keys.  [default: everybody's]")
 @brokers_option
 @format_option
-def list_keys_command(name: str | None, brokers: str, format: Format) -> None:
+def list_keys_command(name: str | None, brokers: str, format: OutputFormat) -> None:
     """List access keys, without their secrets.
 
     \b
     penstock user key list
     """
 
-    async def work(session: Session) -> None:
-        from penstock.client.admin.access import Access
+    async def work(session: CommandSession) -> None:
+        from penstock.client.admin.access import AccessAdmin
 
-        found = await Access(session.cluster).access_keys(name)
+        found = await AccessAdmin(session.cluster).access_keys(name)
         print_rows(
             format,
             ("user", "access_key", "created_ms"),
@@ -216,10 +216,10 @@ def delete_key_command(access_key: str, yes: bool, brokers: str) -> None:
     """
     confirm(f"Delete access key {access_key}?", yes)
 
-    async def work(session: Session) -> None:
-        from penstock.client.admin.access import Access
+    async def work(session: CommandSession) -> None:
+        from penstock.client.admin.access import AccessAdmin
 
-        await Access(session.cluster).delete_key(access_key)
+        await AccessAdmin(session.cluster).delete_key(access_key)
         print(f"deleted access key {access_key}")
 
     run(brokers, work)

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.runtime.etcd.http import Endpoint, connect
+from penstock.runtime.etcd.http import EtcdEndpoint, connect
 from penstock.runtime.etcd.pool import VERSION_MIN
 
 HOST = "127.0.0.1"
@@ -109,7 +109,7 @@ class EtcdChild:
     """A running etcd. Made by `start_etcd`."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, endpoint: Endpoint, log_path: Path
+        self, process: asyncio.subprocess.Process, endpoint: EtcdEndpoint, log_path: Path
     ) -> None:
         self._process = process
         self._log_path = log_path
@@ -186,7 +186,7 @@ async def start_etcd(
             start_new_session=True,  # Ctrl-C is for the supervisor, which stops it last.
             preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         )
-    child = EtcdChild(process, Endpoint(HOST, client_port, is_tls=False), log_path)
+    child = EtcdChild(process, EtcdEndpoint(HOST, client_port, is_tls=False), log_path)
     await child.ready()
     return child
 

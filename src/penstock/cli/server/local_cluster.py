@@ -40,7 +40,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ClusterPlan:
     """What to start."""
 
     data_dir: Path
@@ -74,7 +74,7 @@ class Plan:
 class NodeChild:
     """One node's process."""
 
-    def __init__(self, plan: Plan, node_id: int, etcd_url: str) -> None:
+    def __init__(self, plan: ClusterPlan, node_id: int, etcd_url: str) -> None:
         self.node_id = node_id
         self.kafka = self.http = ""
         self.is_expected_to_end = False
@@ -162,7 +162,7 @@ class NodeChild:
 class LocalCluster:
     """The supervisor. `run` is its whole life."""
 
-    def __init__(self, plan: Plan, say: Say) -> None:
+    def __init__(self, plan: ClusterPlan, say: Say) -> None:
         self._plan = plan
         self._say = say
         self._signals = 0
@@ -278,7 +278,7 @@ class LocalCluster:
         self._asked.set()
 
 
-def _check(plan: Plan, say: Say) -> None:
+def _check(plan: ClusterPlan, say: Say) -> None:
     """Refuses a directory that is something else; says when nodes of before are left out."""
     if not 1 <= plan.nodes <= NODES_MAX:
         raise UserError(f"--nodes {plan.nodes} is not between 1 and {NODES_MAX}")
@@ -305,7 +305,7 @@ def _check(plan: Plan, say: Say) -> None:
         )
 
 
-def _ids(plan: Plan) -> list[str]:
+def _ids(plan: ClusterPlan) -> list[str]:
     return [str(node_id) for node_id in range(1, plan.nodes + 1)]
 
 

@@ -123,7 +123,7 @@ def _up_cluster(
 ) -> int:
     import asyncio
 
-    from penstock.cli.server.local_cluster import LocalCluster, Plan
+    from penstock.cli.server.local_cluster import ClusterPlan, LocalCluster
     from penstock.node.config import ALIASES, load
     from penstock.node.process import refuse_strangers
     from penstock.node.security.secret_exposure import told_aloud
@@ -136,7 +136,7 @@ def _up_cluster(
             raise UserError(f"{name} is for one node; leave it out with --nodes {nodes}")
     refuse_strangers(checked)
     _warn(told_aloud(sets))
-    plan = Plan(
+    plan = ClusterPlan(
         Path(data or "./penstock-cluster"),
         nodes,
         checked.host,

@@ -10,13 +10,19 @@ from penstock.cli.queues.dlq_arguments import letters_topic
 from penstock.cli.queues.dlq_redrive import carry_out, run_id, who
 from penstock.cli.spark.session import job_session, spark_cluster, spark_options
 from penstock.cli.terminal.confirm import confirm, yes_option
-from penstock.cli.terminal.output import Format, format_option, print_data, print_table, show_count
-from penstock.cli.terminal.session import Session, brokers_option, require_topics, run
+from penstock.cli.terminal.output import (
+    OutputFormat,
+    format_option,
+    print_data,
+    print_table,
+    show_count,
+)
+from penstock.cli.terminal.session import CommandSession, brokers_option, require_topics, run
 from penstock.cli.terminal.time_ranges import parse_times
 
 if TYPE_CHECKING:
-    from penstock.client.dead_letters.letter import LetterFilter
-    from penstock.client.dead_letters.redrive import Report
+    from penstock.client.dead_letters.letter import DeadLetterFilter
+    from penstock.client.dead_letters.redrive import RedriveReport
     from penstock.jobs.skew import Skew
     from penstock.jobs.triage import Runs
 
@@ -51,7 +57,7 @@ def audit(
     until: str | None,
     where: str | None,
     brokers: str,
-    format: Format,
+    format: OutputFormat,
     **spark_at: Any,
 ) -> int:
     """Check that nothing was lost, doubled or put out of order between two places.
@@ -120,7 +126,12 @@ def audit(
 @brokers_option
 @format_option
 def skew(
-    topic: str, sample: float, report: str | None, brokers: str, format: Format, **spark_at: Any
+    topic: str,
+    sample: float,
+    report: str | None,
+    brokers: str,
+    format: OutputFormat,
+    **spark_at: Any,
 ) -> None:
     """Find hot keys and full partitions, and the salting that would even them out.
 
@@ -128,7 +139,7 @@ def skew(
     penstock job skew clicks --report skew.html
     """
 
-    async def look(session: Session) -> int:
+    async def look(session: CommandSession) -> int:
         await require_topics(session, [topic])
         return len((await session.cluster.topic(topic)).partitions)
 
@@ -196,7 +207,7 @@ def triage(
     to: str | None,
     yes: bool,
     brokers: str,
-    format: Format,
+    format: OutputFormat,
     **spark_at: Any,
 ) -> None:
     """Group dead letters by what went wrong, write a report, send back what a condition selects.
@@ -212,7 +223,7 @@ def triage(
     from penstock.jobs.triage import read_letters, report_of, select
     from penstock.jobs.triage import triage as group
 
-    wanted: LetterFilter | None = None
+    wanted: DeadLetterFilter | None = None
     with job_session("dlq-triage", **spark_at) as spark:
         rows = read_letters(spark, spark_cluster(brokers), name, runs).cache()
         found = group(rows, name)
@@ -238,7 +249,7 @@ def triage(
         print_data(document, format)
 
 
-async def _open_runs(session: Session, given: str) -> tuple[str, Runs]:
+async def _open_runs(session: CommandSession, given: str) -> tuple[str, Runs]:
     from penstock.client.dead_letters.open import open_runs
 
     name = await letters_topic(session, given)
@@ -246,18 +257,18 @@ async def _open_runs(session: Session, given: str) -> tuple[str, Runs]:
     return name, {where.partition: list(wanted) async for where, wanted in places}
 
 
-def _redrive(brokers: str, topic: str, wanted: LetterFilter, to: str | None, yes: bool) -> int:
+def _redrive(brokers: str, topic: str, wanted: DeadLetterFilter, to: str | None, yes: bool) -> int:
     count = len(wanted.ids)
     if not count:
         return 0
     confirm(f"send {show_count(count)} letters of {topic} back?", yes)
 
-    async def work(session: Session) -> Report:
-        from penstock.client.dead_letters.redrive import Errand
+    async def work(session: CommandSession) -> RedriveReport:
+        from penstock.client.dead_letters.redrive import RedriveRequest
 
         if to is not None:
             await require_topics(session, [to])
-        errand = Errand(topic=topic, run=run_id(session), who=who(), chosen=wanted, to=to)
+        errand = RedriveRequest(topic=topic, run=run_id(session), who=who(), chosen=wanted, to=to)
         return await carry_out(session, errand, count)
 
     return run(brokers, work).settled

@@ -14,9 +14,15 @@ from penstock.cli.spark.job_reports import audit, skew, triage
 from penstock.cli.spark.session import job_session, spark_cluster, spark_options
 from penstock.cli.terminal.confirm import confirm, yes_option
 from penstock.cli.terminal.errors import UserError
-from penstock.cli.terminal.output import Format, format_option, print_data, show_bytes, show_count
+from penstock.cli.terminal.output import (
+    OutputFormat,
+    format_option,
+    print_data,
+    show_bytes,
+    show_count,
+)
 from penstock.cli.terminal.progress import Progress
-from penstock.cli.terminal.session import Session, brokers_option, require_topics, run
+from penstock.cli.terminal.session import CommandSession, brokers_option, require_topics, run
 from penstock.cli.terminal.time_ranges import parse_times
 
 
@@ -73,7 +79,7 @@ def archive(
     merge_mib: int,
     allow_loss: bool,
     brokers: str,
-    format: Format,
+    format: OutputFormat,
     **spark_at: Any,
 ) -> None:
     """Copy what came since the last run to files by day, each record once.
@@ -110,7 +116,7 @@ def archive(
     )
 
 
-async def _existing(session: Session, topics: tuple[str, ...]) -> int:
+async def _existing(session: CommandSession, topics: tuple[str, ...]) -> int:
     """Refuses topics that are not there; how many records wait."""
     from penstock.client.consumer.backlog import unread
 
@@ -146,7 +152,7 @@ def replay(
     name: str | None,
     yes: bool,
     brokers: str,
-    format: Format,
+    format: OutputFormat,
     **spark_at: Any,
 ) -> None:
     """Write records of an archive to a topic; keys, headers, timestamps and order are kept.
@@ -157,12 +163,12 @@ def replay(
     """
     from_ms, until_ms = parse_times("--time", times)
 
-    async def look(session: Session) -> int:
+    async def look(session: CommandSession) -> int:
         await require_topics(session, [to])
         return len((await session.cluster.topic(to)).partitions)
 
     partitions = run(brokers, look)
-    from penstock.jobs.replay import Choice, replay_archive
+    from penstock.jobs.replay import RecordFilter, replay_archive
 
     with job_session("replay", **spark_at) as spark:
         count = replay_archive(
@@ -172,7 +178,7 @@ def replay(
             topic=topic,
             to=to,
             partitions=partitions,
-            choice=Choice(from_ms, until_ms, key, where),
+            choice=RecordFilter(from_ms, until_ms, key, where),
             name=name,
             approve=lambda count: confirm(f"write {show_count(count)} records to {to}?", yes),
         )
@@ -192,7 +198,9 @@ def replay(
 @spark_options
 @brokers_option
 @format_option
-def cdc(topic: str, path: str, schema: str, brokers: str, format: Format, **spark_at: Any) -> None:
+def cdc(
+    topic: str, path: str, schema: str, brokers: str, format: OutputFormat, **spark_at: Any
+) -> None:
     """Apply change events to a table of Parquet: the last row of every key.
 
     Values are rows as JSON, or Debezium's envelope; no value, or op d, deletes.
@@ -201,7 +209,7 @@ def cdc(topic: str, path: str, schema: str, brokers: str, format: Format, **spar
     penstock job cdc shop.customers --to /data/customers --schema 'id int, name string'
     """
 
-    async def look(session: Session) -> dict[str, int]:
+    async def look(session: CommandSession) -> dict[str, int]:
         from penstock.client.consumer.fetched import READ_COMMITTED
         from penstock.client.list_offsets import LATEST, list_offsets, places_of
 
@@ -256,7 +264,7 @@ def event_sourcing(
     moment: str | None,
     fold_name: str | None,
     brokers: str,
-    format: Format,
+    format: OutputFormat,
     **spark_at: Any,
 ) -> None:
     """Rebuild the state that events add up to, for every key, as of a time.

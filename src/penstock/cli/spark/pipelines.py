@@ -13,14 +13,20 @@ from penstock.cli.queues.dlq_redrive import who
 from penstock.cli.spark.session import spark_options, spark_session
 from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.output import (
-    Format,
+    OutputFormat,
     format_option,
     print_data,
     print_table,
     show_count,
     show_duration,
 )
-from penstock.cli.terminal.session import Session, brokers_option, nearest, run, security_settings
+from penstock.cli.terminal.session import (
+    CommandSession,
+    brokers_option,
+    nearest,
+    run,
+    security_settings,
+)
 
 if TYPE_CHECKING:
     from penstock.pipelines.pipeline import Pipeline, Stage
@@ -101,7 +107,7 @@ def run_command(
     remote: str | None,
     confs: tuple[str, ...],
     brokers: str,
-    format: Format,
+    format: OutputFormat,
 ) -> None:
     """Run a pipeline until SIGTERM, Ctrl-C or `penstock pipeline stop`.
 
@@ -189,7 +195,7 @@ def _absolute(folder: str) -> str:
 @stage_option
 @brokers_option
 @format_option
-def plan(target: str, stages: tuple[str, ...], brokers: str, format: Format) -> None:
+def plan(target: str, stages: tuple[str, ...], brokers: str, format: OutputFormat) -> None:
     """Show what a run would do: stages in order, topics, groups, and what waits for each.
 
     \b
@@ -225,7 +231,7 @@ def _marked(name: str, exists: bool) -> str:
     return name if exists else f"{name} (new)"
 
 
-async def _facts(session: Session, stages: list[Stage]) -> list[dict[str, Any]]:
+async def _facts(session: CommandSession, stages: list[Stage]) -> list[dict[str, Any]]:
     from penstock.pipelines.endpoints import Topic
     from penstock.pipelines.status_topic import has_topic
 
@@ -257,7 +263,7 @@ async def _facts(session: Session, stages: list[Stage]) -> list[dict[str, Any]]:
     return rows
 
 
-async def _waiting(session: Session, stage: Stage) -> int:
+async def _waiting(session: CommandSession, stage: Stage) -> int:
     """Records behind what the stage's group has committed."""
     from penstock.client.consumer.backlog import unread
 
@@ -271,7 +277,7 @@ async def _waiting(session: Session, stage: Stage) -> int:
 @click.argument("name", required=False, help="One pipeline; without it, all.")
 @brokers_option
 @format_option
-def status(name: str | None, brokers: str, format: Format) -> None:
+def status(name: str | None, brokers: str, format: OutputFormat) -> None:
     """Show how far pipelines are: state, rows, bad rows, lag, the last error.
 
     \b
@@ -287,7 +293,7 @@ def status(name: str | None, brokers: str, format: Format) -> None:
     _print_states(lines, now_ms)
 
 
-async def _read(session: Session, name: str | None) -> tuple[list[dict[str, Any]], int]:
+async def _read(session: CommandSession, name: str | None) -> tuple[list[dict[str, Any]], int]:
     from penstock.pipelines.status_topic import read_board
 
     lines = await read_board(session.cluster)
@@ -366,7 +372,7 @@ def stop(name: str, no_wait: bool, brokers: str) -> None:
     print(f"asked {name} to stop" if no_wait else f"{name}: {states}")
 
 
-async def _ask_to_stop(session: Session, name: str, no_wait: bool) -> list[dict[str, Any]]:
+async def _ask_to_stop(session: CommandSession, name: str, no_wait: bool) -> list[dict[str, Any]]:
     import asyncio
 
     from penstock.cli.terminal.progress import Progress

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from penstock.cli.terminal.session import Session
+    from penstock.cli.terminal.session import CommandSession
 
 WAIT_SECONDS = 1.0
 OFFERED_MAX = 1_000
@@ -55,29 +55,29 @@ def group_config_names(ctx: click.Context, param: click.Parameter, incomplete: s
 def broker_config_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Of those that may change while a broker runs."""
     from penstock.cluster.configs.config_table import BROKER_CONFIGS
-    from penstock.cluster.configs.config_types import Mode
+    from penstock.cluster.configs.config_types import UpdateMode
 
     return [
         c.name
         for c in BROKER_CONFIGS
-        if c.mode is not Mode.READ_ONLY and c.name.startswith(incomplete)
+        if c.mode is not UpdateMode.READ_ONLY and c.name.startswith(incomplete)
     ]
 
 
-async def _topics(session: Session) -> list[str]:
+async def _topics(session: CommandSession) -> list[str]:
     from penstock.client.admin.admin import Admin
 
     return [t.name for t in await Admin(session.cluster).list_topics() if not t.is_hidden]
 
 
-async def _groups(session: Session) -> list[str]:
+async def _groups(session: CommandSession) -> list[str]:
     from penstock.client.admin.groups import list_groups
 
     return [group.name for group in await list_groups(session.cluster)]
 
 
 def _offered(
-    ctx: click.Context, incomplete: str, ask: Callable[[Session], Awaitable[list[str]]]
+    ctx: click.Context, incomplete: str, ask: Callable[[CommandSession], Awaitable[list[str]]]
 ) -> list[str]:
     from penstock.cli.terminal.session import default_brokers, run
 

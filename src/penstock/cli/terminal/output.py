@@ -29,7 +29,7 @@ WIDE = "+"
 WIDTH_MAX = 10_000
 
 
-class Format(enum.StrEnum):
+class OutputFormat(enum.StrEnum):
     text = "text"
     json = "json"
     yaml = "yaml"
@@ -38,12 +38,12 @@ class Format(enum.StrEnum):
     @property
     def is_data(self) -> bool:
         """Whether it is for programs."""
-        return self in (Format.json, Format.yaml)
+        return self in (OutputFormat.json, OutputFormat.yaml)
 
 
 format_option = click.option(
     "--format",
-    type=click.Choice(Format),
+    type=click.Choice(OutputFormat),
     default="text",
     show_default=True,
     help="How to print; wide has more columns than text.",
@@ -77,9 +77,9 @@ def whole(stream: TextIO) -> TextIO:
     )
 
 
-def print_data(value: Any, format: Format) -> None:
+def print_data(value: Any, format: OutputFormat) -> None:
     """One document for programs."""
-    if format is Format.yaml:
+    if format is OutputFormat.yaml:
         from penstock.cli.terminal.yaml import dumped
 
         print(dumped(value), end="")
@@ -88,7 +88,7 @@ def print_data(value: Any, format: Format) -> None:
 
 
 def print_listing(
-    format: Format, document: Any, columns: Sequence[str], rows: Sequence[Sequence[object]]
+    format: OutputFormat, document: Any, columns: Sequence[str], rows: Sequence[Sequence[object]]
 ) -> None:
     """The document for programs, the table for people."""
     if format.is_data:
@@ -98,21 +98,26 @@ def print_listing(
 
 
 def print_rows(
-    format: Format, keys: Sequence[str], columns: Sequence[str], rows: Sequence[Sequence[object]]
+    format: OutputFormat,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
 ) -> None:
     """A listing whose document has the cells of the table, under these keys."""
     print_listing(format, [dict(zip(keys, row, strict=True)) for row in rows], columns, rows)
 
 
 def print_table(
-    columns: Sequence[str], rows: Sequence[Sequence[object]], format: Format = Format.text
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    format: OutputFormat = OutputFormat.text,
 ) -> None:
     """Columns whose name ends in a space are numbers, set to the right; those whose name begins
     with a plus are shown in `wide` only."""
     shown = [
         index
         for index, name in enumerate(columns)
-        if format is Format.wide or not name.startswith(WIDE)
+        if format is OutputFormat.wide or not name.startswith(WIDE)
     ]
     columns = [columns[index].removeprefix(WIDE) for index in shown]
     cells = [[_show(row[index]) for index in shown] for row in rows]
@@ -129,7 +134,7 @@ def print_table(
         table.add_column(name.strip(), justify=justify, overflow="fold")
     for row in cells:
         table.add_row(*(_escape(cell) for cell in row))
-    console(width=WIDTH_MAX if format is Format.wide else None).print(table)
+    console(width=WIDTH_MAX if format is OutputFormat.wide else None).print(table)
 
 
 def _print_plain(columns: Sequence[str], cells: list[list[str]]) -> None:

@@ -21,9 +21,9 @@ from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.output import harmless, shown_json
 
 if TYPE_CHECKING:
-    from penstock.client.consumer.fetched import Message
+    from penstock.client.consumer.fetched import FetchedRecord
 
-Part = Callable[["Message"], bytes]
+Part = Callable[["FetchedRecord"], bytes]
 
 DEFAULT = "%v\\n"
 WIDE = "%t[%p] %o  %d  %k  %v  %h\\n"
@@ -33,7 +33,7 @@ META = "%t[%p] %o  %d  %V bytes  %k  %h\\n"
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 
 
-def compile_template(text: str, *, is_seen: bool = False) -> Callable[["Message"], bytes]:
+def compile_template(text: str, *, is_seen: bool = False) -> Callable[["FetchedRecord"], bytes]:
     """A function that renders a message. Raises UserError on what is not a template.
 
     `is_seen`: on a terminal, which what is in a message must not control; the template may.
@@ -103,8 +103,10 @@ def _constant(value: bytes) -> Part:
     return lambda message: value
 
 
-def _bytes_part(get: Callable[["Message"], bytes | None], form: Callable[[bytes], bytes]) -> Part:
-    def part(message: "Message") -> bytes:
+def _bytes_part(
+    get: Callable[["FetchedRecord"], bytes | None], form: Callable[[bytes], bytes]
+) -> Part:
+    def part(message: "FetchedRecord") -> bytes:
         value = get(message)
         return b"" if value is None else form(value)
 
@@ -115,7 +117,7 @@ def _harmless_part(part: Part) -> Part:
     return lambda message: harmless(part(message))
 
 
-def _headers(message: "Message") -> bytes:
+def _headers(message: "FetchedRecord") -> bytes:
     """`name=value,name=value`, as kcat prints them."""
     return b",".join(name.encode() + b"=" + (value or b"") for name, value in message.headers)
 
@@ -135,7 +137,7 @@ def show_time(timestamp_ms: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-_BYTES: dict[str, Callable[["Message"], bytes | None]] = {
+_BYTES: dict[str, Callable[["FetchedRecord"], bytes | None]] = {
     "k": lambda message: message.key,
     "v": lambda message: message.value,
     "s": lambda message: message.value,
@@ -159,19 +161,19 @@ _PLAIN: dict[str, Part] = {
 }
 
 
-def as_json(message: "Message", has_value: bool = True, *, is_seen: bool = False) -> bytes:
+def as_json(message: "FetchedRecord", has_value: bool = True, *, is_seen: bool = False) -> bytes:
     """One message as one line of JSON. What is not UTF-8 is in base64, and says so."""
     return shown_json(_document(message, has_value), is_seen=is_seen).encode() + b"\n"
 
 
-def as_yaml(message: "Message", has_value: bool = True) -> bytes:
+def as_yaml(message: "FetchedRecord", has_value: bool = True) -> bytes:
     """One message as one document of a stream of YAML."""
     from penstock.cli.terminal.yaml import dumped
 
     return b"---\n" + dumped(_document(message, has_value)).encode()
 
 
-def _document(message: "Message", has_value: bool) -> dict[str, object]:
+def _document(message: "FetchedRecord", has_value: bool) -> dict[str, object]:
     row: dict[str, object] = {
         "topic": message.topic,
         "partition": message.partition,

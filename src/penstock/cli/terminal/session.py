@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.client.cluster import Cluster
     from penstock.client.consumer.consumer import Consumer, ConsumerConfig
     from penstock.client.producer.producer import Producer, ProducerConfig
-    from penstock.client.security_settings import Security
+    from penstock.client.security_settings import SecuritySettings
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ brokers_option = click.option(
 
 
 @dataclass(frozen=True)
-class Session:
+class CommandSession:
     """A connected cluster and the outside world's ports."""
 
     clock: WallClock
@@ -67,7 +67,7 @@ class Session:
 
 
 def run(
-    brokers: str, work: Callable[[Session], Awaitable[T]], *, within_s: float | None = None
+    brokers: str, work: Callable[[CommandSession], Awaitable[T]], *, within_s: float | None = None
 ) -> T:
     """Connects, does the work, disconnects. A broker that is not there fails at once."""
     import asyncio
@@ -93,12 +93,12 @@ def run(
             asyncio.timeout(within_s),
             Cluster(random, addresses, config, authenticate=authenticate) as cluster,
         ):
-            return await work(Session(SystemClock(), random, cluster))
+            return await work(CommandSession(SystemClock(), random, cluster))
 
     return uvloop.run(connected())
 
 
-def _security(random: Random) -> Security:
+def _security(random: Random) -> SecuritySettings:
     from penstock.client.security_settings import parse_security
 
     settings, source = security_settings()
@@ -151,7 +151,7 @@ def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str | Non
     return matches[0] if matches else None
 
 
-async def require_topics(session: Session, names: Iterable[str]) -> None:
+async def require_topics(session: CommandSession, names: Iterable[str]) -> None:
     """Fails with the nearest name when a topic does not exist."""
     from penstock.base.errors import ErrorCode, Refused
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.cli.terminal.errors import UserError
-from penstock.cli.terminal.output import Format, format_option, print_data, print_table
-from penstock.cli.terminal.session import Session, brokers_option, run
+from penstock.cli.terminal.output import OutputFormat, format_option, print_data, print_table
+from penstock.cli.terminal.session import CommandSession, brokers_option, run
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -102,17 +102,17 @@ def relay_command(
     penstock outbox relay -d sqlite:///app.db --once
     """
     with _opened(database, table) as (engine, found):
-        from penstock.app.outbox.relay import Choice, Relay, RelayConfig
+        from penstock.app.outbox.relay import Relay, RelayConfig, ResumeChoice
 
         config = RelayConfig(
             rows_max=batch,
             poll_ms=_ms(poll, "--poll"),
             lease_ms=_ms(lease, "--lease"),
             keep_ms=_ms(keep, "--keep"),
-            in_doubt=Choice(in_doubt),
+            in_doubt=ResumeChoice(in_doubt),
         )
 
-        async def work(session: Session) -> int:
+        async def work(session: CommandSession) -> int:
             relay = Relay(engine, session.cluster, found, config)
             try:
                 await (relay.drain() if once else _until_signal(relay))
@@ -140,7 +140,7 @@ async def _until_signal(relay: Relay) -> None:
 @database_option
 @table_option
 @format_option
-def status_command(database: str, table: str, format: Format) -> None:
+def status_command(database: str, table: str, format: OutputFormat) -> None:
     """Count messages by state, and say why some could not be sent.
 
     \b
@@ -149,13 +149,13 @@ def status_command(database: str, table: str, format: Format) -> None:
     from sqlalchemy import select
 
     with _opened(database, table) as (engine, found), engine.connect() as connection:
-        from penstock.app.outbox.tables import State
+        from penstock.app.outbox.tables import RowState
 
         counts = {state.name.lower(): n for state, n in found.counts(connection).items()}
         rows = found.tables.messages
         wanted = select(rows.c.id, rows.c.topic, rows.c.message_id, rows.c.error)
         failed = connection.execute(
-            wanted.where(rows.c.state == State.FAILED).order_by(rows.c.id).limit(100)
+            wanted.where(rows.c.state == RowState.FAILED).order_by(rows.c.id).limit(100)
         ).all()
     if format.is_data:
         print_data({"messages": counts, "failed": [dict(row._mapping) for row in failed]}, format)

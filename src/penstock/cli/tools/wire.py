@@ -6,7 +6,7 @@ The codecs are compiled from the message classes when first used; `show` prints 
 import click
 
 from penstock.cli.terminal.errors import UserError
-from penstock.cli.terminal.output import Format, format_option, print_listing
+from penstock.cli.terminal.output import OutputFormat, format_option, print_listing
 from penstock.cli.terminal.session import nearest
 
 
@@ -17,7 +17,7 @@ def wire() -> None:
 
 @wire.command("list")
 @format_option
-def list_messages(format: Format) -> None:
+def list_messages(format: OutputFormat) -> None:
     """List the APIs with their versions.
 
     \b

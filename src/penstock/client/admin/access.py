@@ -10,7 +10,7 @@ from typing import TypeVar
 from penstock.client.cluster import Cluster
 from penstock.client.errors import check, refusal
 from penstock.security import scram
-from penstock.security.acls import Entry, Filter, Resource
+from penstock.security.acls import AclEntry, Filter, Resource
 from penstock.wire.messages.acls import (
     AclCreation,
     CreateAclsRequest,
@@ -53,11 +53,11 @@ class User:
     """Iterations by mechanism."""
 
 
-Binding = tuple[Resource, Entry]
+Binding = tuple[Resource, AclEntry]
 Answer = TypeVar("Answer")
 
 
-class Access:
+class AccessAdmin:
     """Users and lists of one cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -154,7 +154,7 @@ class Access:
         return [
             (
                 Resource(row.resource_type, row.resource_name, row.pattern_type),
-                Entry(acl.principal, acl.host, acl.operation, acl.permission_type),
+                AclEntry(acl.principal, acl.host, acl.operation, acl.permission_type),
             )
             for row in answer.resources
             for acl in row.acls
@@ -200,7 +200,7 @@ class Access:
         return [
             (
                 Resource(acl.resource_type, acl.resource_name, acl.pattern_type),
-                Entry(acl.principal, acl.host, acl.operation, acl.permission_type),
+                AclEntry(acl.principal, acl.host, acl.operation, acl.permission_type),
             )
             for acl in row.matching_acls
         ]

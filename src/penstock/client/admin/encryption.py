@@ -25,7 +25,7 @@ class KeyUse:
     logs: int
 
 
-class Encryption:
+class EncryptionAdmin:
     """The keys of one cluster's nodes."""
 
     def __init__(self, cluster: Cluster) -> None:

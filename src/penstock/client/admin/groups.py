@@ -48,7 +48,7 @@ class GroupListing:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMember:
+class DescribedMember:
     member_id: str
     instance_id: str | None
     client_id: str
@@ -71,9 +71,9 @@ class GroupInfo:
     epoch: int | None
     """None for a classic group: its generation is not told."""
     coordinator_id: int
-    members: tuple[GroupMember, ...]
+    members: tuple[DescribedMember, ...]
 
-    def owner_of(self, where: TopicPartition) -> GroupMember | None:
+    def owner_of(self, where: TopicPartition) -> DescribedMember | None:
         return next((member for member in self.members if where in member.assigned), None)
 
 
@@ -160,8 +160,8 @@ def _consumer_group(row: DescribedConsumerGroup, node_id: int) -> GroupInfo:
     )
 
 
-def _consumer_member(row: ConsumerGroupDescribeMember) -> GroupMember:
-    return GroupMember(
+def _consumer_member(row: ConsumerGroupDescribeMember) -> DescribedMember:
+    return DescribedMember(
         member_id=row.member_id,
         instance_id=row.instance_id,
         client_id=row.client_id,
@@ -196,7 +196,7 @@ def _classic_group(row: DescribedGroup, node_id: int) -> GroupInfo:
     )
 
 
-def _classic_member(row: DescribedGroupMember, is_consumer: bool) -> GroupMember:
+def _classic_member(row: DescribedGroupMember, is_consumer: bool) -> DescribedMember:
     topics: tuple[str, ...] = ()
     assigned: tuple[TopicPartition, ...] = ()
     if is_consumer:
@@ -213,7 +213,7 @@ def _classic_member(row: DescribedGroupMember, is_consumer: bool) -> GroupMember
         except PeerError:
             # These bytes are the members' own; one that speaks oddly is still a member.
             pass
-    return GroupMember(
+    return DescribedMember(
         member_id=row.member_id,
         instance_id=row.group_instance_id,
         client_id=row.client_id,
@@ -229,5 +229,5 @@ def _host(text: str) -> str:
     return text.removeprefix("/")
 
 
-def _sorted(members: Iterable[GroupMember]) -> tuple[GroupMember, ...]:
+def _sorted(members: Iterable[DescribedMember]) -> tuple[DescribedMember, ...]:
     return tuple(sorted(members, key=lambda member: (member.client_id, member.member_id)))

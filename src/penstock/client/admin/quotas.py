@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from penstock.client.cluster import Cluster
 from penstock.client.errors import check
-from penstock.security.quotas import DEFAULT, Default, Entity, EntityType, Name
+from penstock.security.quotas import DEFAULT, Default, Entity, EntityName, EntityType
 from penstock.wire.messages.quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntityData,
@@ -40,7 +40,7 @@ class ClientQuotas:
         found = []
         for row in answer.entries or ():
             parts = {part.entity_type: part.entity_name for part in row.entity}
-            names: list[Name] = [
+            names: list[EntityName] = [
                 (DEFAULT if parts[kind] is None else parts[kind]) if kind in parts else None
                 for kind in EntityType
             ]

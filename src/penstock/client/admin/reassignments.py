@@ -31,7 +31,7 @@ Answers = dict[TopicPartition, Refused | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class ReplicaMove:
     """A move under way."""
 
     replicas: tuple[int, ...]
@@ -39,7 +39,7 @@ class Move:
     removing: tuple[int, ...]
 
 
-class Moves:
+class Reassignments:
     def __init__(self, cluster: Cluster, timeout_ms: int = 30_000) -> None:
         self._cluster = cluster
         self._timeout_ms = timeout_ms
@@ -103,15 +103,15 @@ class Moves:
 
         return await self._cluster.retrying(ask)
 
-    async def under_way(self) -> dict[TopicPartition, Move]:
+    async def under_way(self) -> dict[TopicPartition, ReplicaMove]:
         """Every move that is not finished yet."""
         request = ListPartitionReassignmentsRequest(topics=None, timeout_ms=self._timeout_ms)
 
-        async def ask() -> dict[TopicPartition, Move]:
+        async def ask() -> dict[TopicPartition, ReplicaMove]:
             reply = await self._cluster.call(request, ListPartitionReassignmentsResponse)
             check(reply.error_code, reply.error_message)
             return {
-                TopicPartition(topic.name, row.partition_index): Move(
+                TopicPartition(topic.name, row.partition_index): ReplicaMove(
                     tuple(row.replicas), tuple(row.adding_replicas), tuple(row.removing_replicas)
                 )
                 for topic in reply.topics

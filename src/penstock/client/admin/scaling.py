@@ -1,10 +1,10 @@
 """How many consumers a group needs: from its lag, what comes in, and what one of them gets done.
 
-Pure. A `Standing` is a group at one moment; two of them give rates. A group must read what comes
-in and, within the target delay, what has gathered: that, divided by what one member reads when it
-is busy, is how many members there should be. More members than partitions would have nothing to
-do, except in a queue. Where the rate is not known, or members are there and nothing moves, more of
-them are no answer, and the advice is to leave it at that.
+Pure. A `GroupStanding` is a group at one moment; two of them give rates. A group must read what
+comes in and, within the target delay, what has gathered: that, divided by what one member reads
+when it is busy, is how many members there should be. More members than partitions would have
+nothing to do, except in a queue. Where the rate is not known, or members are there and nothing
+moves, more of them are no answer, and the advice is to leave it at that.
 """
 
 import math
@@ -16,7 +16,7 @@ SPAN_SECONDS_MIN = 1.0
 """Rates over less than this say nothing."""
 
 
-class Row(NamedTuple):
+class PartitionLag(NamedTuple):
     """A partition: how much of it the group is done with, and where it ends."""
 
     done: int
@@ -27,7 +27,7 @@ class Row(NamedTuple):
         return max(0, self.end - self.done)
 
 
-class Standing(NamedTuple):
+class GroupStanding(NamedTuple):
     """A group at one moment. Sums are enough for rates, as long as the partitions are the same."""
 
     at_s: float
@@ -38,8 +38,8 @@ class Standing(NamedTuple):
     largest_lag: int
 
 
-def standing(at_s: float, rows: Mapping[tuple[str, int], Row]) -> Standing:
-    return Standing(
+def standing(at_s: float, rows: Mapping[tuple[str, int], PartitionLag]) -> GroupStanding:
+    return GroupStanding(
         at_s,
         len(rows),
         sum(row.done for row in rows.values()),
@@ -50,7 +50,7 @@ def standing(at_s: float, rows: Mapping[tuple[str, int], Row]) -> Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ScalingTarget:
     """What whoever asks wants."""
 
     target_s: float = 60.0
@@ -72,7 +72,7 @@ class Scaling:
     member_per_s: float | None = None
 
 
-def rates(before: Standing | None, now: Standing) -> tuple[float, float] | None:
+def rates(before: GroupStanding | None, now: GroupStanding) -> tuple[float, float] | None:
     """Records read and written in a second; None where that cannot be told."""
     if before is None or before.partitions != now.partitions:
         return None
@@ -83,10 +83,10 @@ def rates(before: Standing | None, now: Standing) -> tuple[float, float] | None:
 
 
 def scale(
-    before: Standing | None,
-    now: Standing,
+    before: GroupStanding | None,
+    now: GroupStanding,
     members: int,
-    wish: Wish,
+    wish: ScalingTarget,
     *,
     is_queue: bool = False,
     known_rate: float | None = None,
@@ -121,7 +121,7 @@ def scale(
     )
 
 
-def _hold(members: int, now: Standing, reason: str) -> tuple[int, str]:
+def _hold(members: int, now: GroupStanding, reason: str) -> tuple[int, str]:
     return max(members, 1 if now.lag else 0), reason
 
 

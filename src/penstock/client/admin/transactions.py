@@ -63,7 +63,7 @@ class TxnInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTxn:
+class HangingCandidate:
     """What one partition knows of a producer that has a transaction open there."""
 
     where: TopicPartition
@@ -137,9 +137,11 @@ async def describe_transaction(cluster: Cluster, transactional_id: str) -> TxnIn
     return await at_coordinator(cluster, TRANSACTION, transactional_id, ask)
 
 
-async def open_transactions(cluster: Cluster, places: Collection[TopicPartition]) -> list[OpenTxn]:
+async def open_transactions(
+    cluster: Cluster, places: Collection[TopicPartition]
+) -> list[HangingCandidate]:
     """The transactions open in these partitions, as their leaders know them, sorted by place."""
-    found: dict[TopicPartition, list[OpenTxn]] = {}
+    found: dict[TopicPartition, list[HangingCandidate]] = {}
 
     async def ask(node_id: int, asked: list[TopicPartition]) -> None:
         rows: dict[str, list[int]] = {}
@@ -157,7 +159,7 @@ async def open_transactions(cluster: Cluster, places: Collection[TopicPartition]
                 where = TopicPartition(topic.name, row.partition_index)
                 check(row.error_code, row.error_message, about=str(where))
                 found[where] = [
-                    OpenTxn(
+                    HangingCandidate(
                         where=where,
                         producer_id=producer.producer_id,
                         producer_epoch=producer.producer_epoch,
@@ -179,12 +181,14 @@ async def open_transactions(cluster: Cluster, places: Collection[TopicPartition]
     return sorted(rows, key=lambda txn: (txn.where, txn.start_offset))
 
 
-async def coordinated(cluster: Cluster, txns: Sequence[OpenTxn]) -> dict[OpenTxn, str]:
+async def coordinated(
+    cluster: Cluster, txns: Sequence[HangingCandidate]
+) -> dict[HangingCandidate, str]:
     """Those of these transactions that a coordinator will end, with their transactional ids.
 
     The rest hang: nobody will end them.
     """
-    owners: dict[OpenTxn, str] = {}
+    owners: dict[HangingCandidate, str] = {}
     producer_ids = sorted({txn.producer_id for txn in txns})
     if not producer_ids:
         return owners
@@ -204,7 +208,7 @@ async def coordinated(cluster: Cluster, txns: Sequence[OpenTxn]) -> dict[OpenTxn
 
 async def hanging_transactions(
     cluster: Cluster, places: Collection[TopicPartition], *, now_ms: int, older_ms: int
-) -> list[OpenTxn]:
+) -> list[HangingCandidate]:
     """Transactions that no coordinator will end, silent for longer than `older_ms`.
 
     With `older_ms` above the largest transaction timeout a transaction that is merely about to
@@ -234,7 +238,7 @@ async def fence(cluster: Cluster, info: TxnInfo) -> None:
     await at_coordinator(cluster, TRANSACTION, info.transactional_id, ask)
 
 
-async def write_abort(cluster: Cluster, txn: OpenTxn) -> None:
+async def write_abort(cluster: Cluster, txn: HangingCandidate) -> None:
     """Ends a hanging transaction in its partition with an abort marker."""
     topic = WritableTxnMarkerTopic(name=txn.where.topic, partition_indexes=[txn.where.partition])
     marker = WritableTxnMarker(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId
 from penstock.client.cluster import Cluster
-from penstock.client.consumer.fetched import READ_UNCOMMITTED, Fetched, Message, end_of
+from penstock.client.consumer.fetched import READ_UNCOMMITTED, Fetched, FetchedRecord, end_of
 from penstock.client.errors import (
     RETRIABLE,
     STALE_METADATA,
@@ -103,7 +103,7 @@ class Consumer:
         await self._start_fetches()
         return ready
 
-    async def poll(self, timeout_ms: int | None = None) -> list[Message]:
+    async def poll(self, timeout_ms: int | None = None) -> list[FetchedRecord]:
         """The next records of any partition; an empty list when time is up first."""
         fetched = await self.fetch(timeout_ms)
         return [message for part in fetched for message in part.messages()]

@@ -38,7 +38,7 @@ HERE_BYTES_MAX = 16 * 1024
 """What is opened on a loop that others share, if it is not compressed: a millisecond or two."""
 
 
-class Message(NamedTuple):
+class FetchedRecord(NamedTuple):
     """A record with its place."""
 
     topic: str
@@ -91,7 +91,7 @@ class Fetched(NamedTuple):
             elif not (is_transactional(header.attributes) and header.producer_id in skipping):
                 yield view, is_append_time(header.attributes)
 
-    def messages(self) -> Iterator[Message]:
+    def messages(self) -> Iterator[FetchedRecord]:
         topic, partition = self.where
         for view, append_time in self.data_batches():
             try:
@@ -108,7 +108,7 @@ class Fetched(NamedTuple):
                 if offsets[index] < self.offset:
                     continue
                 record = columns.record(index)
-                yield Message(topic, partition, *record, is_append_time=append_time)
+                yield FetchedRecord(topic, partition, *record, is_append_time=append_time)
 
 
 def end_of(records: memoryview, offset: int) -> int:

@@ -46,7 +46,7 @@ _STALE = (ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.ILLEGAL_GENERATION)
 _COMMIT_TRIES = 5
 
 
-class Membership(NamedTuple):
+class GroupMembership(NamedTuple):
     """Who commits: brokers refuse one that is no longer a member."""
 
     member_id: str
@@ -82,8 +82,8 @@ class GroupMember:
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def membership(self) -> Membership:
-        return Membership(self.member_id, self._epoch)
+    def membership(self) -> GroupMembership:
+        return GroupMembership(self.member_id, self._epoch)
 
     async def join(self) -> None:
         await self._beat()

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from penstock.client.cluster import Cluster
 from penstock.client.consumer.consumer import Consumer, ConsumerConfig
-from penstock.client.consumer.fetched import READ_COMMITTED, Fetched, Message, opened
+from penstock.client.consumer.fetched import READ_COMMITTED, Fetched, FetchedRecord, opened
 from penstock.client.list_offsets import EARLIEST, LATEST, list_offsets
 from penstock.client.metadata import TopicPartition
 from penstock.state.queues.intervals import IntervalSet
@@ -26,7 +26,7 @@ _WAIT_MS = 100
 
 def read_at(
     cluster: Cluster, where: TopicPartition, wanted: IntervalSet
-) -> AsyncGenerator[Message, None]:
+) -> AsyncGenerator[FetchedRecord, None]:
     """The records at these offsets, those that are there and committed now."""
     return pick_at(cluster, where, wanted, _itself)
 
@@ -35,7 +35,7 @@ async def pick_at(
     cluster: Cluster,
     where: TopicPartition,
     wanted: IntervalSet,
-    pick: Callable[[Message], T | None],
+    pick: Callable[[FetchedRecord], T | None],
 ) -> AsyncGenerator[T, None]:
     """As `read_at`, what `pick` makes of each; None is left out. Workers call it, if there are."""
     low = (await list_offsets(cluster, {where: EARLIEST}))[where].offset
@@ -70,7 +70,7 @@ class _Pieces(Generic[T]):
         fetched: Fetched,
         wanted: IntervalSet,
         runs: list[tuple[int, int]],
-        pick: Callable[[Message], T | None],
+        pick: Callable[[FetchedRecord], T | None],
     ) -> None:
         self.has_more = True
         self._messages = fetched.messages()
@@ -95,5 +95,5 @@ class _Pieces(Generic[T]):
         return found
 
 
-def _itself(message: Message) -> Message:
+def _itself(message: FetchedRecord) -> FetchedRecord:
     return message

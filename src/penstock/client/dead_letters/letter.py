@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from penstock.client.consumer.fetched import Message
+from penstock.client.consumer.fetched import FetchedRecord
 from penstock.state.queues import dead_letter_format as headers
 
 REDRIVES = "penstock-redrive-count"
@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetterMessage:
     """One record that was given up, and what is known of its end."""
 
     topic: str
@@ -63,14 +63,14 @@ class Letter:
         return len(self.key or b"") + len(self.payload or b"") + sum(fields)
 
 
-def letter_of(message: Message) -> Letter:
+def letter_of(message: FetchedRecord) -> DeadLetterMessage:
     """A message of a topic of dead letters, whoever wrote it there."""
     told = {name: value for name, value in message.headers if name.startswith(headers.PREFIX)}
     own = tuple(pair for pair in message.headers if not pair[0].startswith(headers.PREFIX))
     topic = _text(told.get(headers.TOPIC))
     offset = _number(told.get(headers.OFFSET))
     partition = _number(told.get(headers.PARTITION))
-    return Letter(
+    return DeadLetterMessage(
         topic=message.topic,
         partition=message.partition,
         offset=message.offset,
@@ -103,7 +103,7 @@ def _number(value: bytes | None) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class LetterFilter:
+class DeadLetterFilter:
     """Which letters are meant: those that agree with everything that is given."""
 
     ids: frozenset[tuple[int, int]] = frozenset()
@@ -125,7 +125,7 @@ class LetterFilter:
     redrives_max: int | None = None
     """Leaves out what came back more often than this."""
 
-    def matches(self, letter: Letter) -> bool:
+    def matches(self, letter: DeadLetterMessage) -> bool:
         return (
             (not self.ids or (letter.partition, letter.offset) in self.ids)
             and (not self.error_class or fnmatchcase(letter.error_class, self.error_class))
@@ -138,13 +138,13 @@ class LetterFilter:
             and (self.redrives_max is None or letter.redrives <= self.redrives_max)
         )
 
-    def _is_in_time(self, letter: Letter) -> bool:
+    def _is_in_time(self, letter: DeadLetterMessage) -> bool:
         at_ms = letter.last_failure_ms if letter.last_failure_ms > 0 else letter.timestamp_ms
         return (self.failed_from_ms is None or at_ms >= self.failed_from_ms) and (
             self.failed_until_ms is None or at_ms < self.failed_until_ms
         )
 
-    def _is_from(self, letter: Letter) -> bool:
+    def _is_from(self, letter: DeadLetterMessage) -> bool:
         wants = self.source_topic, self.source_partition, self.source_offsets
         if wants == ("", None, None):
             return True
@@ -182,5 +182,5 @@ class LetterFilter:
         return found
 
 
-def _has_header(letter: Letter, name: str, value: bytes | None) -> bool:
+def _has_header(letter: DeadLetterMessage, name: str, value: bytes | None) -> bool:
     return any(own == name and value in (None, held) for own, held in letter.own_headers)

@@ -15,9 +15,9 @@ from contextlib import aclosing
 from penstock.client.admin.queues import unfinished
 from penstock.client.cluster import Cluster
 from penstock.client.committed_offsets import Committed, committed_offsets
-from penstock.client.consumer.fetched import READ_COMMITTED, Message
+from penstock.client.consumer.fetched import READ_COMMITTED, FetchedRecord
 from penstock.client.consumer.record_reader import pick_at
-from penstock.client.dead_letters.letter import Letter, LetterFilter, letter_of
+from penstock.client.dead_letters.letter import DeadLetterFilter, DeadLetterMessage, letter_of
 from penstock.client.list_offsets import LATEST, list_offsets, places_of
 from penstock.client.metadata import TopicPartition
 from penstock.state.queues.intervals import IntervalSet
@@ -52,14 +52,14 @@ async def ends_of(
 async def open_letters(
     cluster: Cluster,
     topic: str,
-    chosen: LetterFilter | None = None,
+    chosen: DeadLetterFilter | None = None,
     *,
     ends: dict[TopicPartition, int] | None = None,
-) -> AsyncGenerator[Letter, None]:
+) -> AsyncGenerator[DeadLetterMessage, None]:
     """Letters that nobody has seen to and that agree with the filter, partition by partition."""
-    chosen = chosen or LetterFilter()
+    chosen = chosen or DeadLetterFilter()
 
-    def pick(message: Message) -> Letter | None:
+    def pick(message: FetchedRecord) -> DeadLetterMessage | None:
         letter = letter_of(message)
         return letter if chosen.matches(letter) else None
 
@@ -73,7 +73,7 @@ async def open_letters(
 async def open_runs(
     cluster: Cluster,
     topic: str,
-    chosen: LetterFilter | None = None,
+    chosen: DeadLetterFilter | None = None,
     *,
     ends: dict[TopicPartition, int] | None = None,
 ) -> AsyncGenerator[tuple[TopicPartition, IntervalSet], None]:

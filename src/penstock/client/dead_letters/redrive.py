@@ -34,7 +34,7 @@ from penstock.client.admin.queues import finish
 from penstock.client.backoff import Backoff
 from penstock.client.cluster import Cluster
 from penstock.client.committed_offsets import Committed, committed_offsets
-from penstock.client.dead_letters.letter import REDRIVES, Letter, LetterFilter
+from penstock.client.dead_letters.letter import REDRIVES, DeadLetterFilter, DeadLetterMessage
 from penstock.client.dead_letters.open import (
     DEAD_LETTERS,
     cursor_group,
@@ -79,11 +79,11 @@ UNHEEDED = frozenset(
     }
 )
 """Headers that were meant for the first time."""
-ALL_LETTERS = LetterFilter()
+ALL_LETTERS = DeadLetterFilter()
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class RedriveRequest:
     """What is to be done with which letters, and on whose behalf."""
 
     topic: str
@@ -91,7 +91,7 @@ class Errand:
     run: str
     """A name of its own for this run, in the record."""
     who: str
-    chosen: LetterFilter = ALL_LETTERS
+    chosen: DeadLetterFilter = ALL_LETTERS
     purges: bool = False
     """Only finishes them: no copies."""
     to: str | None = None
@@ -101,7 +101,7 @@ class Errand:
     rate_per_s: float | None = None
     limit: int | None = None
     """At most so many letters."""
-    revise: Callable[[Letter], Letter] | None = None
+    revise: Callable[[DeadLetterMessage], DeadLetterMessage] | None = None
     """Changes letters on their way."""
     check_target: Callable[[str], None] | None = None
     """Refuses topics that this must not write to."""
@@ -116,7 +116,7 @@ class Errand:
 
 
 @dataclass(slots=True)
-class Report:
+class RedriveReport:
     settled: int = 0
     """Letters that were redriven, or purged."""
     skipped: int = 0
@@ -126,10 +126,10 @@ class Report:
     """Messages that are left because their target does not take them, by id, and why."""
 
 
-class Copied(NamedTuple):
+class RedrivenRecord(NamedTuple):
     """A letter that was sent back, and where its copy is."""
 
-    letter: Letter
+    letter: DeadLetterMessage
     target: TopicPartition
     offset: int
 
@@ -141,17 +141,17 @@ class Redriver:
         self,
         cluster: Cluster,
         clock: WallClock,
-        errand: Errand,
+        errand: RedriveRequest,
         told: Callable[[int], None] = lambda count: None,
         *,
-        copied: Callable[[list[Copied]], None] = lambda copies: None,
+        copied: Callable[[list[RedrivenRecord]], None] = lambda copies: None,
         letters_max: int = LETTERS_MAX,
     ) -> None:
         """After each transaction, `told` is called with the number of letters and `copied` with
         their copies; not for one of which nobody said in time whether it counts."""
         assert 0 < letters_max <= LETTERS_MAX
         self.errand = errand
-        self.report = Report()
+        self.report = RedriveReport()
         self._cluster = cluster
         self._clock = clock
         self._told = told
@@ -165,9 +165,11 @@ class Redriver:
         self._limits: dict[str, int | None] = {}
         self._noted: dict[TopicPartition, int] = {}
         """Where the group has a position with a note that was acted on."""
-        self._in_doubt: tuple[TopicPartition, list[Letter], dict[TopicPartition, int]] | None = None
+        self._in_doubt: (
+            tuple[TopicPartition, list[DeadLetterMessage], dict[TopicPartition, int]] | None
+        ) = None
 
-    async def run(self) -> Report:
+    async def run(self) -> RedriveReport:
         """Until all letters that were there at the start, and are meant, are settled."""
         await ensure_audit(self._cluster)
         self._ends = await ends_of(self._cluster, await places_of(self._cluster, self.errand.topic))
@@ -221,7 +223,7 @@ class Redriver:
 
     async def _settle_all(self) -> None:
         errand = self.errand
-        gathered: list[Letter] = []
+        gathered: list[DeadLetterMessage] = []
         size = self.report.skipped = 0
         found = open_letters(self._cluster, errand.topic, errand.chosen, ends=self._ends)
         async with aclosing(found) as letters:
@@ -246,21 +248,21 @@ class Redriver:
         limit = self.errand.limit
         return limit is not None and self.report.settled + more >= limit
 
-    def _fits(self, gathered: list[Letter], letter: Letter) -> bool:
+    def _fits(self, gathered: list[DeadLetterMessage], letter: DeadLetterMessage) -> bool:
         """Whether one more goes into the transaction, and into its note."""
         if not gathered:
             return True
         is_near = letter.offset - gathered[-1].offset < APART_MAX
         return is_near and len(gathered) < min(self._letters_max, self._pace.portion)
 
-    async def _settle(self, letters: list[Letter]) -> None:
+    async def _settle(self, letters: list[DeadLetterMessage]) -> None:
         if letters:
             if self.errand.charge is not None:
                 await self.errand.charge(sum(letter.size_bytes for letter in letters))
             await self._pace.wait(len(letters))
             await self._send(letters)
 
-    async def _send(self, letters: list[Letter]) -> None:
+    async def _send(self, letters: list[DeadLetterMessage]) -> None:
         """Sends in parts what is too large together; does not send what is too large alone."""
         try:
             await self._write(letters)
@@ -279,7 +281,7 @@ class Redriver:
             await self._send(letters[:middle])
             await self._send(letters[middle:])
 
-    async def _write(self, letters: list[Letter]) -> None:
+    async def _write(self, letters: list[DeadLetterMessage]) -> None:
         """One transaction, and what follows from it."""
         errand = self.errand
         where = TopicPartition(errand.topic, letters[0].partition)
@@ -288,7 +290,7 @@ class Redriver:
         note = note_of(topic_id, offsets)
         assert note is not None, "fewer letters go together"
         batches: dict[TopicPartition, list[Record]] = {}
-        sent: list[tuple[Letter, TopicPartition, int]] = []
+        sent: list[tuple[DeadLetterMessage, TopicPartition, int]] = []
         for letter in () if errand.purges else letters:
             target = await target_of(self._cluster, letter, errand.to)
             if errand.check_target is not None:
@@ -308,7 +310,7 @@ class Redriver:
         self._noted[where] = position.offset
         self._in_doubt = None
         self._count(letters, targets)
-        self._copied([Copied(letter, at, placed[at] + index) for letter, at, index in sent])
+        self._copied([RedrivenRecord(letter, at, placed[at] + index) for letter, at, index in sent])
         await finish(self._cluster, DEAD_LETTERS, {where: list(_set_of(letters))})
 
     async def _codec_for(self, topic: str, records: list[Record]) -> Codec:
@@ -339,7 +341,7 @@ class Redriver:
             self._limits[topic] = limit
         return self._limits[topic]
 
-    def _count(self, letters: list[Letter], targets: dict[TopicPartition, int]) -> None:
+    def _count(self, letters: list[DeadLetterMessage], targets: dict[TopicPartition, int]) -> None:
         self.report.settled += len(letters)
         for target, count in targets.items():
             self.report.targets[target] = self.report.targets.get(target, 0) + count
@@ -347,13 +349,13 @@ class Redriver:
 
     # -- what is written --------------------------------------------------------------------
 
-    def _copy_of(self, letter: Letter) -> Record:
+    def _copy_of(self, letter: DeadLetterMessage) -> Record:
         revised = letter if self.errand.revise is None else self.errand.revise(letter)
         now_ms = self._clock.now_ms()
         is_kept = self.errand.keeps_timestamp and letter.source_timestamp_ms >= 0
         return copy_of(revised, letter.source_timestamp_ms if is_kept else now_ms)
 
-    def _entry(self, where: TopicPartition, letters: list[Letter]) -> Record:
+    def _entry(self, where: TopicPartition, letters: list[DeadLetterMessage]) -> Record:
         errand = self.errand
         entry = {
             "run": errand.run,
@@ -371,7 +373,7 @@ class Redriver:
         return Record(0, self._clock.now_ms(), errand.topic.encode(), value)
 
 
-def copy_of(letter: Letter, timestamp_ms: int) -> Record:
+def copy_of(letter: DeadLetterMessage, timestamp_ms: int) -> Record:
     """The record that goes back: as it was, without what was meant for its first time."""
     own = tuple(pair for pair in letter.own_headers if pair[0] not in UNHEEDED)
     come_from = f"{letter.topic}/{letter.partition}/{letter.offset}"
@@ -382,13 +384,13 @@ def copy_of(letter: Letter, timestamp_ms: int) -> Record:
     return Record(0, timestamp_ms, letter.key, letter.payload, own + added)
 
 
-def is_hollow(letter: Letter) -> bool:
+def is_hollow(letter: DeadLetterMessage) -> bool:
     """The log had lost the record before it could be copied: only its headers are known."""
     has_origin = letter.source is not None and letter.source_timestamp_ms < 0
     return has_origin and letter.key is None and letter.payload is None
 
 
-async def target_of(cluster: Cluster, letter: Letter, to: str | None) -> TopicPartition:
+async def target_of(cluster: Cluster, letter: DeadLetterMessage, to: str | None) -> TopicPartition:
     """Where a letter goes: back to its own partition, or by its key into another topic."""
     source = letter.source
     if to is None and source is None:
@@ -425,7 +427,7 @@ def _bytes_max(record: Record) -> int:
     return size + sum(4 * len(name) + len(value or b"") + 10 for name, value in record.headers)
 
 
-def _set_of(letters: list[Letter]) -> IntervalSet:
+def _set_of(letters: list[DeadLetterMessage]) -> IntervalSet:
     runs = IntervalSet()
     for letter in letters:
         runs.add(letter.offset, letter.offset)

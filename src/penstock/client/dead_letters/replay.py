@@ -22,9 +22,9 @@ from penstock.client.admin.queues import inspect, offer_again, unfinished
 from penstock.client.backoff import Backoff
 from penstock.client.cluster import Cluster
 from penstock.client.committed_offsets import Committed, committed_offsets
-from penstock.client.consumer.fetched import Message
+from penstock.client.consumer.fetched import FetchedRecord
 from penstock.client.consumer.record_reader import read_at
-from penstock.client.list_offsets import Span
+from penstock.client.list_offsets import OffsetSpan
 from penstock.client.metadata import TopicPartition
 from penstock.client.pacing import Pace
 from penstock.client.producer.batch import record_bytes
@@ -40,11 +40,11 @@ BYTES_MAX = 512 * 1024
 TRIES_MAX = 10
 _NOTE = "v1"
 
-Spans = Mapping[TopicPartition, Span]
+ReplayRanges = Mapping[TopicPartition, OffsetSpan]
 
 
 async def replay_share_group(
-    cluster: Cluster, group: str, spans: Spans
+    cluster: Cluster, group: str, spans: ReplayRanges
 ) -> dict[TopicPartition, int]:
     """Offers what the group has finished in these ranges again; how many records of each."""
     reports = await inspect(cluster, group, list(spans))
@@ -60,7 +60,7 @@ async def replay_share_group(
 
 
 async def finished_within(
-    cluster: Cluster, group: str, where: TopicPartition, span: Span
+    cluster: Cluster, group: str, where: TopicPartition, span: OffsetSpan
 ) -> IntervalSet:
     """What of a range a share group has finished; markers between records count as finished."""
     finished = offsets_of(span)
@@ -73,7 +73,7 @@ async def finished_within(
     return finished
 
 
-def offsets_of(span: Span) -> IntervalSet:
+def offsets_of(span: OffsetSpan) -> IntervalSet:
     """Every offset of a range that has an end."""
     assert span.end is not None
     offsets = IntervalSet()
@@ -86,13 +86,13 @@ def offsets_of(span: Span) -> IntervalSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class CopyPlan:
     """Which ranges go where, under which name."""
 
     name: str
     """Of this copy: begun under it, it is gone on with under it."""
     to: str
-    spans: Spans
+    spans: ReplayRanges
     """Every one has an end."""
     rate_per_s: float | None = None
     charge: Callable[[int], Awaitable[None]] | None = None
@@ -110,14 +110,14 @@ def cursor_group(name: str) -> str:
     return CURSOR_PREFIX + name
 
 
-async def unfinished_copy(cluster: Cluster, name: str) -> dict[TopicPartition, Span]:
+async def unfinished_copy(cluster: Cluster, name: str) -> dict[TopicPartition, OffsetSpan]:
     """What is left of a copy that was begun and not ended; empty: there is none."""
     kept = await committed_offsets(cluster, cursor_group(name), is_stable=True)
     left = {}
     for where, committed in kept.items():
         words = (committed.metadata or "").split()
         if len(words) == 2 and words[0] == _NOTE and words[1].isdecimal():
-            left[where] = Span(committed.offset, max(committed.offset, int(words[1])))
+            left[where] = OffsetSpan(committed.offset, max(committed.offset, int(words[1])))
     return left
 
 
@@ -127,7 +127,7 @@ class Copier:
     def __init__(
         self,
         cluster: Cluster,
-        copy: Copy,
+        copy: CopyPlan,
         told: Callable[[int], None] = lambda count: None,
         *,
         records_max: int = RECORDS_MAX,
@@ -171,19 +171,19 @@ class Copier:
             await self._copy_one(where, span)
         await delete_group(self._cluster, self._group)
 
-    def _resolve_doubt(self, left: Spans) -> None:
+    def _resolve_doubt(self, left: ReplayRanges) -> None:
         """The last transaction may have counted although nobody said so."""
         doubt, self._in_doubt = self._in_doubt, None
         if doubt is not None and doubt[0] in left and left[doubt[0]].start >= doubt[1]:
             self._count(doubt[2])
 
-    async def _copy_one(self, where: TopicPartition, span: Span) -> None:
+    async def _copy_one(self, where: TopicPartition, span: OffsetSpan) -> None:
         assert span.end is not None
         if span.start >= span.end:
             return
         wanted = IntervalSet()
         wanted.add(span.start, span.end - 1)
-        gathered: list[Message] = []
+        gathered: list[FetchedRecord] = []
         size = 0
         async with aclosing(read_at(self._cluster, where, wanted)) as messages:
             async for message in messages:
@@ -197,7 +197,7 @@ class Copier:
         await self._write(where, gathered, span.end, size)
 
     async def _write(
-        self, where: TopicPartition, messages: list[Message], end: int, size: int
+        self, where: TopicPartition, messages: list[FetchedRecord], end: int, size: int
     ) -> None:
         if not messages:
             return
@@ -211,7 +211,7 @@ class Copier:
         targets = {target: len(records) for target, records in batches.items()}
         position = messages[-1].offset + 1
         self._in_doubt = where, position, targets
-        await self._writer.write(batches, self._group, {where: _cursor(Span(position, end))})
+        await self._writer.write(batches, self._group, {where: _cursor(OffsetSpan(position, end))})
         self._in_doubt = None
         self._count(targets)
 
@@ -222,7 +222,7 @@ class Copier:
         self.report.copied += copied
         self._told(copied)
 
-    async def _target_of(self, where: TopicPartition, message: Message) -> TopicPartition:
+    async def _target_of(self, where: TopicPartition, message: FetchedRecord) -> TopicPartition:
         here = len((await self._cluster.topic(where.topic)).partitions)
         there = len((await self._cluster.topic(self.copy.to)).partitions)
         if here == there or message.key is None:
@@ -239,9 +239,9 @@ class Copier:
         return error
 
 
-def _record_of(message: Message) -> Record:
+def _record_of(message: FetchedRecord) -> Record:
     return Record(0, message.timestamp, message.key, message.value, message.headers)
 
 
-def _cursor(span: Span) -> Committed:
+def _cursor(span: OffsetSpan) -> Committed:
     return Committed(span.start, metadata=f"{_NOTE} {span.end}")

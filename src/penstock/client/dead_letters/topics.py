@@ -11,7 +11,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.client.admin.admin import Admin
 from penstock.client.admin.queues import inspect, list_queues
 from penstock.client.cluster import Cluster
-from penstock.client.dead_letters.letter import Letter
+from penstock.client.dead_letters.letter import DeadLetterMessage
 from penstock.client.dead_letters.open import DEAD_LETTERS, SUFFIX
 from penstock.client.errors import check
 from penstock.client.list_offsets import places_of
@@ -29,7 +29,7 @@ OTHERS = "(others)"
 
 
 @dataclass(frozen=True, slots=True)
-class LetterBox:
+class DeadLetterTopic:
     topic: str
     partitions: int
     letters: int
@@ -38,7 +38,7 @@ class LetterBox:
     """When the oldest open one was buried."""
 
 
-async def list_boxes(cluster: Cluster) -> list[LetterBox]:
+async def list_boxes(cluster: Cluster) -> list[DeadLetterTopic]:
     """Every topic of dead letters, by name."""
     return [await look_into(cluster, name) for name in await box_names(cluster)]
 
@@ -52,11 +52,13 @@ async def box_names(cluster: Cluster) -> list[str]:
     return sorted(name for name in names if name in cluster.metadata.topics)
 
 
-async def look_into(cluster: Cluster, topic: str) -> LetterBox:
+async def look_into(cluster: Cluster, topic: str) -> DeadLetterTopic:
     reports = await inspect(cluster, DEAD_LETTERS, await places_of(cluster, topic))
     oldest = [report.oldest_ms for report in reports.values() if report.oldest_ms >= 0]
     letters = sum(report.unfinished for report in reports.values())
-    return LetterBox(topic, len(reports), letters, min(oldest, default=None) if letters else None)
+    return DeadLetterTopic(
+        topic, len(reports), letters, min(oldest, default=None) if letters else None
+    )
 
 
 async def _configured(cluster: Cluster) -> set[str]:
@@ -92,7 +94,7 @@ async def _configured(cluster: Cluster) -> set[str]:
 
 
 @dataclass(slots=True)
-class Kind:
+class DeadLetterKind:
     """Letters that are alike."""
 
     name: tuple[str, ...]
@@ -102,7 +104,7 @@ class Kind:
     sample: str = ""
     """The id of the first one, to look at."""
 
-    def add(self, letter: Letter) -> None:
+    def add(self, letter: DeadLetterMessage) -> None:
         at_ms = letter.last_failure_ms if letter.last_failure_ms > 0 else letter.timestamp_ms
         if not self.count:
             self.first_ms = self.last_ms = at_ms
@@ -115,7 +117,7 @@ def _text(data: bytes | None) -> str:
     return "-" if data is None else data.decode("utf-8", "replace")
 
 
-ASPECTS: dict[str, tuple[tuple[str, ...], Callable[[Letter], tuple[str, ...]]]] = {
+ASPECTS: dict[str, tuple[tuple[str, ...], Callable[[DeadLetterMessage], tuple[str, ...]]]] = {
     "error": (("error", "message"), lambda letter: (letter.error_class, letter.error_message)),
     "class": (("error",), lambda letter: (letter.error_class,)),
     "key": (("key",), lambda letter: (_text(letter.key),)),
@@ -136,18 +138,18 @@ class Kinds:
 
     def __init__(self, aspect: str) -> None:
         self.columns, self._name_of = ASPECTS[aspect]
-        self._kinds: dict[tuple[str, ...], Kind] = {}
+        self._kinds: dict[tuple[str, ...], DeadLetterKind] = {}
         self.count = 0
 
-    def add(self, letter: Letter) -> None:
+    def add(self, letter: DeadLetterMessage) -> None:
         self.count += 1
         name = self._name_of(letter)
         kind = self._kinds.get(name)
         if kind is None:
             if len(self._kinds) >= KINDS_MAX:
                 name = (OTHERS, *("" for _ in self.columns[1:]))
-            kind = self._kinds.setdefault(name, Kind(name))
+            kind = self._kinds.setdefault(name, DeadLetterKind(name))
         kind.add(letter)
 
-    def largest(self) -> list[Kind]:
+    def largest(self) -> list[DeadLetterKind]:
         return sorted(self._kinds.values(), key=lambda kind: (-kind.count, kind.name))

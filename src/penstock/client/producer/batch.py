@@ -1,6 +1,6 @@
 """A batch in the making, and the handle that its records' senders hold.
 
-One future serves all records of a batch: a `Delivery` is the batch and a place in it. A batch
+One future serves all records of a batch: a `PendingRecord` is the batch and a place in it. A batch
 that the broker calls too large is split, and its deliveries follow the halves.
 """
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from penstock.base.errors import Refused
 from penstock.client.metadata import TopicPartition
-from penstock.client.producer.identity import Identity as Identity
+from penstock.client.producer.identity import ProducerIdentity as ProducerIdentity
 from penstock.wire.compression import Codec
 from penstock.wire.records import BATCH_OVERHEAD, Record, encode
 
@@ -35,7 +35,7 @@ class Acked(NamedTuple):
     append_time: int
 
 
-class State(enum.Enum):
+class BatchState(enum.Enum):
     WAITING = "waiting"
     IN_FLIGHT = "in flight"
     FAILED = "failed"  # for now: it waits for those sent after it, then all go again, in order
@@ -75,11 +75,11 @@ class Batch:
         self.records: list[Record] = []
         self.size_bytes = BATCH_OVERHEAD
         self.is_closed = False
-        self.state = State.WAITING
+        self.state = BatchState.WAITING
         self.node_id = -1
         """Where it is in flight."""
         self.tries = 0
-        self.identity: Identity | None = None
+        self.identity: ProducerIdentity | None = None
         self.sequence = -1
         self.may_be_written = False
         """A try ended without an answer: the broker may have it already."""
@@ -88,13 +88,13 @@ class Batch:
         self.future: asyncio.Future[Acked | Exception | tuple[Batch, Batch]]
         self.future = asyncio.get_running_loop().create_future()
 
-    def add(self, record: Record, size_bytes: int) -> "Delivery":
+    def add(self, record: Record, size_bytes: int) -> "PendingRecord":
         assert not self.is_closed
         self.records.append(record)
         self.size_bytes += size_bytes
-        return Delivery(self, len(self.records) - 1)
+        return PendingRecord(self, len(self.records) - 1)
 
-    def number(self, identity: Identity | None, sequence: int) -> None:
+    def number(self, identity: ProducerIdentity | None, sequence: int) -> None:
         """Gives the batch its sequence; it is encoded anew, the sequence being under the CRC."""
         self.identity = identity
         self.sequence = sequence
@@ -136,7 +136,7 @@ class Batch:
             self.future.set_result(outcome)
 
 
-class Delivery:
+class PendingRecord:
     """A record on its way: `await` it for where it went, or for why it did not arrive."""
 
     __slots__ = ("_batch", "_index")

@@ -3,11 +3,11 @@
 from typing import NamedTuple
 
 
-class Identity(NamedTuple):
+class ProducerIdentity(NamedTuple):
     """Given by InitProducerId; a newer epoch fences an older one."""
 
     producer_id: int
     producer_epoch: int
 
 
-NOBODY = Identity(-1, -1)
+NOBODY = ProducerIdentity(-1, -1)

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.errors import RETRIABLE, DeliveryTimeout
 from penstock.client.metadata import TopicPartition
-from penstock.client.producer.batch import Acked, Batch, Delivery, Identity, State
+from penstock.client.producer.batch import Acked, Batch, BatchState, PendingRecord, ProducerIdentity
 from penstock.wire.records import BATCH_OVERHEAD, Record
 
 # The broker no longer has this producer's state, or never got the batch before.
@@ -46,7 +46,7 @@ _MAYBE_WRITTEN = frozenset(
 _SEQUENCE_MASK = 0x7FFFFFFF
 
 
-class Lane:
+class PartitionQueue:
     def __init__(
         self,
         where: TopicPartition,
@@ -67,8 +67,8 @@ class Lane:
         self.batches: deque[Batch] = deque()
         self.size_bytes = 0
         """What the records of all batches take."""
-        self.identity: Identity | None = None
-        self.spent: Identity | None = None
+        self.identity: ProducerIdentity | None = None
+        self.spent: ProducerIdentity | None = None
         """The identity whose numbering has a hole here; it must not be given again."""
         self.sequence = 0
         self.retry_at = 0.0
@@ -87,7 +87,7 @@ class Lane:
         last = self.batches[-1]
         return not last.is_closed and last.size_bytes + size_bytes <= self.batch_bytes
 
-    def add(self, record: Record, size_bytes: int, now: float) -> Delivery:
+    def add(self, record: Record, size_bytes: int, now: float) -> PendingRecord:
         """Puts a record into the last batch, or into a new one."""
         if not self.has_room(size_bytes):
             self.close_open()
@@ -110,7 +110,7 @@ class Lane:
         """A new one may be set once nothing is in flight under the old one."""
         return self.is_idempotent and self.identity is None and not self._in_flight
 
-    def identify(self, identity: Identity) -> None:
+    def identify(self, identity: ProducerIdentity) -> None:
         assert self.needs_identity
         assert identity != self.spent
         self.identity = identity
@@ -139,7 +139,7 @@ class Lane:
         if self.is_idempotent and batch.identity is None:
             batch.number(self.identity, self.sequence)
             self.sequence = self.sequence + len(batch.records) & _SEQUENCE_MASK
-        batch.state = State.IN_FLIGHT
+        batch.state = BatchState.IN_FLIGHT
         batch.node_id = node_id
         batch.tries += 1
         self._in_flight += 1
@@ -151,9 +151,9 @@ class Lane:
         if self._in_flight >= (1 if must_be_alone else self.in_flight_max):
             return None
         for batch in self.batches:
-            if batch.state is State.FAILED:
+            if batch.state is BatchState.FAILED:
                 return None
-            if batch.state is State.WAITING:
+            if batch.state is BatchState.WAITING:
                 return batch
         return None
 
@@ -170,7 +170,7 @@ class Lane:
         """A try did not succeed. `was_sent` with an OSError means: the broker may have it."""
         self._in_flight -= 1
         self.failures += 1
-        batch.state = State.FAILED
+        batch.state = BatchState.FAILED
         batch.last_error = error
         code = error.code if isinstance(error, Refused) else None
         if was_sent and (code is None or code in _MAYBE_WRITTEN):
@@ -223,7 +223,7 @@ class Lane:
                 assert batch.last_error is not None
                 self._resolve(batch, batch.last_error)
                 continue
-            batch.state = State.WAITING
+            batch.state = BatchState.WAITING
             if must_renumber:
                 batch.number(None, -1)
 
@@ -244,7 +244,7 @@ class Lane:
         at = self.batches.index(batch)
         self.batches.remove(batch)
         for half in reversed(batch.split()):
-            half.state = State.FAILED
+            half.state = BatchState.FAILED
             half.tries = batch.tries
             half.may_be_written = batch.may_be_written
             half.last_error = batch.last_error

@@ -14,12 +14,12 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Random, WallClock
 from penstock.client.cluster import Cluster
 from penstock.client.metadata import TopicInfo, TopicPartition
-from penstock.client.producer.batch import Delivery, Sent, record_bytes
+from penstock.client.producer.batch import PendingRecord, Sent, record_bytes
 from penstock.client.producer.partitioner import StickyChoice, partition_for_key
 from penstock.client.producer.sender import ProducerConfig, Sender
 from penstock.wire.records import Record
 
-__all__ = ["Delivery", "Producer", "ProducerConfig", "Sent"]
+__all__ = ["PendingRecord", "Producer", "ProducerConfig", "Sent"]
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -67,7 +67,7 @@ class Producer:
         partition: int | None = None,
         headers: Headers = (),
         timestamp_ms: int | None = None,
-    ) -> Delivery:
+    ) -> PendingRecord:
         """Takes a record into the buffer, waiting for room, and returns its delivery to await."""
         if topic not in self._cluster.metadata.topics:
             await self._cluster.topic(topic, auto_create=self.config.auto_create)
@@ -90,7 +90,7 @@ class Producer:
         partition: int | None = None,
         headers: Headers = (),
         timestamp_ms: int | None = None,
-    ) -> Delivery | None:
+    ) -> PendingRecord | None:
         """As `send`, without waiting: None when the buffer is full. The topic must be known."""
         if timestamp_ms is None:
             timestamp_ms = self._clock.now_ms()

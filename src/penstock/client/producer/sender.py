@@ -3,7 +3,7 @@
 One task wakes when a batch is due, an answer came or a deadline passed, and does one atomic step:
 batches of all due partitions of a broker leave in one request. Owns the producer id (one for all
 lanes; a lane whose numbering has a hole gets a new one), connections being awaited and metadata
-being renewed. Leaves to `Lane` what may be sent and what an answer means.
+being renewed. Leaves to `PartitionQueue` what may be sent and what an answer means.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from penstock.client.errors import (
     refusal,
 )
 from penstock.client.metadata import TopicPartition
-from penstock.client.producer.batch import Acked, Batch, Delivery, Identity
-from penstock.client.producer.partition_queue import Lane
+from penstock.client.producer.batch import Acked, Batch, PendingRecord, ProducerIdentity
+from penstock.client.producer.partition_queue import PartitionQueue
 from penstock.wire.compression import Codec
 from penstock.wire.messages.produce import (
     PartitionProduceData,
@@ -72,9 +72,9 @@ class Sender:
         self._cluster = cluster
         self._on_room = on_room
         self._is_idempotent = config.is_idempotent and config.acks == -1
-        self._identity: Identity | None = None
-        self._lanes: dict[TopicPartition, Lane] = {}
-        self._busy: dict[TopicPartition, Lane] = {}
+        self._identity: ProducerIdentity | None = None
+        self._lanes: dict[TopicPartition, PartitionQueue] = {}
+        self._busy: dict[TopicPartition, PartitionQueue] = {}
         """Lanes that hold batches; those served longest ago come first."""
         self._in_flight: dict[int, int] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -94,7 +94,7 @@ class Sender:
         lane = self._lanes.get(where)
         return lane is not None and lane.has_room(size_bytes)
 
-    def add(self, where: TopicPartition, record: Record, size_bytes: int) -> Delivery:
+    def add(self, where: TopicPartition, record: Record, size_bytes: int) -> PendingRecord:
         if self._fatal is not None:
             raise self._fatal
         lane = self._lanes.get(where)
@@ -160,7 +160,7 @@ class Sender:
     def _step(self, now: float) -> None:
         if self._busy and now - self._cluster.metadata.at > METADATA_AGE_MAX_S:
             self._start("refresh", self._refresh())
-        due_by_node: dict[int, list[Lane]] = {}
+        due_by_node: dict[int, list[PartitionQueue]] = {}
         next_at: float | None = None
         for lane in list(self._busy.values()):
             self._expire(lane, now)
@@ -183,7 +183,7 @@ class Sender:
                 self._await_leaders(lanes)
         self._wake_at(next_at)
 
-    def _send_to(self, node_id: int, lanes: list[Lane], now: float) -> None:
+    def _send_to(self, node_id: int, lanes: list[PartitionQueue], now: float) -> None:
         connection = self._cluster.ready(node_id)
         if connection is None:
             self._start(f"connect {node_id}", self._await_connection(node_id))
@@ -282,7 +282,7 @@ class Sender:
 
     def _settle(
         self,
-        lane: Lane,
+        lane: PartitionQueue,
         batch: Batch,
         row: PartitionProduceResponse | None,
         failure: Exception | None,
@@ -310,14 +310,14 @@ class Sender:
         if isinstance(failure, Refused) and failure.code in STALE_METADATA:
             self._start("refresh", self._refresh())
 
-    def _expire(self, lane: Lane, now: float) -> None:
+    def _expire(self, lane: PartitionQueue, now: float) -> None:
         deadline = lane.deadline()
         if deadline is not None and deadline <= now:
             before = lane.size_bytes
             lane.expire(now)
             self._release(lane, before)
 
-    def _release(self, lane: Lane, before: int) -> None:
+    def _release(self, lane: PartitionQueue, before: int) -> None:
         self.buffered_bytes -= before - lane.size_bytes
         if not lane.batches:
             self._busy.pop(lane.where, None)
@@ -354,7 +354,7 @@ class Sender:
                     lane.batches[0].last_error = error
             await self._refresh()
 
-    def _await_leaders(self, lanes: list[Lane]) -> None:
+    def _await_leaders(self, lanes: list[PartitionQueue]) -> None:
         for lane in lanes:
             try:
                 self._cluster.known_topic(lane.where.topic)
@@ -368,7 +368,7 @@ class Sender:
         failures = max((lane.failures for lane in self._busy.values()), default=0)
         await self._cluster.backoff.wait(failures)
 
-    def _identify(self, lane: Lane) -> None:
+    def _identify(self, lane: PartitionQueue) -> None:
         if self._identity is None or self._identity == lane.spent:
             self._start("identify", self._get_identity())
         else:
@@ -383,10 +383,10 @@ class Sender:
             return reply
 
         reply = await self._cluster.retrying(ask, timeout_ms=self.config.delivery_timeout_ms)
-        self._identity = Identity(reply.producer_id, reply.producer_epoch)
+        self._identity = ProducerIdentity(reply.producer_id, reply.producer_epoch)
 
-    def _new_lane(self, where: TopicPartition) -> Lane:
-        lane = self._lanes[where] = Lane(
+    def _new_lane(self, where: TopicPartition) -> PartitionQueue:
+        lane = self._lanes[where] = PartitionQueue(
             where,
             is_idempotent=self._is_idempotent,
             in_flight_max=self.config.in_flight_max,

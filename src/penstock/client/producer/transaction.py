@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.cluster import Cluster
 from penstock.client.committed_offsets import Committed
-from penstock.client.consumer.group_member import Membership
+from penstock.client.consumer.group_member import GroupMembership
 from penstock.client.coordinators import GROUP, TRANSACTION, at_coordinator
 from penstock.client.errors import check, code_of
 from penstock.client.metadata import TopicPartition
-from penstock.client.producer.identity import NOBODY, Identity
+from penstock.client.producer.identity import NOBODY, ProducerIdentity
 from penstock.wire.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -48,30 +48,33 @@ _END_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
-class OpenTxn:
+class OpenTransaction:
     """A transaction and who writes it."""
 
     transactional_id: str
-    identity: Identity
+    identity: ProducerIdentity
 
     def __str__(self) -> str:
         return f"transactional id {self.transactional_id!r}"
 
 
 async def begin(
-    cluster: Cluster, transactional_id: str, timeout_ms: int, before: Identity = NOBODY
-) -> OpenTxn:
+    cluster: Cluster, transactional_id: str, timeout_ms: int, before: ProducerIdentity = NOBODY
+) -> OpenTransaction:
     """Fences whoever wrote under this id before, and returns when what it left open has ended.
 
     With what the caller has been `before`, it is refused once somebody else has begun (KIP-360).
     """
     identity = await identify(cluster, transactional_id, timeout_ms, before)
-    return OpenTxn(transactional_id, identity)
+    return OpenTransaction(transactional_id, identity)
 
 
 async def identify(
-    cluster: Cluster, transactional_id: str | None, timeout_ms: int, before: Identity = NOBODY
-) -> Identity:
+    cluster: Cluster,
+    transactional_id: str | None,
+    timeout_ms: int,
+    before: ProducerIdentity = NOBODY,
+) -> ProducerIdentity:
     """A producer id and epoch; without a transactional id, new ones."""
     request = InitProducerIdRequest(
         transactional_id=transactional_id,
@@ -80,11 +83,11 @@ async def identify(
         producer_epoch=before.producer_epoch,
     )
 
-    async def ask(node_id: int | None) -> Identity:
+    async def ask(node_id: int | None) -> ProducerIdentity:
         reply = await cluster.call(request, InitProducerIdResponse, node_id=node_id)
         about = "producer id" if transactional_id is None else f"id {transactional_id!r}"
         check(reply.error_code, about=about)
-        return Identity(reply.producer_id, reply.producer_epoch)
+        return ProducerIdentity(reply.producer_id, reply.producer_epoch)
 
     if transactional_id is None:
         return await cluster.retrying(lambda: ask(None))
@@ -92,7 +95,7 @@ async def identify(
 
 
 async def add_partitions(
-    cluster: Cluster, txn: OpenTxn, places: Collection[TopicPartition]
+    cluster: Cluster, txn: OpenTransaction, places: Collection[TopicPartition]
 ) -> None:
     """Enters partitions before anything is written to them."""
     rows: dict[str, list[int]] = {}
@@ -127,10 +130,10 @@ async def add_partitions(
 
 async def keep_positions(
     cluster: Cluster,
-    txn: OpenTxn,
+    txn: OpenTransaction,
     group: str,
     positions: Mapping[TopicPartition, Committed],
-    membership: Membership | None = None,
+    membership: GroupMembership | None = None,
 ) -> None:
     """Sets positions of a group when, and only if, the transaction commits.
 
@@ -180,7 +183,7 @@ async def keep_positions(
     await at_coordinator(cluster, GROUP, group, keep)
 
 
-async def end(cluster: Cluster, txn: OpenTxn, *, committed: bool) -> None:
+async def end(cluster: Cluster, txn: OpenTransaction, *, committed: bool) -> None:
     """Commits or aborts. What it raises where it is not this one's to end `is_over`."""
     request = EndTxnRequest(
         transactional_id=txn.transactional_id,

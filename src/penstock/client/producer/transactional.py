@@ -17,11 +17,17 @@ from collections.abc import Mapping, Sequence
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.cluster import Cluster
 from penstock.client.committed_offsets import Committed
-from penstock.client.consumer.group_member import Membership
+from penstock.client.consumer.group_member import GroupMembership
 from penstock.client.errors import RETRIABLE, refusal
 from penstock.client.metadata import TopicPartition
 from penstock.client.producer.identity import NOBODY
-from penstock.client.producer.transaction import OpenTxn, add_partitions, begin, end, keep_positions
+from penstock.client.producer.transaction import (
+    OpenTransaction,
+    add_partitions,
+    begin,
+    end,
+    keep_positions,
+)
 from penstock.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -53,7 +59,7 @@ class TransactionalWriter:
         self.transactional_id = transactional_id
         self._cluster = cluster
         self._timeout_ms = timeout_ms
-        self._txn = OpenTxn(transactional_id, NOBODY)
+        self._txn = OpenTransaction(transactional_id, NOBODY)
         self._sequences: dict[TopicPartition, int] = {}
         self._is_usable = False
 
@@ -75,7 +81,7 @@ class TransactionalWriter:
         batches: Mapping[TopicPartition, Sequence[Record]],
         group: str,
         positions: Mapping[TopicPartition, Committed],
-        membership: Membership | None = None,
+        membership: GroupMembership | None = None,
         codecs: Mapping[TopicPartition, Codec] | None = None,
     ) -> dict[TopicPartition, int]:
         """One whole transaction; the first offset of each batch. If it raises: `begin` again.

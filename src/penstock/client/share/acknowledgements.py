@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from penstock.client.share.leases import Lease
+from penstock.client.share.leases import HeldLease
 
 B = TypeVar("B")
 
@@ -23,7 +23,7 @@ GROUP_MAX = 5_000
 """Verdicts in one group."""
 
 
-class Verdict(enum.IntEnum):
+class AcknowledgementType(enum.IntEnum):
     """Kafka's acknowledge types."""
 
     GAP = 0
@@ -33,7 +33,7 @@ class Verdict(enum.IntEnum):
     RENEW = 4
 
 
-class Note(NamedTuple):
+class VerdictNote(NamedTuple):
     """What goes beside a verdict; -1, None and False say nothing."""
 
     delay_ms: int = -1
@@ -45,8 +45,8 @@ class Note(NamedTuple):
     """True if released records wait for the group's backoff, also where none is configured."""
 
 
-NOTHING: Final[Note] = Note()
-UNSEEN: Final[Note] = Note(delay_ms=0, is_unseen=True)
+NOTHING: Final[VerdictNote] = VerdictNote()
+UNSEEN: Final[VerdictNote] = VerdictNote(delay_ms=0, is_unseen=True)
 
 
 class Ack:
@@ -57,9 +57,9 @@ class Ack:
     def __init__(
         self,
         offset: int,
-        verdict: Verdict,
-        note: Note = NOTHING,
-        lease: Lease | None = None,
+        verdict: AcknowledgementType,
+        note: VerdictNote = NOTHING,
+        lease: HeldLease | None = None,
         done: "asyncio.Future[None] | None" = None,
         is_awaited: bool = False,
     ) -> None:

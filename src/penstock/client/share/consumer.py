@@ -3,7 +3,7 @@
 Works with Penstock and with Kafka 4.2 and newer (4.1 without renewal). Owns what is held: records
 received and not handed out yet (`prefetch` of them, more while somebody waits for more), records
 that were handed out and have no verdict yet, verdicts on their way. Joining is `ShareMember`'s,
-talking to one node `ShareSession`'s.
+talking to one node `ClientShareSession`'s.
 
 Rules: all partitions are read, if they are not too many; else those assigned. A record that was
 handed out is renewed at half its lease for as long as it was asked for; a record that nobody took
@@ -22,12 +22,18 @@ from penstock.base.ids import TopicId
 from penstock.client.cluster import Cluster
 from penstock.client.errors import RETRIABLE, refusal
 from penstock.client.metadata import TopicPartition
-from penstock.client.share.acknowledgements import NOTHING, UNSEEN, Ack, Note, Verdict
-from penstock.client.share.held_records import Holdings
-from penstock.client.share.leases import Lease, read_acquired
+from penstock.client.share.acknowledgements import (
+    NOTHING,
+    UNSEEN,
+    Ack,
+    AcknowledgementType,
+    VerdictNote,
+)
+from penstock.client.share.held_records import HeldRecords
+from penstock.client.share.leases import HeldLease, read_acquired
 from penstock.client.share.member import Assigned, ShareMember
 from penstock.client.share.partitions import Groups, Place, SharePartitions
-from penstock.client.share.session import NETWORK, ShareSession
+from penstock.client.share.session import NETWORK, ClientShareSession
 from penstock.wire.messages.share import ShareFetchPartitionData
 
 _SESSION_OVER = (
@@ -83,8 +89,8 @@ class ShareConsumer:
         )
         self._assignment: Assigned = []
         self._partitions = SharePartitions()
-        self._sessions: dict[int, ShareSession] = {}
-        self._holdings = Holdings()
+        self._sessions: dict[int, ClientShareSession] = {}
+        self._holdings = HeldRecords()
         self._unanswered: set[asyncio.Future[None]] = set()
         self._reserved = 0
         """Records that fetches in flight may bring."""
@@ -129,7 +135,7 @@ class ShareConsumer:
 
     # Receiving.
 
-    async def receive(self, records_max: int, timeout_ms: int) -> list[Lease]:
+    async def receive(self, records_max: int, timeout_ms: int) -> list[HeldLease]:
         """Up to so many records, as soon as there are any; none when time is up."""
         assert records_max > 0
         self._check()
@@ -170,7 +176,12 @@ class ShareConsumer:
     # Verdicts.
 
     def settle(
-        self, lease: Lease, verdict: Verdict, note: Note = NOTHING, *, is_awaited: bool = True
+        self,
+        lease: HeldLease,
+        verdict: AcknowledgementType,
+        note: VerdictNote = NOTHING,
+        *,
+        is_awaited: bool = True,
     ) -> "asyncio.Future[None]":
         """Gives a verdict; done when the broker has it. Raises Refused for a second one.
 
@@ -184,7 +195,7 @@ class ShareConsumer:
         if lease.is_lost:
             raise _lost(lease)
         self._check_open()
-        if verdict is not Verdict.RENEW:
+        if verdict is not AcknowledgementType.RENEW:
             self._holdings.settle(lease)
         done: asyncio.Future[None] = self._loop.create_future()
         self._unanswered.add(done)
@@ -271,7 +282,7 @@ class ShareConsumer:
         wanted, is_lost = self._partitions.route(self._cluster.metadata)
         for node_id in wanted:
             if node_id not in self._sessions:
-                self._sessions[node_id] = ShareSession(
+                self._sessions[node_id] = ClientShareSession(
                     self._cluster, self, node_id, self.config.max_bytes
                 )
         for node_id, session in self._sessions.items():
@@ -293,7 +304,7 @@ class ShareConsumer:
         self._tasks.pop("refresh", None)
         self._route()
 
-    def reserve(self, session: ShareSession) -> tuple[int, int]:
+    def reserve(self, session: ClientShareSession) -> tuple[int, int]:
         waiting = sum(count for count, _ in self._demand.values())
         is_asked = self._demand or self._loop.time() - self._asked_at < _AHEAD_S
         ahead = self.config.prefetch if is_asked else 0
@@ -313,15 +324,15 @@ class ShareConsumer:
             wait_ms = max(0, min(wait_ms, int((latest - now) * 1000)))
         return count, wait_ms
 
-    def has_acks(self, session: ShareSession) -> bool:
+    def has_acks(self, session: ClientShareSession) -> bool:
         return self._partitions.has_acks(session.node_id)
 
-    def take_acks(self, session: ShareSession) -> Groups:
+    def take_acks(self, session: ClientShareSession) -> Groups:
         return self._partitions.take_acks(session.node_id)
 
     def fetched(
         self,
-        session: ShareSession,
+        session: ClientShareSession,
         rows: Mapping[Place, ShareFetchPartitionData],
         lock_ms: int,
         asked: int,
@@ -351,7 +362,7 @@ class ShareConsumer:
             self._fail(error)
             return
         for offset in gaps:
-            self._say(where, Ack(offset, Verdict.GAP))
+            self._say(where, Ack(offset, AcknowledgementType.GAP))
         self._holdings.add(leases)
 
     def _partition_failed(self, where: TopicPartition, error: Refused) -> None:
@@ -381,7 +392,7 @@ class ShareConsumer:
                 self._holdings.lose(ack.lease)
                 ack.fail(_lost(ack.lease))
 
-    def session_ended(self, session: ShareSession, error: Exception, asked: int) -> None:
+    def session_ended(self, session: ClientShareSession, error: Exception, asked: int) -> None:
         self._reserved -= asked
         is_passing = isinstance(error, NETWORK) or (
             isinstance(error, Refused) and (error.code in RETRIABLE or error.code in _SESSION_OVER)
@@ -407,17 +418,22 @@ class ShareConsumer:
             for lease in self._holdings.due(now):
                 if self._can_be_renewed(lease):
                     lease.is_renewing = True
-                    self._say(lease.where, Ack(lease.message.offset, Verdict.RENEW, NOTHING, lease))
+                    self._say(
+                        lease.where,
+                        Ack(lease.message.offset, AcknowledgementType.RENEW, NOTHING, lease),
+                    )
             unasked_s = 0.0 if self._demand else now - self._asked_at
             is_ahead = bool(self.config.prefetch)
             self._give_back(self._holdings.remove_stale(now, unasked_s, is_ahead=is_ahead))
 
-    def _give_back(self, leases: list[Lease]) -> None:
+    def _give_back(self, leases: list[HeldLease]) -> None:
         """As if they had never been delivered."""
         for lease in leases:
-            self._say(lease.where, Ack(lease.message.offset, Verdict.RELEASE, UNSEEN, lease))
+            self._say(
+                lease.where, Ack(lease.message.offset, AcknowledgementType.RELEASE, UNSEEN, lease)
+            )
 
-    def _can_be_renewed(self, lease: Lease) -> bool:
+    def _can_be_renewed(self, lease: HeldLease) -> bool:
         partition = self._partitions.find(lease.where)
         session = None if partition is None else self._sessions.get(partition.node_id)
         return self._can_renew and session is not None and session.can_renew
@@ -464,7 +480,7 @@ class ShareConsumer:
             self._fail(error)
 
 
-def _lost(lease: Lease) -> Refused:
+def _lost(lease: HeldLease) -> Refused:
     return Refused(
         ErrorCode.INVALID_RECORD_STATE,
         f"{lease.where} offset {lease.message.offset} is no longer held by this consumer: its "

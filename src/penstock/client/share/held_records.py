@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from penstock.client.metadata import TopicPartition
-from penstock.client.share.leases import Lease
+from penstock.client.share.leases import HeldLease
 
 LEFTOVER_S = 1.0
 """How long records wait that came too late for whoever asked."""
@@ -18,12 +18,12 @@ UNASKED_S = 5.0
 """How long records that were fetched ahead wait while nobody asks."""
 
 
-class Holdings:
+class HeldRecords:
     """Time comes in as the loop's."""
 
     def __init__(self) -> None:
-        self._buffer: deque[Lease] = deque()
-        self._taken: dict[tuple[TopicPartition, int], Lease] = {}
+        self._buffer: deque[HeldLease] = deque()
+        self._taken: dict[tuple[TopicPartition, int], HeldLease] = {}
 
     def __len__(self) -> int:
         return len(self._buffer) + len(self._taken)
@@ -33,16 +33,16 @@ class Holdings:
         """Records that nobody has taken yet."""
         return len(self._buffer)
 
-    def add(self, leases: Iterable[Lease]) -> None:
+    def add(self, leases: Iterable[HeldLease]) -> None:
         for lease in leases:
             earlier = self._taken.pop((lease.where, lease.message.offset), None)
             if earlier is not None:
                 earlier.is_lost = True
             self._buffer.append(lease)
 
-    def take(self, records_max: int, now: float, renew_for_s: float) -> list[Lease]:
+    def take(self, records_max: int, now: float, renew_for_s: float) -> list[HeldLease]:
         """Hands out records, those that came first."""
-        taken: list[Lease] = []
+        taken: list[HeldLease] = []
         while self._buffer and len(taken) < records_max:
             lease = self._buffer.popleft()
             if lease.deadline <= now or lease.is_lost:
@@ -52,22 +52,22 @@ class Holdings:
             taken.append(lease)
         return taken
 
-    def settle(self, lease: Lease) -> None:
+    def settle(self, lease: HeldLease) -> None:
         """There is a verdict: it is no longer ours to renew."""
         lease.is_settled = True
         self._drop(lease)
 
-    def lose(self, lease: Lease) -> None:
+    def lose(self, lease: HeldLease) -> None:
         """The broker says that it is not ours."""
         lease.is_lost = True
         self._drop(lease)
 
-    def _drop(self, lease: Lease) -> None:
+    def _drop(self, lease: HeldLease) -> None:
         key = (lease.where, lease.message.offset)
         if self._taken.get(key) is lease:
             del self._taken[key]
 
-    def due(self, now: float) -> list[Lease]:
+    def due(self, now: float) -> list[HeldLease]:
         """What was handed out and must be renewed now."""
         return [
             lease
@@ -77,11 +77,11 @@ class Holdings:
             and lease.deadline - now < lease.lock_s / 2
         ]
 
-    def remove_stale(self, now: float, unasked_s: float, *, is_ahead: bool) -> list[Lease]:
+    def remove_stale(self, now: float, unasked_s: float, *, is_ahead: bool) -> list[HeldLease]:
         """Takes out what others should have. `unasked_s`: how long nobody has asked here."""
         limit_s = UNASKED_S if is_ahead else LEFTOVER_S
-        stale: list[Lease] = []
-        kept: deque[Lease] = deque()
+        stale: list[HeldLease] = []
+        kept: deque[HeldLease] = deque()
         for lease in self._buffer:
             age_s = lease.lock_s - (lease.deadline - now)
             is_stale = age_s > lease.lock_s / 2 or min(age_s, unasked_s) > limit_s
@@ -89,7 +89,7 @@ class Holdings:
         self._buffer = kept
         return stale
 
-    def remove_waiting(self) -> list[Lease]:
+    def remove_waiting(self) -> list[HeldLease]:
         """Takes out all that nobody has taken."""
         found = list(self._buffer)
         self._buffer.clear()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.base.errors import PeerError
-from penstock.client.consumer.fetched import Message
+from penstock.client.consumer.fetched import FetchedRecord
 from penstock.client.metadata import TopicPartition
 from penstock.wire.messages.share import AcquiredRecords
 from penstock.wire.records import batches, check_stored, decode, is_append_time, is_control
@@ -18,7 +18,7 @@ RECORDS_MAX = 1_000_000
 """The largest number of records believed to be acquired in one partition at a time."""
 
 
-class Lease:
+class HeldLease:
     """A message that is this member's until `deadline`, by the loop's clock."""
 
     __slots__ = (
@@ -33,7 +33,7 @@ class Lease:
     )
 
     def __init__(
-        self, message: Message, delivery_count: int, deadline: float, lock_s: float
+        self, message: FetchedRecord, delivery_count: int, deadline: float, lock_s: float
     ) -> None:
         self.message = message
         self.delivery_count = delivery_count
@@ -56,7 +56,7 @@ class Lease:
 class Acquired(NamedTuple):
     """What one partition's part of a share fetch holds."""
 
-    leases: list[Lease]
+    leases: list[HeldLease]
     gaps: list[int]
 
 
@@ -76,7 +76,7 @@ def read_acquired(
         counts.update(
             dict.fromkeys(range(part.first_offset, part.last_offset + 1), part.delivery_count)
         )
-    leases: list[Lease] = []
+    leases: list[HeldLease] = []
     topic, partition = where
     for position, header in batches(records):
         if is_control(header.attributes):
@@ -90,6 +90,6 @@ def read_acquired(
             if count is None:
                 continue
             record = columns.record(index)
-            message = Message(topic, partition, *record, is_append_time=append_time)
-            leases.append(Lease(message, count, deadline, lock_s))
+            message = FetchedRecord(topic, partition, *record, is_append_time=append_time)
+            leases.append(HeldLease(message, count, deadline, lock_s))
     return Acquired(leases, sorted(counts))

@@ -13,7 +13,7 @@ from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicId
 from penstock.client.errors import RETRIABLE, code_of, refusal
 from penstock.client.metadata import Metadata, TopicPartition
-from penstock.client.share.acknowledgements import Ack, Acks, Verdict, batches_of
+from penstock.client.share.acknowledgements import Ack, AcknowledgementType, Acks, batches_of
 from penstock.wire.messages.share import (
     AcknowledgePartition,
     AcknowledgeTopic,
@@ -142,8 +142,8 @@ class SharePartitions:
             heard.is_stale = True
             heard.lost = self.put_back(place, acks, now)
         else:
-            renewals = [ack for ack in acks if ack.verdict is Verdict.RENEW]
-            others = [ack for ack in acks if ack.verdict is not Verdict.RENEW]
+            renewals = [ack for ack in acks if ack.verdict is AcknowledgementType.RENEW]
+            others = [ack for ack in acks if ack.verdict is not AcknowledgementType.RENEW]
             refused = refusal(code, message, about=str(partition.where))
             for ack in renewals or others:
                 ack.fail(type(refused)(refused.code, refused.message))
@@ -156,7 +156,7 @@ class SharePartitions:
 
 def _confirm(acks: list[Ack], lock_ms: int, now: float) -> None:
     for ack in acks:
-        if ack.verdict is Verdict.RENEW and ack.lease is not None:
+        if ack.verdict is AcknowledgementType.RENEW and ack.lease is not None:
             held_ms = ack.note.lock_ms if ack.note.lock_ms >= 0 else lock_ms
             ack.lease.deadline = now + (held_ms / 1000 if held_ms > 0 else ack.lease.lock_s)
             ack.lease.is_renewing = False

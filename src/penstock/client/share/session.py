@@ -18,7 +18,7 @@ from penstock.base.ids import TopicId
 from penstock.client.cluster import Cluster
 from penstock.client.connection import Connection
 from penstock.client.errors import ConnectionLost, RequestTimeout, Unreachable, check
-from penstock.client.share.acknowledgements import Ack, Verdict
+from penstock.client.share.acknowledgements import Ack, AcknowledgementType
 from penstock.client.share.partitions import (
     Groups,
     Place,
@@ -52,19 +52,19 @@ class Owner(Protocol):
     @property
     def member_id(self) -> str: ...
 
-    def reserve(self, session: "ShareSession") -> tuple[int, int]:
+    def reserve(self, session: "ClientShareSession") -> tuple[int, int]:
         """How many records to ask for now (0: none), and how long the broker may wait for them."""
         ...
 
-    def take_acks(self, session: "ShareSession") -> Groups:
+    def take_acks(self, session: "ClientShareSession") -> Groups:
         """Verdicts for this node, at most one group of each partition."""
         ...
 
-    def has_acks(self, session: "ShareSession") -> bool: ...
+    def has_acks(self, session: "ClientShareSession") -> bool: ...
 
     def fetched(
         self,
-        session: "ShareSession",
+        session: "ClientShareSession",
         rows: Mapping[Place, ShareFetchPartitionData],
         lock_ms: int,
         asked: int,
@@ -78,10 +78,12 @@ class Owner(Protocol):
         """These verdicts may not have arrived."""
         ...
 
-    def session_ended(self, session: "ShareSession", error: Exception, asked: int) -> None: ...
+    def session_ended(
+        self, session: "ClientShareSession", error: Exception, asked: int
+    ) -> None: ...
 
 
-class ShareSession:
+class ClientShareSession:
     """`pump` whenever something may have changed; it does what there is to do."""
 
     def __init__(self, cluster: Cluster, owner: Owner, node_id: int, bytes_max: int) -> None:
@@ -193,7 +195,7 @@ class ShareSession:
             member_id=self._owner.member_id,
             share_session_epoch=FINAL if is_final else self._epoch,
             is_renew_ack=any(
-                ack.verdict is Verdict.RENEW for acks in groups.values() for ack in acks
+                ack.verdict is AcknowledgementType.RENEW for acks in groups.values() for ack in acks
             ),
             topics=ack_topics(groups),
         )
@@ -360,4 +362,6 @@ class ShareSession:
 
 def _must_go_alone(acks: list[Ack], wait_ms: int) -> bool:
     """Renewals may not travel with a fetch, nor what is awaited with one that may take long."""
-    return any(ack.verdict is Verdict.RENEW or (ack.is_awaited and wait_ms > 0) for ack in acks)
+    return any(
+        ack.verdict is AcknowledgementType.RENEW or (ack.is_awaited and wait_ms > 0) for ack in acks
+    )

@@ -9,18 +9,17 @@ Leaves to others: what bindings come to (`security.acls`), who may change them (
 from collections.abc import Callable, Iterable, Sequence
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.ports import Delete, Entry, Put, Store
+from penstock.base.ports import Delete, Put, Store, StoreEntry
 from penstock.cluster.metadata import compare_and_swap, store_keys
 from penstock.cluster.metadata.image import Image
 from penstock.cluster.metadata.store_keys import AclRecord, AclsRecord
-from penstock.security.acls import Entry as AclEntry
-from penstock.security.acls import Filter, Resource
+from penstock.security.acls import AclEntry, Filter, Resource
 
 RESOURCES_MAX = 10_000
 ENTRIES_MAX = 1_000
 NAME_BYTES_MAX = 1_024
 
-Edit = Callable[[tuple[AclRecord, ...]], tuple[AclRecord, ...]]
+AclEdit = Callable[[tuple[AclRecord, ...]], tuple[AclRecord, ...]]
 
 
 async def add(store: Store, image: Image, resource: Resource, entries: Iterable[AclEntry]) -> int:
@@ -75,10 +74,10 @@ def matching(image: Image, wanted: Filter) -> Iterable[tuple[Resource, AclEntry]
                     yield resource, entry
 
 
-async def _edit(store: Store, resource: Resource, edit: Edit) -> int:
+async def _edit(store: Store, resource: Resource, edit: AclEdit) -> int:
     key = store_keys.acls_key(resource.type, resource.pattern, resource.name)
 
-    def decide(entries: Sequence[Entry | None]) -> Sequence[Put | Delete]:
+    def decide(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
         entry = entries[0]
         present = store_keys.decode(AclsRecord, entry.value).entries if entry else ()
         wanted = edit(present)

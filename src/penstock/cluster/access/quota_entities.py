@@ -5,7 +5,7 @@ Names may hold anything, so they are percent-encoded; the default cannot be anyb
 
 from urllib.parse import quote, unquote
 
-from penstock.security.quotas import DEFAULT, Default, Entity, EntityType, Name
+from penstock.security.quotas import DEFAULT, Default, Entity, EntityName, EntityType
 
 DEFAULT_PATH = "<default>"
 
@@ -20,7 +20,7 @@ def path_of(entity: Entity) -> str:
 def entity_at(path: str) -> Entity:
     """The entity that was put there by `path_of`."""
     steps = iter(path.split("/"))
-    found: dict[str, Name] = {}
+    found: dict[str, EntityName] = {}
     for kind, name in zip(steps, steps, strict=True):
         found[kind] = DEFAULT if name == DEFAULT_PATH else unquote(name)
     user, client_id, ip = (found.get(kind) for kind in EntityType)

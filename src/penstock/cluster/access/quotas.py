@@ -9,17 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.ports import Delete, Entry, Put, Store
+from penstock.base.ports import Delete, Put, Store, StoreEntry
 from penstock.cluster.access.quota_entities import path_of
 from penstock.cluster.metadata import compare_and_swap, store_keys
 from penstock.cluster.metadata.image import Image
 from penstock.cluster.metadata.store_keys import QuotaRecord
-from penstock.security.quotas import CLIENT_KINDS, Entity, EntityType, Kind, Name
+from penstock.security.quotas import CLIENT_KINDS, Entity, EntityName, EntityType, QuotaKind
 
 ENTITIES_MAX = 10_000
 NAME_BYTES_MAX = 255
 ROUNDING = 1e-6
-WHOLE = (Kind.PRODUCE, Kind.FETCH, Kind.CONNECTION)
+WHOLE = (QuotaKind.PRODUCE, QuotaKind.FETCH, QuotaKind.CONNECTION)
 """Quotas that count whole things."""
 VALUE_MAX = float(2**63 - 1)
 
@@ -40,7 +40,7 @@ def check_entity(entity: Entity) -> None:
 
 def check_value(entity: Entity, name: str, value: float) -> None:
     """Raises Refused for a quota that this entity cannot have."""
-    kinds = CLIENT_KINDS if entity.ip is None else (Kind.CONNECTION,)
+    kinds = CLIENT_KINDS if entity.ip is None else (QuotaKind.CONNECTION,)
     if name not in kinds:
         raise Refused(
             ErrorCode.INVALID_REQUEST,
@@ -73,7 +73,7 @@ async def alter(
         return 0
     key = store_keys.QUOTAS + path_of(entity)
 
-    def decide(entries: Sequence[Entry | None]) -> Sequence[Put | Delete]:
+    def decide(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
         entry = entries[0]
         present = store_keys.decode(QuotaRecord, entry.value).values if entry else {}
         values = dict(present)
@@ -93,7 +93,7 @@ async def alter(
 class EntityFilter:
     """Which entities are meant: those with these parts, and with no others if it is strict."""
 
-    named: Mapping[EntityType, Name] = field(default_factory=dict)
+    named: Mapping[EntityType, EntityName] = field(default_factory=dict)
     """By exact name, or the default."""
     any_named: frozenset[EntityType] = frozenset()
     """Whoever it is, the default too."""

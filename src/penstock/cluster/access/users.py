@@ -7,7 +7,7 @@ Leaves to others: how passwords become credentials (`security.scram`), who may a
 from collections.abc import Mapping, Sequence
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.ports import Delete, Entry, Put, Store
+from penstock.base.ports import Delete, Put, Store, StoreEntry
 from penstock.cluster.metadata import compare_and_swap, store_keys
 from penstock.cluster.metadata.image import Image
 from penstock.cluster.metadata.store_keys import AccessKeyRecord, ScramRecord, UserRecord
@@ -29,7 +29,7 @@ async def alter(
     _check_count(image, name)
     key = store_keys.user_key(name)
 
-    def decide(entries: Sequence[Entry | None]) -> Sequence[Put | Delete]:
+    def decide(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
         entry = entries[0]
         record = store_keys.decode(UserRecord, entry.value) if entry else UserRecord()
         scram = dict(record.scram)
@@ -80,7 +80,7 @@ async def add_key(
     _check_count(image, name)
     key = store_keys.user_key(name)
 
-    def decide(entries: Sequence[Entry | None]) -> Sequence[Put | Delete]:
+    def decide(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
         entry = entries[0]
         record = store_keys.decode(UserRecord, entry.value) if entry else UserRecord()
         if len(record.access_keys) >= KEYS_MAX:
@@ -101,7 +101,7 @@ async def remove_key(store: Store, image: Image, access_key: str) -> int:
         raise missing
     key = store_keys.user_key(found[0])
 
-    def decide(entries: Sequence[Entry | None]) -> Sequence[Put | Delete]:
+    def decide(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
         entry = entries[0]
         record = store_keys.decode(UserRecord, entry.value) if entry else UserRecord()
         left = {one: kept for one, kept in record.access_keys.items() if one != access_key}

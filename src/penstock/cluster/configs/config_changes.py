@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.ports import Delete, Entry, Put, Store
-from penstock.cluster.configs.config_types import Mode, split_list
+from penstock.base.ports import Delete, Put, Store, StoreEntry
+from penstock.cluster.configs.config_types import UpdateMode, split_list
 from penstock.cluster.configs.configs import (
     BrokerConfigs,
     ConfigType,
@@ -29,7 +29,7 @@ from penstock.cluster.metadata.store_keys import ConfigsRecord, TopicRecord
 
 log = logging.getLogger("penstock.configs")
 
-Edit = Callable[[Mapping[str, str]], dict[str, str]]
+ConfigEdit = Callable[[Mapping[str, str]], dict[str, str]]
 """Makes a resource's new values from its present ones, or raises Refused."""
 
 
@@ -49,7 +49,7 @@ class Alteration:
     value: str | None
 
 
-def replacing(scope: Scope, values: Mapping[str, str | None]) -> Edit:
+def replacing(scope: Scope, values: Mapping[str, str | None]) -> ConfigEdit:
     """AlterConfigs: the given values and nothing else."""
     missing = sorted(name for name, value in values.items() if value is None)
     if missing:
@@ -65,7 +65,7 @@ def replacing(scope: Scope, values: Mapping[str, str | None]) -> Edit:
     return edit
 
 
-def altering(scope: Scope, alterations: Sequence[Alteration]) -> Edit:
+def altering(scope: Scope, alterations: Sequence[Alteration]) -> ConfigEdit:
     """IncrementalAlterConfigs: each name once, the others stay as they are."""
     names = [alteration.name for alteration in alterations]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -88,7 +88,7 @@ def altering(scope: Scope, alterations: Sequence[Alteration]) -> Edit:
     return edit
 
 
-def with_key(edit: Edit, broker: BrokerConfigs) -> Edit:
+def with_key(edit: ConfigEdit, broker: BrokerConfigs) -> ConfigEdit:
     """As `edit`, refusing to ask for encryption where there is no key."""
 
     def checked(present: Mapping[str, str]) -> dict[str, str]:
@@ -141,7 +141,7 @@ def _checked(scope: Scope, values: dict[str, str], touched: set[str]) -> dict[st
     idle = [row.name for row in rows if row.is_inert and row.name in values]
     if idle:
         log.warning("without effect here: %s", ", ".join(idle))
-    fixed = [row.name for row in rows if row.mode is Mode.READ_ONLY and not row.is_inert]
+    fixed = [row.name for row in rows if row.mode is UpdateMode.READ_ONLY and not row.is_inert]
     if fixed:
         raise Refused(
             ErrorCode.INVALID_REQUEST,
@@ -150,8 +150,10 @@ def _checked(scope: Scope, values: dict[str, str], touched: set[str]) -> dict[st
     return values
 
 
-async def alter_topic(store: Store, name: str, edit: Edit, *, validate_only: bool = False) -> int:
-    def decide(entries: Sequence[Entry | None]) -> Sequence[Put | Delete]:
+async def alter_topic(
+    store: Store, name: str, edit: ConfigEdit, *, validate_only: bool = False
+) -> int:
+    def decide(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
         entry = entries[0]
         if entry is None:
             raise Refused(
@@ -168,7 +170,7 @@ async def alter_topic(store: Store, name: str, edit: Edit, *, validate_only: boo
 
 
 async def alter_broker(
-    store: Store, node_id: int | None, edit: Edit, *, validate_only: bool = False
+    store: Store, node_id: int | None, edit: ConfigEdit, *, validate_only: bool = False
 ) -> int:
     """Dynamic configs of one broker, or of all of them (None)."""
     key = store_keys.CLUSTER_CONFIGS if node_id is None else store_keys.broker_configs_key(node_id)
@@ -176,7 +178,12 @@ async def alter_broker(
 
 
 async def alter_group(
-    store: Store, group: str, edit: Edit, broker: BrokerConfigs, *, validate_only: bool = False
+    store: Store,
+    group: str,
+    edit: ConfigEdit,
+    broker: BrokerConfigs,
+    *,
+    validate_only: bool = False,
 ) -> int:
     def bounded(present: Mapping[str, str]) -> dict[str, str]:
         values = edit(present)
@@ -186,8 +193,8 @@ async def alter_group(
     return await _alter_key(store, store_keys.group_configs_key(group), bounded, validate_only)
 
 
-async def _alter_key(store: Store, key: str, edit: Edit, validate_only: bool) -> int:
-    def decide(entries: Sequence[Entry | None]) -> Sequence[Put | Delete]:
+async def _alter_key(store: Store, key: str, edit: ConfigEdit, validate_only: bool) -> int:
+    def decide(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
         entry = entries[0]
         present = store_keys.decode(ConfigsRecord, entry.value).values if entry else {}
         values = edit(present)

@@ -20,9 +20,9 @@ from penstock.cluster.configs.config_types import (
     Config,
     ConfigType,
     Limit,
-    Mode,
     Scope,
     Synonym,
+    UpdateMode,
     at_least,
     between,
     items_of,
@@ -82,7 +82,7 @@ def _topic(
         limit,
         doc,
         scope=Scope.TOPIC,
-        mode=Mode.CLUSTER_WIDE,
+        mode=UpdateMode.CLUSTER_WIDE,
         synonyms=tuple(s if isinstance(s, Synonym) else Synonym(s) for s in synonyms),
         is_inert=is_inert,
         is_internal=is_internal,
@@ -389,7 +389,7 @@ def _group(row: Row, synonym: str | None) -> Config:
     name, kind, default, limit, doc = row
     synonyms = (Synonym(synonym),) if synonym else ()
     is_inert = name.startswith(_GROUP_INERT)
-    mode = Mode.CLUSTER_WIDE
+    mode = UpdateMode.CLUSTER_WIDE
     return Config(name, kind, default, limit, doc, Scope.GROUP, mode, synonyms, is_inert)
 
 
@@ -981,7 +981,7 @@ _INERT_DEFAULTS = frozenset(
 )  # fmt: skip
 
 
-def _broker(rows: Iterable[Row], mode: Mode, *, is_inert: bool = False) -> Iterable[Config]:
+def _broker(rows: Iterable[Row], mode: UpdateMode, *, is_inert: bool = False) -> Iterable[Config]:
     for name, kind, default, limit, doc in rows:
         yield Config(
             name,
@@ -998,11 +998,11 @@ def _broker(rows: Iterable[Row], mode: Mode, *, is_inert: bool = False) -> Itera
 BROKER_CONFIGS: tuple[Config, ...] = tuple(
     sorted(
         (
-            *_broker(_CLUSTER_WIDE, Mode.CLUSTER_WIDE),
-            *_broker(_CLUSTER_WIDE_INERT, Mode.CLUSTER_WIDE, is_inert=True),
-            *_broker(_SECURITY, Mode.READ_ONLY),
-            *_broker(_READ_ONLY, Mode.READ_ONLY),
-            *_broker(_READ_ONLY_INERT, Mode.READ_ONLY, is_inert=True),
+            *_broker(_CLUSTER_WIDE, UpdateMode.CLUSTER_WIDE),
+            *_broker(_CLUSTER_WIDE_INERT, UpdateMode.CLUSTER_WIDE, is_inert=True),
+            *_broker(_SECURITY, UpdateMode.READ_ONLY),
+            *_broker(_READ_ONLY, UpdateMode.READ_ONLY),
+            *_broker(_READ_ONLY_INERT, UpdateMode.READ_ONLY, is_inert=True),
         ),
         key=lambda config: config.name,
     )

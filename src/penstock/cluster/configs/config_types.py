@@ -34,7 +34,7 @@ class ConfigType(enum.IntEnum):
     PASSWORD = 9
 
 
-class Source(enum.IntEnum):
+class ConfigSource(enum.IntEnum):
     """Where a value comes from, as DescribeConfigs numbers it."""
 
     DYNAMIC_TOPIC_CONFIG = 1
@@ -51,7 +51,7 @@ class Scope(enum.Enum):
     GROUP = "group"
 
 
-class Mode(enum.Enum):
+class UpdateMode(enum.Enum):
     """How a broker config may change while the broker runs."""
 
     READ_ONLY = "read-only"
@@ -231,7 +231,7 @@ class Config:
     limit: Limit | None
     doc: str
     scope: Scope = Scope.BROKER
-    mode: Mode = Mode.READ_ONLY
+    mode: UpdateMode = UpdateMode.READ_ONLY
     synonyms: tuple[Synonym, ...] = ()
     """Broker configs asked in this order when the config itself is not set."""
     is_inert: bool = False

@@ -20,10 +20,10 @@ from penstock.cluster.configs.config_table import (
 )
 from penstock.cluster.configs.config_types import (
     Config,
+    ConfigSource,
     ConfigType,
     InvalidConfig,
     Scope,
-    Source,
     Synonym,
     Value,
     parse,
@@ -99,7 +99,7 @@ class SourcedValue:
 
     name: str
     text: str | None
-    source: Source
+    source: ConfigSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Described:
 
     config: Config
     text: str | None
-    source: Source
+    source: ConfigSource
     synonyms: tuple[SourcedValue, ...]
 
 
@@ -183,16 +183,16 @@ class BrokerConfigs:
     def sources(self, name: str) -> list[SourcedValue]:
         """Every value set for exactly `name`, the one in force first, the default last."""
         layers = (
-            (self.own, Source.DYNAMIC_BROKER_CONFIG),
-            (self.cluster, Source.DYNAMIC_DEFAULT_BROKER_CONFIG),
-            (self.static, Source.STATIC_BROKER_CONFIG),
+            (self.own, ConfigSource.DYNAMIC_BROKER_CONFIG),
+            (self.cluster, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self.static, ConfigSource.STATIC_BROKER_CONFIG),
         )
         found = [
             SourcedValue(name, layer[name], source) for layer, source in layers if name in layer
         ]
         default = TABLES[Scope.BROKER][name].default
         if default is not None:
-            found.append(SourcedValue(name, default, Source.DEFAULT_CONFIG))
+            found.append(SourcedValue(name, default, ConfigSource.DEFAULT_CONFIG))
         return found
 
     def describe(self, config: Config) -> Described:
@@ -208,13 +208,13 @@ class BrokerConfigs:
         # Set values of any synonym win over defaults of every synonym: someone who writes
         # log.retention.hours means it, though log.retention.ms is asked first.
         found = [(row, synonym) for synonym in synonyms for row in self.sources(synonym.name)]
-        found.sort(key=lambda pair: pair[0].source is Source.DEFAULT_CONFIG)
+        found.sort(key=lambda pair: pair[0].source is ConfigSource.DEFAULT_CONFIG)
         for row, synonym in found:
             if not rows:
                 text = _rescale(row.text, synonym.scale)
             rows.append(row)
         if not rows:
-            return Described(config, config.default, Source.DEFAULT_CONFIG, ())
+            return Described(config, config.default, ConfigSource.DEFAULT_CONFIG, ())
         return Described(config, text, rows[0].source, tuple(rows))
 
 
@@ -229,16 +229,16 @@ def _rescale(text: str | None, scale: int) -> str | None:
 def describe_topic(name: str, overrides: Mapping[str, str], broker: BrokerConfigs) -> Described:
     """One topic config, as the broker that answers would apply it."""
     config = TABLES[Scope.TOPIC][name]
-    return _describe_with_overrides(config, overrides, broker, Source.DYNAMIC_TOPIC_CONFIG)
+    return _describe_with_overrides(config, overrides, broker, ConfigSource.DYNAMIC_TOPIC_CONFIG)
 
 
 def describe_group(name: str, overrides: Mapping[str, str], broker: BrokerConfigs) -> Described:
     config = TABLES[Scope.GROUP][name]
-    return _describe_with_overrides(config, overrides, broker, Source.GROUP_CONFIG)
+    return _describe_with_overrides(config, overrides, broker, ConfigSource.GROUP_CONFIG)
 
 
 def _describe_with_overrides(
-    config: Config, overrides: Mapping[str, str], broker: BrokerConfigs, source: Source
+    config: Config, overrides: Mapping[str, str], broker: BrokerConfigs, source: ConfigSource
 ) -> Described:
     first = []
     if config.name in overrides:
@@ -370,11 +370,11 @@ __all__ = [
     "TABLES",
     "BrokerConfigs",
     "Config",
+    "ConfigSource",
     "ConfigType",
     "Described",
     "InvalidConfig",
     "Scope",
-    "Source",
     "SourcedValue",
     "TopicConfig",
     "describe_group",

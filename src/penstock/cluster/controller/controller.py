@@ -31,13 +31,19 @@ from penstock.base.errors import Refused
 from penstock.base.ports import Delete, Expect, Put, Store
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.controller import elections, partition_updates, topic_deletion
-from penstock.cluster.controller.controller_decisions import Duties, balance
+from penstock.cluster.controller.controller_decisions import ControllerDecisions, balance
 from penstock.cluster.controller.elections import Election
-from penstock.cluster.controller.partition_updates import TROUBLE, Changed, Outcome, SeatLost, Wish
+from penstock.cluster.controller.partition_updates import (
+    TROUBLE,
+    Changed,
+    ControllerLost,
+    PartitionWish,
+    UpdateOutcome,
+)
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import Image
-from penstock.cluster.metadata.membership import Membership
-from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.membership import ClusterMembership
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.peer_reachability import Reports, cuts_of, probe_seconds
 from penstock.cluster.metadata.store_keys import ControllerRecord
 
@@ -62,9 +68,9 @@ class Controller:
         self,
         node_id: int,
         store: Store,
-        follower: Follower,
+        follower: MetadataWatcher,
         configs: BrokerConfigs,
-        membership: Membership,
+        membership: ClusterMembership,
         count: Count = lambda kind: None,
     ) -> None:
         self.node_id = node_id
@@ -76,7 +82,7 @@ class Controller:
         self._news = asyncio.Event()
         self._dead: dict[int, tuple[int, float]] = {}
         """By node: the epoch of the life that is over, and when that was seen."""
-        self._duties = Duties(configs)
+        self._duties = ControllerDecisions(configs)
         self._is_troubled = False
         self._is_seated = False
         self._balance_s = float("inf")
@@ -106,7 +112,7 @@ class Controller:
             try:
                 await self._step()
                 self._is_troubled = False
-            except (*TROUBLE, SeatLost) as error:
+            except (*TROUBLE, ControllerLost) as error:
                 if not self._is_troubled:
                     log.warning("the controller tries again: %r", error)
                 self._is_troubled = True
@@ -246,7 +252,7 @@ class Controller:
         interval_s = self._configs.integer("leader.imbalance.check.interval.seconds")
         self._balance_s = asyncio.get_running_loop().time() + interval_s
 
-    async def _change(self, image: Image, wishes: Sequence[Wish]) -> None:
+    async def _change(self, image: Image, wishes: Sequence[PartitionWish]) -> None:
         if not wishes:
             return
         seat = Expect(store_keys.CONTROLLER, image.controller_revision)
@@ -272,7 +278,9 @@ def _holder(image: Image) -> int | None:
     return record.node_id if broker and broker.epoch == record.broker_epoch else None
 
 
-def count_elections(wishes: Sequence[Wish], outcomes: Sequence[Outcome], count: Count) -> None:
+def count_elections(
+    wishes: Sequence[PartitionWish], outcomes: Sequence[UpdateOutcome], count: Count
+) -> None:
     """Counts the leaders that were elected; one that may lack committed records is named."""
     for wish, outcome in zip(wishes, outcomes, strict=True):
         if not isinstance(outcome, Changed):

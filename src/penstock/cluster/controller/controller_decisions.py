@@ -15,8 +15,8 @@ from penstock.base.ids import TopicId
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.controller import elections, reassignment
 from penstock.cluster.controller.elections import NO_CUTS, Brokers, Cuts, Rules
-from penstock.cluster.controller.partition_updates import Decide, Wish
-from penstock.cluster.metadata.image import Image, Topic
+from penstock.cluster.controller.partition_updates import PartitionWish, UpdateFunction
+from penstock.cluster.metadata.image import Image, TopicImage
 from penstock.cluster.metadata.store_keys import PartitionRecord
 
 BALANCED_MAX = 1_000
@@ -26,14 +26,14 @@ DECISIONS_MAX = 1_000
 """Decisions remembered while one image is looked at."""
 
 
-class Duties:
+class ControllerDecisions:
     """What has been looked at already, so that each change of the image costs what it changed."""
 
     def __init__(self, configs: BrokerConfigs) -> None:
         self.is_unfinished = False
         """Some wish did not come true: look at everything again soon."""
         self._configs = configs
-        self._topics: Mapping[str, Topic] = {}
+        self._topics: Mapping[str, TopicImage] = {}
         self._brokers: Brokers = {}
         self._cuts: Cuts = NO_CUTS
         self._generation = -1
@@ -44,14 +44,14 @@ class Duties:
         self._generation = -1
         self._deleted = None
 
-    def wishes(self, image: Image, cuts: Cuts = NO_CUTS) -> list[Wish]:
+    def wishes(self, image: Image, cuts: Cuts = NO_CUTS) -> list[PartitionWish]:
         """What is to be done about everything that changed since the last look."""
         is_all = self.is_unfinished or self._generation != self._configs.generation
         if is_all:
             self._rules.clear()
         is_all = is_all or self._brokers is not image.brokers or self._cuts != cuts
-        wishes: list[Wish] = []
-        deciders: dict[Rules, Decide] = {}
+        wishes: list[PartitionWish] = []
+        deciders: dict[Rules, UpdateFunction] = {}
         for name, topic in image.topics.items():
             old = None if is_all else self._topics.get(name)
             if old is not topic:
@@ -67,12 +67,12 @@ class Duties:
 
     def _in_topic(
         self,
-        topic: Topic,
-        old: Topic | None,
+        topic: TopicImage,
+        old: TopicImage | None,
         brokers: Brokers,
         cuts: Cuts,
-        deciders: dict[Rules, Decide],
-    ) -> Iterator[Wish]:
+        deciders: dict[Rules, UpdateFunction],
+    ) -> Iterator[PartitionWish]:
         known = old.partitions if old is not None and old.configs is topic.configs else ()
         for index, record in enumerate(topic.partitions):
             if index < len(known) and known[index] is record:
@@ -83,9 +83,9 @@ class Duties:
                 if decide is None:
                     decide = deciders[rules] = remembering(brokers, rules, cuts)
                 if decide(record) is not None:
-                    yield Wish(topic, index, decide)
+                    yield PartitionWish(topic, index, decide)
 
-    def _rules_of(self, topic: Topic) -> Rules:
+    def _rules_of(self, topic: TopicImage) -> Rules:
         known = self._rules.get(topic.name)
         if known is None or known[0] is not topic.configs:
             known = self._rules[topic.name] = (
@@ -123,18 +123,18 @@ def next_state(
     return finished or elections.settle(record, brokers, rules, cuts)
 
 
-def remembering(brokers: Brokers, rules: Rules, cuts: Cuts = NO_CUTS) -> Decide:
+def remembering(brokers: Brokers, rules: Rules, cuts: Cuts = NO_CUTS) -> UpdateFunction:
     """`next_state` for the brokers of one image. When a broker dies, thousands of partitions have
     a record in common with many others, and ask the same question."""
     decide = functools.partial(next_state, brokers=brokers, rules=rules, cuts=cuts)
     return functools.lru_cache(maxsize=DECISIONS_MAX)(decide)
 
 
-def balance(image: Image, cuts: Cuts = NO_CUTS) -> list[Wish]:
+def balance(image: Image, cuts: Cuts = NO_CUTS) -> list[PartitionWish]:
     """Leaders that are to go back to the preferred replica, where it is not cut off from any."""
     decide = functools.partial(elections.prefer, brokers=image.brokers)
     wishes = [
-        Wish(topic, index, decide)
+        PartitionWish(topic, index, decide)
         for topic in image.topics.values()
         for index, record in enumerate(topic.partitions)
         if record.leader != record.replicas[0]

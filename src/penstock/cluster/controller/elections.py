@@ -27,7 +27,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from penstock.cluster.configs.configs import BrokerConfigs, TopicConfig, resolve_topic
-from penstock.cluster.metadata.image import Topic
+from penstock.cluster.metadata.image import TopicImage
 from penstock.cluster.metadata.store_keys import NO_LEADER, BrokerRecord, PartitionRecord
 
 Brokers = Mapping[int, BrokerRecord]
@@ -58,7 +58,7 @@ class Election(enum.Enum):
     UNCLEAN = "unclean"
 
 
-def rules_of(topic: Topic, configs: BrokerConfigs) -> Rules:
+def rules_of(topic: TopicImage, configs: BrokerConfigs) -> Rules:
     return rules_from(resolve_topic(topic.configs, configs))
 
 

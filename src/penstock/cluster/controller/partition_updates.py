@@ -1,9 +1,9 @@
 """Changing the states of partitions in the store, many at a time.
 
 Owns: packing changes into transactions, and what happens when one is refused or its result is
-unknown. A change is a `Wish`: a partition, and a pure function from its present record to the
-next one. Wishes are decided from the image and committed in chunks, each record guarded by its own
-revision; a chunk that fails is gone through one by one, each decided again from a linearizable
+unknown. A change is a `PartitionWish`: a partition, and a pure function from its present record to
+the next one. Wishes are decided from the image and committed in chunks, each record guarded by its
+own revision; a chunk that fails is gone through one by one, each decided again from a linearizable
 read. So nothing is written on the strength of a record that has changed, and a result that was
 unknown is looked up before it is asked for again.
 
@@ -24,8 +24,8 @@ from penstock.base.ports import COMMIT_CHANGES_MAX, Expect, Put, Store, UnknownR
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.controller import elections
 from penstock.cluster.metadata import store_keys
-from penstock.cluster.metadata.image import Topic
-from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.image import TopicImage
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.store_keys import PartitionRecord, TopicRecord
 
 LANES = 4
@@ -35,19 +35,19 @@ PAUSE_SECONDS_MIN = 0.01
 PAUSE_SECONDS_MAX = 0.5
 TROUBLE = (UnknownResult, TimeoutError, ConnectionError)
 
-Decide = Callable[[PartitionRecord], PartitionRecord | None]
+UpdateFunction = Callable[[PartitionRecord], PartitionRecord | None]
 """The next record, or None if all is as it should be; may raise Refused."""
 
 
-class SeatLost(Exception):
+class ControllerLost(Exception):
     """What the whole change depended on no longer holds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    topic: Topic
+class PartitionWish:
+    topic: TopicImage
     index: int
-    decide: Decide
+    decide: UpdateFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +57,24 @@ class Changed:
     revision: int
 
 
-Outcome = Changed | Refused | None
+UpdateOutcome = Changed | Refused | None
 """None: there was nothing to change."""
 
 
-def guards(topic: Topic, index: int) -> list[Expect]:
+def guards(topic: TopicImage, index: int) -> list[Expect]:
     """What a change of this partition's state expects, given the image that shows it."""
     return _guards(topic, index, topic.state(index).revision, topic.revision)
 
 
 async def change(
-    store: Store, wishes: Sequence[Wish], seat: Sequence[Expect] = ()
-) -> list[Outcome]:
+    store: Store, wishes: Sequence[PartitionWish], seat: Sequence[Expect] = ()
+) -> list[UpdateOutcome]:
     """Makes every wish come true that still can; the outcomes are in the wishes' order.
 
     `seat` guards every transaction; when it does not hold, SeatLost is raised and the rest is
     left undone.
     """
-    outcomes: list[Outcome] = [None] * len(wishes)
+    outcomes: list[UpdateOutcome] = [None] * len(wishes)
     drafts: list[_Draft] = []
     for place, wish in enumerate(wishes):
         before = wish.topic.state(wish.index).record
@@ -101,7 +101,7 @@ async def change(
 
 async def leave(
     store: Store,
-    follower: Follower,
+    follower: MetadataWatcher,
     configs: BrokerConfigs,
     name: str,
     index: int,
@@ -122,7 +122,7 @@ async def leave(
         return elections.without(record, node_id, image.brokers, rules)
 
     # Without a chunk's shortcut: the image may be older than the record.
-    outcome = await _change_one(store, Wish(topic, index, decide), ())
+    outcome = await _change_one(store, PartitionWish(topic, index, decide), ())
     if isinstance(outcome, Refused):
         raise outcome
 
@@ -130,18 +130,18 @@ async def leave(
 @dataclass(frozen=True, slots=True)
 class _Draft:
     place: int
-    wish: Wish
+    wish: PartitionWish
     before: PartitionRecord
     after: PartitionRecord
     guards: tuple[Expect, ...]
 
 
-def guards_of(topic: Topic, index: int, present: "Present") -> list[Expect]:
+def guards_of(topic: TopicImage, index: int, present: "Present") -> list[Expect]:
     """As `guards`, given what was read from the store."""
     return _guards(topic, index, present.revision, present.topic_revision)
 
 
-def _guards(topic: Topic, index: int, revision: int, topic_revision: int) -> list[Expect]:
+def _guards(topic: TopicImage, index: int, revision: int, topic_revision: int) -> list[Expect]:
     expects = [Expect(store_keys.partition_key(topic.id, index), revision)]
     if revision == 0:
         expects.append(Expect(store_keys.topic_key(topic.name), topic_revision))
@@ -168,20 +168,20 @@ async def _work(
     store: Store,
     chunks: deque[list[_Draft]],
     seat: Sequence[Expect],
-    outcomes: list[Outcome],
-) -> SeatLost | None:
+    outcomes: list[UpdateOutcome],
+) -> ControllerLost | None:
     """Takes chunks until none is left, or until the seat is lost for everybody."""
     while chunks:
         try:
             await _commit_chunk(store, chunks.popleft(), seat, outcomes)
-        except SeatLost as lost:
+        except ControllerLost as lost:
             chunks.clear()
             return lost
     return None
 
 
 async def _commit_chunk(
-    store: Store, chunk: Sequence[_Draft], seat: Sequence[Expect], outcomes: list[Outcome]
+    store: Store, chunk: Sequence[_Draft], seat: Sequence[Expect], outcomes: list[UpdateOutcome]
 ) -> None:
     revision = await _commit(store, chunk, seat)
     if revision is not None:
@@ -212,12 +212,12 @@ async def _check_seat(store: Store, seat: Sequence[Expect]) -> None:
         except TROUBLE:
             return  # Not known to be lost.
         if (entry.revision if entry else 0) != expect.revision:
-            raise SeatLost(expect.key)
+            raise ControllerLost(expect.key)
 
 
 async def _change_one(
-    store: Store, wish: Wish, seat: Sequence[Expect], wanted: PartitionRecord | None = None
-) -> Outcome:
+    store: Store, wish: PartitionWish, seat: Sequence[Expect], wanted: PartitionRecord | None = None
+) -> UpdateOutcome:
     """One partition, decided from what the store has now. `wanted` may have been written."""
     pause_seconds = PAUSE_SECONDS_MIN
     for _ in range(ATTEMPTS):
@@ -253,7 +253,7 @@ class Present:
     topic_revision: int
 
 
-async def read(store: Store, topic: Topic, index: int) -> Present | None:
+async def read(store: Store, topic: TopicImage, index: int) -> Present | None:
     """A partition's state as the store has it, or None if the topic is gone."""
     entry = await store.get(store_keys.partition_key(topic.id, index))
     if entry is not None:
@@ -267,5 +267,5 @@ async def read(store: Store, topic: Topic, index: int) -> Present | None:
     return Present(record.partitions[index], 0, parent.revision)
 
 
-def _put(wish: Wish, record: PartitionRecord) -> Put:
+def _put(wish: PartitionWish, record: PartitionRecord) -> Put:
     return Put(store_keys.partition_key(wish.topic.id, wish.index), store_keys.encode(record))

@@ -17,9 +17,9 @@ from penstock.base.errors import ErrorCode, Refused
 PASSES_MAX = 10
 """Each pass brings the brokers closer together; a few are enough."""
 
-Place = TypeVar("Place", bound=tuple[str, int])
+ReplicaPlace = TypeVar("ReplicaPlace", bound=tuple[str, int])
 """A topic and a partition of it."""
-Layout: TypeAlias = Mapping[Place, tuple[int, ...]]
+Layout: TypeAlias = Mapping[ReplicaPlace, tuple[int, ...]]
 """Replicas by topic and partition."""
 Racks = Mapping[int, str | None]
 """The brokers that may take replicas, and where they stand."""
@@ -50,7 +50,7 @@ class _Load:
         )
 
 
-def _loaded(layout: Layout[Place], racks: Racks) -> _Load:
+def _loaded(layout: Layout[ReplicaPlace], racks: Racks) -> _Load:
     load = _Load(racks)
     for replicas in layout.values():
         load.count(replicas)
@@ -58,8 +58,8 @@ def _loaded(layout: Layout[Place], racks: Racks) -> _Load:
 
 
 def evacuate(
-    layout: Layout[Place], racks: Racks, leaving: Collection[int]
-) -> dict[Place, tuple[int, ...]]:
+    layout: Layout[ReplicaPlace], racks: Racks, leaving: Collection[int]
+) -> dict[ReplicaPlace, tuple[int, ...]]:
     """Every replica off the brokers that are leaving; each is replaced where it stood.
 
     Raises Refused when a partition has more replicas than there are brokers to hold them.
@@ -84,7 +84,9 @@ def evacuate(
     return plan
 
 
-def resize(layout: Layout[Place], racks: Racks, factor: int) -> dict[Place, tuple[int, ...]]:
+def resize(
+    layout: Layout[ReplicaPlace], racks: Racks, factor: int
+) -> dict[ReplicaPlace, tuple[int, ...]]:
     """Every partition with `factor` replicas: some more on the best brokers, or the last ones less.
 
     Raises Refused when there are fewer brokers than that.
@@ -105,14 +107,14 @@ def resize(layout: Layout[Place], racks: Racks, factor: int) -> dict[Place, tupl
     return plan
 
 
-def spread(layout: Layout[Place], racks: Racks) -> dict[Place, tuple[int, ...]]:
+def spread(layout: Layout[ReplicaPlace], racks: Racks) -> dict[ReplicaPlace, tuple[int, ...]]:
     """Replicas, then preferred leaders, as evenly over the brokers as they go.
 
     Replicas move only from brokers that have too many to such as have too few, and never so that a
     partition's replicas share racks more than before.
     """
     load = _loaded(layout, racks)
-    after: dict[Place, tuple[int, ...]] = dict(sorted(layout.items()))
+    after: dict[ReplicaPlace, tuple[int, ...]] = dict(sorted(layout.items()))
     for _ in range(PASSES_MAX):
         if not _even_out(after, load):
             break
@@ -120,7 +122,7 @@ def spread(layout: Layout[Place], racks: Racks) -> dict[Place, tuple[int, ...]]:
     return {place: target for place, target in after.items() if target != layout[place]}
 
 
-def _even_out(after: dict[Place, tuple[int, ...]], load: _Load) -> bool:
+def _even_out(after: dict[ReplicaPlace, tuple[int, ...]], load: _Load) -> bool:
     """Each replica from a fuller broker to the emptiest it can go to; whether any moved."""
     has_moved = False
     for place, replicas in after.items():
@@ -154,7 +156,7 @@ def _swapped(replicas: tuple[int, ...], giver: int, taker: int) -> tuple[int, ..
     return tuple(taker if node == giver else node for node in replicas)
 
 
-def _spread_leaders(after: dict[Place, tuple[int, ...]], load: _Load) -> None:
+def _spread_leaders(after: dict[ReplicaPlace, tuple[int, ...]], load: _Load) -> None:
     """Puts another replica first where the first one's broker leads much more than it does."""
     for place, replicas in after.items():
         first = min(replicas, key=lambda node: (load.leaders.get(node, 0), replicas.index(node)))

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable, Collection
 
 from penstock.cluster.metadata.image import Image
-from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 
 PATIENCE_SECONDS = 1.0
 LOOK_SECONDS = 0.002
@@ -27,10 +27,10 @@ Concerns = Callable[[Image, Collection[int]], bool]
 """Whether an answer from this image would name one of these nodes."""
 
 
-class Losses:
+class RecentFailures:
     """What the links have noticed of late."""
 
-    def __init__(self, follower: Follower) -> None:
+    def __init__(self, follower: MetadataWatcher) -> None:
         self._follower = follower
         self._until_s: dict[int, float] = {}
         """By node that was lost: how long somebody may wait because of it."""

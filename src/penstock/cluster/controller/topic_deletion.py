@@ -18,7 +18,15 @@ from msgspec.structs import replace
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId, parse_topic_id
-from penstock.base.ports import COMMIT_CHANGES_MAX, Delete, Entry, Expect, Put, Store, UnknownResult
+from penstock.base.ports import (
+    COMMIT_CHANGES_MAX,
+    Delete,
+    Expect,
+    Put,
+    Store,
+    StoreEntry,
+    UnknownResult,
+)
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.store_keys import DeletedRecord, PartitionRecord, TopicRecord
 
@@ -86,12 +94,12 @@ def replicas_of(partitions: Iterable[PartitionRecord]) -> tuple[int, ...]:
     return tuple(sorted({node for record in partitions for node in record.replicas}))
 
 
-async def _states(store: Store, topic_id: TopicId) -> list[Entry]:
+async def _states(store: Store, topic_id: TopicId) -> list[StoreEntry]:
     _, entries = await store.range(store_keys.partitions_prefix(topic_id))
     return entries
 
 
-def _needed(record: DeletedRecord, states: Sequence[Entry]) -> list[int]:
+def _needed(record: DeletedRecord, states: Sequence[StoreEntry]) -> list[int]:
     """The nodes that must confirm: those the record names, and those that a key names."""
     named = replicas_of(store_keys.decode(PartitionRecord, entry.value) for entry in states)
     return [*record.replicas, *(node for node in named if node not in record.replicas)]
@@ -101,7 +109,7 @@ def _is_complete(needed: Sequence[int], record: DeletedRecord) -> bool:
     return all(node in record.confirmed for node in needed)
 
 
-async def _clear(store: Store, deleted: Entry, states: Sequence[Entry]) -> bool:
+async def _clear(store: Store, deleted: StoreEntry, states: Sequence[StoreEntry]) -> bool:
     """Everything under the topic's id, the record last; False if the record changed meanwhile."""
     guard = [Expect(deleted.key, deleted.revision)]
     gone = [*(Delete(entry.key) for entry in states), Delete(deleted.key)]

@@ -66,7 +66,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CapacityPlan:
     nodes: int
     why: str
     """What decides the number of nodes."""
@@ -96,7 +96,7 @@ def cpu_of(load: Load, costs: Costs) -> float:
     return gb * per_gb + requests * costs.request_us / 1e6
 
 
-def plan(load: Load, costs: Costs | None = None) -> Plan:
+def plan(load: Load, costs: Costs | None = None) -> CapacityPlan:
     """The smallest cluster that carries the load, also with one node away."""
     costs = costs or Costs()
     gb = load.stored_gb_per_s
@@ -122,7 +122,7 @@ def plan(load: Load, costs: Costs | None = None) -> Plan:
         costs.node_mib
         + (replicas * costs.partition_kib + connections * costs.connection_kib) / 1024
     )
-    made = Plan(
+    made = CapacityPlan(
         nodes=nodes,
         why=why,
         wants=wants,
@@ -157,7 +157,7 @@ def _partitions(load: Load, costs: Costs, nodes: int, consumers: int) -> int:
     return math.ceil(wanted / nodes) * nodes
 
 
-def _notes(load: Load, costs: Costs, made: Plan, connections: int) -> list[str]:
+def _notes(load: Load, costs: Costs, made: CapacityPlan, connections: int) -> list[str]:
     notes = [
         "measured: what a byte, a request, a partition and a connection cost on one machine",
         "extrapolated: that these add up over machines with disks and networks of their own",

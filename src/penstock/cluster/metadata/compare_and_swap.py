@@ -10,18 +10,18 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.ports import Delete, Entry, Expect, Put, Store, UnknownResult
+from penstock.base.ports import Delete, Expect, Put, Store, StoreEntry, UnknownResult
 
 ATTEMPTS = 12
 PAUSE_SECONDS_MIN = 0.01
 PAUSE_SECONDS_MAX = 0.5
 
 Changes = Sequence[Put | Delete]
-Decide = Callable[[Sequence[Entry | None]], Changes]
+ChangeFunction = Callable[[Sequence[StoreEntry | None]], Changes]
 
 
 async def swap(
-    store: Store, keys: Sequence[str], decide: Decide, *, equal_is_ours: bool = True
+    store: Store, keys: Sequence[str], decide: ChangeFunction, *, equal_is_ours: bool = True
 ) -> int:
     """Commits what `decide` makes of the present entries of `keys`; answers the revision.
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from penstock.base.ids import NodeId, TopicId, parse_topic_id
-from penstock.base.ports import Change, Entry
+from penstock.base.ports import Change, StoreEntry
 from penstock.cluster.access.quota_entities import entity_at
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.store_keys import (
@@ -32,15 +32,14 @@ from penstock.cluster.metadata.store_keys import (
     TopicRecord,
     UserRecord,
 )
-from penstock.security.acls import Entry as AclEntry
-from penstock.security.acls import Resource
+from penstock.security.acls import AclEntry, Resource
 from penstock.security.quotas import Entity
 
 NO_NODE = NodeId(-1)
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class PartitionState:
     """A partition's state with the revision its next change must expect (0: no key yet)."""
 
     record: PartitionRecord
@@ -48,19 +47,19 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class TopicImage:
     name: str
     id: TopicId
     configs: Mapping[str, str]
     born: tuple[PartitionRecord, ...]
-    changed: Mapping[int, State]
+    changed: Mapping[int, PartitionState]
     """Partitions that have a key of their own, by index."""
     partitions: tuple[PartitionRecord, ...]
     """The state in force, by index."""
     revision: int
 
-    def state(self, index: int) -> State:
-        return self.changed.get(index) or State(self.born[index], 0)
+    def state(self, index: int) -> PartitionState:
+        return self.changed.get(index) or PartitionState(self.born[index], 0)
 
     @property
     def is_internal(self) -> bool:
@@ -92,8 +91,8 @@ class Image:
     controller: ControllerRecord | None
     controller_revision: int
     """The revision of the controller's key; 0 while there is no controller."""
-    topics: Mapping[str, Topic]
-    topics_by_id: Mapping[TopicId, Topic]
+    topics: Mapping[str, TopicImage]
+    topics_by_id: Mapping[TopicId, TopicImage]
     deleted: Mapping[TopicId, DeletedRecord]
     cluster_configs: Mapping[str, str]
     broker_configs: Mapping[int, Mapping[str, str]]
@@ -117,7 +116,7 @@ class Image:
             return NodeId(self.controller.node_id)
         return NodeId(next(iter(self.brokers), NO_NODE))
 
-    def topic(self, name: str) -> Topic | None:
+    def topic(self, name: str) -> TopicImage | None:
         return self.topics.get(name)
 
     def partition(self, name: str, index: int) -> PartitionRecord | None:
@@ -137,7 +136,7 @@ class Image:
 EMPTY = Image(0, "", {}, {}, None, 0, {}, {}, {}, {}, {}, {})
 
 
-def load(revision: int, entries: Iterable[Entry]) -> Image:
+def load(revision: int, entries: Iterable[StoreEntry]) -> Image:
     """The image of a whole range read at `revision`."""
     draft = _Draft(replace(EMPTY, revision=revision))
     for entry in entries:
@@ -151,11 +150,11 @@ class _Draft:
     def __init__(self, image: Image) -> None:
         self.image = image
         self.revision = image.revision
-        self.topics: dict[str, Topic] | None = None
-        self.by_id: dict[TopicId, Topic] = {}
+        self.topics: dict[str, TopicImage] | None = None
+        self.by_id: dict[TopicId, TopicImage] = {}
         self.fields: dict[str, object] = {}
         # Partition states wait until every topic of the revision is known.
-        self.states: dict[TopicId, dict[int, State | None]] = {}
+        self.states: dict[TopicId, dict[int, PartitionState | None]] = {}
 
     def apply(self, change: Change) -> None:
         self.revision = max(self.revision, change.revision)
@@ -249,10 +248,12 @@ class _Draft:
 
     def _partition(self, path: str, value: bytes | None, revision: int) -> None:
         text, _, index = path.partition("/")
-        state = State(store_keys.decode(PartitionRecord, value), revision) if value else None
+        state = (
+            PartitionState(store_keys.decode(PartitionRecord, value), revision) if value else None
+        )
         self.states.setdefault(parse_topic_id(text), {})[int(index)] = state
 
-    def _merge(self, topic_id: TopicId, states: Mapping[int, State | None]) -> None:
+    def _merge(self, topic_id: TopicId, states: Mapping[int, PartitionState | None]) -> None:
         self._topics()
         topic = self.by_id.get(topic_id)
         if topic is None:
@@ -267,13 +268,13 @@ class _Draft:
             _assemble(topic.name, topic.id, topic.configs, topic.born, changed, topic.revision)
         )
 
-    def _topics(self) -> dict[str, Topic]:
+    def _topics(self) -> dict[str, TopicImage]:
         if self.topics is None:
             self.topics = dict(self.image.topics)
             self.by_id = dict(self.image.topics_by_id)
         return self.topics
 
-    def _put(self, topic: Topic) -> None:
+    def _put(self, topic: TopicImage) -> None:
         self._topics()[topic.name] = topic
         self.by_id[topic.id] = topic
 
@@ -283,16 +284,16 @@ def _assemble(
     topic_id: TopicId,
     configs: Mapping[str, str],
     born: tuple[PartitionRecord, ...],
-    changed: Mapping[int, State],
+    changed: Mapping[int, PartitionState],
     revision: int,
-) -> Topic:
+) -> TopicImage:
     partitions = born
     if changed:
         partitions = tuple(
             changed[index].record if index in changed else record
             for index, record in enumerate(born)
         )
-    return Topic(name, topic_id, configs, born, changed, partitions, revision)
+    return TopicImage(name, topic_id, configs, born, changed, partitions, revision)
 
 
 def _configs(value: bytes) -> Mapping[str, str]:

@@ -6,9 +6,9 @@ a restored one may be told to begin higher (`etcdutl snapshot restore --bump-rev
 compared is what never goes back in one history, key by key: the revision that last changed a key,
 leader epochs, the next producer id.
 
-`Known` is the content of the file that `memory` keeps: the persistent part of the keyspace, as of
-one revision. What is secret is not in it: users, the cluster's secret, configs that are passwords.
-`recovery` makes a store from it.
+`KnownMetadata` is the content of the file that `memory` keeps: the persistent part of the keyspace,
+as of one revision. What is secret is not in it: users, the cluster's secret, configs that are
+passwords. `recovery` makes a store from it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,7 +39,7 @@ Epochs = Mapping[tuple[TopicId, int], int]
 """By partition: the latest leader epoch that its log here knows of."""
 
 
-class Kept(msgspec.Struct, array_like=True, frozen=True):
+class KnownKey(msgspec.Struct, array_like=True, frozen=True):
     """One key as it was; its value as the store has it."""
 
     revision: int
@@ -47,13 +47,13 @@ class Kept(msgspec.Struct, array_like=True, frozen=True):
     value: msgspec.Raw
 
 
-class Known(msgspec.Struct, frozen=True):
+class KnownMetadata(msgspec.Struct, frozen=True):
     cluster_id: str = ""
     revision: int = 0
     recovered: str = ""
     """The recovery that the store had been through; see `recovery`."""
     next_producer_id: int = 0
-    entries: dict[str, Kept] = {}
+    entries: dict[str, KnownKey] = {}
 
     def topics(self) -> dict[str, TopicRecord]:
         return {
@@ -63,14 +63,16 @@ class Known(msgspec.Struct, frozen=True):
         }
 
 
-def known_of(image: Image, next_producer_id: int) -> Known:
+def known_of(image: Image, next_producer_id: int) -> KnownMetadata:
     """The part of an image to keep. May run on a worker: an image does not change."""
-    return Known(
+    return KnownMetadata(
         cluster_id=image.cluster_id,
         revision=image.revision,
         recovered=image.recovered.id if image.recovered is not None else "",
         next_producer_id=max(next_producer_id, image.next_producer_id),
-        entries={key: Kept(revision, msgspec.Raw(value)) for key, revision, value in _rows(image)},
+        entries={
+            key: KnownKey(revision, msgspec.Raw(value)) for key, revision, value in _rows(image)
+        },
     )
 
 
@@ -129,7 +131,7 @@ def is_secret(name: str) -> bool:
 # -- is the store older? --------------------------------------------------------------------------
 
 
-def findings(known: Known, image: Image, epochs: Epochs) -> list[str]:
+def findings(known: KnownMetadata, image: Image, epochs: Epochs) -> list[str]:
     """Parts of the store that are older than what was seen of it, in words; empty if none is."""
     found = []
     recovered = image.recovered
@@ -154,7 +156,7 @@ def findings(known: Known, image: Image, epochs: Epochs) -> list[str]:
     return [*found, *_older_epochs(image, epochs)]
 
 
-def _older_keys(known: Known, image: Image) -> Iterator[str]:
+def _older_keys(known: KnownMetadata, image: Image) -> Iterator[str]:
     """Keys never go back to an earlier change in one history."""
     for key, kept in known.entries.items():
         if key.startswith(store_keys.TOPICS):

@@ -20,7 +20,12 @@ import msgspec
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Disk, Workers
 from penstock.cluster.metadata.image import EMPTY, Image
-from penstock.cluster.metadata.known_metadata import Known, has_changed, has_gone_back, known_of
+from penstock.cluster.metadata.known_metadata import (
+    KnownMetadata,
+    has_changed,
+    has_gone_back,
+    known_of,
+)
 from penstock.log import files
 
 log = logging.getLogger("penstock.metadata")
@@ -41,24 +46,24 @@ class WentBack(Exception):
     """The store that is followed shows what it was earlier; the message says what."""
 
 
-def read(disk: Disk, data_dir: str) -> Known | None:
+def read(disk: Disk, data_dir: str) -> KnownMetadata | None:
     """Metadata that the last life has seen; None when the file is missing or in doubt."""
     body = files.read_checked(disk, files.join(data_dir, FILE))
     if body is None:
         return None
     try:
-        return msgspec.json.decode(body, type=Known)
+        return msgspec.json.decode(body, type=KnownMetadata)
     except msgspec.MsgspecError:
         return None
 
 
-def write(disk: Disk, data_dir: str, known: Known, number: int = 0) -> None:
+def write(disk: Disk, data_dir: str, known: KnownMetadata, number: int = 0) -> None:
     """`number` counts the replacements of this file by one node."""
     path = files.join(data_dir, FILE)
     files.write_durably(disk, path, msgspec.json.encode(known), files.temporary(number))
 
 
-class Memory:
+class KnownMetadataFile:
     """Metadata that this node has seen, in this life and before."""
 
     def __init__(

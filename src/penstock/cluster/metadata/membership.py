@@ -61,7 +61,7 @@ class NodeIdTaken(Exception):
     """Another process serves under this node's id; the message names it."""
 
 
-class Membership:
+class ClusterMembership:
     """One node's registration over its whole life. Everything runs on the event loop."""
 
     def __init__(

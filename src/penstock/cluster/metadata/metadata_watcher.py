@@ -23,7 +23,7 @@ RETRY_SECONDS_MAX = 2.0
 Listener = Callable[[Image, Image], None]
 
 
-class Follower:
+class MetadataWatcher:
     """The store's newest image, as far as this node has seen it."""
 
     def __init__(self, store: Store) -> None:

@@ -26,7 +26,7 @@ from penstock import __version__
 from penstock.base.errors import PeerError, Refused
 from penstock.client.connection import Address, Connection, ConnectionConfig, connect
 from penstock.client.errors import ConnectionLost, RequestTimeout, Unreachable
-from penstock.cluster.controller.recent_failures import Losses
+from penstock.cluster.controller.recent_failures import RecentFailures
 from penstock.cluster.metadata.image import Image
 from penstock.cluster.metadata.store_keys import BrokerRecord
 from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -52,14 +52,14 @@ class Counting(Protocol):
         ...
 
 
-class Links:
+class PeerLiveness:
     """The connections that watch the other nodes, kept in line with the image."""
 
     def __init__(
         self,
         node_id: int,
         report: Report,
-        losses: Losses,
+        losses: RecentFailures,
         counting: Counting,
         config: ConnectionConfig | None = None,
         authenticate: Callable[[Connection], Awaitable[None]] | None = None,

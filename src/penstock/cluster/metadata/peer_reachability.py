@@ -29,8 +29,8 @@ from penstock.client.backoff import Backoff
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.controller.elections import Brokers, Cuts
 from penstock.cluster.metadata import store_keys
-from penstock.cluster.metadata.membership import Membership
-from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.membership import ClusterMembership
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.store_keys import BrokerRecord, ReachRecord
 
 log = logging.getLogger("penstock.reach")
@@ -99,14 +99,14 @@ class _Known:
             self.is_unreached = False
 
 
-class Reach:
+class PeerReachability:
     """One node's knowledge of its way to the other nodes. Everything runs on the event loop."""
 
     def __init__(
         self,
         store: Store,
-        follower: Follower,
-        membership: Membership,
+        follower: MetadataWatcher,
+        membership: ClusterMembership,
         configs: BrokerConfigs,
         random: Random,
         give_up: Callable[[int], None],

@@ -9,7 +9,7 @@ is written down here as well (`remember`): a store that was put back would give 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from penstock.base.ports import Delete, Entry, Put, Store
+from penstock.base.ports import Delete, Put, Store, StoreEntry
 from penstock.cluster.metadata import compare_and_swap, store_keys
 from penstock.cluster.metadata.store_keys import ProducerIdsRecord
 
@@ -57,7 +57,7 @@ class ProducerIds:
     async def _claim(self) -> None:
         start = 0
 
-        def decide(entries: Sequence[Entry | None]) -> Sequence[Put | Delete]:
+        def decide(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
             nonlocal start
             entry = entries[0]
             start = store_keys.decode(ProducerIdsRecord, entry.value).next if entry else 0

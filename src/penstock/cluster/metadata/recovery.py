@@ -27,9 +27,9 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.base.ids import TopicId, parse_topic_id, show_topic_id
-from penstock.base.ports import Delete, Entry, Put
+from penstock.base.ports import Delete, Put, StoreEntry
 from penstock.cluster.metadata import store_keys
-from penstock.cluster.metadata.known_metadata import Known, is_secret
+from penstock.cluster.metadata.known_metadata import KnownMetadata, is_secret
 from penstock.cluster.metadata.store_keys import (
     ClusterRecord,
     ConfigsRecord,
@@ -63,17 +63,17 @@ class LogReport(msgspec.Struct, array_like=True, frozen=True):
         return self.last_epoch, self.end_offset
 
 
-class Report(msgspec.Struct, frozen=True):
+class NodeReport(msgspec.Struct, frozen=True):
     """Report of one node for a recovery."""
 
     node_id: int
     cluster_id: str
-    known: Known | None = None
+    known: KnownMetadata | None = None
     logs: tuple[LogReport, ...] = ()
 
 
 @dataclass(slots=True)
-class Plan:
+class RecoveryPlan:
     """Result of planning a recovery."""
 
     missing: list[int]
@@ -90,8 +90,11 @@ Logs = Mapping[tuple[TopicId, int], Mapping[int, LogReport]]
 
 
 def plan(
-    entries: Iterable[Entry], reports: Iterable[Report], given_up: Iterable[int], recovery_id: str
-) -> Plan:
+    entries: Iterable[StoreEntry],
+    reports: Iterable[NodeReport],
+    given_up: Iterable[int],
+    recovery_id: str,
+) -> RecoveryPlan:
     """Plans the changes to the store as it is."""
     by_node = {report.node_id: report for report in reports}
     return _Planning(
@@ -105,7 +108,7 @@ class _Planning:
     def __init__(
         self,
         store: dict[str, bytes],
-        reports: Mapping[int, Report],
+        reports: Mapping[int, NodeReport],
         given_up: set[int],
         recovery_id: str,
     ) -> None:
@@ -128,9 +131,9 @@ class _Planning:
             for one in report.logs:
                 logs.setdefault((parse_topic_id(one.topic_id), one.index), {})[node_id] = one
         self._logs: Logs = logs
-        self._plan = Plan([])
+        self._plan = RecoveryPlan([])
 
-    def plan(self) -> Plan:
+    def plan(self) -> RecoveryPlan:
         plan = self._plan
         self._take_what_is_known()
         self._find_topics_in_logs()
@@ -162,7 +165,7 @@ class _Planning:
                 else:
                     del self._wanted[key]
 
-    def _drop_what_was_deleted(self, known: Known) -> None:
+    def _drop_what_was_deleted(self, known: KnownMetadata) -> None:
         """Topics of the store that the newest report does not have."""
         topics = known.topics()
         ids = {record.id for record in topics.values()}

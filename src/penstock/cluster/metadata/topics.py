@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NO_TOPIC_ID, TopicId, parse_topic_id, show_topic_id
-from penstock.base.ports import Delete, Entry, Put, Random, Store
+from penstock.base.ports import Delete, Put, Random, Store, StoreEntry
 from penstock.cluster.configs.configs import (
     BrokerConfigs,
     InvalidConfig,
@@ -53,7 +53,7 @@ class NewTopic:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TopicPlan:
     """A topic that may be created; nothing is stored yet."""
 
     name: str
@@ -112,7 +112,7 @@ def new_topic_id(random: Random) -> TopicId:
     raise AssertionError("the random source is broken")
 
 
-def plan_topic(new: NewTopic, image: Image, broker: BrokerConfigs, random: Random) -> Plan:
+def plan_topic(new: NewTopic, image: Image, broker: BrokerConfigs, random: Random) -> TopicPlan:
     """Everything about a new topic but its existence; raises Refused with Kafka's codes."""
     check_name(new.name)
     if new.name in RESERVED_NAMES:
@@ -130,7 +130,7 @@ def plan_topic(new: NewTopic, image: Image, broker: BrokerConfigs, random: Rando
     partitions = _assigned(new, image) if new.assignments else _placed(new, image, broker, random)
     topic_id = new_topic_id(random)
     record = TopicRecord(id=show_topic_id(topic_id), partitions=partitions, configs=configs)
-    return Plan(new.name, topic_id, record)
+    return TopicPlan(new.name, topic_id, record)
 
 
 def check_configs(values: Mapping[str, str | None]) -> dict[str, str]:
@@ -255,10 +255,10 @@ def assign(
     return birth(replicas, live)
 
 
-async def create_topic(store: Store, plan: Plan) -> int:
+async def create_topic(store: Store, plan: TopicPlan) -> int:
     """Stores a planned topic; answers the revision at which it exists."""
 
-    def decide(entries: Sequence[Entry | None]) -> Sequence[Put | Delete]:
+    def decide(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
         entry = entries[0]
         if entry is None:
             return [Put(store_keys.topic_key(plan.name), store_keys.encode(plan.record))]
@@ -273,7 +273,7 @@ async def delete_topic(store: Store, name: str, topic_id: TopicId | None = None)
     """Takes the topic away (only the one with `topic_id`, if given); its data goes later."""
     moved = await topic_deletion.read_states(store, name)
 
-    def decide(entries: Sequence[Entry | None]) -> Sequence[Put | Delete]:
+    def decide(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
         entry = entries[0]
         if entry is None:
             raise Refused(
@@ -312,7 +312,7 @@ async def create_partitions(
     """Grows a topic to `count` partitions."""
     start = random_start(random)
 
-    def decide(entries: Sequence[Entry | None]) -> Sequence[Put | Delete]:
+    def decide(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
         entry = entries[0]
         if entry is None:
             raise Refused(

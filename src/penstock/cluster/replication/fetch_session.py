@@ -7,7 +7,7 @@ offset, and those that are not wanted for now.
 Owns: session id and epoch, and which partitions the leader has in it.
 Invariants: the leader never has a partition in the session from another offset than the one that
 would be asked for now: one that is being synced, cut or paused is taken out, unless it is ready
-again before the next request. `Following.asked_in` is the number of the request that told the
+again before the next request. `ReplicaFollower.asked_in` is the number of the request that told the
 leader of the present offset; answers to earlier requests say nothing about it.
 """
 
@@ -15,7 +15,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from penstock.base.ids import TopicId
-from penstock.cluster.replication.replica_follower import NOT_ASKED, Following, Key
+from penstock.cluster.replication.replica_follower import (
+    NOT_ASKED,
+    FollowedPartition,
+    ReplicaFollower,
+)
 from penstock.wire.messages.fetch import (
     FetchForgottenTopic,
     FetchPartition,
@@ -39,7 +43,7 @@ class FetchTerms:
     partition_bytes_max: int
 
 
-class FetchSession:
+class FollowerFetchSession:
     """One fetcher's session with its leader."""
 
     def __init__(self) -> None:
@@ -49,10 +53,10 @@ class FetchSession:
         self.is_refused = False
         """Whether the leader has no room for a session."""
         self._epoch = FULL
-        self._ready: dict[Key, Following] = {}
-        self._news: dict[Key, Following] = {}
-        self._told: dict[Key, None] = {}
-        self._unwanted: dict[Key, None] = {}
+        self._ready: dict[FollowedPartition, ReplicaFollower] = {}
+        self._news: dict[FollowedPartition, ReplicaFollower] = {}
+        self._told: dict[FollowedPartition, None] = {}
+        self._unwanted: dict[FollowedPartition, None] = {}
 
     @property
     def is_open(self) -> bool:
@@ -68,13 +72,13 @@ class FetchSession:
         """Whether nothing can be asked for."""
         return not self._ready
 
-    def want(self, following: Following) -> None:
+    def want(self, following: ReplicaFollower) -> None:
         """Ready, and not asked for yet from where it is now."""
         key = following.key
         self._ready[key] = self._news[key] = following
         self._unwanted.pop(key, None)
 
-    def leave_out(self, following: Following) -> None:
+    def leave_out(self, following: ReplicaFollower) -> None:
         key = following.key
         self._ready.pop(key, None)
         self._news.pop(key, None)
@@ -132,14 +136,14 @@ class FetchSession:
         return request
 
 
-def _topics(wanted: Iterable[Following], bytes_max: int) -> list[FetchTopic]:
+def _topics(wanted: Iterable[ReplicaFollower], bytes_max: int) -> list[FetchTopic]:
     rows: dict[TopicId, list[FetchPartition]] = {}
     for following in wanted:
         rows.setdefault(following.key[0], []).append(following.question(bytes_max))
     return [FetchTopic(topic_id=topic_id, partitions=cells) for topic_id, cells in rows.items()]
 
 
-def _forgotten(keys: Iterable[Key]) -> Sequence[FetchForgottenTopic]:
+def _forgotten(keys: Iterable[FollowedPartition]) -> Sequence[FetchForgottenTopic]:
     rows: dict[TopicId, list[int]] = {}
     for topic_id, index in keys:
         rows.setdefault(topic_id, []).append(index)

@@ -30,9 +30,14 @@ from penstock.client.backoff import Backoff
 from penstock.client.connection import Connection
 from penstock.client.errors import check
 from penstock.cluster.configs.configs import BrokerConfigs
-from penstock.cluster.replication.fetch_session import FetchSession, FetchTerms
-from penstock.cluster.replication.peer_connections import TROUBLE, Peers
-from penstock.cluster.replication.replica_follower import Condition, Following, Key, Replication
+from penstock.cluster.replication.fetch_session import FetchTerms, FollowerFetchSession
+from penstock.cluster.replication.peer_connections import TROUBLE, PeerConnections
+from penstock.cluster.replication.replica_follower import (
+    FollowedPartition,
+    FollowerStatus,
+    ReplicaFollower,
+    Replication,
+)
 from penstock.cluster.replication.throttle import FollowerThrottle
 from penstock.wire.messages.fetch import FetchReplicaState, FetchResponse
 
@@ -63,7 +68,7 @@ class Fetcher:
     def __init__(
         self,
         leader: int,
-        peers: Peers,
+        peers: PeerConnections,
         configs: BrokerConfigs,
         epoch: Callable[[], int],
         around: Replication,
@@ -79,11 +84,11 @@ class Fetcher:
         self._copied = around.copied
         self._backoff = Backoff(around.random)
         self._attempt = 0
-        self._followed: dict[Key, Following] = {}
-        self._session = FetchSession()
+        self._followed: dict[FollowedPartition, ReplicaFollower] = {}
+        self._session = FollowerFetchSession()
         self._told_epoch = -1
         """The registration under which the leader was asked last."""
-        self._syncing: dict[Key, None] = {}
+        self._syncing: dict[FollowedPartition, None] = {}
         self._late_s = 0.0
         self._late_timer: asyncio.TimerHandle | None = None
         self._main: Connection | None = None
@@ -105,13 +110,13 @@ class Fetcher:
     def is_connected(self) -> bool:
         return self._main is not None and not self._main.is_closed
 
-    def add(self, following: Following, before: Following | None = None) -> None:
+    def add(self, following: ReplicaFollower, before: ReplicaFollower | None = None) -> None:
         """Takes on a new one; `before` is the partition's last one, now retired."""
         self._followed[following.key] = following
         following.changed = self._changed
         following.start(before)
 
-    def remove(self, following: Following) -> None:
+    def remove(self, following: ReplicaFollower) -> None:
         following.retire()
         if self._followed.get(following.key) is following:
             del self._followed[following.key]
@@ -128,23 +133,23 @@ class Fetcher:
         """Something may have changed that decides whether to ask: this node's own epoch."""
         self._wake.set()
 
-    def _changed(self, following: Following) -> None:
+    def _changed(self, following: ReplicaFollower) -> None:
         key = following.key
-        if following.condition is Condition.SYNCING:
+        if following.condition is FollowerStatus.SYNCING:
             self._syncing[key] = None
         else:
             self._syncing.pop(key, None)
         self._place(following)
         self._wake.set()
 
-    def _place(self, following: Following) -> None:
+    def _place(self, following: ReplicaFollower) -> None:
         """In the session or not, as it is now."""
         if not following.is_ready or self._throttle.defers(following, self._place_again):
             self._session.leave_out(following)
         else:
             self._session.want(following)
 
-    def _place_again(self, following: Following) -> None:
+    def _place_again(self, following: ReplicaFollower) -> None:
         """The throttle lets it on."""
         if self._followed.get(following.key) is following:
             self._place(following)

@@ -1,9 +1,9 @@
 """Which partition follows whom: one fetcher for each leader, kept in line with the roles.
 
-Owns: the fetchers and their tasks, and the one `Following` of each replica that does not lead.
-Invariants: a `Following` belongs to one leader in one leader epoch. When either changes it is
-retired before anything else is done with the partition, and the next one begins when the work of
-the last one on the disk is done. A fetcher that nothing follows through is ended.
+Owns: the fetchers and their tasks, and the one `ReplicaFollower` of each replica that does not
+lead. Invariants: a `ReplicaFollower` belongs to one leader in one leader epoch. When either changes
+it is retired before anything else is done with the partition, and the next one begins when the work
+of the last one on the disk is done. A fetcher that nothing follows through is ended.
 Leaves to others: roles (`partitions`), the conversation (`fetcher`), the log (`following`).
 """
 
@@ -15,13 +15,18 @@ from penstock.base.errors import PeerError
 from penstock.base.ports import Random, WallClock, Workers
 from penstock.client.errors import check
 from penstock.cluster.configs.configs import BrokerConfigs
-from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.store_keys import NO_LEADER
 from penstock.cluster.replication.fetcher import Fetcher
-from penstock.cluster.replication.log_repair import Copied
+from penstock.cluster.replication.log_repair import CopyCounters
 from penstock.cluster.replication.partition import Partition
-from penstock.cluster.replication.peer_connections import Life, Peers, life_of
-from penstock.cluster.replication.replica_follower import Condition, Following, Key, Replication
+from penstock.cluster.replication.peer_connections import Life, PeerConnections, life_of
+from penstock.cluster.replication.replica_follower import (
+    FollowedPartition,
+    FollowerStatus,
+    ReplicaFollower,
+    Replication,
+)
 from penstock.cluster.replication.throttle import FollowerThrottle, Throttle
 from penstock.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -51,8 +56,8 @@ class Fetchers:
         node_id: int,
         epoch: Callable[[], int],
         partitions: Replicas,
-        peers: Peers,
-        follower: Follower,
+        peers: PeerConnections,
+        follower: MetadataWatcher,
         configs: BrokerConfigs,
         workers: Workers,
         clock: WallClock,
@@ -71,7 +76,7 @@ class Fetchers:
         )
         self._fetchers: dict[int, tuple[Fetcher, asyncio.Task[None]]] = {}
         """By leader."""
-        self._followings: dict[Key, Following] = {}
+        self._followings: dict[FollowedPartition, ReplicaFollower] = {}
         self._lives: dict[int, Life] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -79,17 +84,17 @@ class Fetchers:
         self._is_closed = False
 
     @property
-    def copied(self) -> Copied:
+    def copied(self) -> CopyCounters:
         return self._around.copied
 
     @property
     def fetchers(self) -> list[Fetcher]:
         return [fetcher for fetcher, _ in self._fetchers.values()]
 
-    def following(self, partition: Partition) -> Following | None:
+    def following(self, partition: Partition) -> ReplicaFollower | None:
         return self._followings.get((partition.topic_id, partition.index))
 
-    def count(self, condition: Condition) -> int:
+    def count(self, condition: FollowerStatus) -> int:
         """How many replicas are in this condition."""
         return sum(one.condition is condition for one in self._followings.values())
 
@@ -99,12 +104,12 @@ class Fetchers:
         """Brings what is fetched in line with the roles and the brokers that there are now."""
         if self._is_closed:
             return
-        wanted: dict[Key, Partition] = {}
+        wanted: dict[FollowedPartition, Partition] = {}
         for partition in self._partitions.replicas():
             if partition.is_leader or partition.record.leader in (NO_LEADER, self._node_id):
                 continue
             wanted[partition.topic_id, partition.index] = partition
-        retired: dict[Key, Following] = {}
+        retired: dict[FollowedPartition, ReplicaFollower] = {}
         for key, following in list(self._followings.items()):
             if wanted.get(key) is not following.partition or following.is_over:
                 self._fetchers[following.leader][0].remove(following)
@@ -117,8 +122,8 @@ class Fetchers:
         self._end_unneeded()
         self._encourage()
 
-    def _take_on(self, partition: Partition, before: Following | None) -> None:
-        following = Following(partition, self._around)
+    def _take_on(self, partition: Partition, before: ReplicaFollower | None) -> None:
+        following = ReplicaFollower(partition, self._around)
         if before is not None and before.partition is not partition:
             before = None
         self._followings[following.key] = following
@@ -186,7 +191,7 @@ class Fetchers:
         if error is not None:
             self._failed.set_exception(error)
 
-    async def _ask_start(self, following: Following) -> int:
+    async def _ask_start(self, following: ReplicaFollower) -> int:
         """Where the leader's log begins."""
         partition = following.partition
         cell = ListOffsetsPartition(
@@ -206,7 +211,7 @@ class Fetchers:
                     return row.offset
         raise PeerError(f"node {following.leader} does not answer for {partition.topic}")
 
-    async def _ask_end(self, following: Following) -> int:
+    async def _ask_end(self, following: ReplicaFollower) -> int:
         """End offset of the leader's log, committed or not."""
         partition, epoch = following.partition, following.leader_epoch
         cell = OffsetForLeaderPartition(

@@ -35,7 +35,7 @@ FORMAT_KEY = "format"
 FORMAT = 2
 
 
-class Watermarks:
+class HighWatermarks:
     """The file. Both methods block."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
@@ -58,11 +58,11 @@ class Watermarks:
         files.write_durably(self._disk, self._path, msgspec.json.encode(values), ending)
 
 
-class Holdings:
+class HighWatermarkCheckpoint:
     """Content of the file, as it is and as it will be. Runs on the event loop."""
 
     def __init__(self, disk: Disk, directory: str, workers: Workers) -> None:
-        self._watermarks = Watermarks(disk, directory)
+        self._watermarks = HighWatermarks(disk, directory)
         self._workers = workers
         self._ends: dict[str, int] = {}
         """Known ends by the partition's directory, as of the last look."""

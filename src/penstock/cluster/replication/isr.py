@@ -32,8 +32,8 @@ from penstock.base.ports import Expect, Put, Store, UnknownResult
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.controller import elections, partition_updates
 from penstock.cluster.metadata import store_keys
-from penstock.cluster.metadata.image import Topic
-from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.image import TopicImage
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.peer_reachability import silence_seconds
 from penstock.cluster.metadata.store_keys import PartitionRecord
 from penstock.cluster.replication.leader_state import NOBODY, Away
@@ -53,7 +53,7 @@ TROUBLE = (UnknownResult, TimeoutError, ConnectionError)
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class IsrProposal:
     """A proposal: the next record of a partition, and what it depends on."""
 
     partition: Partition
@@ -75,7 +75,7 @@ class InSyncReplicas:
         self,
         node_id: int,
         store: Store,
-        follower: Follower,
+        follower: MetadataWatcher,
         partitions: Partitions,
         configs: BrokerConfigs,
         away: Callable[[], frozenset[int]] = frozenset,
@@ -179,11 +179,11 @@ class InSyncReplicas:
             and self._node_id in self._follower.image.brokers
         )
 
-    def _topic_of(self, partition: Partition) -> Topic | None:
+    def _topic_of(self, partition: Partition) -> TopicImage | None:
         topic = self._follower.image.topics.get(partition.topic)
         return topic if topic is not None and topic.id == partition.topic_id else None
 
-    def _draft(self, partition: Partition) -> Draft | None:
+    def _draft(self, partition: Partition) -> IsrProposal | None:
         """What to propose for a partition, as the image has it; None if all is well."""
         topic = self._topic_of(partition)
         if topic is None:
@@ -193,7 +193,9 @@ class InSyncReplicas:
         if after is None:
             return None
         expects = partition_updates.guards(topic, partition.index)
-        return Draft(partition, state.record, after, (*expects, *self._guards(state.record, after)))
+        return IsrProposal(
+            partition, state.record, after, (*expects, *self._guards(state.record, after))
+        )
 
     def _next(self, partition: Partition, record: PartitionRecord) -> PartitionRecord | None:
         leading = partition.leading
@@ -278,7 +280,7 @@ class InSyncReplicas:
             for draft in chunk:
                 await self._propose([draft.partition])
 
-    def _came_true(self, draft: Draft) -> None:
+    def _came_true(self, draft: IsrProposal) -> None:
         partition, before, after = draft.partition, draft.before, draft.after
         if len(after.isr) != len(before.isr):
             grows = len(after.isr) > len(before.isr)
@@ -325,12 +327,12 @@ class InSyncReplicas:
         self.want(partition)
 
     async def _move_on(
-        self, partition: Partition, topic: Topic, present: partition_updates.Present
+        self, partition: Partition, topic: TopicImage, present: partition_updates.Present
     ) -> None:
         """Whatever is under way expects the record as it is: when it has changed, that is void."""
         after = _touched(present.record)
         expects = partition_updates.guards_of(topic, partition.index, present)
-        draft = Draft(partition, present.record, after, tuple(expects))
+        draft = IsrProposal(partition, present.record, after, tuple(expects))
         revision = await self._store.commit(expects, [draft.put])
         if revision is not None:
             del self._doubts[partition]

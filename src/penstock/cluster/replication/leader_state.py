@@ -47,7 +47,7 @@ NOBODY = Away()
 
 
 @dataclass(slots=True)
-class Copy:
+class FollowerProgress:
     """Another replica, as far as its fetches tell."""
 
     broker_epoch: int = UNKNOWN
@@ -77,7 +77,7 @@ class Copy:
         self.caught_up_s = self.fetched_s = NEVER
 
 
-class Leading:
+class LeaderState:
     """One reign: from the record that made this node the leader to the end of its epoch."""
 
     __slots__ = (
@@ -104,8 +104,8 @@ class Leading:
         """Where our log ended when we became the leader."""
         self.record = record
         # In sync until shown otherwise: they have as long as anybody to fetch.
-        self.copies: dict[int, Copy] = {
-            node: Copy(caught_up_s=now_s if node in record.isr else NEVER)
+        self.copies: dict[int, FollowerProgress] = {
+            node: FollowerProgress(caught_up_s=now_s if node in record.isr else NEVER)
             for node in record.replicas
             if node != node_id
         }
@@ -135,7 +135,8 @@ class Leading:
             self.record = record
             known = self.copies
             self.copies = {
-                node: known.get(node) or Copy(caught_up_s=now_s if node in record.isr else NEVER)
+                node: known.get(node)
+                or FollowerProgress(caught_up_s=now_s if node in record.isr else NEVER)
                 for node in record.replicas
                 if node != self._node_id
             }
@@ -179,7 +180,7 @@ class Leading:
 
     def fetched(
         self, node_id: int, broker_epoch: int, offset: int, leader_end: int, now_s: float
-    ) -> Copy | None:
+    ) -> FollowerProgress | None:
         """A replica has everything below `offset` on disk. None: that is no replica of ours."""
         copy = self.copies.get(node_id)
         if copy is not None:

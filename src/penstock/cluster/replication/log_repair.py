@@ -32,7 +32,7 @@ log = logging.getLogger("penstock.replication")
 
 
 @dataclass(slots=True)
-class Copied:
+class CopyCounters:
     """What replication has done on this node since it started."""
 
     fetches: int = 0
@@ -49,7 +49,7 @@ class Withheld(Refused):
     """The leader lacks committed records that this log holds: it is not followed there."""
 
 
-class Mending:
+class LogRepair:
     """The slow work on one partition's log, for one leader in one leader epoch."""
 
     __slots__ = (
@@ -68,7 +68,7 @@ class Mending:
         leader: int,
         workers: Workers,
         clock: WallClock,
-        copied: Copied,
+        copied: CopyCounters,
         is_over: Callable[[], bool],
     ) -> None:
         """`is_over` says whether the partition has another role or leader by now."""

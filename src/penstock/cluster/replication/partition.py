@@ -27,7 +27,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NodeId, TopicId
 from penstock.cluster.controller.elections import majority
 from penstock.cluster.metadata.store_keys import PartitionRecord
-from penstock.cluster.replication.leader_state import Leading
+from penstock.cluster.replication.leader_state import LeaderState
 from penstock.log.config import LogConfig
 from penstock.log.flusher import Flusher
 from penstock.log.log import Appended, Log
@@ -72,7 +72,7 @@ async def nothing() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class PartitionHome:
     """What the replicas of a node have in common."""
 
     node_id: NodeId
@@ -151,7 +151,7 @@ class Partition:
         log: Log,
         record: PartitionRecord,
         rules: ProduceRules,
-        home: Home,
+        home: PartitionHome,
         *,
         high_watermark: int = 0,
     ) -> None:
@@ -163,7 +163,7 @@ class Partition:
         self.record = record
         self.leader_epoch = record.leader_epoch
         self.rules = rules
-        self.leading: Leading | None = None
+        self.leading: LeaderState | None = None
         """What there is to know while this node is the leader; None while it follows."""
         self.is_cutting = False
         """Whether a worker is changing the log's files to the leader's likeness: nobody reads,
@@ -224,7 +224,7 @@ class Partition:
             # wait for is in this log, and this log is now the one that counts.
             self.record, self.leader_epoch = record, record.leader_epoch
             end_offset = self.log.end_offset
-            self.leading = Leading(self._home.node_id, record, min_isr, end_offset, now_s)
+            self.leading = LeaderState(self._home.node_id, record, min_isr, end_offset, now_s)
             self._wake_all()
         else:
             has_left = leading.adopt(record, min_isr, now_s)

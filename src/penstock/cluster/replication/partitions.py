@@ -23,22 +23,22 @@ from penstock.base.ids import NodeId, TopicId
 from penstock.base.ports import Disk, Store, WallClock, Workers
 from penstock.cluster.configs.configs import BrokerConfigs, resolve_topic
 from penstock.cluster.metadata import accepted_losses
-from penstock.cluster.metadata.image import INTERNAL_TOPICS, Image, Topic
+from penstock.cluster.metadata.image import INTERNAL_TOPICS, Image, TopicImage
 from penstock.cluster.metadata.known_metadata_file import Remember, trust_the_store
 from penstock.cluster.metadata.store_keys import PartitionRecord
-from penstock.cluster.replication.high_watermark_checkpoint import Holdings, name_of
+from penstock.cluster.replication.high_watermark_checkpoint import HighWatermarkCheckpoint, name_of
 from penstock.cluster.replication.partition import (
     ALWAYS,
-    Home,
     Partition,
+    PartitionHome,
     Validity,
     everyone,
     nobody,
 )
 from penstock.cluster.replication.produce_rules import rules_of
-from penstock.cluster.storage.log_directories import Directories, Opening, directory_of
-from penstock.cluster.storage.orphan_cleanup import Clearing
-from penstock.cluster.storage.write_pressure import Pressure
+from penstock.cluster.storage.log_directories import LogDirectories, Opening, directory_of
+from penstock.cluster.storage.orphan_cleanup import OrphanCleanup
+from penstock.cluster.storage.write_pressure import WritePressure
 from penstock.log.flusher import Flusher
 from penstock.log.log import CleanState, Log
 from penstock.security.keyring import Keyring
@@ -48,7 +48,7 @@ log = logging.getLogger("penstock.partitions")
 OPENERS = 4
 """Logs opened at once: they wait for the disk, and it syncs several as fast as one."""
 RETRY_SECONDS = 5.0
-Key = tuple[str, int]
+PartitionName = tuple[str, int]
 
 
 class Partitions:
@@ -72,7 +72,7 @@ class Partitions:
         self._remember = remember
         self._node_id = node_id
         self._workers = workers
-        self._home = Home(
+        self._home = PartitionHome(
             node_id,
             flusher,
             validity,
@@ -82,26 +82,26 @@ class Partitions:
             lambda node: self.hears(node),
         )
         self._configs = configs
-        self._directories = Directories(disk, clock, root, keyring)
-        self._clearing = Clearing(node_id, store, workers, self._directories)
+        self._directories = LogDirectories(disk, clock, root, keyring)
+        self._clearing = OrphanCleanup(node_id, store, workers, self._directories)
         self._disk = disk
         self._data_dir = root.rpartition("/")[0] or "."
-        self._holdings = Holdings(disk, self._data_dir, workers)
-        self._partitions: dict[Key, Partition] = {}
-        self._led: dict[Key, Partition] = {}
+        self._holdings = HighWatermarkCheckpoint(disk, self._data_dir, workers)
+        self._partitions: dict[PartitionName, Partition] = {}
+        self._led: dict[PartitionName, Partition] = {}
         self._min_isr: dict[str, int] = {}
         """`min.insync.replicas` by topic."""
-        self._topics: dict[str, Topic] = {}
+        self._topics: dict[str, TopicImage] = {}
         self._generation = configs.generation
         self._clean: dict[str, CleanState] = {}
         self._is_unsaved = False
-        self._accepted: dict[Key, int] = {}
+        self._accepted: dict[PartitionName, int] = {}
         """Replicas that go on without what was lost, and from where on if nothing is left."""
         self._abstained: dict[tuple[TopicId, int], int] = {}
         """Leader epochs, our own, in which we do not go on."""
         self._image: Image | None = None
         self._news = asyncio.Event()
-        self._unopened: dict[Key, str] = {}
+        self._unopened: dict[PartitionName, str] = {}
         """What could not be opened, and why."""
         self._is_unfinished = False
         self._revision = -1
@@ -111,7 +111,7 @@ class Partitions:
         """Told of a partition whose ISR should be looked at; see `isr`."""
         self.hears: Callable[[int], bool] = everyone
         """True while that node answers; see `reach`."""
-        self.pressure = Pressure()
+        self.pressure = WritePressure()
         """What keeps us from taking every write: a disk nearly full, backlogs."""
         self.any_look_inside = False
         """Whether some topic's batches must be opened: spares everyone else the question."""
@@ -230,7 +230,7 @@ class Partitions:
         self._done(image.revision)
         self._is_unfinished |= not await self._clearing.clear_deleted(image)
 
-    def _apply(self, topic: Topic) -> list[Opening]:
+    def _apply(self, topic: TopicImage) -> list[Opening]:
         """Tells open partitions of their topic's state; the ones that are yet to be opened."""
         config = resolve_topic(topic.configs, self._configs)
         self._min_isr[topic.name] = config.min_insync_replicas
@@ -418,7 +418,7 @@ class Partitions:
             if new is None or new.id != old.id:
                 self._drop(old)
 
-    def _drop(self, topic: Topic) -> None:
+    def _drop(self, topic: TopicImage) -> None:
         """The topic is gone: nobody waits for it any longer. Its files go later (`clearing`)."""
         del self._topics[topic.name]
         self._min_isr.pop(topic.name, None)
@@ -430,7 +430,7 @@ class Partitions:
             if partition is not None:
                 partition.close("the topic was deleted", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    def _leave(self, key: Key, partition: Partition) -> None:
+    def _leave(self, key: PartitionName, partition: Partition) -> None:
         """The partition has moved to other nodes. Its files go with the next reconciliation."""
         self._led.pop(key, None)
         del self._partitions[key]
@@ -496,5 +496,5 @@ class Partitions:
             log.warning("the high watermarks were not written: %s", error)
         return states
 
-    def items(self) -> Iterator[tuple[Key, Partition]]:
+    def items(self) -> Iterator[tuple[PartitionName, Partition]]:
         yield from self._partitions.items()

@@ -26,7 +26,7 @@ from penstock.client.cluster import Cluster
 from penstock.client.connection import Address, Connection, ConnectionConfig, connect
 from penstock.client.errors import Unreachable
 from penstock.cluster.metadata.image import Image
-from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.store_keys import BrokerRecord
 
 Answer = TypeVar("Answer")
@@ -45,13 +45,13 @@ def life_of(record: BrokerRecord) -> Life:
     return record.epoch, record.host, record.port
 
 
-class Peers:
+class PeerConnections:
     """This node's way to the others. Everything runs on the event loop."""
 
     def __init__(
         self,
         node_id: int,
-        follower: Follower,
+        follower: MetadataWatcher,
         config: ConnectionConfig | None = None,
         authenticate: Callable[[Connection], Awaitable[None]] | None = None,
     ) -> None:

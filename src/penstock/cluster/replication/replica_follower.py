@@ -26,7 +26,7 @@ from penstock.base.ids import TopicId
 from penstock.base.ports import Random, WallClock, Workers
 from penstock.client.backoff import Backoff
 from penstock.client.errors import code_of
-from penstock.cluster.replication.log_repair import Copied, Mending, Withheld
+from penstock.cluster.replication.log_repair import CopyCounters, LogRepair, Withheld
 from penstock.cluster.replication.partition import Partition
 from penstock.cluster.replication.peer_connections import TROUBLE
 from penstock.wire.messages.fetch import FetchPartition, FetchPartitionData
@@ -34,7 +34,7 @@ from penstock.wire.records import BATCH_OVERHEAD, read_header
 
 log = logging.getLogger("penstock.replication")
 
-Key = tuple[TopicId, int]
+FollowedPartition = tuple[TopicId, int]
 
 NOT_ASKED = 2**63 - 1
 RESTORE_SECONDS = 5.0
@@ -53,7 +53,7 @@ BEHIND = frozenset(
 """Leader and follower look at different images: one of them will hear the news in a moment."""
 
 
-class Condition(enum.Enum):
+class FollowerStatus(enum.Enum):
     READY = "ready"
     """May be asked for: everything it has is on disk."""
     SYNCING = "syncing"
@@ -75,14 +75,14 @@ class Replication:
     random: Random
     spawn: Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
     """Runs work in the background; a bug in it stops the node."""
-    leader_start: Callable[["Following"], Awaitable[int]]
+    leader_start: Callable[["ReplicaFollower"], Awaitable[int]]
     """Asks the leader where its log begins. Fails as `peers` does."""
-    leader_end: Callable[["Following"], Awaitable[int]]
+    leader_end: Callable[["ReplicaFollower"], Awaitable[int]]
     """Asks the leader where its log ends, likewise."""
-    copied: Copied = field(default_factory=Copied)
+    copied: CopyCounters = field(default_factory=CopyCounters)
 
 
-class Following:
+class ReplicaFollower:
     """A partition that follows one leader in one leader epoch."""
 
     __slots__ = (
@@ -107,13 +107,13 @@ class Following:
 
     def __init__(self, partition: Partition, around: Replication) -> None:
         self.partition = partition
-        self.key: Key = (partition.topic_id, partition.index)
+        self.key: FollowedPartition = (partition.topic_id, partition.index)
         self.leader = partition.record.leader
         self.leader_epoch = partition.record.leader_epoch
-        self.condition = Condition.BUSY
+        self.condition = FollowerStatus.BUSY
         self.asked_in = NOT_ASKED
         """The number of the request that told the leader what is wanted now; see `fetcher`."""
-        self.changed: Callable[[Following], None] | None = None
+        self.changed: Callable[[ReplicaFollower], None] | None = None
         """Called after every change of `condition`."""
         self.is_retired = False
         self._around = around
@@ -124,7 +124,7 @@ class Following:
         self._task: asyncio.Task[None] | None = None
         self._is_asking = False
         self._has_withheld = False
-        self._mending = Mending(
+        self._mending = LogRepair(
             partition,
             self.leader,
             around.workers,
@@ -133,7 +133,7 @@ class Following:
             lambda: self.is_over,
         )
 
-    def start(self, before: "Following | None" = None) -> None:
+    def start(self, before: "ReplicaFollower | None" = None) -> None:
         """Makes the log fit to follow; `before` is this partition's last one, now retired."""
         task = before._task if before is not None else None
         if task is not None and task.done():
@@ -161,7 +161,7 @@ class Following:
 
     @property
     def is_ready(self) -> bool:
-        return self.condition is Condition.READY
+        return self.condition is FollowerStatus.READY
 
     @property
     def is_in_sync(self) -> bool:
@@ -170,7 +170,7 @@ class Following:
     def reconsider(self) -> None:
         """The partition's record may be another one by now."""
         record, node_id = self.partition.record, self.partition.node_id
-        if self.condition is not Condition.BROKEN or self.is_over:
+        if self.condition is not FollowerStatus.BROKEN or self.is_over:
             return
         if node_id not in record.isr and node_id not in record.elr and self._timer is None:
             self._begin(self._mending.restore(lambda: self._around.leader_end(self)))
@@ -192,9 +192,9 @@ class Following:
 
     def take(self, row: FetchPartitionData) -> int:
         """Acts on what the leader answered; the number of bytes copied."""
-        assert self.condition is Condition.READY
+        assert self.condition is FollowerStatus.READY
         if self.partition.log.offline is not None:
-            self._become(Condition.BROKEN)
+            self._become(FollowerStatus.BROKEN)
             return 0
         if row.error_code:
             self._refused(code_of(row.error_code))
@@ -246,11 +246,11 @@ class Following:
     def _await_sync(self) -> None:
         held = self.partition.log
         if held.offline is not None:
-            self._become(Condition.BROKEN)
+            self._become(FollowerStatus.BROKEN)
         elif held.durable_offset >= held.end_offset:
-            self._become(Condition.READY)
+            self._become(FollowerStatus.READY)
         else:
-            self._become(Condition.SYNCING)
+            self._become(FollowerStatus.SYNCING)
             self.partition.when_durable(held.end_offset, self._synced)
 
     def _synced(self) -> None:
@@ -280,7 +280,7 @@ class Following:
 
     # -- conditions -------------------------------------------------------------------------
 
-    def _become(self, condition: Condition) -> None:
+    def _become(self, condition: FollowerStatus) -> None:
         self.condition = condition
         self.asked_in = NOT_ASKED
         if self.changed is not None:
@@ -290,12 +290,12 @@ class Following:
         """Asks again a little later, and later each time that does not help."""
         delay_s = self._backoff.delay_s(self._attempt)
         self._attempt += 1
-        self._become(Condition.PAUSED)
+        self._become(FollowerStatus.PAUSED)
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._resume)
 
     def _resume(self) -> None:
         self._timer = None
-        if not self.is_over and self.condition is Condition.PAUSED:
+        if not self.is_over and self.condition is FollowerStatus.PAUSED:
             self._await_sync()
         self.reconsider()
 
@@ -308,7 +308,7 @@ class Following:
         # Batches before the one in question may have been appended.
         self.partition.copied()
         if self.partition.log.offline is not None:
-            self._become(Condition.BROKEN)
+            self._become(FollowerStatus.BROKEN)
             return
         if isinstance(error, OSError):
             self.partition.starve()
@@ -317,7 +317,7 @@ class Following:
     # -- work for the disk ------------------------------------------------------------------
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        self._become(Condition.BUSY)
+        self._become(FollowerStatus.BUSY)
         self._task = self._around.spawn(self._carry_out(work))
 
     async def _carry_out(self, work: Coroutine[Any, Any, None]) -> None:
@@ -328,7 +328,7 @@ class Following:
                 self._has_withheld = True
                 log.error("%s-%d is not followed: %s", *self._name, withheld)
             if not self.is_over:
-                self._become(Condition.BROKEN if self._is_offline else Condition.PAUSED)
+                self._become(FollowerStatus.BROKEN if self._is_offline else FollowerStatus.PAUSED)
                 loop = asyncio.get_running_loop()
                 self._timer = loop.call_later(RESTORE_SECONDS, self._resume)
             return
@@ -337,12 +337,12 @@ class Following:
         except TROUBLE:
             pass  # The leader is away: the fetcher knows.
         else:
-            if not self.is_over and self.condition is Condition.BUSY:
+            if not self.is_over and self.condition is FollowerStatus.BUSY:
                 self._await_sync()
             return
         if not self.is_over:
             if self._is_offline:
-                self._become(Condition.BROKEN)
+                self._become(FollowerStatus.BROKEN)
                 loop = asyncio.get_running_loop()
                 self._timer = loop.call_later(RESTORE_SECONDS, self._resume)
             else:

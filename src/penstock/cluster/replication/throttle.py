@@ -14,8 +14,8 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from penstock.cluster.configs.configs import BrokerConfigs
-from penstock.cluster.metadata.metadata_watcher import Follower
-from penstock.cluster.replication.replica_follower import Following, Key
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
+from penstock.cluster.replication.replica_follower import FollowedPartition, ReplicaFollower
 
 UNLIMITED = 2**63 - 1
 WAIT_SECONDS_MAX = 1.0
@@ -23,7 +23,7 @@ WAIT_SECONDS_MAX = 1.0
 ALL = None
 
 
-class Bucket:
+class ThrottleBucket:
     """So many bytes a second."""
 
     __slots__ = ("_at", "_held")
@@ -52,14 +52,16 @@ class Bucket:
 class Throttle:
     """One side of replication on this node: `leader` or `follower`."""
 
-    def __init__(self, side: str, node_id: int, configs: BrokerConfigs, follower: Follower) -> None:
+    def __init__(
+        self, side: str, node_id: int, configs: BrokerConfigs, follower: MetadataWatcher
+    ) -> None:
         assert side in ("leader", "follower")
         self._rate_name = f"{side}.replication.throttled.rate"
         self._replicas_name = f"{side}.replication.throttled.replicas"
         self._node_id = node_id
         self._configs = configs
         self._follower = follower
-        self._bucket = Bucket()
+        self._bucket = ThrottleBucket()
 
     def names(self, topic: str, index: int) -> bool:
         """Whether this node's replica of the partition is one to be held back."""
@@ -90,10 +92,12 @@ class FollowerThrottle:
 
     def __init__(self, throttle: Throttle) -> None:
         self._throttle = throttle
-        self._deferred: dict[Key, tuple[Following, Callable[[Following], None]]] = {}
+        self._deferred: dict[
+            FollowedPartition, tuple[ReplicaFollower, Callable[[ReplicaFollower], None]]
+        ] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def defers(self, following: Following, go: Callable[[Following], None]) -> bool:
+    def defers(self, following: ReplicaFollower, go: Callable[[ReplicaFollower], None]) -> bool:
         """Whether it must wait; then `go` is called when it may be asked for."""
         if not self._holds_back(following):
             return False
@@ -105,7 +109,7 @@ class FollowerThrottle:
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._let_go)
         return True
 
-    def record(self, following: Following, count: int) -> None:
+    def record(self, following: ReplicaFollower, count: int) -> None:
         if self._holds_back(following):
             self._throttle.record(count)
 
@@ -115,7 +119,7 @@ class FollowerThrottle:
             self._timer.cancel()
             self._timer = None
 
-    def _holds_back(self, following: Following) -> bool:
+    def _holds_back(self, following: ReplicaFollower) -> bool:
         partition = following.partition
         if not self._throttle.names(partition.topic, partition.index):
             return False

@@ -43,7 +43,7 @@ async def come_back(
     else has. Keeps trying while the store does not answer.
     """
 
-    def wish(image: Image) -> list[partition_updates.Wish]:
+    def wish(image: Image) -> list[partition_updates.PartitionWish]:
         return _wishes(image, configs, node_id, is_empty, is_old)
 
     changed = await _insist(store, wish)
@@ -57,7 +57,7 @@ async def give_up(
 ) -> int:
     """Returns when no record counts on these replicas, which have lost records; how many did."""
 
-    def wish(image: Image) -> list[partition_updates.Wish]:
+    def wish(image: Image) -> list[partition_updates.PartitionWish]:
         wishes = []
         for name, index in lost:
             topic = image.topics.get(name)
@@ -68,7 +68,7 @@ async def give_up(
                     brokers=image.brokers,
                     rules=elections.rules_of(topic, configs),
                 )
-                wishes.append(partition_updates.Wish(topic, index, decide))
+                wishes.append(partition_updates.PartitionWish(topic, index, decide))
         return wishes
 
     changed = await _insist(store, wish)
@@ -97,7 +97,9 @@ def _without_lost(
     return elections.without(record, node_id, brokers, rules)
 
 
-async def _insist(store: Store, wish: Callable[[Image], list[partition_updates.Wish]]) -> int:
+async def _insist(
+    store: Store, wish: Callable[[Image], list[partition_updates.PartitionWish]]
+) -> int:
     """Makes what is wished for come true, however long the store takes; how much changed."""
     changed = 0
     while True:
@@ -117,7 +119,7 @@ async def _insist(store: Store, wish: Callable[[Image], list[partition_updates.W
 
 def _wishes(
     image: Image, configs: BrokerConfigs, node_id: int, is_empty: bool, is_old: bool
-) -> list[partition_updates.Wish]:
+) -> list[partition_updates.PartitionWish]:
     wishes = []
     for topic in image.topics.values():
         decide = functools.partial(
@@ -129,7 +131,7 @@ def _wishes(
             is_old=is_old,
         )
         wishes += [
-            partition_updates.Wish(topic, index, decide)
+            partition_updates.PartitionWish(topic, index, decide)
             for index, record in enumerate(topic.partitions)
             if node_id in record.replicas
         ]

@@ -22,15 +22,15 @@ DeleteRecords only moves the start. Two compactions never share a directory.
 import asyncio
 from dataclasses import dataclass
 
-from penstock.base.cooperative_yield import Breath
+from penstock.base.cooperative_yield import CooperativeYield
 from penstock.base.errors import Corrupt, Refused
 from penstock.base.ports import Disk, WallClock, Workers
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.replication.partition import Partition
 from penstock.cluster.replication.partitions import Partitions
-from penstock.cluster.storage.housekeeping import Upkeep
+from penstock.cluster.storage.housekeeping import Housekeeping
 from penstock.log.cleanup import compaction
-from penstock.log.cleanup.compaction import Abandoned, Compacted, Plan
+from penstock.log.cleanup.compaction import Abandoned, Compacted, CompactionPlan
 from penstock.log.cleanup.compaction_filter import KEYS_MAX
 from penstock.log.log import Log
 
@@ -70,7 +70,7 @@ class Compactor:
         workers: Workers,
         lane: Workers,
         clock: WallClock,
-        upkeep: Upkeep,
+        upkeep: Housekeeping,
     ) -> None:
         """`lane` is for what takes long; `workers` for what does not."""
         self._partitions = partitions
@@ -144,7 +144,7 @@ class Compactor:
 
     async def _earned(self, now_ms: int) -> list[tuple[float, Partition]]:
         """Every log that may be compacted and has earned it, and how dirty it is."""
-        breath = Breath(REST_SECONDS)
+        breath = CooperativeYield(REST_SECONDS)
         found = []
         replicas = tuple(self._partitions.replicas())
         known = {partition.log.path for partition in replicas}
@@ -195,7 +195,7 @@ class Compactor:
         if not task.cancelled():
             self._bug = self._bug or task.exception()
 
-    async def _compact(self, partition: Partition, held: Log, plan: Plan) -> None:
+    async def _compact(self, partition: Partition, held: Log, plan: CompactionPlan) -> None:
         def is_over() -> bool:
             return self._is_stopping or held.offline is not None
 
@@ -251,7 +251,7 @@ class Compactor:
             return True
 
     def _failed(
-        self, partition: Partition, held: Log, error: Exception, plan: Plan | None = None
+        self, partition: Partition, held: Log, error: Exception, plan: CompactionPlan | None = None
     ) -> None:
         is_valid = plan is None or compaction.is_valid(held, plan)
         if partition.log is not held or partition.is_cutting or not is_valid:

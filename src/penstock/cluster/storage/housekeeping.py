@@ -43,7 +43,7 @@ FULL_PERCENT = 100.0
 """A watermark at 100 is none."""
 
 
-class Upkeep:
+class Housekeeping:
     """Goes round all partitions, at the intervals that the configs give."""
 
     def __init__(

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from penstock.base.ids import TopicId, show_topic_id
 from penstock.base.ports import Disk, WallClock
 from penstock.cluster.configs.configs import TopicConfig
-from penstock.cluster.metadata.image import Image, Topic
+from penstock.cluster.metadata.image import Image, TopicImage
 from penstock.log import files
 from penstock.log.encryption import key_file
 from penstock.log.flusher import SYNC_ALL_FILES
@@ -38,7 +38,7 @@ def directory_of(topic: str, topic_id: TopicId) -> str:
 class Opening:
     """A partition that is to be opened."""
 
-    topic: Topic
+    topic: TopicImage
     index: int
     config: TopicConfig
     leads: bool = False
@@ -62,7 +62,7 @@ class Opening:
         return f"{self.directory}/{self.index}"
 
 
-class Directories:
+class LogDirectories:
     """The folder's only user. Every method blocks."""
 
     def __init__(
@@ -163,7 +163,7 @@ class Directories:
             disk.rmdir(doomed)
             disk.sync_dir(self._root)
 
-    def remove_partition(self, topic: Topic, index: int) -> None:
+    def remove_partition(self, topic: TopicImage, index: int) -> None:
         """One partition of a topic that lives on elsewhere. Renamed first, as a topic is."""
         disk, parent = self._disk, f"{self._root}/{directory_of(topic.name, topic.id)}"
         doomed = f"{parent}/.{index}{MOVED}"

@@ -23,7 +23,7 @@ ROTATED_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RotationProgress:
     """What a step of a rotation did, and what is left to do."""
 
     rewrapped: int
@@ -65,7 +65,7 @@ def check(disk: Disk, root: str, keyring: Keyring | None) -> int:
     return found
 
 
-class Encryption:
+class LogEncryption:
     """Of a running node that has keys."""
 
     def __init__(
@@ -107,13 +107,13 @@ class Encryption:
         """How many logs have no key."""
         return sum(not log.vault.has_key for log in self._logs())
 
-    async def rotate(self, logs_max: int) -> Progress:
+    async def rotate(self, logs_max: int) -> RotationProgress:
         """Puts up to so many logs under the key in use. Raises OSError, KeyTrouble."""
         async with self._rotating:
             old = [log for log in self._logs() if self._is_old(log)]
             share = old[: max(0, min(logs_max, ROTATED_MAX))]
             done = await self._workers.run(self._rewrap, share)
-        return Progress(done, len([log for log in old if self._is_old(log)]))
+        return RotationProgress(done, len([log for log in old if self._is_old(log)]))
 
     def _logs(self) -> list[Log]:
         return [one.log for one in self._partitions.replicas()]

@@ -18,14 +18,14 @@ from penstock.base.ids import NodeId, TopicId
 from penstock.base.ports import Store, UnknownResult, Workers
 from penstock.cluster.controller import topic_deletion
 from penstock.cluster.metadata.image import Image
-from penstock.cluster.storage.log_directories import Directories
+from penstock.cluster.storage.log_directories import LogDirectories
 
 log = logging.getLogger("penstock.partitions")
 
 
-class Clearing:
+class OrphanCleanup:
     def __init__(
-        self, node_id: NodeId, store: Store, workers: Workers, directories: Directories
+        self, node_id: NodeId, store: Store, workers: Workers, directories: LogDirectories
     ) -> None:
         self._node_id = node_id
         self._store = store

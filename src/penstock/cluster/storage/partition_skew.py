@@ -9,7 +9,7 @@ Bounds: `TOPICS_MAX` topics, those with the most records.
 
 from dataclasses import dataclass
 
-from penstock.base.cooperative_yield import Breath
+from penstock.base.cooperative_yield import CooperativeYield
 from penstock.cluster.metadata.image import INTERNAL_TOPICS
 from penstock.cluster.replication.partitions import Partitions
 
@@ -29,7 +29,7 @@ class Warmth:
     """..., in the partition that got most of them."""
 
 
-class Heat:
+class PartitionSkew:
     """What was seen in the last round."""
 
     def __init__(self, partitions: Partitions) -> None:
@@ -41,7 +41,7 @@ class Heat:
         """One round."""
         ends: dict[tuple[str, int], int] = {}
         topics: dict[str, Warmth] = {}
-        breath = Breath(REST_SECONDS)
+        breath = CooperativeYield(REST_SECONDS)
         for partition in list(self._partitions.led()):
             await breath.draw()
             if partition.topic in INTERNAL_TOPICS:

@@ -38,10 +38,10 @@ class Full(NamedTuple):
     reason: str
 
 
-Key = tuple[str, int]
+PartitionKey = tuple[str, int]
 
 
-class Pressure:
+class WritePressure:
     """What weighs on the writes of one node."""
 
     __slots__ = ("_full", "delay_s", "is_on", "refusal")
@@ -51,14 +51,14 @@ class Pressure:
         """Why no write is taken at all."""
         self.delay_s = 0.0
         """For how long a producer is put off after each write that is taken."""
-        self._full: Mapping[Key, Full] = {}
+        self._full: Mapping[PartitionKey, Full] = {}
         self.is_on = False
 
     def tell_disk(self, refusal: str | None, delay_s: float = 0.0) -> None:
         self.refusal, self.delay_s = refusal, delay_s
         self._look()
 
-    def tell_backlogs(self, full: Mapping[Key, Full]) -> None:
+    def tell_backlogs(self, full: Mapping[PartitionKey, Full]) -> None:
         self._full = full
         self._look()
 

@@ -23,10 +23,10 @@ from collections.abc import Collection, Iterable
 from penstock.base.errors import Corrupt, Refused
 from penstock.base.ports import WallClock
 from penstock.cluster.configs.configs import BrokerConfigs, topic_value
-from penstock.cluster.metadata.image import Topic
+from penstock.cluster.metadata.image import TopicImage
 from penstock.cluster.replication.partition import Partition
-from penstock.cluster.storage.housekeeping import Upkeep
-from penstock.coordinator.groups_by_topic import Kind, Position, Positions
+from penstock.cluster.storage.housekeeping import Housekeeping
+from penstock.coordinator.groups_by_topic import GroupPosition, PositionKind, Positions
 from penstock.coordinator.queues.open_queues import QueueCoordinator
 from penstock.state.queues.state_shard import QueueKey
 
@@ -45,7 +45,7 @@ class AckRetention:
         queues: QueueCoordinator,
         positions: Positions,
         configs: BrokerConfigs,
-        upkeep: Upkeep,
+        upkeep: Housekeeping,
         clock: WallClock,
     ) -> None:
         self._queues = queues
@@ -91,11 +91,11 @@ class AckRetention:
             if topic is not None and self._is_acked(topic):
                 yield partition
 
-    def _is_acked(self, topic: Topic) -> bool:
+    def _is_acked(self, topic: TopicImage) -> bool:
         is_asked = topic_value("retention.mode", topic.configs, self._configs) == ACK
         return is_asked and not topic.is_internal
 
-    async def _delete(self, partition: Partition, there: list[Position]) -> None:
+    async def _delete(self, partition: Partition, there: list[GroupPosition]) -> None:
         topic = self._queues.around.follower.image.topics_by_id.get(partition.topic_id)
         if topic is None:
             return
@@ -114,14 +114,14 @@ class AckRetention:
 
 
 async def first_needed(
-    queues: QueueCoordinator, partition: Partition, positions: list[Position] | None
+    queues: QueueCoordinator, partition: Partition, positions: list[GroupPosition] | None
 ) -> int | None:
     """The first offset that some group needs; None: nobody has said so yet."""
     if not positions:
         return None
     needed = []
     for one in positions:
-        if one.kind is Kind.CONSUMER:
+        if one.kind is PositionKind.CONSUMER:
             needed.append(one.offset)
             continue
         key = QueueKey(one.group, partition.topic_id, partition.index)
@@ -136,7 +136,7 @@ async def first_needed(
     return min(needed)
 
 
-def needing(there: list[Position], named: Collection[str]) -> list[Position] | None:
+def needing(there: list[GroupPosition], named: Collection[str]) -> list[GroupPosition] | None:
     """The positions that count; None where a group that must have one has none."""
     if not named:
         return [one for one in there if not one.group.startswith(CURSORS)]

@@ -13,8 +13,8 @@ from penstock.base.errors import Corrupt, ErrorCode, PeerError, Refused
 from penstock.base.ids import TopicId
 from penstock.client.errors import code_of
 from penstock.cluster.replication.peer_connections import TROUBLE
-from penstock.coordinator.queues.open_queues import QueueCoordinator, Standing
-from penstock.coordinator.runtime.shard_host import Surroundings
+from penstock.coordinator.queues.open_queues import QueueCoordinator, QueueStanding
+from penstock.coordinator.runtime.shard_host import HostContext
 from penstock.state.queues.state_shard import QueueKey
 from penstock.wire.messages.internal.queues import (
     QueueAnswer,
@@ -29,11 +29,11 @@ TIMEOUT_MS = 15_000
 CALLS_MAX = 1_000
 NOTHING = -1
 
-Told: TypeAlias = Standing | Refused | None
+Told: TypeAlias = QueueStanding | Refused | None
 """Where a queue stands (None: nothing is kept of it), or why that is not known."""
 
 
-class Kind(IntEnum):
+class ChangeKind(IntEnum):
     """What a call asks for."""
 
     DESCRIBE = 0
@@ -45,24 +45,24 @@ class Kind(IntEnum):
 class QueueAdmin:
     """The queues of the whole cluster, for those who administer them."""
 
-    def __init__(self, around: Surroundings, queues: QueueCoordinator) -> None:
+    def __init__(self, around: HostContext, queues: QueueCoordinator) -> None:
         self._around = around
         self._queues = queues
 
     async def describe(self, keys: Sequence[QueueKey]) -> list[Told]:
-        return await self._tell([_call(Kind.DESCRIBE, key) for key in keys])
+        return await self._tell([_call(ChangeKind.DESCRIBE, key) for key in keys])
 
     async def move(self, starts: Sequence[tuple[QueueKey, int]]) -> list[Told]:
         """Queues begin anew at the given offsets."""
-        return await self._tell([_call(Kind.MOVE, key, start) for key, start in starts])
+        return await self._tell([_call(ChangeKind.MOVE, key, start) for key, start in starts])
 
     async def forget(self, keys: Sequence[QueueKey]) -> list[Told]:
         """Groups no longer have positions there."""
-        return await self._tell([_call(Kind.FORGET, key) for key in keys])
+        return await self._tell([_call(ChangeKind.FORGET, key) for key in keys])
 
     async def wake(self, keys: Sequence[QueueKey]) -> list[Told]:
         """Queues are opened where they are led."""
-        return await self._tell([_call(Kind.WAKE, key) for key in keys])
+        return await self._tell([_call(ChangeKind.WAKE, key) for key in keys])
 
     # -- asking -----------------------------------------------------------------------------
 
@@ -126,13 +126,13 @@ class QueueAdmin:
         key = QueueKey(call.group_id, call.topic_id, call.partition)
         try:
             match call.kind:
-                case Kind.DESCRIBE:
+                case ChangeKind.DESCRIBE:
                     return await self._queues.describe(key)
-                case Kind.MOVE:
+                case ChangeKind.MOVE:
                     await self._queues.move(key, call.start_offset)
-                case Kind.FORGET:
+                case ChangeKind.FORGET:
                     await self._queues.forget(key)
-                case Kind.WAKE:
+                case ChangeKind.WAKE:
                     await self._queues.open(key, creates=False)
                 case _:
                     raise Refused(ErrorCode.INVALID_REQUEST, f"unknown kind {call.kind}")
@@ -146,7 +146,7 @@ class QueueAdmin:
         return [answer_of(await self.answer(call)) for call in calls]
 
 
-def _call(kind: Kind, key: QueueKey, start: int = NOTHING) -> QueueCall:
+def _call(kind: ChangeKind, key: QueueKey, start: int = NOTHING) -> QueueCall:
     return QueueCall(
         kind=kind,
         group_id=key.group,
@@ -174,4 +174,4 @@ def told_by(answer: QueueAnswer) -> Told:
         return Refused(code_of(answer.error_code), answer.error_message)
     if answer.start_offset == NOTHING:
         return None
-    return Standing(answer.start_offset, answer.leader_epoch, answer.lag)
+    return QueueStanding(answer.start_offset, answer.leader_epoch, answer.lag)

@@ -18,8 +18,8 @@ from collections.abc import Iterable
 from penstock.base.errors import Corrupt, Refused
 from penstock.cluster.configs.configs import BrokerConfigs, topic_value
 from penstock.cluster.replication.partition import Partition
-from penstock.cluster.storage.write_pressure import Full, Key, Policy
-from penstock.coordinator.groups_by_topic import Position, Positions
+from penstock.cluster.storage.write_pressure import Full, PartitionKey, Policy
+from penstock.coordinator.groups_by_topic import GroupPosition, Positions
 from penstock.coordinator.queues.ack_retention import first_needed, needing
 from penstock.coordinator.queues.open_queues import QueueCoordinator
 from penstock.log.log import Log
@@ -29,7 +29,7 @@ log = logging.getLogger("penstock.backlogs")
 LOOK_SECONDS = 1.0
 
 
-class Backlogs:
+class BacklogLimits:
     """Looks after the partitions of topics with a maximum that are led here."""
 
     def __init__(
@@ -38,7 +38,7 @@ class Backlogs:
         self._queues = queues
         self._positions = positions
         self._configs = configs
-        self._full: dict[Key, Full] = {}
+        self._full: dict[PartitionKey, Full] = {}
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -59,7 +59,7 @@ class Backlogs:
         except Refused as refused:
             log.info("backlogs are as they were: %s", refused)
             return
-        full: dict[Key, Full] = {}
+        full: dict[PartitionKey, Full] = {}
         for partition, bytes_max in large:
             key = partition.topic, partition.index
             there = [one for one in listing.positions if (one.topic, one.partition) == key]
@@ -85,7 +85,7 @@ class Backlogs:
         configs = topic.configs if topic is not None else {}
         return Policy(str(topic_value("max.backlog.policy", configs, self._configs)))
 
-    async def _size(self, partition: Partition, there: list[Position]) -> int:
+    async def _size(self, partition: Partition, there: list[GroupPosition]) -> int:
         start = partition.log.start_offset
         try:
             needed = await first_needed(self._queues, partition, needing(there, ()))
@@ -94,7 +94,7 @@ class Backlogs:
             needed = None
         return bytes_since(partition.log, start if needed is None else needed)
 
-    def _tell(self, full: dict[Key, Full]) -> None:
+    def _tell(self, full: dict[PartitionKey, Full]) -> None:
         for key in full.keys() - self._full.keys():
             log.warning("producers of %s-%d are held up: %s", *key, full[key].reason)
         for key in self._full.keys() - full.keys():

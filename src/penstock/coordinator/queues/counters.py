@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from penstock.base.metrics import AGE_BUCKETS, Histogram
 from penstock.state.queues.delivery_state import (
-    Archived,
+    ArchivedRecord,
     Buried,
     Finished,
-    Leased,
+    LeasedRange,
     Op,
     Released,
     Returned,
@@ -25,14 +25,14 @@ SAMPLES_MAX = 10_000
 SAMPLE_MS_MAX = 24 * 3_600_000
 
 
-class Sample(NamedTuple):
+class QueueSample(NamedTuple):
     delivered_ms: int
     age_s: float
     """When it was delivered."""
 
 
 @dataclass(slots=True)
-class QueueCounts:
+class QueueCounters:
     """Records, since the node started."""
 
     delivered: int = 0
@@ -45,7 +45,7 @@ class QueueCounts:
     """From delivery to acknowledgement."""
     acked_age: Histogram = field(default_factory=lambda: Histogram(AGE_BUCKETS), compare=False)
     """From being written to acknowledgement."""
-    _samples: dict[QueueKey, dict[int, Sample]] = field(default_factory=dict)
+    _samples: dict[QueueKey, dict[int, QueueSample]] = field(default_factory=dict)
     _count: int = 0
 
     def sample(self, key: QueueKey, offset: int, now_ms: int, age_s: float) -> None:
@@ -56,13 +56,13 @@ class QueueCounts:
                 return
         samples = self._samples.setdefault(key, {})
         self._count += offset not in samples
-        samples[offset] = Sample(now_ms, age_s)
+        samples[offset] = QueueSample(now_ms, age_s)
 
     def note(self, ops: Iterable[Op], key: QueueKey | None = None, now_ms: int = 0) -> None:
         samples = self._samples.get(key) if key is not None else None
         for op in ops:
             match op:
-                case Leased():
+                case LeasedRange():
                     self.delivered += sum(lease.last - lease.first + 1 for lease in op.leases)
                 case Returned():
                     self.delivered -= op.last - op.first + 1
@@ -79,14 +79,14 @@ class QueueCounts:
                     self.released += op.last - op.first + 1
                     if samples:
                         self._take(samples, op.first, op.last)
-                case Archived():
+                case ArchivedRecord():
                     self.given_up += 1
                 case Buried():
                     self.buried += 1
         if samples is not None and not samples and key is not None:
             del self._samples[key]
 
-    def _take(self, samples: dict[int, Sample], first: int, last: int) -> list[Sample]:
+    def _take(self, samples: dict[int, QueueSample], first: int, last: int) -> list[QueueSample]:
         """Out of the samples, by whichever is shorter: the run or all there are."""
         if last - first < len(samples):
             places = [offset for offset in range(first, last + 1) if offset in samples]

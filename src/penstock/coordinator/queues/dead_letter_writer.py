@@ -25,16 +25,16 @@ from penstock.base.ports import Random, Store, UnknownResult
 from penstock.cluster.configs import config_changes
 from penstock.cluster.configs.configs import BrokerConfigs, Scope, resolve_topic
 from penstock.cluster.metadata import topics
-from penstock.cluster.metadata.image import Topic
+from penstock.cluster.metadata.image import TopicImage
 from penstock.cluster.metadata.producer_ids import ProducerIds
 from penstock.cluster.metadata.topics import NewTopic
-from penstock.coordinator.queues.open_queue import Queue
+from penstock.coordinator.queues.open_queue import OpenQueue
 from penstock.coordinator.queues.record_reader import read_leased, records_of
-from penstock.coordinator.runtime.internal_producer import Posting
-from penstock.coordinator.runtime.shard_host import Surroundings
-from penstock.state.queues.dead_letter_format import Source, letter_of
-from penstock.state.queues.delivery import DeadLetter, Delivery, Outcome
-from penstock.state.queues.delivery_state import Burial, Failure, Lease, Op
+from penstock.coordinator.runtime.internal_producer import InternalProducer
+from penstock.coordinator.runtime.shard_host import HostContext
+from penstock.state.queues.dead_letter_format import RecordSource, letter_of
+from penstock.state.queues.delivery import DeadLetter, Delivery, DeliveryOutcome
+from penstock.state.queues.delivery_state import Burial, DeliveryFailure, LeaseState, Op
 from penstock.wire.records import Codec, Record, encode
 
 log = logging.getLogger("penstock.queues")
@@ -60,16 +60,16 @@ STRANGE = (
 """The log does not know the producer as we do; it has nothing of the batch."""
 MOVING = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE)
 """A partition is on its way to another leader, or new: nothing to be told of, unless it goes on."""
-GONE = Failure(0, 0, 0, 0, "gone", "the log no longer had the record")
+GONE = DeliveryFailure(0, 0, 0, 0, "gone", "the log no longer had the record")
 TROUBLE = (OSError, PeerError, Refused, Corrupt, UnknownResult, TimeoutError)
 
 
-class Burials:
+class DeadLetterWriter:
     """The burials of this node's queues."""
 
     def __init__(
         self,
-        around: Surroundings,
+        around: HostContext,
         configs: BrokerConfigs,
         store: Store,
         random: Random,
@@ -80,9 +80,9 @@ class Burials:
         self._store = store
         self._random = random
         self._producer_ids = producer_ids
-        self._posting = Posting(around, LANE)
+        self._posting = InternalProducer(around, LANE)
         self._creating = asyncio.Lock()
-        self._tasks: dict[Queue, asyncio.Task[None]] = {}
+        self._tasks: dict[OpenQueue, asyncio.Task[None]] = {}
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> None:
@@ -93,20 +93,20 @@ class Burials:
             for task in list(self._tasks.values()):
                 task.cancel()
 
-    def wake(self, queue: Queue, topic: str) -> None:
+    def wake(self, queue: OpenQueue, topic: str) -> None:
         """There are records to bury."""
         if queue not in self._tasks:
             task = asyncio.get_running_loop().create_task(self._bury_all(queue, topic))
             self._tasks[queue] = task
             task.add_done_callback(lambda done: self._ended(queue, done))
 
-    def forget(self, queue: Queue) -> None:
+    def forget(self, queue: OpenQueue) -> None:
         """The queue is closed."""
         task = self._tasks.pop(queue, None)
         if task is not None:
             task.cancel()
 
-    def _ended(self, queue: Queue, task: "asyncio.Task[None]") -> None:
+    def _ended(self, queue: OpenQueue, task: "asyncio.Task[None]") -> None:
         if self._tasks.get(queue) is task:
             del self._tasks[queue]
         if not task.cancelled() and task.exception() is not None and not self._failed.done():
@@ -114,7 +114,7 @@ class Burials:
 
     # -- one queue --------------------------------------------------------------------------
 
-    async def _bury_all(self, queue: Queue, topic: str) -> None:
+    async def _bury_all(self, queue: OpenQueue, topic: str) -> None:
         pause_seconds = RETRY_SECONDS_MIN
         while not queue.is_closed and _is_due(queue):
             try:
@@ -127,7 +127,7 @@ class Burials:
                 await asyncio.sleep(pause_seconds)
                 pause_seconds = min(pause_seconds * 2, RETRY_SECONDS_MAX)
 
-    async def _bury_some(self, queue: Queue, topic: str) -> None:
+    async def _bury_some(self, queue: OpenQueue, topic: str) -> None:
         burial = queue.machine.kept.burial
         if burial is None or not burial.offsets:
             burial = await self._plan(queue, topic)
@@ -146,7 +146,7 @@ class Burials:
         else:
             await _keep(queue, Delivery.end_burial)
 
-    async def _plan(self, queue: Queue, topic: str) -> Burial:
+    async def _plan(self, queue: OpenQueue, topic: str) -> Burial:
         """Decides which letters go next and where to, and keeps that."""
         there = await self._ensure(queue, topic)
         index = queue.partition.index % len(there.partitions)
@@ -175,23 +175,23 @@ class Burials:
         await _keep(queue, lambda machine: machine.plan_burial(burial))
         return burial
 
-    async def _compose(self, queue: Queue, burial: Burial) -> list[Record]:
+    async def _compose(self, queue: OpenQueue, burial: Burial) -> list[Record]:
         """The copies; the same ones for the same plan, as long as the log has the records."""
         archived = queue.machine.kept.archived
         # The log may have let go of some since they were planned; the batch keeps its length.
         letters = [DeadLetter(offset, archived.get(offset, GONE)) for offset in burial.offsets]
-        source = Source(queue.partition.topic, queue.partition.index, queue.key.group)
+        source = RecordSource(queue.partition.topic, queue.partition.index, queue.key.group)
         return [
             letter_of(source, letter, record, burial.at_ms)
             for letter, record in await self._read(queue, letters)
         ]
 
     async def _read(
-        self, queue: Queue, letters: list[DeadLetter], bytes_max: int = NO_LIMIT
+        self, queue: OpenQueue, letters: list[DeadLetter], bytes_max: int = NO_LIMIT
     ) -> list[tuple[DeadLetter, Record | None]]:
         """The records behind letters, as far as the log has them; the first that make so much."""
         found: dict[int, Record] = {}
-        left = [Lease(letter.offset, letter.offset, "", 0, 0) for letter in letters]
+        left = [LeaseState(letter.offset, letter.offset, "", 0, 0) for letter in letters]
         size, reached = 0, -1
         while left and size < bytes_max:
             leased = await read_leased(
@@ -206,7 +206,7 @@ class Burials:
 
     # -- the topic --------------------------------------------------------------------------
 
-    async def _ensure(self, queue: Queue, name: str) -> Topic:
+    async def _ensure(self, queue: OpenQueue, name: str) -> TopicImage:
         """The dead-letter topic, created if it does not exist; once for all queues of this node
         that need it now."""
         if name not in self._around.follower.image.topics:
@@ -214,7 +214,7 @@ class Burials:
                 return await self._create(queue, name)
         return self._around.follower.image.topics[name]
 
-    async def _create(self, queue: Queue, name: str) -> Topic:
+    async def _create(self, queue: OpenQueue, name: str) -> TopicImage:
         follower = self._around.follower
         there = follower.image.topics.get(name)
         if there is not None:
@@ -249,7 +249,7 @@ class Burials:
             raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, f"{name} is not known here yet")
         return there
 
-    async def _widen(self, queue: Queue, burial: Burial, size: int) -> None:
+    async def _widen(self, queue: OpenQueue, burial: Burial, size: int) -> None:
         """Has the dead-letter topic take what its source takes, and the headers on top: the
         topic may be a user's own, or its source took less when it was made."""
         image = self._around.follower.image
@@ -310,13 +310,13 @@ def _size_of(record: Record) -> int:
     return len(record.key or b"") + len(record.value or b"") + own
 
 
-def _is_due(queue: Queue) -> bool:
+def _is_due(queue: OpenQueue) -> bool:
     """Whether there are letters to write, or a batch of them that was begun."""
     kept = queue.machine.kept
     return bool(kept.archived or (kept.burial is not None and kept.burial.offsets))
 
 
-async def _keep(queue: Queue, decide: Callable[[Delivery], list[Op]]) -> None:
+async def _keep(queue: OpenQueue, decide: Callable[[Delivery], list[Op]]) -> None:
     """Has a change of the queue kept; raises if it cannot be."""
     kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -328,5 +328,5 @@ async def _keep(queue: Queue, decide: Callable[[Delivery], list[Op]]) -> None:
         else:
             kept.set_exception(refused)
 
-    queue.change(lambda machine, now_ms: Outcome(decide(machine)), told)
+    queue.change(lambda machine, now_ms: DeliveryOutcome(decide(machine)), told)
     await kept

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from penstock.base.errors import Corrupt, Refused
-from penstock.cluster.metadata.image import Image, Topic
+from penstock.cluster.metadata.image import Image, TopicImage
 from penstock.coordinator.queues import inspection
 from penstock.coordinator.queues.inspection import NO_TIME, Inspection
 from penstock.coordinator.queues.open_queues import QueueCoordinator
@@ -34,7 +34,7 @@ Name = TypeVar("Name")
 
 
 @dataclass(slots=True)
-class Depth:
+class QueueGauge:
     """Records that are not finished, over all partitions that are led here."""
 
     unfinished: int = 0
@@ -43,7 +43,7 @@ class Depth:
     delayed: int = 0
     oldest_ms: int = NO_TIME
 
-    def add(self, seen: "Inspection | Depth") -> None:
+    def add(self, seen: "Inspection | QueueGauge") -> None:
         self.unfinished += seen.unfinished
         self.ready += seen.ready
         self.leased += seen.leased
@@ -57,22 +57,22 @@ class Depth:
         return max(0, now_ms - self.oldest_ms) / 1000 if self.oldest_ms >= 0 else 0.0
 
 
-class Totals(Generic[Name]):
+class DepthTotals(Generic[Name]):
     """Depths by name, bounded."""
 
     def __init__(self, others: Name) -> None:
         self._others = others
-        self._depths: dict[Name, Depth] = {}
+        self._depths: dict[Name, QueueGauge] = {}
 
     def add(self, name: Name, seen: Inspection) -> None:
-        self._depths.setdefault(name, Depth()).add(seen)
+        self._depths.setdefault(name, QueueGauge()).add(seen)
 
-    def largest(self) -> dict[Name, Depth]:
+    def largest(self) -> dict[Name, QueueGauge]:
         """The largest by name, and the rest in one."""
         ranked = sorted(self._depths.items(), key=lambda item: (-item[1].unfinished, str(item[0])))
         shown = dict(ranked[:NAMES_MAX])
         for _, depth in ranked[NAMES_MAX:]:
-            shown.setdefault(self._others, Depth()).add(depth)
+            shown.setdefault(self._others, QueueGauge()).add(depth)
         return shown
 
 
@@ -80,9 +80,9 @@ class QueueWatch:
     """What was seen in the last round."""
 
     def __init__(self, queues: QueueCoordinator) -> None:
-        self.queues: dict[tuple[str, str], Depth] = {}
+        self.queues: dict[tuple[str, str], QueueGauge] = {}
         """By group and topic."""
-        self.letters: dict[str, Depth] = {}
+        self.letters: dict[str, QueueGauge] = {}
         """By topic of dead letters."""
         self._coordinator = queues
         self._remembered: dict[QueueKey, Inspection] = {}
@@ -100,14 +100,14 @@ class QueueWatch:
             self._remembered.pop(key, None)
             if seen is not None and seen.start >= 0 and len(self._remembered) < QUEUES_MAX:
                 self._remembered[key] = seen
-        queues: Totals[tuple[str, str]] = Totals((OTHERS, OTHERS))
+        queues: DepthTotals[tuple[str, str]] = DepthTotals((OTHERS, OTHERS))
         for key, seen in list(self._remembered.items()):
             topic, now = self._now(key, seen)
             if now is None:
                 del self._remembered[key]
             elif key.group != DEAD_LETTERS:
                 queues.add((key.group, topic), now)
-        letters: Totals[str] = Totals(OTHERS)
+        letters: DepthTotals[str] = DepthTotals(OTHERS)
         for topic_name, key in self._letter_boxes():
             seen = await self._inspect(key)
             if seen is not None:
@@ -151,7 +151,7 @@ class QueueWatch:
                     yield topic.name, QueueKey(DEAD_LETTERS, topic.id, index)
 
 
-def letter_topics(image: Image) -> Iterable[Topic]:
+def letter_topics(image: Image) -> Iterable[TopicImage]:
     """Topics of dead letters: by their name, or because a group says so."""
     named = {configs.get(NAME_CONFIG, "") for configs in image.group_configs.values()}
     return [

@@ -21,8 +21,8 @@ from penstock.cluster.replication.partition import Partition
 from penstock.coordinator.queues.open_queues import QueueCoordinator
 from penstock.coordinator.queues.policy import DEAD_LETTERS
 from penstock.state.queues import delivery_state
-from penstock.state.queues.delivery import Delivery, Outcome
-from penstock.state.queues.delivery_state import Kept, Snapshot
+from penstock.state.queues.delivery import Delivery, DeliveryOutcome
+from penstock.state.queues.delivery_state import QueueState, Snapshot
 from penstock.state.queues.inspection import Run, reoffered, unfinished_count, unfinished_runs
 from penstock.state.queues.state_shard import QueueKey
 from penstock.wire.records import read_header
@@ -62,13 +62,13 @@ async def inspect(
     partition = queues.led_partition(key)
     queue = queues.find_quietly(key)
     if queue is not None:
-        kept: Kept | None = queue.machine.kept
+        kept: QueueState | None = queue.machine.kept
     else:
         kept = await queues.look_up(key)
     files = partition.log
     end = partition.last_stable_offset if key.group == DEAD_LETTERS else partition.high_watermark
     if kept is None and key.group == DEAD_LETTERS:
-        kept = Kept(Snapshot(files.start_offset))
+        kept = QueueState(Snapshot(files.start_offset))
     if kept is None:
         return Inspection(files.start_offset, end)
     kept = _above(kept, files.start_offset)
@@ -97,11 +97,11 @@ async def inspect(
     )
 
 
-def _above(kept: Kept, log_start: int) -> Kept:
+def _above(kept: QueueState, log_start: int) -> QueueState:
     """What is kept, as far as the log still has it: a queue that is closed has not noticed."""
     if kept.start >= log_start:
         return kept
-    copy = Kept(kept.snapshot())
+    copy = QueueState(kept.snapshot())
     copy.apply(delivery_state.Moved(log_start))
     return copy
 
@@ -129,13 +129,13 @@ async def finish(queues: QueueCoordinator, key: QueueKey, runs: Sequence[tuple[i
 async def withdraw(queues: QueueCoordinator, key: QueueKey, runs: Sequence[tuple[int, int]]) -> int:
     """Finishes records if all of them still wait for their first delivery, else none of them."""
 
-    def all_wait(kept: Kept) -> bool:
+    def all_wait(kept: QueueState) -> bool:
         return all(_is_waiting(kept, first, last) for first, last in runs)
 
     return await _resolve(queues, key, runs, all_wait)
 
 
-def _is_waiting(kept: Kept, first: int, last: int) -> bool:
+def _is_waiting(kept: QueueState, first: int, last: int) -> bool:
     touched = (offset for table in (kept.failures, kept.archived) for offset in table)
     return (
         first >= kept.start
@@ -149,15 +149,15 @@ async def _resolve(
     queues: QueueCoordinator,
     key: QueueKey,
     runs: Sequence[tuple[int, int]],
-    may: Callable[[Kept], bool],
+    may: Callable[[QueueState], bool],
 ) -> int:
     _check_runs(queues.led_partition(key), runs)
     queue = queues.find(key) or await queues.open(key, creates=key.group == DEAD_LETTERS)
     before = _finished_before(queue.machine.kept)
     told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def decide(machine: Delivery, now_ms: int) -> Outcome:
-        outcome = Outcome()
+    def decide(machine: Delivery, now_ms: int) -> DeliveryOutcome:
+        outcome = DeliveryOutcome()
         for first, last in runs if may(machine.kept) else ():
             outcome.ops += machine.resolve(first, last).ops
         return outcome
@@ -176,7 +176,7 @@ async def _resolve(
     return after - before
 
 
-def _finished_before(kept: Kept) -> int:
+def _finished_before(kept: QueueState) -> int:
     return kept.start + len(kept.finished)
 
 

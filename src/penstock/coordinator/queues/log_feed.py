@@ -16,9 +16,9 @@ from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ports import Workers
 from penstock.cluster.replication.partition import Partition
 from penstock.log.index_files import AbortedTxn
-from penstock.log.read_span import Span
+from penstock.log.read_span import ReadSpan
 from penstock.state.queues.delivery import Arrival, Delivery
-from penstock.state.queues.delivery_headers import ANY_TIME, Intake, Written
+from penstock.state.queues.delivery_headers import ANY_TIME, Intake, WriteTimes
 from penstock.state.queues.delivery_state import Op
 from penstock.wire.records import (
     ALL,
@@ -43,7 +43,7 @@ CHUNK_BYTES_MIN = 64 * 1024
 """Where records arrive one by one, or with a time each, fewer of them hold up the loop."""
 
 
-class Feed:
+class LogFeed:
     """One partition's way into one machine. Everything but reading from the disk is on the loop."""
 
     def __init__(
@@ -125,7 +125,7 @@ class Feed:
         except (Corrupt, OSError, Refused) as error:
             self._failed(error)
 
-    async def _read_and_show(self, span: Span) -> None:
+    async def _read_and_show(self, span: ReadSpan) -> None:
         try:
             data = await self._workers.run(span.read)
             self._reading = None
@@ -135,7 +135,7 @@ class Feed:
             self._reading = None
             self._failed(error)
 
-    def _next_span(self) -> Span | None:
+    def _next_span(self) -> ReadSpan | None:
         machine, files = self._machine, self._partition.log
         if machine.kept.start < files.start_offset:
             self._keep(machine.move_start(files.start_offset))
@@ -220,7 +220,7 @@ class Feed:
             self._pass_over(header.base_offset - 1)
             machine.arrive_run(machine.end, last)
             return
-        written = Written(self._since_ms, self._now_ms())
+        written = WriteTimes(self._since_ms, self._now_ms())
         due_ms = intake.due_times(columns, written)
         if due_ms is not None:
             self._chunk_bytes = CHUNK_BYTES_TIMED

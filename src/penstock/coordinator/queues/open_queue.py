@@ -23,13 +23,13 @@ from typing import Protocol, TypeAlias
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Workers
 from penstock.cluster.replication.partition import Partition
-from penstock.coordinator.queues.counters import QueueCounts
-from penstock.coordinator.queues.log_feed import Feed
+from penstock.coordinator.queues.counters import QueueCounters
+from penstock.coordinator.queues.log_feed import LogFeed
 from penstock.coordinator.runtime.steady_clock import SteadyTime
 from penstock.state.queues import delivery_state
-from penstock.state.queues.delivery import Delivery, Outcome
+from penstock.state.queues.delivery import Delivery, DeliveryOutcome
 from penstock.state.queues.delivery_headers import Intake
-from penstock.state.queues.delivery_state import Lease, Op
+from penstock.state.queues.delivery_state import LeaseState, Op
 from penstock.state.queues.state_shard import SLOTS, QueueKey
 
 log = logging.getLogger("penstock.queues")
@@ -43,7 +43,7 @@ Told: TypeAlias = Callable[[Refused | None], None]
 """Called once: with None when what was asked is kept, else with why it is not."""
 
 
-class Keeper(Protocol):
+class QueueStateKeeper(Protocol):
     """Keeps a queue's deltas and snapshots, here or on another node."""
 
     def write(
@@ -72,19 +72,21 @@ class Taker(Protocol):
         """True if it is given several of one key, in their order, where there is an order."""
         ...
 
-    def room(self, queue: "Queue") -> int:
+    def room(self, queue: "OpenQueue") -> int:
         """How many records it takes now; 0: it waits no longer."""
         ...
 
-    def taken(self, queue: "Queue", leases: tuple[Lease, ...]) -> None:
+    def taken(self, queue: "OpenQueue", leases: tuple[LeaseState, ...]) -> None:
         """It was given these; they are not kept yet."""
         ...
 
-    def kept(self, queue: "Queue", leases: tuple[Lease, ...], refused: Refused | None) -> None:
+    def kept(
+        self, queue: "OpenQueue", leases: tuple[LeaseState, ...], refused: Refused | None
+    ) -> None:
         """What it was given is kept; or it cannot be, and it has got nothing."""
         ...
 
-    def turned_away(self, queue: "Queue", why: Refused) -> None:
+    def turned_away(self, queue: "OpenQueue", why: Refused) -> None:
         """The queue is closed; nothing comes from here any more."""
         ...
 
@@ -99,7 +101,7 @@ class Loaded:
     snapshot_bytes: int = 0
 
 
-class Queue:
+class OpenQueue:
     """Everything runs on the loop, and nothing but reading from the disk waits."""
 
     def __init__(
@@ -109,14 +111,14 @@ class Queue:
         machine: Delivery,
         loaded: Loaded,
         intake: Intake,
-        keeper: Keeper,
+        keeper: QueueStateKeeper,
         workers: Workers,
         time: SteadyTime,
         *,
-        bury: Callable[["Queue"], None],
-        closed: Callable[["Queue"], None],
+        bury: Callable[["OpenQueue"], None],
+        closed: Callable[["OpenQueue"], None],
         unreadable: Callable[[Exception], None],
-        counts: QueueCounts | None = None,
+        counts: QueueCounters | None = None,
         committed_only: bool = False,
         read_from: int | None = None,
     ) -> None:
@@ -137,7 +139,7 @@ class Queue:
         self._bury = bury
         self._closed = closed
         self._unreadable = unreadable
-        self._counts = counts or QueueCounts()
+        self._counts = counts or QueueCounters()
         self._takers: dict[Taker, None] = {}
         self._ops: list[Op] = []
         self._told: list[Told] = []
@@ -147,7 +149,7 @@ class Queue:
         self._timer_ms = 0
         self.kept_start = machine.kept.start
         """As `machine.kept.start`, as far as it is kept: what lies before it stays finished."""
-        self._feed = Feed(
+        self._feed = LogFeed(
             partition,
             machine,
             intake,
@@ -155,7 +157,7 @@ class Queue:
             committed_only=committed_only,
             read_from=read_from,
             now_ms=time.now_ms,
-            keep=lambda ops: self._take_in(Outcome(ops), None),
+            keep=lambda ops: self._take_in(DeliveryOutcome(ops), None),
             shown=self._serve,
             failed=self._cannot_read,
         )
@@ -199,7 +201,7 @@ class Queue:
         """It waits no longer."""
         self._takers.pop(taker, None)
 
-    def change(self, decide: Callable[[Delivery, int], Outcome], told: Told) -> None:
+    def change(self, decide: Callable[[Delivery, int], DeliveryOutcome], told: Told) -> None:
         """An answer to leases, or any other change; refuses at once what the machine refuses."""
         self._require_open()
         self._take_in(decide(self.machine, self.time.now_ms()), told)
@@ -271,7 +273,7 @@ class Queue:
 
     # -- keeping ----------------------------------------------------------------------------
 
-    def _take_in(self, outcome: Outcome, told: Told | None) -> None:
+    def _take_in(self, outcome: DeliveryOutcome, told: Told | None) -> None:
         """Has a decision's operations kept at the end of this turn."""
         self._ops += outcome.ops
         self._has_letters = self._has_letters or bool(outcome.letters)
@@ -350,5 +352,5 @@ class Queue:
         self._closed(self)
 
 
-def _hand_over(queue: Queue, taker: Taker, leases: tuple[Lease, ...]) -> Told:
+def _hand_over(queue: OpenQueue, taker: Taker, leases: tuple[LeaseState, ...]) -> Told:
     return lambda refused: taker.kept(queue, leases, refused)

@@ -21,25 +21,25 @@ import msgspec
 from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ids import TopicId
 from penstock.cluster.configs.configs import BrokerConfigs
-from penstock.cluster.metadata.image import Image, Topic
+from penstock.cluster.metadata.image import Image, TopicImage
 from penstock.cluster.replication.partition import Partition
-from penstock.coordinator.queues.counters import QueueCounts
-from penstock.coordinator.queues.dead_letter_writer import Burials
-from penstock.coordinator.queues.open_queue import Loaded, Queue
+from penstock.coordinator.queues.counters import QueueCounters
+from penstock.coordinator.queues.dead_letter_writer import DeadLetterWriter
+from penstock.coordinator.queues.open_queue import Loaded, OpenQueue
 from penstock.coordinator.queues.policy import (
     LeaseSettings,
     QueueSettings,
     lease_settings_of,
     settings_of,
 )
-from penstock.coordinator.queues.state_store import QueueKeeping
+from penstock.coordinator.queues.state_store import QueueStateStore
 from penstock.coordinator.runtime.internal_topics import InternalTopics
-from penstock.coordinator.runtime.shard_host import Surroundings
+from penstock.coordinator.runtime.shard_host import HostContext
 from penstock.state.queues import delivery_state, state_shard
 from penstock.state.queues.dedup import DedupWindow
 from penstock.state.queues.delivery import Delivery
 from penstock.state.queues.delivery_headers import Intake
-from penstock.state.queues.delivery_state import Kept, Snapshot
+from penstock.state.queues.delivery_state import QueueState, Snapshot
 from penstock.state.queues.state_shard import QueueKey
 from penstock.wire.records import read_header
 
@@ -51,7 +51,7 @@ SWEEP_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class QueueStanding:
     """Where a queue stands, for whoever administers it."""
 
     start_offset: int
@@ -62,7 +62,7 @@ class Standing:
 
 @dataclass(slots=True)
 class _Open:
-    queue: Queue
+    queue: OpenQueue
     settings: QueueSettings
     used: float
 
@@ -72,20 +72,20 @@ class QueueCoordinator:
 
     def __init__(
         self,
-        around: Surroundings,
+        around: HostContext,
         configs: BrokerConfigs,
         topics: InternalTopics,
-        burials: Burials,
+        burials: DeadLetterWriter,
     ) -> None:
         self.around = around
         self._configs = configs
         self._generation = configs.generation
         self._burials = burials
-        self.keeping = QueueKeeping(around, configs, topics)
-        self.counts = QueueCounts()
+        self.keeping = QueueStateStore(around, configs, topics)
+        self.counts = QueueCounters()
         self._open: dict[QueueKey, _Open] = {}
-        self._by_place: dict[tuple[bytes, int], dict[Queue, None]] = {}
-        self._opening: dict[QueueKey, asyncio.Task[Queue]] = {}
+        self._by_place: dict[tuple[bytes, int], dict[OpenQueue, None]] = {}
+        self._opening: dict[QueueKey, asyncio.Task[OpenQueue]] = {}
         self._leases: dict[str, LeaseSettings] = {}
 
     async def run(self) -> None:
@@ -104,11 +104,11 @@ class QueueCoordinator:
 
     # -- finding ----------------------------------------------------------------------------
 
-    def queues(self) -> Iterator[Queue]:
+    def queues(self) -> Iterator[OpenQueue]:
         for opened in list(self._open.values()):
             yield opened.queue
 
-    def settings(self, group: str, topic: Topic) -> QueueSettings:
+    def settings(self, group: str, topic: TopicImage) -> QueueSettings:
         return settings_of(self.around.follower.image, self._configs, group, topic)
 
     def lease_settings(self, group: str) -> LeaseSettings:
@@ -119,7 +119,7 @@ class QueueCoordinator:
             known = self._leases[group] = lease_settings_of(image, self._configs, group)
         return known
 
-    def find(self, key: QueueKey) -> Queue | None:
+    def find(self, key: QueueKey) -> OpenQueue | None:
         """The queue, if it is open."""
         opened = self._open.get(key)
         if opened is None:
@@ -127,12 +127,14 @@ class QueueCoordinator:
         opened.used = asyncio.get_running_loop().time()
         return opened.queue
 
-    def find_quietly(self, key: QueueKey) -> Queue | None:
+    def find_quietly(self, key: QueueKey) -> OpenQueue | None:
         """The same for whoever only looks: it is not needed any longer for that."""
         opened = self._open.get(key)
         return None if opened is None else opened.queue
 
-    async def open(self, key: QueueKey, *, creates: bool = True, reset: str | None = None) -> Queue:
+    async def open(
+        self, key: QueueKey, *, creates: bool = True, reset: str | None = None
+    ) -> OpenQueue:
         """The queue, opened if need be; Refused says why not, perhaps only for now.
 
         `creates`: also where the group has no position in the partition yet; then it begins where
@@ -165,20 +167,20 @@ class QueueCoordinator:
             )
         return partition
 
-    def topic_of(self, key: QueueKey) -> Topic:
+    def topic_of(self, key: QueueKey) -> TopicImage:
         topic = self.around.follower.image.topics_by_id.get(TopicId(key.topic_id))
         if topic is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
         return topic
 
-    def _opened(self, key: QueueKey, done: "asyncio.Task[Queue]") -> None:
+    def _opened(self, key: QueueKey, done: "asyncio.Task[OpenQueue]") -> None:
         self._opening.pop(key, None)
         if not done.cancelled():
             done.exception()  # Those who waited were told; if all had given up, nobody needs to be.
 
     # -- opening ----------------------------------------------------------------------------
 
-    async def _open_now(self, key: QueueKey, creates: bool, reset: str | None) -> Queue:
+    async def _open_now(self, key: QueueKey, creates: bool, reset: str | None) -> OpenQueue:
         await self.keeping.ensure()
         partition = self.led_partition(key)
         epoch = partition.leader_epoch
@@ -191,7 +193,7 @@ class QueueCoordinator:
             start = await self._resolve_start(partition, begins)
             payload = delivery_state.encode_snapshot(Snapshot(start))
             await self.keeping.write(key, epoch, 0, payload, True)
-            kept, loaded = Kept(Snapshot(start)), Loaded(snapshot_bytes=len(payload))
+            kept, loaded = QueueState(Snapshot(start)), Loaded(snapshot_bytes=len(payload))
         if self.led_partition(key) is not partition or partition.leader_epoch != epoch:
             raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         window_ms = settings.dedup_window_ms
@@ -201,7 +203,7 @@ class QueueCoordinator:
             if self.led_partition(key) is not partition or partition.leader_epoch != epoch:
                 raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         kept.bound(self.around.time.now_ms())
-        queue = Queue(
+        queue = OpenQueue(
             key,
             partition,
             Delivery(settings.policy, kept),
@@ -226,7 +228,7 @@ class QueueCoordinator:
         queue.start()
         return queue
 
-    async def _load(self, key: QueueKey, partition: Partition) -> tuple[Kept | None, Loaded]:
+    async def _load(self, key: QueueKey, partition: Partition) -> tuple[QueueState | None, Loaded]:
         """What is kept of a queue, if anything is."""
         found = await self.keeping.read(key, partition.leader_epoch)
         if found.snapshot is None:
@@ -272,7 +274,7 @@ class QueueCoordinator:
 
     # -- closing ----------------------------------------------------------------------------
 
-    def _closed(self, queue: Queue) -> None:
+    def _closed(self, queue: OpenQueue) -> None:
         opened = self._open.get(queue.key)
         if opened is not None and opened.queue is queue:
             del self._open[queue.key]
@@ -296,7 +298,7 @@ class QueueCoordinator:
                 elif loop.time() - opened.used >= IDLE_SECONDS:
                     opened.queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
-    def _bury(self, queue: Queue) -> None:
+    def _bury(self, queue: OpenQueue) -> None:
         opened = self._open.get(queue.key)
         if opened is not None:
             self._burials.wake(queue, opened.settings.dead_letter_topic)
@@ -334,7 +336,7 @@ class QueueCoordinator:
 
     # -- administration ---------------------------------------------------------------------
 
-    async def describe(self, key: QueueKey) -> Standing | None:
+    async def describe(self, key: QueueKey) -> QueueStanding | None:
         """Where a queue stands, whether it is open or not; None: nothing is kept of it."""
         partition = self.led_partition(key)
         queue = self.find_quietly(key)
@@ -342,9 +344,9 @@ class QueueCoordinator:
         if kept is None:
             return None
         there = max(partition.high_watermark, kept.start) - kept.start
-        return Standing(kept.start, partition.leader_epoch, max(there - len(kept.finished), 0))
+        return QueueStanding(kept.start, partition.leader_epoch, max(there - len(kept.finished), 0))
 
-    async def look_up(self, key: QueueKey) -> Kept | None:
+    async def look_up(self, key: QueueKey) -> QueueState | None:
         """What is kept of a queue that is not open, if anything is."""
         partition = self.led_partition(key)
         if self.keeping.host.topic not in self.around.follower.image.topics:
@@ -391,11 +393,11 @@ class QueueCoordinator:
             opened.queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, why))
 
 
-def build(key: QueueKey, found: state_shard.Kept) -> tuple[Kept, Loaded]:
+def build(key: QueueKey, found: state_shard.StoredQueueState) -> tuple[QueueState, Loaded]:
     """A queue's state from its snapshot and the deltas after it."""
     assert found.snapshot is not None
     try:
-        kept = Kept(delivery_state.decode_snapshot(found.snapshot))
+        kept = QueueState(delivery_state.decode_snapshot(found.snapshot))
         for delta in found.deltas:
             for op in delivery_state.decode_ops(delta):
                 kept.apply(op)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from penstock.cluster.configs.config_types import Value, parse, reset_duration_ms
 from penstock.cluster.configs.configs import BrokerConfigs, describe_group, topic_value
-from penstock.cluster.metadata.image import INTERNAL_TOPICS, Image, Topic
+from penstock.cluster.metadata.image import INTERNAL_TOPICS, Image, TopicImage
 from penstock.state.queues.policy import Order, QueuePolicy
 
 DEAD_LETTER_SUFFIX = ".dlq"
@@ -80,7 +80,9 @@ class _Reader:
         return value
 
 
-def settings_of(image: Image, broker: BrokerConfigs, group: str, topic: Topic) -> QueueSettings:
+def settings_of(
+    image: Image, broker: BrokerConfigs, group: str, topic: TopicImage
+) -> QueueSettings:
     read = _Reader(image.group_configs.get(group, {}), topic.configs, broker)
     is_dead_letter_topic = topic.name.endswith(DEAD_LETTER_SUFFIX) or group == DEAD_LETTERS
     window_ms = read.of_topic("queue.dedup.window.ms")

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from penstock.base.errors import Corrupt, ErrorCode, Refused
-from penstock.coordinator.queues.open_queue import Queue
+from penstock.coordinator.queues.open_queue import OpenQueue
 from penstock.coordinator.queues.open_queues import QueueCoordinator
-from penstock.coordinator.queues.record_reader import Leased, read_leased
-from penstock.state.queues.delivery import Delivery, Outcome
-from penstock.state.queues.delivery_state import Lease
+from penstock.coordinator.queues.record_reader import LeasedBatches, read_leased
+from penstock.state.queues.delivery import Delivery, DeliveryOutcome
+from penstock.state.queues.delivery_state import LeaseState
 from penstock.state.queues.state_shard import QueueKey
 
 TRANSIENT = (
@@ -35,7 +35,7 @@ FENCED = (ErrorCode.FENCED_STATE_EPOCH, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ReceiveRequest:
     """What is asked for."""
 
     member: str
@@ -64,7 +64,7 @@ class Wanted:
 class Taken:
     """What came of it."""
 
-    found: dict[QueueKey, Leased] = field(default_factory=dict)
+    found: dict[QueueKey, LeasedBatches] = field(default_factory=dict)
     refused: dict[QueueKey, Refused] = field(default_factory=dict)
     is_partial: bool = False
     """Whether some queue could not be asked for now: there may be something all the same."""
@@ -73,7 +73,7 @@ class Taken:
 async def take(
     queues: QueueCoordinator,
     keys: Iterable[QueueKey],
-    wanted: Wanted,
+    wanted: ReceiveRequest,
     hurry: "asyncio.Future[None] | None" = None,
 ) -> Taken:
     """Records leased to a member, as soon as there are any; once `hurry` is done, what there is."""
@@ -86,14 +86,14 @@ async def take(
 class _Taking:
     """One attempt; a `queue.Taker` at every queue it asks."""
 
-    def __init__(self, queues: QueueCoordinator, wanted: Wanted) -> None:
+    def __init__(self, queues: QueueCoordinator, wanted: ReceiveRequest) -> None:
         self._queues = queues
         self._wanted = wanted
         self._records_left = wanted.records_max
         self._bytes = 0
         self._unkept = 0
-        self._asked: dict[Queue, None] = {}
-        self._granted: dict[Queue, list[Lease]] = {}
+        self._asked: dict[OpenQueue, None] = {}
+        self._granted: dict[OpenQueue, list[LeaseState]] = {}
         self._taken = Taken()
         self._is_over = False
         self._is_hurried = False
@@ -126,13 +126,13 @@ class _Taking:
     def with_followers(self) -> bool:
         return self._wanted.with_followers
 
-    def room(self, queue: Queue) -> int:
+    def room(self, queue: OpenQueue) -> int:
         if self._is_over:
             return 0
         fitting = (self._wanted.bytes_max - self._bytes) // _record_bytes(queue)
         return min(self._records_left, max(fitting, 0 if self._bytes else 1))
 
-    def taken(self, queue: Queue, leases: tuple[Lease, ...]) -> None:
+    def taken(self, queue: OpenQueue, leases: tuple[LeaseState, ...]) -> None:
         self._unkept += 1
         self._granted.setdefault(queue, []).extend(leases)
         count = sum(lease.last - lease.first + 1 for lease in leases)
@@ -140,7 +140,9 @@ class _Taking:
         self._bytes += count * _record_bytes(queue)
         self._news.set()
 
-    def kept(self, queue: Queue, leases: tuple[Lease, ...], refused: Refused | None) -> None:
+    def kept(
+        self, queue: OpenQueue, leases: tuple[LeaseState, ...], refused: Refused | None
+    ) -> None:
         self._unkept -= 1
         if refused is not None:
             self._granted.pop(queue, None)
@@ -148,7 +150,7 @@ class _Taking:
             self._refuse(queue.key, refused)
         self._news.set()
 
-    def turned_away(self, queue: Queue, why: Refused) -> None:
+    def turned_away(self, queue: OpenQueue, why: Refused) -> None:
         self._refuse(queue.key, why)
         self._news.set()
 
@@ -277,7 +279,9 @@ class _Taking:
             self._granted[queue] = found.leases
             self._taken.found[queue.key] = found
 
-    async def _read(self, queue: Queue, leases: Sequence[Lease], bytes_max: int) -> Leased | None:
+    async def _read(
+        self, queue: OpenQueue, leases: Sequence[LeaseState], bytes_max: int
+    ) -> LeasedBatches | None:
         around = self._queues.around
         try:
             return await read_leased(
@@ -295,13 +299,13 @@ class _Taking:
         return None
 
 
-def _record_bytes(queue: Queue) -> int:
+def _record_bytes(queue: OpenQueue) -> int:
     """What a record takes in this partition, on average."""
     files = queue.partition.log
     return max(1, files.size_bytes // max(1, files.end_offset - files.start_offset))
 
 
-def give_back(queue: Queue, leases: Iterable[Lease]) -> None:
+def give_back(queue: OpenQueue, leases: Iterable[LeaseState]) -> None:
     """Leases that do not reach their member are as if they had not been given."""
     for lease in leases:
         try:
@@ -310,5 +314,5 @@ def give_back(queue: Queue, leases: Iterable[Lease]) -> None:
             continue  # It has run out, or the queue is closed: somebody else sees to it.
 
 
-def _returning(lease: Lease) -> Callable[[Delivery, int], Outcome]:
+def _returning(lease: LeaseState) -> Callable[[Delivery, int], DeliveryOutcome]:
     return lambda machine, now_ms: machine.give_back(lease.member, lease.first, lease.last, now_ms)

@@ -17,7 +17,7 @@ from itertools import islice
 
 from penstock.base.ports import Workers
 from penstock.cluster.replication.partition import Partition
-from penstock.state.queues.delivery_state import Lease
+from penstock.state.queues.delivery_state import LeaseState
 from penstock.wire.records import (
     ALL,
     APPEND_TIME,
@@ -40,28 +40,28 @@ THIN = 4
 
 
 @dataclass(slots=True)
-class Leased:
+class LeasedBatches:
     """The batches of leases, and how far they reach."""
 
     parts: list[memoryview] = field(default_factory=list)
     size: int = 0
-    leases: list[Lease] = field(default_factory=list)
+    leases: list[LeaseState] = field(default_factory=list)
     """Those that are in `parts`, by offset."""
-    left: list[Lease] = field(default_factory=list)
+    left: list[LeaseState] = field(default_factory=list)
     """Those that did not fit, or are no longer there."""
 
 
 async def read_leased(
     partition: Partition,
     workers: Workers,
-    leases: Iterable[Lease],
+    leases: Iterable[LeaseState],
     bytes_max: int,
     *,
     unpacks: bool = False,
-) -> Leased:
+) -> LeasedBatches:
     """Raises Corrupt, Refused or OSError where the log cannot be read."""
     wanted = _Wanted(sorted(leases, key=lambda lease: lease.first))
-    found = Leased()
+    found = LeasedBatches()
     files, limit = partition.log, partition.high_watermark
     while wanted.is_open and (not found.parts or found.size < bytes_max):
         offset = max(wanted.first, files.start_offset)
@@ -91,7 +91,7 @@ def _as_it_is(batch: memoryview) -> memoryview:
 def _gather(
     view: memoryview,
     wanted: "_Wanted",
-    found: Leased,
+    found: LeasedBatches,
     bytes_max: int,
     form: Callable[[memoryview], memoryview] = _as_it_is,
 ) -> bool:
@@ -145,12 +145,12 @@ def _part_of(batch: memoryview, header: BatchHeader, wanted: "_Wanted") -> memor
 class _Wanted:
     """Leases by offset, and how far they are covered."""
 
-    def __init__(self, leases: list[Lease]) -> None:
+    def __init__(self, leases: list[LeaseState]) -> None:
         self._leases = leases
         self._at = 0
         self._from = leases[0].first if leases else 0
-        self._covered: list[Lease] = []
-        self._missing: list[Lease] = []
+        self._covered: list[LeaseState] = []
+        self._missing: list[LeaseState] = []
 
     @property
     def is_open(self) -> bool:
@@ -183,7 +183,7 @@ class _Wanted:
     def cover(self, header: BatchHeader) -> None:
         self._advance(header.last_offset, self._covered)
 
-    def _advance(self, last: int, into: list[Lease]) -> None:
+    def _advance(self, last: int, into: list[LeaseState]) -> None:
         while self.is_open and self._from <= last:
             lease = self._leases[self._at]
             until = min(lease.last, last)
@@ -195,7 +195,7 @@ class _Wanted:
             if self.is_open:
                 self._from = self._leases[self._at].first
 
-    def divided(self) -> tuple[list[Lease], list[Lease]]:
+    def divided(self) -> tuple[list[LeaseState], list[LeaseState]]:
         """What is covered, and what is not."""
         left = self._missing
         if self.is_open:
@@ -204,15 +204,15 @@ class _Wanted:
         return _merged(self._covered), left
 
 
-def _part(lease: Lease, first: int, last: int) -> Lease:
+def _part(lease: LeaseState, first: int, last: int) -> LeaseState:
     if first == lease.first and last == lease.last:
         return lease
-    return Lease(first, last, lease.member, lease.deadline_ms, lease.delivery_count)
+    return LeaseState(first, last, lease.member, lease.deadline_ms, lease.delivery_count)
 
 
-def _merged(leases: list[Lease]) -> list[Lease]:
+def _merged(leases: list[LeaseState]) -> list[LeaseState]:
     """Neighbours that were cut by the ends of batches are one again."""
-    merged: list[Lease] = []
+    merged: list[LeaseState] = []
     for lease in leases:
         last = merged[-1] if merged else None
         if (
@@ -220,7 +220,7 @@ def _merged(leases: list[Lease]) -> list[Lease]:
             and last.last + 1 == lease.first
             and last.delivery_count == lease.delivery_count
         ):
-            merged[-1] = Lease(
+            merged[-1] = LeaseState(
                 last.first, lease.last, last.member, last.deadline_ms, last.delivery_count
             )
         else:
@@ -228,13 +228,13 @@ def _merged(leases: list[Lease]) -> list[Lease]:
     return merged
 
 
-def records_of(leased: Leased) -> Iterator[tuple[Record, int]]:
+def records_of(leased: LeasedBatches) -> Iterator[tuple[Record, int]]:
     """The leased records themselves, each with its delivery count, by offset."""
     for record, lease in leased_records(leased):
         yield record, lease.delivery_count
 
 
-def leased_records(leased: Leased) -> Iterator[tuple[Record, Lease]]:
+def leased_records(leased: LeasedBatches) -> Iterator[tuple[Record, LeaseState]]:
     """The leased records themselves, each with its lease, by offset.
 
     Of a batch of which one record is leased, one record is made.

@@ -21,10 +21,10 @@ from penstock.base.ids import TopicId
 from penstock.coordinator.queues import receive
 from penstock.coordinator.queues import settle as queue_settling
 from penstock.coordinator.queues.open_queues import QueueCoordinator
-from penstock.coordinator.queues.receive import Taken, Wanted
-from penstock.coordinator.queues.rpc import QueueLines, asked_by, rows_of, ruling_received
-from penstock.coordinator.queues.settle import Ruling, Verdict
-from penstock.coordinator.runtime.shard_host import Surroundings
+from penstock.coordinator.queues.receive import ReceiveRequest, Taken
+from penstock.coordinator.queues.rpc import QueueRpc, asked_by, rows_of, ruling_received
+from penstock.coordinator.queues.settle import SettleAction, SettleCommand
+from penstock.coordinator.runtime.shard_host import HostContext
 from penstock.state.queues.state_shard import QueueKey
 from penstock.wire.messages.internal.queues import (
     RulingAnswer,
@@ -51,13 +51,13 @@ SLICE_MS = 1_000
 """How long the others are waited for while some cannot be asked."""
 
 
-class QueueReach:
+class QueueRouter:
     """The queues of the whole cluster, for those who work through them."""
 
-    def __init__(self, around: Surroundings, queues: QueueCoordinator) -> None:
+    def __init__(self, around: HostContext, queues: QueueCoordinator) -> None:
         self._around = around
         self._queues = queues
-        self._lines = QueueLines(around.peers)
+        self._lines = QueueRpc(around.peers)
         self._turn = 0
         self._left: dict[asyncio.Task[Any], None] = {}
         """Requests that nobody waits for any more: what they bring is given back."""
@@ -66,7 +66,7 @@ class QueueReach:
 
     # -- taking -----------------------------------------------------------------------------
 
-    async def take(self, keys: Sequence[QueueKey], wanted: Wanted) -> Taken:
+    async def take(self, keys: Sequence[QueueKey], wanted: ReceiveRequest) -> Taken:
         """Records of one group and topic leased to a member, as soon as there are any."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wanted.wait_ms / 1000
@@ -87,7 +87,7 @@ class QueueReach:
             taken.refused.clear()
         return taken
 
-    async def _take_now(self, keys: Sequence[QueueKey], wanted: Wanted) -> Taken:
+    async def _take_now(self, keys: Sequence[QueueKey], wanted: ReceiveRequest) -> Taken:
         """What the first leader has that has something; each time another one is the first."""
         by_node, taken = self._by_leader(keys)
         nodes = list(by_node)
@@ -102,7 +102,7 @@ class QueueReach:
                 break
         return taken
 
-    async def open(self, keys: Sequence[QueueKey], wanted: Wanted) -> None:
+    async def open(self, keys: Sequence[QueueKey], wanted: ReceiveRequest) -> None:
         """Has a group begin in all queues, as far as their leaders can be reached; `wanted` are no
         records."""
         by_node, _ = self._by_leader(keys)
@@ -131,14 +131,14 @@ class QueueReach:
         return leader
 
     def _take_at(
-        self, node_id: int, keys: Sequence[QueueKey], wanted: Wanted
+        self, node_id: int, keys: Sequence[QueueKey], wanted: ReceiveRequest
     ) -> Coroutine[Any, Any, Taken]:
         if node_id == self._around.peers.node_id:
             return receive.take(self._queues, keys, wanted)
         return self._take_elsewhere(node_id, keys, wanted)
 
     async def _take_elsewhere(
-        self, node_id: int, keys: Sequence[QueueKey], wanted: Wanted
+        self, node_id: int, keys: Sequence[QueueKey], wanted: ReceiveRequest
     ) -> Taken:
         """Its answer; if nobody waits for that any more, what comes is given back."""
         task = asyncio.get_running_loop().create_task(self._lines.take(node_id, keys, wanted))
@@ -148,14 +148,18 @@ class QueueReach:
             self._leave(self._give_back(node_id, task, wanted))
             raise
 
-    async def _give_back(self, node_id: int, task: "asyncio.Task[Taken]", wanted: Wanted) -> None:
+    async def _give_back(
+        self, node_id: int, task: "asyncio.Task[Taken]", wanted: ReceiveRequest
+    ) -> None:
         if wanted.wait_ms:
             await self._lines.end(node_id, wanted.member)
         rulings = _returning(await task, wanted.member)
         if rulings:
             await self._settle_at(node_id, rulings)
 
-    async def _wait_for_first(self, by_node: dict[int, list[QueueKey]], wanted: Wanted) -> Taken:
+    async def _wait_for_first(
+        self, by_node: dict[int, list[QueueKey]], wanted: ReceiveRequest
+    ) -> Taken:
         """Waits at all nodes at once; whoever gives first is the one."""
         if len(by_node) == 1:
             ((node, keys),) = by_node.items()
@@ -184,7 +188,7 @@ class QueueReach:
                     self._return(node, late, wanted)
         return taken
 
-    def _return(self, node_id: int, taken: Taken, wanted: Wanted) -> None:
+    def _return(self, node_id: int, taken: Taken, wanted: ReceiveRequest) -> None:
         """Gives back what came too late."""
         rulings = _returning(taken, wanted.member)
         if rulings:
@@ -198,7 +202,7 @@ class QueueReach:
 
     # -- settling ---------------------------------------------------------------------------
 
-    async def settle(self, rulings: Sequence[Ruling]) -> list[Refused | None]:
+    async def settle(self, rulings: Sequence[SettleCommand]) -> list[Refused | None]:
         """One answer for each ruling: None where it is kept, else why it does not count.
 
         Leases go with their partition to its next leader: while that moves, it is tried again.
@@ -220,7 +224,7 @@ class QueueReach:
                 answers[at] = answer
         return answers
 
-    async def _settle(self, rulings: Sequence[Ruling]) -> list[Refused | None]:
+    async def _settle(self, rulings: Sequence[SettleCommand]) -> list[Refused | None]:
         by_node: dict[int, list[int]] = {}
         answers: list[Refused | None] = [None] * len(rulings)
         leaders: dict[QueueKey, int] = {}
@@ -247,7 +251,9 @@ class QueueReach:
                 answers[at] = answer
         return answers
 
-    async def _settle_at(self, node_id: int, rulings: Sequence[Ruling]) -> list[Refused | None]:
+    async def _settle_at(
+        self, node_id: int, rulings: Sequence[SettleCommand]
+    ) -> list[Refused | None]:
         if node_id == self._around.peers.node_id:
             return await queue_settling.settle(self._queues, rulings)
         return await self._lines.settle(node_id, rulings)
@@ -279,7 +285,7 @@ class QueueReach:
             task = self._waiting.get(member)
             if task is not None:
                 task.cancel()
-        rulings: list[Ruling] = []
+        rulings: list[SettleCommand] = []
         answers: list[Refused | None] = []
         places: list[int] = []
         for sent in request.rulings:
@@ -303,10 +309,10 @@ class QueueReach:
         )
 
 
-def _returning(taken: Taken, member: str) -> list[Ruling]:
+def _returning(taken: Taken, member: str) -> list[SettleCommand]:
     """What gives everything back, uncounted."""
     return [
-        Ruling(key, member, lease.first, lease.last, Verdict.GIVE_BACK)
+        SettleCommand(key, member, lease.first, lease.last, SettleAction.GIVE_BACK)
         for key, found in taken.found.items()
         for lease in found.leases
     ]

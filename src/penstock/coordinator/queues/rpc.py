@@ -13,11 +13,11 @@ from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.base.ids import TopicId
 from penstock.client.connection import Connection
 from penstock.client.errors import code_of
-from penstock.cluster.replication.peer_connections import TROUBLE, Peers
-from penstock.coordinator.queues.receive import Taken, Wanted
-from penstock.coordinator.queues.record_reader import Leased
-from penstock.coordinator.queues.settle import Ruling, Verdict
-from penstock.state.queues.delivery_state import Lease
+from penstock.cluster.replication.peer_connections import TROUBLE, PeerConnections
+from penstock.coordinator.queues.receive import ReceiveRequest, Taken
+from penstock.coordinator.queues.record_reader import LeasedBatches
+from penstock.coordinator.queues.settle import SettleAction, SettleCommand
+from penstock.state.queues.delivery_state import LeaseState
 from penstock.state.queues.state_shard import QueueKey
 from penstock.wire.messages.internal.queues import (
     LeaseRuling,
@@ -40,17 +40,17 @@ GRACE_MS = 15_000
 UNSAID = -1
 
 
-class QueueLines:
+class QueueRpc:
     """This node's connections to the queues of others."""
 
-    def __init__(self, peers: Peers) -> None:
+    def __init__(self, peers: PeerConnections) -> None:
         self._peers = peers
         self._idle: dict[int, list[Connection]] = {}
         self._used: dict[int, int] = {}
 
     # -- taking -----------------------------------------------------------------------------
 
-    async def take(self, node_id: int, keys: Sequence[QueueKey], wanted: Wanted) -> Taken:
+    async def take(self, node_id: int, keys: Sequence[QueueKey], wanted: ReceiveRequest) -> Taken:
         """What another node gives, of queues of one group and topic; refused for all if it
         cannot be asked."""
         used = self._used.get(node_id, 0)
@@ -92,7 +92,7 @@ class QueueLines:
 
     # -- settling ---------------------------------------------------------------------------
 
-    async def settle(self, node_id: int, rulings: Sequence[Ruling]) -> list[Refused | None]:
+    async def settle(self, node_id: int, rulings: Sequence[SettleCommand]) -> list[Refused | None]:
         """What another node makes of rulings: one answer for each."""
         answers: list[Refused | None] = []
         for start in range(0, len(rulings), RULINGS_MAX):
@@ -131,7 +131,7 @@ class QueueLines:
 # -- in words of the wire ---------------------------------------------------------------------
 
 
-def _take_request(keys: Sequence[QueueKey], wanted: Wanted) -> TakeFromQueuesRequest:
+def _take_request(keys: Sequence[QueueKey], wanted: ReceiveRequest) -> TakeFromQueuesRequest:
     return TakeFromQueuesRequest(
         group_id=keys[0].group,
         topic_id=TopicId(keys[0].topic_id),
@@ -147,9 +147,9 @@ def _take_request(keys: Sequence[QueueKey], wanted: Wanted) -> TakeFromQueuesReq
     )
 
 
-def asked_by(request: TakeFromQueuesRequest) -> tuple[list[QueueKey], Wanted]:
+def asked_by(request: TakeFromQueuesRequest) -> tuple[list[QueueKey], ReceiveRequest]:
     keys = [QueueKey(request.group_id, request.topic_id, index) for index in request.partitions]
-    return keys, Wanted(
+    return keys, ReceiveRequest(
         request.member_id,
         request.records_max,
         request.bytes_max,
@@ -197,11 +197,11 @@ def _taken(like: QueueKey, rows: Sequence[TakenFromQueue], member: str) -> Taken
             taken.refused[key] = Refused(code_of(row.error_code), row.error_message)
             continue
         view = memoryview(row.records)
-        taken.found[key] = Leased(
+        taken.found[key] = LeasedBatches(
             [view[at : at + header.size_bytes] for at, header in batches(view)],
             len(view),
             [
-                Lease(one.first, one.last, member, one.deadline_ms, one.delivery_count)
+                LeaseState(one.first, one.last, member, one.deadline_ms, one.delivery_count)
                 for one in row.leases
             ],
         )
@@ -212,7 +212,7 @@ def _refused(keys: Sequence[QueueKey], refused: Refused) -> Taken:
     return Taken(refused=dict.fromkeys(keys, refused))
 
 
-def _ruling_sent(ruling: Ruling) -> LeaseRuling:
+def _ruling_sent(ruling: SettleCommand) -> LeaseRuling:
     return LeaseRuling(
         group_id=ruling.key.group,
         topic_id=TopicId(ruling.key.topic_id),
@@ -228,16 +228,16 @@ def _ruling_sent(ruling: Ruling) -> LeaseRuling:
     )
 
 
-def ruling_received(sent: LeaseRuling) -> Ruling:
+def ruling_received(sent: LeaseRuling) -> SettleCommand:
     """Refuses a verdict that is none."""
-    if sent.verdict not in Verdict.__members__.values():
+    if sent.verdict not in SettleAction.__members__.values():
         raise Refused(ErrorCode.INVALID_REQUEST, f"unknown verdict {sent.verdict}")
-    return Ruling(
+    return SettleCommand(
         QueueKey(sent.group_id, sent.topic_id, sent.partition),
         sent.member_id,
         sent.first,
         sent.last,
-        Verdict(sent.verdict),
+        SettleAction(sent.verdict),
         None if sent.delay_ms == UNSAID else sent.delay_ms,
         None if sent.lock_ms == UNSAID else sent.lock_ms,
         sent.error_class,

@@ -14,13 +14,13 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from penstock.base.errors import Corrupt, ErrorCode, Refused
-from penstock.coordinator.queues.open_queue import Queue
+from penstock.coordinator.queues.open_queue import OpenQueue
 from penstock.coordinator.queues.open_queues import QueueCoordinator
-from penstock.state.queues.delivery import REJECTED, Delivery, Outcome
+from penstock.state.queues.delivery import REJECTED, Delivery, DeliveryOutcome
 from penstock.state.queues.state_shard import QueueKey
 
 
-class Verdict(IntEnum):
+class SettleAction(IntEnum):
     """What becomes of records."""
 
     ACCEPT = 1
@@ -33,14 +33,14 @@ class Verdict(IntEnum):
     """As ACCEPT; a lease that has run out does not prevent it, unless there is a later one."""
 
 
-class Ruling(NamedTuple):
+class SettleCommand(NamedTuple):
     """A verdict on a run of records that one member holds in one queue."""
 
     key: QueueKey
     member: str
     first: int
     last: int
-    verdict: Verdict
+    verdict: SettleAction
     delay_ms: int | None = None
     """Of a release; None: as the queue's retry policy says."""
     lock_ms: int | None = None
@@ -49,7 +49,9 @@ class Ruling(NamedTuple):
     error_message: str = ""
 
 
-async def settle(queues: QueueCoordinator, rulings: Sequence[Ruling]) -> list[Refused | None]:
+async def settle(
+    queues: QueueCoordinator, rulings: Sequence[SettleCommand]
+) -> list[Refused | None]:
     """One answer for each ruling: None where it is kept, else why it does not count."""
     by_key: dict[QueueKey, list[int]] = {}
     for at, ruling in enumerate(rulings):
@@ -77,13 +79,13 @@ def _lost(key: QueueKey, refused: Refused) -> Refused:
 class _Settling:
     """Rulings on their way to being kept."""
 
-    def __init__(self, rulings: Sequence[Ruling]) -> None:
+    def __init__(self, rulings: Sequence[SettleCommand]) -> None:
         self._rulings = rulings
         self.answers: list[Refused | None] = [None] * len(rulings)
         self._left = 1  # For the start itself: it does not end before the last queue was asked.
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def start(self, queue: Queue, places: list[int]) -> None:
+    def start(self, queue: OpenQueue, places: list[int]) -> None:
         def told(refused: Refused | None) -> None:
             if refused is not None:
                 self.refuse(places, refused)
@@ -110,8 +112,8 @@ class _Settling:
         if not self._left and not self._done.done():
             self._done.set_result(None)
 
-    def _decide(self, machine: Delivery, now_ms: int, places: list[int]) -> Outcome:
-        outcome = Outcome()
+    def _decide(self, machine: Delivery, now_ms: int, places: list[int]) -> DeliveryOutcome:
+        outcome = DeliveryOutcome()
         for run in self._runs(places):
             first, last = self._rulings[run[0]], self._rulings[run[-1]]
             try:
@@ -131,7 +133,7 @@ class _Settling:
     def _runs(self, places: list[int]) -> list[list[int]]:
         """Neighbours with the same verdict are settled as one, which costs the same as one."""
         runs: list[list[int]] = []
-        before: Ruling | None = None
+        before: SettleCommand | None = None
         for at in places:
             ruling = self._rulings[at]
             if before is not None and ruling == before._replace(
@@ -144,15 +146,15 @@ class _Settling:
         return runs
 
 
-def _rule(machine: Delivery, ruling: Ruling, now_ms: int, outcome: Outcome) -> None:
+def _rule(machine: Delivery, ruling: SettleCommand, now_ms: int, outcome: DeliveryOutcome) -> None:
     """Adds what a ruling comes to; refuses it, and changes nothing, if its lease is gone."""
     member, first, last = ruling.member, ruling.first, ruling.last
     match ruling.verdict:
-        case Verdict.ACCEPT:
+        case SettleAction.ACCEPT:
             part = machine.accept(member, first, last, now_ms)
-        case Verdict.FINISH:
+        case SettleAction.FINISH:
             part = machine.finish(member, first, last, now_ms)
-        case Verdict.RELEASE:
+        case SettleAction.RELEASE:
             part = machine.release(
                 member,
                 first,
@@ -163,7 +165,7 @@ def _rule(machine: Delivery, ruling: Ruling, now_ms: int, outcome: Outcome) -> N
                 error_class=ruling.error_class,
                 error_message=ruling.error_message,
             )
-        case Verdict.REJECT:
+        case SettleAction.REJECT:
             part = machine.reject(
                 member,
                 first,
@@ -172,9 +174,9 @@ def _rule(machine: Delivery, ruling: Ruling, now_ms: int, outcome: Outcome) -> N
                 error_class=ruling.error_class or REJECTED,
                 error_message=ruling.error_message,
             )
-        case Verdict.EXTEND:
+        case SettleAction.EXTEND:
             part = machine.renew(member, first, last, now_ms, ruling.lock_ms)
-        case Verdict.GIVE_BACK:
+        case SettleAction.GIVE_BACK:
             part = machine.give_back(member, first, last, now_ms)
     outcome.ops += part.ops
     outcome.letters += part.letters

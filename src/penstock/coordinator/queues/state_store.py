@@ -26,9 +26,9 @@ from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.metadata.image import Image
 from penstock.cluster.replication.peer_connections import TROUBLE
 from penstock.coordinator.runtime.internal_topics import InternalTopic, InternalTopics
-from penstock.coordinator.runtime.shard_host import Host, Surroundings, ask
-from penstock.coordinator.runtime.shard_runtime import Seat
-from penstock.state.queues.state_shard import Kept, QueueKey, StateShard
+from penstock.coordinator.runtime.shard_host import HostContext, ShardHost, ask
+from penstock.coordinator.runtime.shard_runtime import ShardRuntime
+from penstock.state.queues.state_shard import QueueKey, StateShard, StoredQueueState
 from penstock.wire.messages.internal.queues import (
     KeepQueueStateRequest,
     KeepQueueStateResponse,
@@ -56,7 +56,7 @@ SETTLED_SECONDS = 300.0
 """No node's knowledge of the topics is older than this."""
 
 
-class Kind(IntEnum):
+class StateRequestKind(IntEnum):
     """What a call asks for."""
 
     READ = 0
@@ -75,11 +75,11 @@ def decision_of(call: QueueStateCall) -> Callable[[StateShard, Token, int], Deci
     key = QueueKey(call.group_id, call.topic_id, call.partition)
 
     def decide(shard: StateShard, token: Token, now_ms: int) -> Decision:
-        if call.kind == Kind.READ:
+        if call.kind == StateRequestKind.READ:
             return shard.read(key, call.leader_epoch, token, now_ms)
-        if call.kind == Kind.FORGET:
+        if call.kind == StateRequestKind.FORGET:
             return shard.forget(key, token, now_ms)
-        is_snapshot = call.kind == Kind.SNAPSHOT
+        is_snapshot = call.kind == StateRequestKind.SNAPSHOT
         return shard.write(
             key, call.leader_epoch, call.number, call.payload, is_snapshot, token, now_ms
         )
@@ -87,17 +87,15 @@ def decision_of(call: QueueStateCall) -> Callable[[StateShard, Token, int], Deci
     return decide
 
 
-class QueueKeeping:
+class QueueStateStore:
     """Reads, keeps and forgets the states of queues, wherever they are."""
 
-    def __init__(
-        self, around: Surroundings, configs: BrokerConfigs, topics: InternalTopics
-    ) -> None:
+    def __init__(self, around: HostContext, configs: BrokerConfigs, topics: InternalTopics) -> None:
         self._around = around
         self._topics = topics
         self._lanes: dict[int, _Lane] = {}
         self._loaded: Callable[[], None] = _nobody
-        self.host: Host[StateShard] = Host(
+        self.host: ShardHost[StateShard] = ShardHost(
             STATES.name,
             around,
             StateShard,
@@ -124,23 +122,23 @@ class QueueKeeping:
 
     # -- calls ------------------------------------------------------------------------------
 
-    def read(self, key: QueueKey, leader_epoch: int) -> "asyncio.Future[Kept]":
+    def read(self, key: QueueKey, leader_epoch: int) -> "asyncio.Future[StoredQueueState]":
         """What is kept of a queue, for its leader; older leaders are shut out from then on."""
-        return self._call(key, Kind.READ, leader_epoch)
+        return self._call(key, StateRequestKind.READ, leader_epoch)
 
     def write(
         self, key: QueueKey, leader_epoch: int, number: int, payload: bytes, is_snapshot: bool
     ) -> "asyncio.Future[int]":
-        kind = Kind.SNAPSHOT if is_snapshot else Kind.DELTA
+        kind = StateRequestKind.SNAPSHOT if is_snapshot else StateRequestKind.DELTA
         return self._call(key, kind, leader_epoch, number, payload)
 
     def forget(self, key: QueueKey) -> "asyncio.Future[None]":
-        return self._call(key, Kind.FORGET)
+        return self._call(key, StateRequestKind.FORGET)
 
     def _call(
         self,
         key: QueueKey,
-        kind: Kind,
+        kind: StateRequestKind,
         leader_epoch: int = -1,
         number: int = 0,
         payload: bytes = b"",
@@ -175,7 +173,7 @@ class QueueKeeping:
 
         key = QueueKey(call.group_id, call.topic_id, call.partition)
         try:
-            if call.kind not in list(Kind):
+            if call.kind not in list(StateRequestKind):
                 raise Refused(ErrorCode.INVALID_REQUEST, f"unknown kind {call.kind}")
             self.host.seat_of(shard_key(key)).call(decision_of(call), told)
         except Refused as refused:
@@ -192,7 +190,7 @@ class QueueKeeping:
             for seat, _ in self.host.active():
                 self._forget(seat, gone)
 
-    def _seated(self, seat: Seat[StateShard]) -> None:
+    def _seated(self, seat: ShardRuntime[StateShard]) -> None:
         """Topics may have gone while nobody kept this shard, or may only not be known here yet:
         what is unknown now and still is later is gone."""
         self._loaded()
@@ -201,16 +199,16 @@ class QueueKeeping:
             loop = asyncio.get_running_loop()
             loop.call_later(SETTLED_SECONDS, self._look_again, seat, unknown)
 
-    def _look_again(self, seat: Seat[StateShard], unknown: set[TopicId]) -> None:
+    def _look_again(self, seat: ShardRuntime[StateShard], unknown: set[TopicId]) -> None:
         self._forget(seat, unknown & self._unknown(seat))
 
-    def _unknown(self, seat: Seat[StateShard]) -> set[TopicId]:
+    def _unknown(self, seat: ShardRuntime[StateShard]) -> set[TopicId]:
         if seat.shard is None:
             return set()
         topics = {TopicId(key.topic_id) for key in seat.shard.queues()}
         return topics - self._around.follower.image.topics_by_id.keys()
 
-    def _forget(self, seat: Seat[StateShard], topics: set[TopicId]) -> None:
+    def _forget(self, seat: ShardRuntime[StateShard], topics: set[TopicId]) -> None:
         """Some at a time: there may be many."""
         if seat.shard is None or not topics:
             return
@@ -229,10 +227,10 @@ def _forgetting(key: QueueKey) -> Callable[[StateShard, int], Decision]:
     return lambda shard, now_ms: Decision(shard.forget(key, None, now_ms).records)
 
 
-def answer_of(reply: "Kept | Refused | int | None") -> QueueStateAnswer:
+def answer_of(reply: "StoredQueueState | Refused | int | None") -> QueueStateAnswer:
     if isinstance(reply, Refused):
         return QueueStateAnswer(error_code=reply.code, error_message=reply.message)
-    if isinstance(reply, Kept):
+    if isinstance(reply, StoredQueueState):
         return QueueStateAnswer(
             error_code=ErrorCode.NONE,
             number=reply.number,
@@ -246,9 +244,9 @@ def reply_of(call: QueueStateCall, answer: QueueStateAnswer) -> Any:
     """What the shard itself would have replied; raises its refusal."""
     if answer.error_code:
         raise Refused(code_of(answer.error_code), answer.error_message)
-    if call.kind == Kind.READ:
-        return Kept(answer.number, answer.snapshot, tuple(answer.deltas))
-    return None if call.kind == Kind.FORGET else answer.number
+    if call.kind == StateRequestKind.READ:
+        return StoredQueueState(answer.number, answer.snapshot, tuple(answer.deltas))
+    return None if call.kind == StateRequestKind.FORGET else answer.number
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -264,7 +262,7 @@ class _Waiting:
 class _Lane:
     """The calls to one other node, in order."""
 
-    def __init__(self, around: Surroundings, node_id: int) -> None:
+    def __init__(self, around: HostContext, node_id: int) -> None:
         self._around = around
         self._node_id = node_id
         self._queue: deque[_Waiting] = deque()

@@ -15,8 +15,8 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId
 from penstock.cluster.metadata.image import Image
 from penstock.coordinator.queues.admin import QueueAdmin
-from penstock.coordinator.queues.state_store import QueueKeeping
-from penstock.coordinator.runtime.shard_host import Surroundings
+from penstock.coordinator.queues.state_store import QueueStateStore
+from penstock.coordinator.runtime.shard_host import HostContext
 from penstock.state.queues.state_shard import QueueKey
 
 AT_ONCE = 100
@@ -33,10 +33,10 @@ Reign: TypeAlias = tuple[int, int]
 """A leader and its epoch."""
 
 
-class QueueWaking:
+class QueueWakeup:
     """Tells leaders of the queues whose states are kept here."""
 
-    def __init__(self, around: Surroundings, keeping: QueueKeeping, admin: QueueAdmin) -> None:
+    def __init__(self, around: HostContext, keeping: QueueStateStore, admin: QueueAdmin) -> None:
         self._around = around
         self._keeping = keeping
         self._admin = admin

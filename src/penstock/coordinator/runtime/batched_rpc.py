@@ -23,7 +23,7 @@ Deliver: TypeAlias = Callable[[int, str, list[Item]], Awaitable[None]]
 """Asks one node, over one lane, about all of these; it must not raise."""
 
 
-class Courier(Generic[Item]):
+class BatchedRpc(Generic[Item]):
     """The ways to all nodes, for one kind of request."""
 
     def __init__(

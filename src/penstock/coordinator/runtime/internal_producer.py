@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.client.errors import code_of
-from penstock.cluster.metadata.image import Topic
+from penstock.cluster.metadata.image import TopicImage
 from penstock.cluster.replication.partition import Partition
-from penstock.coordinator.runtime.shard_host import Surroundings
+from penstock.coordinator.runtime.shard_host import HostContext
 from penstock.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -29,16 +29,16 @@ TIMEOUT_MS = 15_000
 ACKS_ALL = -1
 
 
-class Posting:
+class InternalProducer:
     """This node's way to append to any partition of the cluster."""
 
-    def __init__(self, around: Surroundings, lane: str) -> None:
+    def __init__(self, around: HostContext, lane: str) -> None:
         """`lane`: the connections to other nodes that these appends share; see
         `cluster.replication.peer_connections`."""
         self._around = around
         self._lane = lane
 
-    async def append(self, topic: Topic, index: int, batch: memoryview) -> int:
+    async def append(self, topic: TopicImage, index: int, batch: memoryview) -> int:
         """The base offset of the batch, once it is committed; raises Refused, PeerError, OSError.
 
         Where another node leads, `batch` must be what a client may send.
@@ -76,7 +76,7 @@ class Posting:
 
 
 def produce_request(
-    topic: Topic, batches: Sequence[tuple[int, memoryview]], timeout_ms: int = TIMEOUT_MS
+    topic: TopicImage, batches: Sequence[tuple[int, memoryview]], timeout_ms: int = TIMEOUT_MS
 ) -> ProduceRequest:
     """Batches for partitions of one topic, to be answered when they are committed."""
     return ProduceRequest(

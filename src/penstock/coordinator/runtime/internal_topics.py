@@ -15,7 +15,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Random, Store, UnknownResult
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.metadata import store_keys, topics
-from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.topics import NewTopic
 from penstock.cluster.replication.partitions import Partitions
 
@@ -62,7 +62,7 @@ class InternalTopics:
     def __init__(
         self,
         store: Store,
-        follower: Follower,
+        follower: MetadataWatcher,
         partitions: Partitions,
         configs: BrokerConfigs,
         random: Random,

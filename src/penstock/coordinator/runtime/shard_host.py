@@ -22,11 +22,11 @@ from msgspec import MsgspecError
 from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ports import Workers
 from penstock.base.state_machine import Decision, Token
-from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.replication.partitions import Partitions
-from penstock.cluster.replication.peer_connections import Peers
+from penstock.cluster.replication.peer_connections import PeerConnections
 from penstock.coordinator.runtime.shard_lookup import shard_of
-from penstock.coordinator.runtime.shard_runtime import Answer, Effect, S, Seat
+from penstock.coordinator.runtime.shard_runtime import Answer, Effect, S, ShardRuntime
 from penstock.coordinator.runtime.state_loader import replay
 from penstock.coordinator.runtime.steady_clock import SteadyTime
 
@@ -37,47 +37,47 @@ RELOAD_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class HostContext:
     """What every host needs of the node."""
 
     partitions: Partitions
-    follower: Follower
+    follower: MetadataWatcher
     workers: Workers
     time: SteadyTime
-    peers: Peers
+    peers: PeerConnections
 
 
-def no_effects(seat: Seat[Any]) -> Effect | None:
+def no_effects(seat: ShardRuntime[Any]) -> Effect | None:
     return None
 
 
-def nothing_to_tell(seat: Seat[Any]) -> None:
+def nothing_to_tell(seat: ShardRuntime[Any]) -> None:
     pass
 
 
-class Host(Generic[S]):
+class ShardHost(Generic[S]):
     """The seats of one internal topic, by partition."""
 
     def __init__(
         self,
         topic: str,
-        around: Surroundings,
+        around: HostContext,
         make: Callable[[], S],
         *,
         codec: int,
         chunk_bytes: int,
-        effects: Callable[[Seat[S]], Effect | None] = no_effects,
-        seated: Callable[[Seat[S]], None] = nothing_to_tell,
+        effects: Callable[[ShardRuntime[S]], Effect | None] = no_effects,
+        seated: Callable[[ShardRuntime[S]], None] = nothing_to_tell,
     ) -> None:
         self.topic = topic
-        self.seats: dict[int, Seat[S]] = {}
+        self.seats: dict[int, ShardRuntime[S]] = {}
         self._around = around
         self._make = make
         self._codec = codec
         self._chunk_bytes = chunk_bytes
         self._effects = effects
         self._seated = seated
-        self._to_load: deque[Seat[S]] = deque()
+        self._to_load: deque[ShardRuntime[S]] = deque()
         self._news = asyncio.Event()
 
     # -- calls ------------------------------------------------------------------------------
@@ -89,10 +89,10 @@ class Host(Generic[S]):
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return shard_of(key, len(topic.partitions))
 
-    def seat_of(self, key: str) -> Seat[S]:
+    def seat_of(self, key: str) -> ShardRuntime[S]:
         return self.seat(self.index_of(key))
 
-    def seat(self, index: int) -> Seat[S]:
+    def seat(self, index: int) -> ShardRuntime[S]:
         seat = self.seats.get(index)
         if seat is None:
             raise Refused(ErrorCode.NOT_COORDINATOR)
@@ -102,7 +102,7 @@ class Host(Generic[S]):
         """The reply, for handlers that wait for several; a cancelled wait drops the call."""
         return ask(self.seat_of(key), decide)
 
-    def active(self) -> Iterator[tuple[Seat[S], S]]:
+    def active(self) -> Iterator[tuple[ShardRuntime[S], S]]:
         """The seats that have a machine, with it, in the order of their partitions."""
         for _, seat in sorted(self.seats.items()):
             if seat.shard is not None:
@@ -134,7 +134,9 @@ class Host(Generic[S]):
             partition = partitions.get(self.topic, index)
             if partition is None or index in self.seats:
                 continue
-            seat = Seat(partition, self._around.time, self._codec, self._load_later, self._effects)
+            seat = ShardRuntime(
+                partition, self._around.time, self._codec, self._load_later, self._effects
+            )
             self.seats[index] = seat
             if partition.log.offline is None and not partition.log.size_bytes:
                 self._await_commit(seat, self._make(), partition.log.end_offset)
@@ -148,10 +150,10 @@ class Host(Generic[S]):
         self.seats.clear()
         self._to_load.clear()
 
-    def _load_later(self, seat: Seat[S]) -> None:
+    def _load_later(self, seat: ShardRuntime[S]) -> None:
         asyncio.get_running_loop().call_later(RELOAD_SECONDS, self._load, seat)
 
-    def _load(self, seat: Seat[S]) -> None:
+    def _load(self, seat: ShardRuntime[S]) -> None:
         self._to_load.append(seat)
         self._news.set()
 
@@ -163,7 +165,7 @@ class Host(Generic[S]):
             self._news.clear()
             await self._news.wait()
 
-    def _await_commit(self, seat: Seat[S], shard: S, until_offset: int) -> None:
+    def _await_commit(self, seat: ShardRuntime[S], shard: S, until_offset: int) -> None:
         """Seats a machine that was loaded up to there, once that is committed."""
         row = (seat, shard, until_offset)
         if seat.partition.when_committed(until_offset, self, row):
@@ -171,7 +173,7 @@ class Host(Generic[S]):
 
     def committed(self, row: object, code: ErrorCode) -> None:
         """The partition says that what a machine was loaded from is committed, or is not."""
-        loaded = cast("tuple[Seat[S], S, int]", row)
+        loaded = cast("tuple[ShardRuntime[S], S, int]", row)
         seat, shard, until_offset = loaded
         partition = seat.partition
         if self.seats.get(partition.index) is not seat or seat.shard is not None:
@@ -185,7 +187,7 @@ class Host(Generic[S]):
             seat.seated(shard)
             self._seated(seat)
 
-    async def _fill(self, seat: Seat[S]) -> None:
+    async def _fill(self, seat: ShardRuntime[S]) -> None:
         partition = seat.partition
         if self.seats.get(partition.index) is not seat or seat.shard is not None:
             return
@@ -210,8 +212,11 @@ class Host(Generic[S]):
         self._await_commit(seat, shard, until_offset)
 
 
-def ask(seat: Seat[S], decide: Callable[[S, Token, int], Decision]) -> "asyncio.Future[Any]":
-    """A call whose reply is awaited; raises Refused where `Seat.call` would, or in the future."""
+def ask(
+    seat: ShardRuntime[S], decide: Callable[[S, Token, int], Decision]
+) -> "asyncio.Future[Any]":
+    """A call whose reply is awaited; raises Refused where `ShardRuntime.call` would, or in the
+    future."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def answer(reply: Any) -> None:
@@ -232,4 +237,4 @@ def ask(seat: Seat[S], decide: Callable[[S, Token, int], Decision]) -> "asyncio.
     return future
 
 
-__all__ = ["Answer", "Host", "Seat", "Surroundings", "ask"]
+__all__ = ["Answer", "HostContext", "ShardHost", "ShardRuntime", "ask"]

@@ -49,7 +49,7 @@ _Row: TypeAlias = tuple[tuple[tuple[Token, Any], ...], Effect | None]
 """What one decision leads to, once it is committed."""
 
 
-class Seat(Generic[S]):
+class ShardRuntime(Generic[S]):
     """The place of one partition's machine, whether there is one at the moment or not."""
 
     def __init__(
@@ -57,8 +57,8 @@ class Seat(Generic[S]):
         partition: Partition,
         time: SteadyTime,
         codec: int,
-        broken: Callable[["Seat[S]"], None],
-        effects: Callable[["Seat[S]"], Effect | None],
+        broken: Callable[["ShardRuntime[S]"], None],
+        effects: Callable[["ShardRuntime[S]"], Effect | None],
     ) -> None:
         self.partition = partition
         self.leader_epoch = partition.leader_epoch

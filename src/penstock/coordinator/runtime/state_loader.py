@@ -12,7 +12,7 @@ from penstock.base.errors import Corrupt
 from penstock.base.ports import Workers
 from penstock.base.state_machine import Record
 from penstock.log.log import Log
-from penstock.log.read_span import Span
+from penstock.log.read_span import ReadSpan
 from penstock.wire.records import Column, batches, decode, is_control
 
 APPLIED_AT_ONCE = 1_000
@@ -72,7 +72,7 @@ async def _read_on(
     raise Corrupt(f"{log.path}: nothing can be read at offset {offset}")
 
 
-def _decode_all(span: Span) -> tuple[list[Record], int]:
+def _decode_all(span: ReadSpan) -> tuple[list[Record], int]:
     """Blocking, on a worker."""
     view = memoryview(span.read())
     found: list[Record] = []

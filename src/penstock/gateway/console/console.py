@@ -12,11 +12,11 @@ from penstock.gateway.console.message_pages import Browser
 from penstock.gateway.console.message_search import Searches
 from penstock.gateway.console.payload_decoding import Decoder
 from penstock.gateway.console.redrives import Redrives
-from penstock.gateway.console.response_cache import Answers
+from penstock.gateway.console.response_cache import ResponseCache
 from penstock.gateway.console.sampler import SELF, Sampler
 from penstock.gateway.console.sessions import Sessions
 from penstock.gateway.console.visible_samples import Views
-from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.http.authentication import Users
 
 
@@ -30,7 +30,7 @@ class About:
 
 
 class Console:
-    def __init__(self, door: Door, about: About, users: Users | None = None) -> None:
+    def __init__(self, door: Gateway, about: About, users: Users | None = None) -> None:
         """`users`: those who may log in; None: nobody has to, and everybody is anonymous."""
         self.door = door
         self.about = about
@@ -39,7 +39,7 @@ class Console:
         """Browsers do not tell the ports of one host apart."""
         self.sessions = Sessions(door.ctx.random, lambda name: door.ctx.image.users.get(name))
         self.sampler = Sampler(door)
-        self.answers = Answers(door.ctx, self.sampler)
+        self.answers = ResponseCache(door.ctx, self.sampler)
         self.views = Views()
         self.browser = Browser(door)
         self.decoder = Decoder(door.ctx)

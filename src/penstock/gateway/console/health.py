@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from penstock.cluster.metadata.image import Image
-from penstock.gateway.console.sampler import Detail, Reader, Sample
-from penstock.gateway.console.visibility import Sight
+from penstock.gateway.console.sampler import Detail, Sample, TopicReader
+from penstock.gateway.console.visibility import Visibility
 from penstock.gateway.console.visible_samples import trend_of
 
 BAD, WARNING = "bad", "warning"
@@ -24,7 +24,7 @@ class Problem(Struct):
 
 
 def problems_of(
-    sight: Sight,
+    sight: Visibility,
     image: Image,
     detail: Detail,
     samples: Sequence[Sample],
@@ -42,7 +42,7 @@ def problems_of(
     return found[:PROBLEMS_MAX]
 
 
-def _of_cluster(sight: Sight, image: Image, gauges: Mapping[str, float]) -> Iterator[Problem]:
+def _of_cluster(sight: Visibility, image: Image, gauges: Mapping[str, float]) -> Iterator[Problem]:
     records = [record for topic in image.topics.values() for record in topic.partitions]
     leaderless = sum(record.leader not in image.brokers for record in records)
     behind = sum(len(record.isr) < len(record.replicas) for record in records)
@@ -68,7 +68,7 @@ def _of_cluster(sight: Sight, image: Image, gauges: Mapping[str, float]) -> Iter
         yield Problem(BAD, "This node is cut off from the cluster and takes no writes", "#/nodes")
 
 
-def _of_readers(sight: Sight, samples: Sequence[Sample]) -> Iterator[Problem]:
+def _of_readers(sight: Visibility, samples: Sequence[Sample]) -> Iterator[Problem]:
     """Groups that have something to read, and do not."""
     if len(samples) < 2:
         return
@@ -80,7 +80,7 @@ def _of_readers(sight: Sight, samples: Sequence[Sample]) -> Iterator[Problem]:
             yield Problem(WARNING, _stuck(reader, line.lag), f"#/groups/{reader[0]}")
 
 
-def _stuck(reader: Reader, lag: int) -> str:
+def _stuck(reader: TopicReader, lag: int) -> str:
     return f"Group {reader[0]} does not read {reader[1]}: {lag:,} behind, and growing"
 
 

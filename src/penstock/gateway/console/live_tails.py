@@ -16,16 +16,16 @@ from collections.abc import AsyncIterator
 from msgspec import Struct
 
 from penstock.base.errors import Corrupt, ErrorCode, PeerError, Refused
-from penstock.base.fair_pool import Shares
+from penstock.base.fair_pool import FairPool
 from penstock.broker.api.route_row import Operation
-from penstock.client.consumer.fetched import Message
-from penstock.cluster.metadata.image import Topic
+from penstock.client.consumer.fetched import FetchedRecord
+from penstock.cluster.metadata.image import TopicImage
 from penstock.coordinator.group_lag import ends_elsewhere
 from penstock.gateway.console.payload_decoding import Decoder
 from penstock.gateway.console.record_view import ShownMessage, show_message
 from penstock.gateway.console.sampler import SELF
-from penstock.gateway.console.visibility import Sight
-from penstock.gateway.core.gateway import Door
+from penstock.gateway.console.visibility import Visibility
+from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.log_reader import Portion, within
 from penstock.gateway.http.problems import entry_of
 from penstock.gateway.http.server_sent_events import IDLE_MS, KEEP_ALIVE, event
@@ -59,17 +59,17 @@ class Watcher:
 
 
 class Tails:
-    def __init__(self, door: Door, decoder: Decoder) -> None:
+    def __init__(self, door: Gateway, decoder: Decoder) -> None:
         self._door = door
         self._decoder = decoder
         self._tails: dict[str, _Tail] = {}
-        self._topics = Shares(TAILS_MAX, TAILS_EACH_MAX)
-        self._watchers = Shares(WATCHERS_MAX, WATCHERS_EACH_MAX)
+        self._topics = FairPool(TAILS_MAX, TAILS_EACH_MAX)
+        self._watchers = FairPool(WATCHERS_MAX, WATCHERS_EACH_MAX)
 
     def __len__(self) -> int:
         return len(self._tails)
 
-    async def watch(self, sight: Sight, topic: Topic) -> AsyncIterator[bytes]:
+    async def watch(self, sight: Visibility, topic: TopicImage) -> AsyncIterator[bytes]:
         """Events, for as long as somebody reads them."""
         holder = sight.principal.holder
         try:
@@ -101,31 +101,31 @@ class Tails:
                     del self._tails[topic.name]
                 await tail.stop()
 
-    def check(self, sight: Sight, topic: Topic) -> None:
+    def check(self, sight: Visibility, topic: TopicImage) -> None:
         """Refuses one more watcher of the topic where there is no room for it."""
         holder = sight.principal.holder
         self._take(holder, topic)
         self._give(holder, topic)
 
-    def _tail_for(self, holder: str, topic: Topic) -> "_Tail":
+    def _tail_for(self, holder: str, topic: TopicImage) -> "_Tail":
         """The topic's reader, begun if need be; both are counted for who asks."""
         self._take(holder, topic)
         if not self._is_watched(topic):
             self._tails[topic.name] = _Tail(self._door, self._decoder, topic.name, holder)
         return self._tails[topic.name]
 
-    def _is_watched(self, topic: Topic) -> bool:
+    def _is_watched(self, topic: TopicImage) -> bool:
         tail = self._tails.get(topic.name)
         return tail is not None and not tail.is_over
 
-    def _take(self, holder: str, topic: Topic) -> None:
+    def _take(self, holder: str, topic: TopicImage) -> None:
         if not self._watchers.take(holder):
             raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many tails are watched")
         if not self._is_watched(topic) and not self._topics.take(holder):
             self._watchers.give(holder)
             raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many topics are watched")
 
-    def _give(self, holder: str, topic: Topic) -> None:
+    def _give(self, holder: str, topic: TopicImage) -> None:
         self._watchers.give(holder)
         if not self._is_watched(topic):
             self._topics.give(holder)
@@ -134,10 +134,10 @@ class Tails:
 class _Tail:
     """The one reader of a topic."""
 
-    def __init__(self, door: Door, decoder: Decoder, name: str, holder: str) -> None:
+    def __init__(self, door: Gateway, decoder: Decoder, name: str, holder: str) -> None:
         """`holder`: for whom it was begun, and is counted."""
         self.holder = holder
-        self.watchers: dict[Watcher, Sight] = {}
+        self.watchers: dict[Watcher, Visibility] = {}
         self.is_over = False
         self._door = door
         self._decoder = decoder
@@ -194,7 +194,7 @@ class _Tail:
             found |= {index: end for (_, index), end in elsewhere.items()}
         return found
 
-    async def _look(self) -> tuple[list[Message], int]:
+    async def _look(self) -> tuple[list[FetchedRecord], int]:
         """What is new, at most so much; and how many were left out."""
         ends = await self._ends()
         skipped = 0
@@ -211,7 +211,7 @@ class _Tail:
         if not behind:
             return [], 0
         topic = self._door.topics.one(SELF, self._name)
-        found: list[Message] = []
+        found: list[FetchedRecord] = []
         for portion in await self._door.log.portions(
             SELF, topic, behind, partition_bytes=CHUNK_BYTES
         ):
@@ -223,5 +223,5 @@ class _Tail:
         return found[-LOOK_MESSAGES:], skipped + max(0, len(found) - LOOK_MESSAGES)
 
 
-def _decode(portion: Portion) -> list[Message]:
+def _decode(portion: Portion) -> list[FetchedRecord]:
     return list(within(portion.fetched.messages(), UNPACKED_BYTES))

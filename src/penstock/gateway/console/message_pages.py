@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.route_row import Operation
-from penstock.client.consumer.fetched import Message
-from penstock.cluster.metadata.image import Topic
+from penstock.client.consumer.fetched import FetchedRecord
+from penstock.cluster.metadata.image import TopicImage
 from penstock.gateway.core.caller import Principal
-from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.log_reader import Portion, size_of
 from penstock.gateway.core.permissions import require_topic
 
@@ -25,34 +25,34 @@ PAGE_BYTES = 8 << 20
 CHUNK_BYTES = 256 << 10
 ROUNDS_MAX = 64
 
-Offsets = dict[int, int]
+PageOffsets = dict[int, int]
 
 
 @dataclass(slots=True)
-class Page:
-    messages: list[Message]
-    begins: Offsets
-    ends: Offsets
-    older: Offsets = field(default_factory=dict)
+class MessagePage:
+    messages: list[FetchedRecord]
+    begins: PageOffsets
+    ends: PageOffsets
+    older: PageOffsets = field(default_factory=dict)
     """Where the page before this one ends; empty: there is none."""
-    newer: Offsets = field(default_factory=dict)
+    newer: PageOffsets = field(default_factory=dict)
     is_cut: bool = False
     """Not everything that was asked for could be read."""
 
 
 class Browser:
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Gateway) -> None:
         self._door = door
 
-    def topic(self, principal: Principal, name: str) -> Topic:
+    def topic(self, principal: Principal, name: str) -> TopicImage:
         """A topic that the caller may read, internal ones too."""
         topic = self._door.topics.one(principal, name)
         require_topic(self._door.ctx, principal, Operation.READ, name)
         return topic
 
     async def bounds(
-        self, principal: Principal, topic: Topic, partition: int | None
-    ) -> tuple[Offsets, Offsets]:
+        self, principal: Principal, topic: TopicImage, partition: int | None
+    ) -> tuple[PageOffsets, PageOffsets]:
         """Where the chosen partitions begin and end."""
         count = len(topic.partitions)
         if partition is not None and not 0 <= partition < count:
@@ -67,14 +67,21 @@ class Browser:
             raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, f"nobody leads {topic.name} just now")
         return {at: found.start[at] for at in places}, {at: found.end[at] for at in places}
 
-    async def at_time(self, principal: Principal, topic: Topic, timestamp_ms: int) -> Offsets:
+    async def at_time(
+        self, principal: Principal, topic: TopicImage, timestamp_ms: int
+    ) -> PageOffsets:
         return await self._door.topics.offsets_at(principal, topic, timestamp_ms)
 
     # -- pages ------------------------------------------------------------------------------
 
     async def backward(
-        self, principal: Principal, topic: Topic, begins: Offsets, ends: Offsets, limit: int
-    ) -> Page:
+        self,
+        principal: Principal,
+        topic: TopicImage,
+        begins: PageOffsets,
+        ends: PageOffsets,
+        limit: int,
+    ) -> MessagePage:
         """The last messages before `ends`, the newest first."""
         sizes = await self._message_sizes(topic, begins, ends)
         starts = {
@@ -91,17 +98,17 @@ class Browser:
         if len(shown) < limit:  # Holes of compaction and transactions: on before the window.
             older = {at: min(older[at], starts[at]) for at in older}
         more = any(offset > begins[at] for at, offset in older.items())
-        return Page(shown, begins, ends, older if more else {}, dict(ends), is_cut)
+        return MessagePage(shown, begins, ends, older if more else {}, dict(ends), is_cut)
 
     async def forward(
         self,
         principal: Principal,
-        topic: Topic,
-        begins: Offsets,
-        ends: Offsets,
-        starts: Offsets,
+        topic: TopicImage,
+        begins: PageOffsets,
+        ends: PageOffsets,
+        starts: PageOffsets,
         limit: int,
-    ) -> Page:
+    ) -> MessagePage:
         """Messages from `starts` on, the oldest first."""
         starts = {at: min(max(starts.get(at, end), begins[at]), end) for at, end in ends.items()}
         found, is_cut = await self.read(principal, topic, starts, ends, limit)
@@ -112,20 +119,20 @@ class Browser:
             for at, start in starts.items()
         }
         has_older = any(offset > begins[at] for at, offset in starts.items())
-        return Page(shown, begins, ends, starts if has_older else {}, newer, is_cut)
+        return MessagePage(shown, begins, ends, starts if has_older else {}, newer, is_cut)
 
     async def read(
         self,
         principal: Principal,
-        topic: Topic,
+        topic: TopicImage,
         starts: Mapping[int, int],
-        ends: Offsets,
+        ends: PageOffsets,
         limit: int,
-    ) -> tuple[list[Message], bool]:
+    ) -> tuple[list[FetchedRecord], bool]:
         """Up to `limit` messages of each partition; and whether some had to be left out."""
         positions = {at: start for at, start in starts.items() if start < ends[at]}
         counts = dict.fromkeys(positions, 0)
-        found: list[Message] = []
+        found: list[FetchedRecord] = []
         size = 0
         for _ in range(ROUNDS_MAX):
             if not positions or size > PAGE_BYTES:
@@ -146,7 +153,9 @@ class Browser:
                     break
         return found, bool(positions)
 
-    async def one(self, principal: Principal, topic: Topic, partition: int, offset: int) -> Message:
+    async def one(
+        self, principal: Principal, topic: TopicImage, partition: int, offset: int
+    ) -> FetchedRecord:
         positions = {partition: offset}
         for portion in await self._door.log.portions(
             principal, topic, positions, partition_bytes=1
@@ -160,15 +169,19 @@ class Browser:
             f"{topic.name}-{partition} has no message at {offset}: it is gone, or not there yet",
         )
 
-    async def _decoded(self, portion: Portion, end: int, limit: int) -> tuple[list[Message], bool]:
+    async def _decoded(
+        self, portion: Portion, end: int, limit: int
+    ) -> tuple[list[FetchedRecord], bool]:
         """In a worker: batches may be large, and compressed. And whether that is all of it."""
         if portion.error_code or portion.is_empty:
             return [], True
         return await self._door.ctx.workers.run(_decode, portion, end, limit)
 
-    async def _message_sizes(self, topic: Topic, begins: Offsets, ends: Offsets) -> Offsets:
+    async def _message_sizes(
+        self, topic: TopicImage, begins: PageOffsets, ends: PageOffsets
+    ) -> PageOffsets:
         """About how large messages are, by what this node knows; at least 1."""
-        sizes: Offsets = {}
+        sizes: PageOffsets = {}
         for at, end in ends.items():
             here = self._door.ctx.partitions.replica(topic.name, at)
             count = max(1, end - begins[at])
@@ -177,8 +190,8 @@ class Browser:
         return sizes
 
 
-def _decode(portion: Portion, end: int, limit: int) -> tuple[list[Message], bool]:
-    found: list[Message] = []
+def _decode(portion: Portion, end: int, limit: int) -> tuple[list[FetchedRecord], bool]:
+    found: list[FetchedRecord] = []
     size = 0
     for message in portion.fetched.messages():
         if message.offset >= end or len(found) >= limit:

@@ -17,12 +17,12 @@ from typing import NamedTuple
 import re2  # type: ignore[import-untyped]
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.fair_pool import Shares
-from penstock.client.consumer.fetched import Message
-from penstock.cluster.metadata.image import Topic
-from penstock.gateway.console.message_pages import Offsets
+from penstock.base.fair_pool import FairPool
+from penstock.client.consumer.fetched import FetchedRecord
+from penstock.cluster.metadata.image import TopicImage
+from penstock.gateway.console.message_pages import PageOffsets
 from penstock.gateway.core.caller import Principal
-from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.log_reader import Portion, size_of
 
 WINDOW = 2_000
@@ -38,33 +38,33 @@ PATTERN_BYTES_MAX = 1 << 20
 KEY, VALUE, HEADERS = "key", "value", "headers"
 PLACES = (KEY, VALUE, HEADERS)
 
-Matcher = Callable[[Message], bool]
+MessageMatcher = Callable[[FetchedRecord], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    matcher: Matcher
+class SearchCriteria:
+    matcher: MessageMatcher
     records_max: int
     found_max: int
     newest_first: bool
 
 
 @dataclass(slots=True)
-class Progress:
+class SearchProgress:
     """How far a search has come."""
 
     total: int
     """What it would have to look at."""
     scanned: int = 0
     size_bytes: int = 0
-    found: list[Message] = field(default_factory=list)
+    found: list[FetchedRecord] = field(default_factory=list)
     """Since the last progress."""
     found_count: int = 0
     ended: str = ""
     """all, found, records, bytes or time: why it is over; empty: it goes on."""
 
 
-def matcher_of(text: str, places: list[str], *, is_pattern: bool) -> Matcher:
+def matcher_of(text: str, places: list[str], *, is_pattern: bool) -> MessageMatcher:
     """Refuses what cannot be looked for."""
     if not text or len(text) > PATTERN_CHARS_MAX:
         raise Refused(ErrorCode.INVALID_REQUEST, f"look for 1 to {PATTERN_CHARS_MAX} characters")
@@ -72,7 +72,7 @@ def matcher_of(text: str, places: list[str], *, is_pattern: bool) -> Matcher:
         raise Refused(ErrorCode.INVALID_REQUEST, f"look in some of {', '.join(PLACES)}")
     test = _pattern(text) if is_pattern else _text(text)
 
-    def matches(message: Message) -> bool:
+    def matches(message: FetchedRecord) -> bool:
         return (
             (KEY in places and message.key is not None and test(message.key))
             or (VALUE in places and message.value is not None and test(message.value))
@@ -103,18 +103,23 @@ def _pattern(text: str) -> Callable[[bytes], bool]:
 
 
 class Searches:
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Gateway) -> None:
         self._door = door
-        self._places = Shares(SEARCHES_MAX, EACH_MAX)
+        self._places = FairPool(SEARCHES_MAX, EACH_MAX)
 
     async def run(
-        self, principal: Principal, topic: Topic, starts: Offsets, ends: Offsets, wanted: Wanted
-    ) -> AsyncIterator[Progress]:
+        self,
+        principal: Principal,
+        topic: TopicImage,
+        starts: PageOffsets,
+        ends: PageOffsets,
+        wanted: SearchCriteria,
+    ) -> AsyncIterator[SearchProgress]:
         """Progress after each window, until the search has `ended`."""
         if not self._places.take(principal.holder):
             raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many searches at a time")
         try:
-            progress = Progress(sum(ends[at] - start for at, start in starts.items()))
+            progress = SearchProgress(sum(ends[at] - start for at, start in starts.items()))
             deadline_s = asyncio.get_running_loop().time() + SECONDS_MAX
             windows = _windows(starts, ends, newest_first=wanted.newest_first)
             for left, low, high in windows:
@@ -132,15 +137,15 @@ class Searches:
     async def _scan(
         self,
         principal: Principal,
-        topic: Topic,
-        low: Offsets,
-        high: Offsets,
-        wanted: Wanted,
-        progress: Progress,
+        topic: TopicImage,
+        low: PageOffsets,
+        high: PageOffsets,
+        wanted: SearchCriteria,
+        progress: SearchProgress,
     ) -> None:
         """One window."""
         positions = {at: start for at, start in low.items() if start < high[at]}
-        found: list[Message] = []
+        found: list[FetchedRecord] = []
         while positions and progress.size_bytes < BYTES_MAX and _size(found) < FOUND_BYTES_MAX:
             for portion in await self._door.log.portions(
                 principal, topic, positions, partition_bytes=CHUNK_BYTES
@@ -164,7 +169,7 @@ class Searches:
         progress.found_count += len(progress.found)
 
 
-def _size(messages: list[Message]) -> int:
+def _size(messages: list[FetchedRecord]) -> int:
     return sum(map(size_of, messages))
 
 
@@ -174,13 +179,13 @@ class _Seen(NamedTuple):
     scanned: int
     size: int
     next_offset: int
-    matched: list[Message]
+    matched: list[FetchedRecord]
 
 
-def _match(portion: Portion, end: int, matcher: Matcher) -> _Seen:
+def _match(portion: Portion, end: int, matcher: MessageMatcher) -> _Seen:
     """In a worker; up to `UNPACKED_BYTES`, for a portion may unpack to a thousand times itself."""
     scanned = size = 0
-    found: list[Message] = []
+    found: list[FetchedRecord] = []
     for message in portion.fetched.messages():
         if message.offset >= end:
             break
@@ -193,7 +198,7 @@ def _match(portion: Portion, end: int, matcher: Matcher) -> _Seen:
     return _Seen(scanned, size, portion.fetched.next_offset, found)
 
 
-def _end_of(progress: Progress, wanted: Wanted, deadline_s: float) -> str:
+def _end_of(progress: SearchProgress, wanted: SearchCriteria, deadline_s: float) -> str:
     if progress.found_count >= wanted.found_max:
         return "found"
     if progress.scanned >= wanted.records_max:
@@ -204,8 +209,8 @@ def _end_of(progress: Progress, wanted: Wanted, deadline_s: float) -> str:
 
 
 def _windows(
-    starts: Offsets, ends: Offsets, *, newest_first: bool
-) -> Iterator[tuple[int, Offsets, Offsets]]:
+    starts: PageOffsets, ends: PageOffsets, *, newest_first: bool
+) -> Iterator[tuple[int, PageOffsets, PageOffsets]]:
     """Stretches that cover everything, from one side to the other; before each, how many follow."""
     steps = max((ends[at] - start + WINDOW - 1) // WINDOW for at, start in starts.items())
     for step in range(steps):

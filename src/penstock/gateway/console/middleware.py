@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.cluster.configs.configs import BrokerConfigs
-from penstock.gateway.console.sessions import Session, Sessions
+from penstock.gateway.console.sessions import ConsoleSession, Sessions
 from penstock.gateway.http.problems import PRINCIPAL, problem
 
 ROOT = "/console"
@@ -48,7 +48,7 @@ CONTENT_SECURITY_POLICY = "; ".join(
 )
 
 
-class Gate:
+class ConsoleMiddleware:
     """Wraps an application."""
 
     def __init__(
@@ -103,7 +103,7 @@ class Gate:
                 "this console only shows: console.read.only is set",
             )
 
-    def _session(self, headers: Headers) -> Session | None:
+    def _session(self, headers: Headers) -> ConsoleSession | None:
         if "authorization" in headers or "cookie" not in headers:
             return None
         try:

@@ -8,14 +8,14 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
 from penstock.gateway.console.console import Console
-from penstock.gateway.console.middleware import API, ROOT, Gate
-from penstock.gateway.console.route_row import Row
+from penstock.gateway.console.middleware import API, ROOT, ConsoleMiddleware
+from penstock.gateway.console.route_row import ConsoleRow
 from penstock.gateway.console.route_table import ROWS
 from penstock.gateway.console.static_files import INDEX, Assets
 from penstock.gateway.http.instrumented_route import counted
 
 
-class Site:
+class ConsoleMount:
     """An `Annex` of the HTTP port."""
 
     def __init__(self, console: Console) -> None:
@@ -28,7 +28,7 @@ class Site:
 
     def wrap(self, app: ASGIApp) -> ASGIApp:
         console = self._console
-        return Gate(app, console.ctx.configs, console.sessions, console.cookie)
+        return ConsoleMiddleware(app, console.ctx.configs, console.sessions, console.cookie)
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
@@ -53,7 +53,7 @@ class Site:
 class _Whole:
     """A row as the port wants it: with the whole path."""
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: ConsoleRow) -> None:
         self.method = row.method
         self.path = f"{API}{row.path}"
         self.handler: Callable[[Console, Request], Awaitable[Response]] = row.answer

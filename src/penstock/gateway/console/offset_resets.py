@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.client.errors import code_of
-from penstock.client.offset_syntax import Anchor, OffsetSyntaxError, Position, parse_position
-from penstock.cluster.metadata.image import Topic
+from penstock.client.offset_syntax import Anchor, OffsetPosition, OffsetSyntaxError, parse_position
+from penstock.cluster.metadata.image import TopicImage
 from penstock.gateway.console.console import Console
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.coordinator_calls import raise_for
-from penstock.gateway.core.groups import Commit, DescribedGroup
+from penstock.gateway.core.groups import Commit, GroupDescription
 from penstock.gateway.core.permissions import may, require_group, require_topic
 from penstock.wire.messages.share_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -33,7 +33,7 @@ SHARE = "share"
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class OffsetReset:
     topic: str
     partition: int
     old: int | None
@@ -49,7 +49,7 @@ class Move:
 
 async def plan(
     console: Console, principal: Principal, group: str, topics: Sequence[str], to: str
-) -> tuple[DescribedGroup, list[Move]]:
+) -> tuple[GroupDescription, list[OffsetReset]]:
     """What a reset would do; `topics`: only these, none of them means all that the group reads."""
     require_group(console.ctx, principal, Operation.READ, group)
     described = await console.door.groups.one(principal, group)
@@ -67,7 +67,7 @@ async def plan(
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             f"{group} has read topics that {principal} may not read: name those that are meant",
         )
-    moves: list[Move] = []
+    moves: list[OffsetReset] = []
     for name in topics or sorted(own):
         require_topic(console.ctx, principal, Operation.READ, name)
         topic = console.door.topics.one(principal, name)
@@ -80,8 +80,12 @@ async def plan(
 
 
 async def _moves(
-    console: Console, principal: Principal, group: DescribedGroup, topic: Topic, position: Position
-) -> list[Move]:
+    console: Console,
+    principal: Principal,
+    group: GroupDescription,
+    topic: TopicImage,
+    position: OffsetPosition,
+) -> list[OffsetReset]:
     topics = console.door.topics
     offsets = await topics.offsets(principal, topic)
     if position.anchor is Anchor.TIME:
@@ -100,7 +104,7 @@ async def _moves(
     else:
         old = await console.door.groups.positions(principal, group.group, topic)
     return [
-        Move(
+        OffsetReset(
             topic.name,
             at,
             old.get(at),
@@ -112,7 +116,7 @@ async def _moves(
 
 
 async def apply(
-    console: Console, principal: Principal, group: DescribedGroup, moves: Sequence[Move]
+    console: Console, principal: Principal, group: GroupDescription, moves: Sequence[OffsetReset]
 ) -> None:
     """Refuses if the group has members, or some partition says no."""
     if group.members:
@@ -130,7 +134,7 @@ async def apply(
 
 
 async def _move_share_group(
-    console: Console, principal: Principal, group: str, moves: Sequence[Move]
+    console: Console, principal: Principal, group: str, moves: Sequence[OffsetReset]
 ) -> None:
     topics: dict[str, list[AlterShareGroupOffsetsRequestPartition]] = {}
     for move in moves:

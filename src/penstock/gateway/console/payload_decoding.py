@@ -20,7 +20,7 @@ from penstock.coordinator.registry import SCHEMAS
 from penstock.state.registry import requests
 from penstock.state.registry.avro.schema import AvroSchema
 from penstock.state.registry.avro.values import read_value as read_avro
-from penstock.state.registry.errors import Number, Rejected
+from penstock.state.registry.errors import RegistryErrorCode, Rejected
 from penstock.state.registry.formats import parse
 from penstock.state.registry.limits import REFERENCED_MAX
 from penstock.state.registry.parsed_schemas import (
@@ -30,7 +30,7 @@ from penstock.state.registry.parsed_schemas import (
     Dependency,
     Parsed,
     Reference,
-    Source,
+    SchemaSource,
 )
 
 SCHEMAS_MAX = 256
@@ -98,7 +98,7 @@ class Decoder:
         shown = await self._ask(requests.GetById(schema_id))
         closure: dict[tuple[str, int], Dependency] = {}
         references = await self._gather(shown, closure)
-        source = Source(shown.get("schemaType", AVRO), shown["schema"], references,
+        source = SchemaSource(shown.get("schemaType", AVRO), shown["schema"], references,
                         tuple(closure.values()))  # fmt: skip
         return await self._ctx.workers.run(parse, source)
 
@@ -126,7 +126,7 @@ class Decoder:
 
 
 def _is_missing(refused: Refused) -> bool:
-    return isinstance(refused, Rejected) and refused.number is Number.SCHEMA_NOT_FOUND
+    return isinstance(refused, Rejected) and refused.number is RegistryErrorCode.SCHEMA_NOT_FOUND
 
 
 def _explain(schema: Parsed, data: bytes) -> str:

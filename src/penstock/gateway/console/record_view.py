@@ -8,7 +8,7 @@ from base64 import b64encode
 
 from msgspec import Struct
 
-from penstock.client.consumer.fetched import Message
+from penstock.client.consumer.fetched import FetchedRecord
 from penstock.gateway.console.payload_decoding import Decoded, Decoder
 from penstock.gateway.rest.message_json import is_valid_json
 
@@ -51,7 +51,9 @@ class ShownMessage(Struct):
     size: int
 
 
-async def show_message(message: Message, decoder: Decoder, *, whole: bool = False) -> ShownMessage:
+async def show_message(
+    message: FetchedRecord, decoder: Decoder, *, whole: bool = False
+) -> ShownMessage:
     key = await _show(message.key, decoder, KEY_CHARS, whole)
     value = await _show(message.value, decoder, PREVIEW_CHARS, whole)
     headers = message.headers if whole else message.headers[:HEADERS_SHOWN]

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.client.dead_letters.letter import LetterFilter
-from penstock.client.dead_letters.redrive import Copied, Report
-from penstock.gateway.core.background_jobs import RUNNING, Errand, Told
+from penstock.client.dead_letters.letter import DeadLetterFilter
+from penstock.client.dead_letters.redrive import RedrivenRecord, RedriveReport
+from penstock.gateway.core.background_jobs import RUNNING, BackgroundJob, Told
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.dead_letters import LETTERS_MAX
-from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.gateway import Gateway
 
 KEPT_MAX = 50
 COPIES_MAX = 20_000
@@ -33,8 +33,8 @@ class Redrive:
     to: str | None
     rate: float | None
     total: int
-    errand: Errand
-    copies: list[Copied] = field(default_factory=list)
+    errand: BackgroundJob
+    copies: list[RedrivenRecord] = field(default_factory=list)
     """Those that may still be undone."""
     taken_back: int = 0
     is_undone: bool = False
@@ -50,7 +50,7 @@ class Redrive:
 
 
 class Redrives:
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Gateway) -> None:
         self._door = door
         self._redrives: dict[str, Redrive] = {}
 
@@ -71,7 +71,7 @@ class Redrives:
         self,
         principal: Principal,
         topic: str,
-        chosen: LetterFilter,
+        chosen: DeadLetterFilter,
         *,
         to: str | None,
         limit: int,
@@ -86,9 +86,9 @@ class Redrives:
         letters = self._door.letters
         letters.check_limit(limit)
         counted = await letters.kinds(principal, topic, "class", chosen)
-        copies: list[Copied] = []
+        copies: list[RedrivenRecord] = []
 
-        def work(told: Told) -> Coroutine[Any, Any, Report]:
+        def work(told: Told) -> Coroutine[Any, Any, RedriveReport]:
             return letters.redrive(
                 principal,
                 topic,

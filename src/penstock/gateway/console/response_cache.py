@@ -18,7 +18,7 @@ from penstock.gateway.core.caller import Principal
 ANSWERS_MAX = 256
 
 
-class Answers:
+class ResponseCache:
     def __init__(self, ctx: Context, sampler: Sampler) -> None:
         self._ctx = ctx
         self._sampler = sampler

@@ -10,7 +10,7 @@ from penstock.gateway.console.console import Console
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ConsoleRow:
     method: str
     path: str
     """Below `/console/api`."""

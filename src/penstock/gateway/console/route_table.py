@@ -4,7 +4,7 @@ They serve its pages and change with them: programs should use the routes of
 `gateway.rest.route_table`, which the pages use as well for all that is there.
 """
 
-from penstock.gateway.console.route_row import Row
+from penstock.gateway.console.route_row import ConsoleRow
 from penstock.gateway.console.routes import (
     dead_letters,
     groups,
@@ -30,4 +30,4 @@ FAMILIES = (
     pipelines,
     security,
 )
-ROWS: tuple[Row, ...] = tuple(row for family in FAMILIES for row in family.ROWS)
+ROWS: tuple[ConsoleRow, ...] = tuple(row for family in FAMILIES for row in family.ROWS)

@@ -1,9 +1,9 @@
 """How the cluster goes, looked at every other second while somebody watches.
 
 One sampler serves everybody: a look costs the same for one viewer as for fifty. It begins with the
-first question and ends some minutes after the last (`Attention`), so that a node nobody watches
-does nothing for this. Rates are what offsets have grown by between two looks, over the whole
-cluster; bytes are what this node has counted.
+first question and ends some minutes after the last (`ScrapeActivity`), so that a node nobody
+watches does nothing for this. Rates are what offsets have grown by between two looks, over the
+whole cluster; bytes are what this node has counted.
 
 Bounds: `SAMPLES_MAX` looks are kept; `NAMES_MAX` topics, groups and queues have a history, those
 with the most to tell; `QUEUES_MAX` queues are looked at in a round. A round that takes long is
@@ -18,14 +18,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from penstock.base.errors import Corrupt, PeerError, Refused
-from penstock.base.scrape_activity import Attention
-from penstock.cluster.metadata.image import Topic
+from penstock.base.scrape_activity import ScrapeActivity
+from penstock.cluster.metadata.image import TopicImage
 from penstock.coordinator.group_lag import ends_elsewhere
-from penstock.coordinator.groups_by_topic import Kind
+from penstock.coordinator.groups_by_topic import PositionKind
 from penstock.coordinator.queues.gauges import letter_topics
 from penstock.coordinator.queues.policy import DEAD_LETTERS
 from penstock.gateway.core.caller import Principal
-from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.queues import QueueStanding
 from penstock.gateway.core.topics import EARLIEST
 from penstock.security.acl_types import NODE_USER
@@ -50,14 +50,14 @@ SELF = Principal(f"User:{NODE_USER}")
 Name = TypeVar("Name")
 Value = TypeVar("Value")
 
-Reader = tuple[str, str]
+TopicReader = tuple[str, str]
 """Group and topic."""
 
 
-class Line(NamedTuple):
+class GroupLine(NamedTuple):
     """How far a group was in a topic."""
 
-    kind: Kind
+    kind: PositionKind
     lag: int
     done: int
     """What it has read so far: only how this grows means something."""
@@ -70,7 +70,7 @@ class Sample(NamedTuple):
     at_ms: int
     written: Mapping[str, int]
     """Where the partitions of a topic end, added up."""
-    lines: Mapping[Reader, Line]
+    lines: Mapping[TopicReader, GroupLine]
     dead: Mapping[str, int]
     """Open dead letters by their topic."""
     bytes_in: float
@@ -84,18 +84,18 @@ class Detail:
     starts: dict[tuple[str, int], int] = field(default_factory=dict)
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
     sizes: dict[tuple[str, int], int] = field(default_factory=dict)
-    positions: dict[Reader, dict[int, int]] = field(default_factory=dict)
+    positions: dict[TopicReader, dict[int, int]] = field(default_factory=dict)
     """Of consumer groups: the next offset by partition."""
-    queues: dict[Reader, QueueStanding] = field(default_factory=dict)
+    queues: dict[TopicReader, QueueStanding] = field(default_factory=dict)
     letters: dict[str, QueueStanding] = field(default_factory=dict)
     trouble: str = ""
     """Why the groups or queues of this look are not all there."""
 
 
 class Sampler:
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Gateway) -> None:
         self._door = door
-        self._attention = Attention()
+        self._attention = ScrapeActivity()
         self._looking = asyncio.Lock()
         self._slow_s = float("-inf")
         self._news = asyncio.Event()
@@ -154,8 +154,8 @@ class Sampler:
             written[topic] = written.get(topic, 0) + end
         lines = {reader: self._line(reader, detail) for reader in detail.positions}
         lines |= {
-            reader: Line(
-                Kind.SHARE,
+            reader: GroupLine(
+                PositionKind.SHARE,
                 queue.unfinished,
                 sum(row.high_watermark - row.unfinished for row in queue.partitions),
             )
@@ -178,16 +178,16 @@ class Sampler:
         self._news.set()
         self._news = asyncio.Event()
 
-    def _line(self, reader: Reader, detail: Detail) -> Line:
+    def _line(self, reader: TopicReader, detail: Detail) -> GroupLine:
         lag = done = 0
         for index, offset in detail.positions[reader].items():
             end = detail.ends.get((reader[1], index))
             if end is not None:
                 lag += max(0, end - offset)
                 done += offset
-        return Line(Kind.CONSUMER, lag, done)
+        return GroupLine(PositionKind.CONSUMER, lag, done)
 
-    async def _look_at_logs(self, topics: Iterable[Topic], detail: Detail) -> None:
+    async def _look_at_logs(self, topics: Iterable[TopicImage], detail: Detail) -> None:
         """Where partitions begin and end, and how large they are: here by looking, else asking."""
         loop, ctx = asyncio.get_running_loop(), self._door.ctx
         away: list[tuple[str, int]] = []
@@ -240,11 +240,11 @@ class Sampler:
         door, image = self._door, self._door.ctx.image
         letters = [topic.name for topic in letter_topics(image)][:QUEUES_MAX]
         listing = await door.ctx.positions.everywhere(None)
-        queues: dict[Reader, None] = {}
+        queues: dict[TopicReader, None] = {}
         for row in listing.positions:
-            if row.kind is Kind.CONSUMER and not row.group.startswith("__"):
+            if row.kind is PositionKind.CONSUMER and not row.group.startswith("__"):
                 detail.positions.setdefault((row.group, row.topic), {})[row.partition] = row.offset
-            elif row.kind is Kind.SHARE and row.group != DEAD_LETTERS:
+            elif row.kind is PositionKind.SHARE and row.group != DEAD_LETTERS:
                 queues[row.group, row.topic] = None
         for group, topic in list(queues)[:QUEUES_MAX]:
             await self._look_at_queue(group, topic, detail)

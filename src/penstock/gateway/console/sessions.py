@@ -20,7 +20,7 @@ TOKEN_BYTES = 32
 
 
 @dataclass(slots=True)
-class Session:
+class ConsoleSession:
     name: str
     user: object
     """What was known of the user at login: whatever changes of it ends the session."""
@@ -41,15 +41,15 @@ class Sessions:
         """`user_of` answers with what is known of a user; None: there is no such user."""
         self._random = random
         self._user_of = user_of
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, ConsoleSession] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, name: str, now_s: float) -> Session:
+    def begin(self, name: str, now_s: float) -> ConsoleSession:
         self._make_room(name)
         token, write_token = (self._random.random_bytes(TOKEN_BYTES).hex() for _ in range(2))
-        session = Session(
+        session = ConsoleSession(
             name,
             self._user_of(name),
             token,
@@ -69,7 +69,7 @@ class Sessions:
         oldest = next(token for token, one in self._sessions.items() if one.name == name)
         del self._sessions[oldest]
 
-    def find(self, token: str, now_s: float) -> Session | None:
+    def find(self, token: str, now_s: float) -> ConsoleSession | None:
         """The session of a cookie, if it has not ended; looking at it keeps it from idling."""
         session = self._sessions.get(token)
         if session is None:

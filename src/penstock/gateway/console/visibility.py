@@ -14,7 +14,7 @@ CLUSTER_NAME = "kafka-cluster"
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Visibility:
     ctx: Context
     principal: Principal
 
@@ -28,5 +28,5 @@ class Sight:
         return may(self.ctx, self.principal, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
-def sight_of(ctx: Context, request: Request) -> Sight:
-    return Sight(ctx, principal_of(request))
+def sight_of(ctx: Context, request: Request) -> Visibility:
+    return Visibility(ctx, principal_of(request))

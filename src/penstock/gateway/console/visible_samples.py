@@ -14,8 +14,8 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from penstock.coordinator.groups_by_topic import Kind
-from penstock.gateway.console.sampler import SAMPLES_MAX, Line, Reader, Sample
+from penstock.coordinator.groups_by_topic import PositionKind
+from penstock.gateway.console.sampler import SAMPLES_MAX, GroupLine, Sample, TopicReader
 from penstock.gateway.core.caller import Principal
 
 VIEWS_MAX = 64
@@ -121,8 +121,8 @@ def point_of(before: Sample, now: Sample, sees_topic: Sees, sees_group: Sees) ->
         now.at_ms,
         written / seconds,
         read / seconds,
-        sum(line.lag for line in seen.values() if line.kind is Kind.CONSUMER),
-        sum(line.lag for line in seen.values() if line.kind is Kind.SHARE),
+        sum(line.lag for line in seen.values() if line.kind is PositionKind.CONSUMER),
+        sum(line.lag for line in seen.values() if line.kind is PositionKind.SHARE),
         sum(count for topic, count in now.dead.items() if sees_topic(topic)),
         (now.bytes_in - before.bytes_in) / seconds,
         (now.bytes_out - before.bytes_out) / seconds,
@@ -166,7 +166,7 @@ def written_lately(samples: Sequence[Sample], topic: str) -> list[float]:
     ]
 
 
-def trend_of(samples: Sequence[Sample], readers: Sequence[Reader]) -> Trend:
+def trend_of(samples: Sequence[Sample], readers: Sequence[TopicReader]) -> Trend:
     """Where the lag of a group is going, over some topics."""
     recent = _recent(samples) if samples else []
     known = [[one.lines.get(reader) for reader in readers] for one in recent]
@@ -185,13 +185,13 @@ def trend_of(samples: Sequence[Sample], readers: Sequence[Reader]) -> Trend:
     )
 
 
-def _done(lines: Sequence[Line | None]) -> int:
+def _done(lines: Sequence[GroupLine | None]) -> int:
     return sum(line.done for line in lines if line is not None)
 
 
-def readers_of(lines: Mapping[Reader, Line]) -> dict[str, list[Reader]]:
+def readers_of(lines: Mapping[TopicReader, GroupLine]) -> dict[str, list[TopicReader]]:
     """The topics of each group."""
-    found: dict[str, list[Reader]] = {}
+    found: dict[str, list[TopicReader]] = {}
     for reader in sorted(lines):
         found.setdefault(reader[0], []).append(reader)
     return found

@@ -13,10 +13,10 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from penstock.base.deferred import Later
+from penstock.base.deferred import Deferred
 from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.base.ports import Random, WallClock
-from penstock.client.dead_letters.redrive import Report
+from penstock.client.dead_letters.redrive import RedriveReport
 from penstock.client.metadata import TopicPartition
 
 RUNNING, COMPLETED, CANCELLED, FAILED = "running", "completed", "cancelled", "failed"
@@ -28,7 +28,7 @@ Told: TypeAlias = Callable[[int], None]
 
 
 @dataclass(slots=True)
-class Errand:
+class BackgroundJob:
     """One errand, and how far it is."""
 
     name: str
@@ -45,27 +45,27 @@ class Errand:
     """Where letters went; known at the end."""
 
 
-class Errands:
+class BackgroundJobs:
     """Those of this node."""
 
     def __init__(self, clock: WallClock, random: Random) -> None:
         self._clock = clock
         self._random = random
-        self._errands: dict[str, Errand] = {}
+        self._errands: dict[str, BackgroundJob] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def start(
-        self, topic: str, kind: str, work: Callable[[Told], Coroutine[Any, Any, Report]]
-    ) -> "tuple[Errand, asyncio.Task[None]]":
+        self, topic: str, kind: str, work: Callable[[Told], Coroutine[Any, Any, RedriveReport]]
+    ) -> "tuple[BackgroundJob, asyncio.Task[None]]":
         """Begins the work; whoever stops the node has to cancel the task."""
         self._make_room()
         name = self._random.random_bytes(NAME_BYTES).hex()
-        errand = self._errands[name] = Errand(name, topic, kind, self._clock.now_ms())
+        errand = self._errands[name] = BackgroundJob(name, topic, kind, self._clock.now_ms())
 
         def told(count: int) -> None:
             errand.settled += count
 
-        task = asyncio.get_running_loop().create_task(self._do(errand, Later(work, told)))
+        task = asyncio.get_running_loop().create_task(self._do(errand, Deferred(work, told)))
         self._tasks[name] = task
         task.add_done_callback(lambda done: self._ended(errand, done))
         return errand, task
@@ -79,7 +79,7 @@ class Errands:
         if len(self._errands) >= REMEMBERED_MAX:
             raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many of these at a time")
 
-    async def _do(self, errand: Errand, work: Later[Report]) -> None:
+    async def _do(self, errand: BackgroundJob, work: Deferred[RedriveReport]) -> None:
         try:
             report = await work
         except Refused as refused:
@@ -93,17 +93,17 @@ class Errands:
             errand.reason = _left_of(report)
             errand.targets = report.targets
 
-    def _ended(self, errand: Errand, done: "asyncio.Task[None]") -> None:
+    def _ended(self, errand: BackgroundJob, done: "asyncio.Task[None]") -> None:
         self._tasks.pop(errand.name, None)
         errand.ended_ms = self._clock.now_ms()
         if done.cancelled():
             errand.status = CANCELLED
 
-    def of(self, topic: str) -> list[Errand]:
+    def of(self, topic: str) -> list[BackgroundJob]:
         """The newest first."""
         return [one for one in reversed(self._errands.values()) if one.topic == topic]
 
-    def find(self, topic: str, name: str) -> Errand:
+    def find(self, topic: str, name: str) -> BackgroundJob:
         errand = self._errands.get(name)
         if errand is None or errand.topic != topic:
             raise Refused(
@@ -113,7 +113,7 @@ class Errands:
             )
         return errand
 
-    async def cancel(self, topic: str, name: str) -> Errand:
+    async def cancel(self, topic: str, name: str) -> BackgroundJob:
         """Stops it between two transactions; answers when it has stopped."""
         errand = self.find(topic, name)
         task = self._tasks.get(name)
@@ -123,7 +123,7 @@ class Errands:
         return errand
 
 
-def _left_of(report: Report) -> str | None:
+def _left_of(report: RedriveReport) -> str | None:
     if not report.too_large:
         return None
     name, why = next(iter(report.too_large.items()))

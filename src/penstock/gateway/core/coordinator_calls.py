@@ -12,7 +12,7 @@ from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.broker.api.context import Context
 from penstock.client.errors import code_of
 from penstock.gateway.core.caller import Principal
-from penstock.gateway.core.in_process_calls import Handlers
+from penstock.gateway.core.in_process_calls import InProcessCalls
 
 LANE = "doors-groups"
 PATIENCE_SECONDS = 5.0
@@ -27,10 +27,10 @@ MOVING = (
 Answer = TypeVar("Answer")
 
 
-class Coordinators:
+class CoordinatorCalls:
     """The way to the coordinators of all groups."""
 
-    def __init__(self, ctx: Context, handlers: Handlers) -> None:
+    def __init__(self, ctx: Context, handlers: InProcessCalls) -> None:
         self._ctx = ctx
         self._handlers = handlers
 

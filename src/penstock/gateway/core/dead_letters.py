@@ -17,7 +17,7 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.fair_pool import Shares
+from penstock.base.fair_pool import FairPool
 from penstock.broker.api.context import Context
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.client.admin.groups import list_groups
@@ -25,25 +25,30 @@ from penstock.client.admin.queues import finish, list_queues, offer_again, unfin
 from penstock.client.cluster import Cluster
 from penstock.client.committed_offsets import commit_offsets
 from penstock.client.consumer.record_counts import count_records
-from penstock.client.dead_letters.letter import Letter, LetterFilter
+from penstock.client.dead_letters.letter import DeadLetterFilter, DeadLetterMessage
 from penstock.client.dead_letters.open import DEAD_LETTERS, open_letters
-from penstock.client.dead_letters.redrive import Copied, Errand, Redriver, Report
+from penstock.client.dead_letters.redrive import (
+    RedrivenRecord,
+    Redriver,
+    RedriveReport,
+    RedriveRequest,
+)
 from penstock.client.dead_letters.replay import (
     Copier,
-    Copy,
+    CopyPlan,
     finished_within,
     offsets_of,
     replay_share_group,
     unfinished_copy,
 )
-from penstock.client.dead_letters.topics import ASPECTS, Kinds, LetterBox, list_boxes
-from penstock.client.list_offsets import Span, places_of, resolve
+from penstock.client.dead_letters.topics import ASPECTS, DeadLetterTopic, Kinds, list_boxes
+from penstock.client.list_offsets import OffsetSpan, places_of, resolve
 from penstock.client.metadata import TopicPartition
 from penstock.client.offset_syntax import OffsetRange
 from penstock.gateway.core.background_jobs import Told
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.permissions import may, require_group, require_topic
-from penstock.gateway.core.quota import Charging
+from penstock.gateway.core.quota import GatewayQuota
 from penstock.state.queues.inspection import RunState
 
 ERRANDS_MAX, EACH_MAX = 16, 4
@@ -62,23 +67,23 @@ def nobody(count: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayResult:
     """What a replay came to, or would."""
 
     kind: str
-    spans: dict[TopicPartition, Span]
+    spans: dict[TopicPartition, OffsetSpan]
     records: int
     is_done: bool
     is_resumed: bool = False
 
 
-class Letters:
+class DeadLetterAdmin:
     """The dead letters of the cluster, and reading again."""
 
-    def __init__(self, ctx: Context, charging: Charging) -> None:
+    def __init__(self, ctx: Context, charging: GatewayQuota) -> None:
         self._ctx = ctx
         self._charging = charging
-        self._places = Shares(ERRANDS_MAX, EACH_MAX)
+        self._places = FairPool(ERRANDS_MAX, EACH_MAX)
 
     @asynccontextmanager
     async def _client(self, principal: Principal) -> AsyncIterator[Cluster]:
@@ -99,7 +104,7 @@ class Letters:
 
     # -- looking ----------------------------------------------------------------------------
 
-    async def boxes(self, principal: Principal) -> list[LetterBox]:
+    async def boxes(self, principal: Principal) -> list[DeadLetterTopic]:
         """Topics of dead letters that the caller may see."""
         if not any(self._may_see(principal, topic) for topic in self._ctx.image.topics):
             return []
@@ -111,12 +116,12 @@ class Letters:
         return may(self._ctx, principal, Operation.DESCRIBE, ResourceType.TOPIC, topic)
 
     async def some(
-        self, principal: Principal, topic: str, chosen: LetterFilter, limit: int
-    ) -> tuple[list[Letter], bool]:
+        self, principal: Principal, topic: str, chosen: DeadLetterFilter, limit: int
+    ) -> tuple[list[DeadLetterMessage], bool]:
         """Open letters, at most so many; and whether there are more."""
         require_topic(self._ctx, principal, Operation.READ, topic)
         self.check_limit(limit)
-        found: list[Letter] = []
+        found: list[DeadLetterMessage] = []
         size = 0
         async with (
             self._client(principal) as cluster,
@@ -130,7 +135,7 @@ class Letters:
         return found, False
 
     async def kinds(
-        self, principal: Principal, topic: str, aspect: str, chosen: LetterFilter
+        self, principal: Principal, topic: str, aspect: str, chosen: DeadLetterFilter
     ) -> Kinds:
         """Open letters, counted by what they have in common."""
         require_topic(self._ctx, principal, Operation.READ, topic)
@@ -148,15 +153,15 @@ class Letters:
         self,
         principal: Principal,
         topic: str,
-        chosen: LetterFilter,
+        chosen: DeadLetterFilter,
         *,
         to: str | None = None,
         limit: int = LETTERS_MAX,
         rate_per_s: float | None = None,
         payload: bytes | None = None,
         told: Told = nobody,
-        copied: Callable[[list[Copied]], None] = lambda copies: None,
-    ) -> Report:
+        copied: Callable[[list[RedrivenRecord]], None] = lambda copies: None,
+    ) -> RedriveReport:
         """Sends letters back; `payload` instead of its own, where one letter is chosen.
 
         `told` is called with how many more were sent, after each transaction, and `copied` with
@@ -168,7 +173,7 @@ class Letters:
         if payload is not None and len(chosen.ids) != 1:
             raise Refused(ErrorCode.INVALID_REQUEST, "a payload is for one letter: name it")
         check_rate(rate_per_s)
-        errand = Errand(
+        errand = RedriveRequest(
             topic=topic,
             run=self._run_id(),
             who=principal.name,
@@ -185,11 +190,18 @@ class Letters:
         return await self._carry_out(principal, errand, limit, told, copied)
 
     async def purge(
-        self, principal: Principal, topic: str, chosen: LetterFilter, *, limit: int = LETTERS_MAX
-    ) -> Report:
+        self,
+        principal: Principal,
+        topic: str,
+        chosen: DeadLetterFilter,
+        *,
+        limit: int = LETTERS_MAX,
+    ) -> RedriveReport:
         """Settles letters without sending them back; they stay in the log until it lets go."""
         require_topic(self._ctx, principal, Operation.DELETE, topic)
-        errand = Errand(topic, self._run_id(), principal.name, chosen, purges=True, limit=limit)
+        errand = RedriveRequest(
+            topic, self._run_id(), principal.name, chosen, purges=True, limit=limit
+        )
         return await self._carry_out(principal, errand, limit)
 
     def _charge_to(self, principal: Principal) -> Callable[[int], Awaitable[None]]:
@@ -198,16 +210,18 @@ class Letters:
     async def _carry_out(
         self,
         principal: Principal,
-        errand: Errand,
+        errand: RedriveRequest,
         limit: int,
         told: Told = nobody,
-        copied: Callable[[list[Copied]], None] = lambda copies: None,
-    ) -> Report:
+        copied: Callable[[list[RedrivenRecord]], None] = lambda copies: None,
+    ) -> RedriveReport:
         self.check_limit(limit)
         async with self._client(principal) as cluster:
             return await Redriver(cluster, self._ctx.clock, errand, told, copied=copied).run()
 
-    async def take_back(self, principal: Principal, topic: str, copies: Sequence[Copied]) -> int:
+    async def take_back(
+        self, principal: Principal, topic: str, copies: Sequence[RedrivenRecord]
+    ) -> int:
         """Undoes what a redrive did, as far as the letters' groups were not handed the copies yet.
 
         Such a copy is finished for its group and its letter is open again. The letter is opened
@@ -215,7 +229,7 @@ class Letters:
         topic are not asked; a copy that was delivered stays, and its letter stays settled.
         """
         require_topic(self._ctx, principal, Operation.READ, topic)
-        by_queue: dict[tuple[str, TopicPartition], list[Copied]] = {}
+        by_queue: dict[tuple[str, TopicPartition], list[RedrivenRecord]] = {}
         for copy in copies:
             if copy.letter.group:
                 by_queue.setdefault((copy.letter.group, copy.target), []).append(copy)
@@ -233,7 +247,12 @@ class Letters:
         return taken
 
     async def _withdraw(
-        self, cluster: Cluster, group: str, where: TopicPartition, topic: str, some: list[Copied]
+        self,
+        cluster: Cluster,
+        group: str,
+        where: TopicPartition,
+        topic: str,
+        some: list[RedrivenRecord],
     ) -> int:
         """Of copies whose letters are open again; how many are not delivered now."""
         if await withdraw(cluster, group, where, [(copy.offset, copy.offset) for copy in some]):
@@ -271,7 +290,7 @@ class Letters:
         partitions: list[int] | None = None,
         *,
         is_dry: bool = False,
-    ) -> Replayed:
+    ) -> ReplayResult:
         """For one group: finished records are offered again, or the position is moved."""
         require_topic(self._ctx, principal, Operation.READ, topic)
         require_group(self._ctx, principal, Operation.READ, group)
@@ -285,7 +304,7 @@ class Letters:
                 count = await count_records(cluster, finished)
                 if not is_dry:
                     await replay_share_group(cluster, group, spans)
-                return Replayed(SHARE, spans, count.total, is_done=not is_dry)
+                return ReplayResult(SHARE, spans, count.total, is_done=not is_dry)
             if wanted.end is not None:
                 raise Refused(
                     ErrorCode.INVALID_REQUEST,
@@ -294,7 +313,7 @@ class Letters:
             if not is_dry:
                 starts = {where: span.start for where, span in spans.items()}
                 await commit_offsets(cluster, group, starts)
-            return Replayed(CONSUMER, spans, await _size(cluster, spans), is_done=not is_dry)
+            return ReplayResult(CONSUMER, spans, await _size(cluster, spans), is_done=not is_dry)
 
     async def copy(
         self,
@@ -307,7 +326,7 @@ class Letters:
         name: str | None = None,
         rate_per_s: float | None = None,
         is_dry: bool = False,
-    ) -> Replayed:
+    ) -> ReplayResult:
         """Into another topic; one that was interrupted under the same name goes on."""
         require_topic(self._ctx, principal, Operation.READ, topic)
         require_topic(self._ctx, principal, Operation.WRITE, to)
@@ -332,15 +351,17 @@ class Letters:
             spans = left or await self._spans(cluster, topic, wanted, partitions)
             size = await _size(cluster, spans)
             if is_dry or not size:
-                return Replayed(COPY, spans, size, is_done=False, is_resumed=bool(left))
+                return ReplayResult(COPY, spans, size, is_done=False, is_resumed=bool(left))
             report = await Copier(
-                cluster, Copy(name, to, spans, rate_per_s, self._charge_to(principal))
+                cluster, CopyPlan(name, to, spans, rate_per_s, self._charge_to(principal))
             ).run()
-            return Replayed(COPY, spans, report.copied, is_done=True, is_resumed=report.is_resumed)
+            return ReplayResult(
+                COPY, spans, report.copied, is_done=True, is_resumed=report.is_resumed
+            )
 
     async def _spans(
         self, cluster: Cluster, topic: str, wanted: OffsetRange, partitions: list[int] | None
-    ) -> dict[TopicPartition, Span]:
+    ) -> dict[TopicPartition, OffsetSpan]:
         places = await places_of(cluster, topic, partitions)
         return await resolve(cluster, places, wanted, must_end=True)
 
@@ -362,12 +383,12 @@ def check_rate(rate_per_s: float | None) -> None:
 
 
 async def _waiting(
-    cluster: Cluster, group: str, where: TopicPartition, some: list[Copied]
-) -> list[Copied]:
+    cluster: Cluster, group: str, where: TopicPartition, some: list[RedrivenRecord]
+) -> list[RedrivenRecord]:
     """Copies that the group was not handed yet."""
     by_offset = {copy.offset: copy for copy in some}
     first, last = min(by_offset), max(by_offset)
-    found: list[Copied] = []
+    found: list[RedrivenRecord] = []
     async for run in unfinished(cluster, group, where, first):
         if run.first > last:
             break
@@ -377,7 +398,9 @@ async def _waiting(
     return found
 
 
-def _letters_of(topic: str, some: list[Copied]) -> dict[TopicPartition, list[tuple[int, int]]]:
+def _letters_of(
+    topic: str, some: list[RedrivenRecord]
+) -> dict[TopicPartition, list[tuple[int, int]]]:
     letters: dict[TopicPartition, list[tuple[int, int]]] = {}
     for copy in some:
         place = TopicPartition(topic, copy.letter.partition)
@@ -385,6 +408,6 @@ def _letters_of(topic: str, some: list[Copied]) -> dict[TopicPartition, list[tup
     return letters
 
 
-async def _size(cluster: Cluster, spans: dict[TopicPartition, Span]) -> int:
+async def _size(cluster: Cluster, spans: dict[TopicPartition, OffsetSpan]) -> int:
     wanted = {where: offsets_of(span) for where, span in spans.items()}
     return (await count_records(cluster, wanted)).total

@@ -17,37 +17,37 @@ from penstock.base.tracing import Tracer
 from penstock.broker.api.context import Context
 from penstock.broker.api.queues.delivery_counters import count_delivery
 from penstock.broker.api.route_row import Operation
-from penstock.cluster.metadata.image import Topic
-from penstock.coordinator.queues.receive import Taken, Wanted
+from penstock.cluster.metadata.image import TopicImage
+from penstock.coordinator.queues.receive import ReceiveRequest, Taken
 from penstock.coordinator.queues.record_reader import leased_records
-from penstock.coordinator.queues.settle import Ruling, Verdict
-from penstock.gateway.core.background_jobs import Errands
+from penstock.coordinator.queues.settle import SettleAction, SettleCommand
+from penstock.gateway.core.background_jobs import BackgroundJobs
 from penstock.gateway.core.caller import Principal
-from penstock.gateway.core.coordinator_calls import Coordinators
-from penstock.gateway.core.dead_letters import Letters
-from penstock.gateway.core.group_registration import ShareGroups
+from penstock.gateway.core.coordinator_calls import CoordinatorCalls
+from penstock.gateway.core.dead_letters import DeadLetterAdmin
+from penstock.gateway.core.group_registration import ShareGroupRegistration
 from penstock.gateway.core.groups import Groups, check_group_name
-from penstock.gateway.core.in_process_calls import Handlers
-from penstock.gateway.core.leader_calls import Leaders
-from penstock.gateway.core.log_reader import LogReading
+from penstock.gateway.core.in_process_calls import InProcessCalls
+from penstock.gateway.core.leader_calls import LeaderCalls
+from penstock.gateway.core.log_reader import GatewayLogReader
 from penstock.gateway.core.messages import (
     DELAY_MS_MAX,
     HANDED_BYTES_MAX,
-    Outgoing,
+    OutgoingMessage,
     Placed,
-    Received,
+    ReceivedMessage,
     size_of,
 )
 from penstock.gateway.core.permissions import require_group, require_topic
 from penstock.gateway.core.prefetch import Prefetch
-from penstock.gateway.core.publish import Publishing
+from penstock.gateway.core.publish import Publisher
 from penstock.gateway.core.queues import Queues
-from penstock.gateway.core.quota import Charging
+from penstock.gateway.core.quota import GatewayQuota
 from penstock.gateway.core.receipts import MEMBER_BYTES, Receipts, new_member
 from penstock.gateway.core.scaling import GroupScaling
-from penstock.gateway.core.topics import Topics
-from penstock.gateway.core.tracing import NO_ANSWER, DoorTracing
-from penstock.security.quotas import Kind
+from penstock.gateway.core.topics import TopicAdmin
+from penstock.gateway.core.tracing import NO_ANSWER, GatewayTracing
+from penstock.security.quotas import QuotaKind
 from penstock.state.queues.delivery_headers import PRIORITY
 from penstock.state.queues.state_shard import QueueKey
 
@@ -67,7 +67,7 @@ class Settlement:
     """What became of a message, by its receipt."""
 
     receipt: str
-    verdict: Verdict
+    verdict: SettleAction
     delay_ms: int | None = None
     """Of a release; None: as the queue's retry policy says."""
     error_class: str | None = None
@@ -76,30 +76,30 @@ class Settlement:
     """Of an extension: for how long from now; None: as the group's config says."""
 
 
-class Door:
+class Gateway:
     """Made once for each node."""
 
     def __init__(self, ctx: Context, tracer: Tracer | None = None) -> None:
         self.ctx = ctx
-        self._tracing = DoorTracing(tracer) if tracer is not None else None
-        self.charging = Charging(ctx)
-        self.handlers = Handlers(ctx)
-        self.coordinators = Coordinators(ctx, self.handlers)
-        self.leaders = Leaders(ctx, self.handlers)
-        self.share_groups = ShareGroups(ctx, self.coordinators)
-        self.topics = Topics(ctx, self.handlers, self.leaders)
+        self._tracing = GatewayTracing(tracer) if tracer is not None else None
+        self.charging = GatewayQuota(ctx)
+        self.handlers = InProcessCalls(ctx)
+        self.coordinators = CoordinatorCalls(ctx, self.handlers)
+        self.leaders = LeaderCalls(ctx, self.handlers)
+        self.share_groups = ShareGroupRegistration(ctx, self.coordinators)
+        self.topics = TopicAdmin(ctx, self.handlers, self.leaders)
         self.groups = Groups(ctx, self.handlers, self.coordinators, self.share_groups)
         self.queues = Queues(ctx, self.leaders)
         self.scaling = GroupScaling(ctx, self.coordinators, self.topics, self.groups, self.queues)
-        self.letters = Letters(ctx, self.charging)
-        self.errands = Errands(ctx.clock, ctx.random)
-        self.log = LogReading(ctx, self.topics, self.groups, self.leaders, self.charging)
-        self._publishing = Publishing(ctx, self.handlers)
+        self.letters = DeadLetterAdmin(ctx, self.charging)
+        self.errands = BackgroundJobs(ctx.clock, ctx.random)
+        self.log = GatewayLogReader(ctx, self.topics, self.groups, self.leaders, self.charging)
+        self._publishing = Publisher(ctx, self.handlers)
         self._reach = ctx.queue_reach
         self._receipts = Receipts(ctx.image.cluster_id)
         self._prefetches: dict[str, Prefetch] = {}
         self._turn = 0
-        self._sizes: tuple[Mapping[str, Topic], int, int] | None = None
+        self._sizes: tuple[Mapping[str, TopicImage], int, int] | None = None
 
     @property
     def message_bytes_max(self) -> int:
@@ -118,7 +118,7 @@ class Door:
         self,
         principal: Principal,
         topic: str,
-        messages: Sequence[Outgoing],
+        messages: Sequence[OutgoingMessage],
         *,
         all_or_none: bool = False,
     ) -> list[Placed | Refused]:
@@ -128,14 +128,18 @@ class Door:
         values that make no sense refuses all, before anything is written.
         """
         charging = self.charging
-        charging.require(principal, Kind.PRODUCE)
+        charging.require(principal, QuotaKind.PRODUCE)
         placed = await self._publish(principal, topic, messages, all_or_none)
         if charging.is_on:
-            charging.charge(principal, Kind.PRODUCE, sum(map(size_of, messages)))
+            charging.charge(principal, QuotaKind.PRODUCE, sum(map(size_of, messages)))
         return placed
 
     async def _publish(
-        self, principal: Principal, topic: str, messages: Sequence[Outgoing], all_or_none: bool
+        self,
+        principal: Principal,
+        topic: str,
+        messages: Sequence[OutgoingMessage],
+        all_or_none: bool,
     ) -> list[Placed | Refused]:
         if self._tracing is None:
             return await self._publishing.publish(principal, topic, messages, all_or_none)
@@ -164,7 +168,7 @@ class Door:
         bytes_max: int = RECEIVE_BYTES_MAX,
         share_min: int = 1,
         with_followers: bool = False,
-    ) -> list[Received]:
+    ) -> list[ReceivedMessage]:
         """Messages of a topic, each leased to the caller; waits until there is one.
 
         While others wait, it is given no more than its share, or `share_min`. Where the topic keeps
@@ -175,10 +179,10 @@ class Door:
         ctx = self.ctx
         _check_receive(records_max, wait_ms, lock_ms)
         there = self.queue_topic(principal, topic, group)
-        self.charging.require(principal, Kind.FETCH)
+        self.charging.require(principal, QuotaKind.FETCH)
         await self.begin(principal, there, group)
         member = new_member(ctx.random.random_bytes(MEMBER_BYTES))
-        wanted = Wanted(
+        wanted = ReceiveRequest(
             member,
             records_max,
             self.charging.fetch_bytes_max(principal, bytes_max),
@@ -194,9 +198,9 @@ class Door:
         if taken.refused and not taken.found:
             raise next(iter(taken.refused.values()))
         self.charging.charge(
-            principal, Kind.FETCH, sum(leased.size for leased in taken.found.values())
+            principal, QuotaKind.FETCH, sum(leased.size for leased in taken.found.values())
         )
-        not_handed_out: list[Ruling] = []
+        not_handed_out: list[SettleCommand] = []
         found = list(self._received(there, member, taken, not_handed_out))
         if not_handed_out:
             await self._reach.settle(not_handed_out)
@@ -206,21 +210,21 @@ class Door:
             self._tracing.received(group, found)
         return found
 
-    async def begin(self, principal: Principal, topic: Topic, group: str) -> None:
+    async def begin(self, principal: Principal, topic: TopicImage, group: str) -> None:
         """Makes a group known, and has it begin in all partitions of the topic.
 
         Else it would begin in each wherever and whenever it first finds something there.
         """
         if await self.share_groups.ensure(principal, group, topic.name):
-            wanted = Wanted("", 0, 1, reset=self._reset_of(group))
+            wanted = ReceiveRequest("", 0, 1, reset=self._reset_of(group))
             await self._reach.open(self._keys(topic, group), wanted)
 
-    async def catch_up(self, topic: Topic, group: str) -> None:
+    async def catch_up(self, topic: TopicImage, group: str) -> None:
         """Has a group's queues look at what came lately: what is a duplicate is not counted then.
 
         Waits for them no longer than who receives; whoever calls has seen to the rights.
         """
-        wanted = Wanted("", 0, 1, wait_ms=CATCH_UP_MS, reset=self._reset_of(group))
+        wanted = ReceiveRequest("", 0, 1, wait_ms=CATCH_UP_MS, reset=self._reset_of(group))
         await self._reach.open(self._keys(topic, group), wanted)
 
     def _reset_of(self, group: str) -> str | None:
@@ -228,19 +232,19 @@ class Door:
         is_said = RESET in self.ctx.image.group_configs.get(group, {})
         return None if is_said else EARLIEST
 
-    def queue_topic(self, principal: Principal, topic: str, group: str) -> Topic:
+    def queue_topic(self, principal: Principal, topic: str, group: str) -> TopicImage:
         """The topic of a queue that the caller may receive from."""
         ctx = self.ctx
         check_group_name(group)
         require_group(ctx, principal, Operation.READ, group)
         return self.topic_to(principal, Operation.READ, topic)
 
-    def topic_to(self, principal: Principal, operation: Operation, name: str) -> Topic:
+    def topic_to(self, principal: Principal, operation: Operation, name: str) -> TopicImage:
         """A topic, for somebody who may do this with it; to others it is not told whether it is."""
         require_topic(self.ctx, principal, operation, name)
         return self.topic(name)
 
-    def topic(self, name: str) -> Topic:
+    def topic(self, name: str) -> TopicImage:
         there = self.ctx.image.topics.get(name)
         if there is None:
             raise Refused(
@@ -250,15 +254,15 @@ class Door:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is the broker's own")
         return there
 
-    def _keys(self, topic: Topic, group: str) -> list[QueueKey]:
+    def _keys(self, topic: TopicImage, group: str) -> list[QueueKey]:
         """All queues of a group in a topic, each time beginning with another one."""
         count = len(topic.partitions)
         self._turn += 1
         return [QueueKey(group, topic.id, (self._turn + at) % count) for at in range(count)]
 
     def _received(
-        self, topic: Topic, member: str, taken: Taken, not_handed_out: list[Ruling]
-    ) -> Iterator[Received]:
+        self, topic: TopicImage, member: str, taken: Taken, not_handed_out: list[SettleCommand]
+    ) -> Iterator[ReceivedMessage]:
         """What was taken, of a batch that holds very much not all; what is too large for any door
         is rejected."""
         write = self._receipts.write
@@ -273,10 +277,12 @@ class Door:
                     continue
                 if total and total + size > 2 * bytes_max:
                     place = record.offset, record.offset
-                    not_handed_out.append(Ruling(key, member, *place, Verdict.GIVE_BACK))
+                    not_handed_out.append(
+                        SettleCommand(key, member, *place, SettleAction.GIVE_BACK)
+                    )
                     continue
                 total += size
-                yield Received(
+                yield ReceivedMessage(
                     topic.name,
                     key.partition,
                     record.offset,
@@ -320,7 +326,7 @@ class Door:
                 ErrorCode.INVALID_REQUEST, f"at most {SETTLEMENTS_MAX} receipts at a time"
             )
         answers: list[Refused | None] = [None] * len(settlements)
-        rulings: list[Ruling] = []
+        rulings: list[SettleCommand] = []
         places: list[int] = []
         allowed: dict[tuple[str, bytes], Refused | None] = {}
         for at, settlement in enumerate(settlements):
@@ -354,12 +360,12 @@ class Door:
         for settlement, answer in zip(settlements, answers, strict=True):
             prefetch = self._prefetches.get(settlement.receipt)
             if prefetch is not None and answer is None:
-                if settlement.verdict is Verdict.EXTEND:
+                if settlement.verdict is SettleAction.EXTEND:
                     prefetch.extended(settlement.receipt, settlement.lock_ms)
                 else:
                     prefetch.settled(settlement.receipt)
 
-    def _ruling(self, settlement: Settlement) -> Ruling:
+    def _ruling(self, settlement: Settlement) -> SettleCommand:
         delay_ms, lock_ms = settlement.delay_ms, settlement.lock_ms
         if delay_ms is not None and not 0 <= delay_ms <= DELAY_MS_MAX:
             raise Refused(
@@ -371,7 +377,7 @@ class Door:
                 ErrorCode.INVALID_REQUEST, f"lock_ms is {lock_ms}; it goes from 0 to {LOCK_MS_MAX}"
             )
         receipt = self._receipts.read(settlement.receipt)
-        return Ruling(
+        return SettleCommand(
             receipt.key,
             receipt.member,
             receipt.offset,
@@ -396,12 +402,14 @@ class Door:
         return None
 
 
-def _too_large(key: QueueKey, member: str, offset: int, size: int) -> Ruling:
+def _too_large(key: QueueKey, member: str, offset: int, size: int) -> SettleCommand:
     why = f"it unpacks to {size} bytes, more than doors hand out: read it with a Kafka client"
-    return Ruling(key, member, offset, offset, Verdict.REJECT, None, None, TOO_LARGE, why)
+    return SettleCommand(
+        key, member, offset, offset, SettleAction.REJECT, None, None, TOO_LARGE, why
+    )
 
 
-def _urgency(message: Received) -> int:
+def _urgency(message: ReceivedMessage) -> int:
     """The more important, the earlier; as `state.queues.delivery_headers` reads it."""
     for name, value in message.headers:
         if name == PRIORITY and value is not None and value.isdigit() and len(value) == 1:
@@ -424,4 +432,4 @@ def _check_receive(records_max: int, wait_ms: int, lock_ms: int | None) -> None:
         )
 
 
-__all__ = ["Door", "Settlement", "Verdict"]
+__all__ = ["Gateway", "SettleAction", "Settlement"]

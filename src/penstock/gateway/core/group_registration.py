@@ -14,7 +14,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.context import Context
 from penstock.client.errors import code_of
 from penstock.gateway.core.caller import Principal
-from penstock.gateway.core.coordinator_calls import MOVING, Coordinators
+from penstock.gateway.core.coordinator_calls import MOVING, CoordinatorCalls
 from penstock.wire.messages.share import (
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
@@ -29,10 +29,10 @@ MEMBER = "penstock-door-"
 MEMBER_BYTES = 8
 
 
-class ShareGroups:
+class ShareGroupRegistration:
     """The groups that read through this node's doors."""
 
-    def __init__(self, ctx: Context, coordinators: Coordinators) -> None:
+    def __init__(self, ctx: Context, coordinators: CoordinatorCalls) -> None:
         self._ctx = ctx
         self._coordinators = coordinators
         self._known: dict[tuple[str, str], float] = {}

@@ -12,11 +12,11 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.context import Context
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.client.errors import code_of
-from penstock.cluster.metadata.image import Topic
+from penstock.cluster.metadata.image import TopicImage
 from penstock.gateway.core.caller import Principal
-from penstock.gateway.core.coordinator_calls import Coordinators, raise_for
-from penstock.gateway.core.group_registration import ShareGroups
-from penstock.gateway.core.in_process_calls import Handlers
+from penstock.gateway.core.coordinator_calls import CoordinatorCalls, raise_for
+from penstock.gateway.core.group_registration import ShareGroupRegistration
+from penstock.gateway.core.in_process_calls import InProcessCalls
 from penstock.gateway.core.permissions import may, require_group, require_topic
 from penstock.wire.encodable import INT64_MAX
 from penstock.wire.messages.classic_groups import (
@@ -56,27 +56,27 @@ def check_group_name(group: str) -> None:
         )
 
 
-class ListedGroup(NamedTuple):
+class GroupSummary(NamedTuple):
     group: str
     kind: str
     state: str
 
 
-class GroupMember(NamedTuple):
+class MemberDescription(NamedTuple):
     member_id: str
     client_id: str
     host: str
 
 
 @dataclass(frozen=True, slots=True)
-class DescribedGroup:
+class GroupDescription:
     """A group, of whichever kind."""
 
     group: str
     kind: str
     """share, consumer or classic."""
     state: str
-    members: Sequence[GroupMember]
+    members: Sequence[MemberDescription]
 
 
 class Commit(NamedTuple):
@@ -94,16 +94,16 @@ class Groups:
     def __init__(
         self,
         ctx: Context,
-        handlers: Handlers,
-        coordinators: Coordinators,
-        share_groups: ShareGroups,
+        handlers: InProcessCalls,
+        coordinators: CoordinatorCalls,
+        share_groups: ShareGroupRegistration,
     ) -> None:
         self._ctx = ctx
         self._handlers = handlers
         self._coordinators = coordinators
         self._share_groups = share_groups
 
-    async def all(self, principal: Principal) -> list[ListedGroup]:
+    async def all(self, principal: Principal) -> list[GroupSummary]:
         """Those that the caller may see, by name; refuses if a node does not answer."""
         ctx = self._ctx
         request = ListGroupsRequest()
@@ -121,10 +121,10 @@ class Groups:
             for row in answer.groups:
                 if may(ctx, principal, Operation.DESCRIBE, ResourceType.GROUP, row.group_id):
                     kind = row.group_type.lower() or "classic"
-                    found[row.group_id] = ListedGroup(row.group_id, kind, row.group_state)
+                    found[row.group_id] = GroupSummary(row.group_id, kind, row.group_state)
         return [found[name] for name in sorted(found)]
 
-    async def one(self, principal: Principal, group: str) -> DescribedGroup:
+    async def one(self, principal: Principal, group: str) -> GroupDescription:
         """A group with its members; refuses (GROUP_ID_NOT_FOUND) if there is none."""
         require_group(self._ctx, principal, Operation.DESCRIBE, group)
         shared = await self._coordinators.ask(
@@ -136,7 +136,7 @@ class Groups:
         )
         row = shared.groups[0]
         if not row.error_code:
-            return DescribedGroup(
+            return GroupDescription(
                 group, "share", row.group_state, [_member(m) for m in row.members]
             )
         consumed = await self._coordinators.ask(
@@ -149,7 +149,7 @@ class Groups:
         other = consumed.groups[0]
         if not other.error_code:
             members = [_member(member) for member in other.members]
-            return DescribedGroup(group, "consumer", other.group_state, members)
+            return GroupDescription(group, "consumer", other.group_state, members)
         classic = await self._coordinators.ask(
             principal,
             group,
@@ -161,7 +161,7 @@ class Groups:
         if last.error_code or last.group_state == DEAD:
             code = code_of(last.error_code) if last.error_code else ErrorCode.GROUP_ID_NOT_FOUND
             raise Refused(code, last.error_message or f"there is no group {group}")
-        return DescribedGroup(
+        return GroupDescription(
             group, "classic", last.group_state, [_member(m) for m in last.members]
         )
 
@@ -180,7 +180,9 @@ class Groups:
 
     # -- positions --------------------------------------------------------------------------
 
-    async def positions(self, principal: Principal, group: str, topic: Topic) -> dict[int, int]:
+    async def positions(
+        self, principal: Principal, group: str, topic: TopicImage
+    ) -> dict[int, int]:
         """Where a consumer group stands in a topic: the next offset, by partition."""
         ctx = self._ctx
         require_group(ctx, principal, Operation.DESCRIBE, group)
@@ -266,7 +268,7 @@ class Groups:
                     at = places[there.topic_id, row.partition_index]
                     answers[at] = _not_committed(group, code_of(row.error_code))
 
-    def _committable(self, principal: Principal, commit: Commit) -> Topic:
+    def _committable(self, principal: Principal, commit: Commit) -> TopicImage:
         require_topic(self._ctx, principal, Operation.READ, commit.topic)
         topic = self._ctx.image.topics.get(commit.topic)
         if topic is None or not 0 <= commit.partition < len(topic.partitions):
@@ -300,5 +302,5 @@ class _Member(Protocol):
     client_host: str
 
 
-def _member(row: _Member) -> GroupMember:
-    return GroupMember(row.member_id, row.client_id, row.client_host)
+def _member(row: _Member) -> MemberDescription:
+    return MemberDescription(row.member_id, row.client_id, row.client_host)

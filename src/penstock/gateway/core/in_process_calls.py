@@ -34,7 +34,7 @@ MUTATIONS = (CreateTopicsRequest, CreatePartitionsRequest, DeleteTopicsRequest)
 """What is charged by the partition; bytes are charged where they come in and go out."""
 
 
-class Visitor:
+class InProcessConnection:
     """Whoever came through a door, in the place of a connection."""
 
     listener = local_host = ""
@@ -57,7 +57,7 @@ class Visitor:
         pass
 
 
-class Handlers:
+class InProcessCalls:
     """This node's handlers, by the class of the request."""
 
     def __init__(self, ctx: Context) -> None:
@@ -78,7 +78,16 @@ class Handlers:
             return []
 
         client_id = principal.client_id or CLIENT_ID
-        asked = Visitor(principal), prepared, 0, client_id, prepared.version, 0, encode, loop.time
+        asked = (
+            InProcessConnection(principal),
+            prepared,
+            0,
+            client_id,
+            prepared.version,
+            0,
+            encode,
+            loop.time,
+        )
         if self._ctx.meter.is_on and isinstance(request, MUTATIONS):
             call: Call = MeteredCall(*asked, self._ctx.meter, 0)
         else:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from penstock.broker.api.context import Context
-from penstock.cluster.metadata.image import Topic
+from penstock.cluster.metadata.image import TopicImage
 from penstock.cluster.replication.peer_connections import TROUBLE
 from penstock.gateway.core.caller import Principal
-from penstock.gateway.core.in_process_calls import Handlers
+from penstock.gateway.core.in_process_calls import InProcessCalls
 
 LANE = "doors-leaders"
 TIMEOUT_MS = 15_000
@@ -21,17 +21,17 @@ TIMEOUT_MS = 15_000
 Answer = TypeVar("Answer")
 
 
-class Leaders:
+class LeaderCalls:
     """The way to the leaders of all partitions."""
 
-    def __init__(self, ctx: Context, handlers: Handlers) -> None:
+    def __init__(self, ctx: Context, handlers: InProcessCalls) -> None:
         self._ctx = ctx
         self._handlers = handlers
 
     async def ask(
         self,
         principal: Principal,
-        topic: Topic,
+        topic: TopicImage,
         partitions: Iterable[int],
         make: Callable[[list[int]], object],
         answer: type[Answer],

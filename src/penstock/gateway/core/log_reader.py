@@ -17,18 +17,18 @@ from typing import NamedTuple
 from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.context import Context
 from penstock.broker.api.route_row import Operation
-from penstock.client.consumer.fetched import READ_COMMITTED, Fetched, Message, end_of
+from penstock.client.consumer.fetched import READ_COMMITTED, Fetched, FetchedRecord, end_of
 from penstock.client.errors import code_of
 from penstock.client.metadata import TopicPartition
-from penstock.cluster.metadata.image import Topic
+from penstock.cluster.metadata.image import TopicImage
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.groups import Groups
-from penstock.gateway.core.leader_calls import Leaders
+from penstock.gateway.core.leader_calls import LeaderCalls
 from penstock.gateway.core.messages import HANDED_BYTES_MAX
 from penstock.gateway.core.permissions import require_group, require_topic
-from penstock.gateway.core.quota import Charging
-from penstock.gateway.core.topics import EARLIEST, LATEST, Topics
-from penstock.security.quotas import Kind
+from penstock.gateway.core.quota import GatewayQuota
+from penstock.gateway.core.topics import EARLIEST, LATEST, TopicAdmin
+from penstock.security.quotas import QuotaKind
 from penstock.wire.messages.fetch import (
     FetchPartition,
     FetchPartitionData,
@@ -58,11 +58,16 @@ class Portion(NamedTuple):
         return self.fetched.next_offset == self.fetched.offset
 
 
-class LogReading:
+class GatewayLogReader:
     """Reads the logs of the cluster."""
 
     def __init__(
-        self, ctx: Context, topics: Topics, groups: Groups, leaders: Leaders, charging: Charging
+        self,
+        ctx: Context,
+        topics: TopicAdmin,
+        groups: Groups,
+        leaders: LeaderCalls,
+        charging: GatewayQuota,
     ) -> None:
         self._ctx = ctx
         self._topics = topics
@@ -74,16 +79,16 @@ class LogReading:
     async def read(
         self,
         principal: Principal,
-        topic: Topic,
+        topic: TopicImage,
         positions: dict[int, int],
         *,
         records_max: int,
         wait_ms: int = 0,
         bytes_max: int = UNPACKED_BYTES,
-    ) -> list[Message]:
+    ) -> list[FetchedRecord]:
         """Records from `positions` on, by partition; waits until there are some."""
         require_topic(self._ctx, principal, Operation.READ, topic.name)
-        self._charging.require(principal, Kind.FETCH)
+        self._charging.require(principal, QuotaKind.FETCH)
         deadline = asyncio.get_running_loop().time() + wait_ms / 1000
         watch = _Watch(self._ctx, topic, positions)
         try:
@@ -91,7 +96,7 @@ class LogReading:
                 watch.clear()
                 found = await self._read_now(principal, topic, positions, records_max, bytes_max)
                 if found or not await watch.wait(deadline):
-                    self._charging.charge(principal, Kind.FETCH, sum(map(size_of, found)))
+                    self._charging.charge(principal, QuotaKind.FETCH, sum(map(size_of, found)))
                     return found
         finally:
             watch.end()
@@ -99,14 +104,14 @@ class LogReading:
     async def portions(
         self,
         principal: Principal,
-        topic: Topic,
+        topic: TopicImage,
         positions: Mapping[int, int],
         *,
         partition_bytes: int = PARTITION_BYTES,
     ) -> list[Portion]:
         """A stretch of each partition as it lies there, for those who decode it elsewhere."""
         require_topic(self._ctx, principal, Operation.READ, topic.name)
-        self._charging.require(principal, Kind.FETCH)
+        self._charging.require(principal, QuotaKind.FETCH)
         rows = await self._fetch(principal, topic, positions, partition_bytes)
         for at, row in enumerate(rows):
             start = positions[row.partition_index]
@@ -114,7 +119,9 @@ class LogReading:
                 # A batch that is larger than a portion is only given to those who ask for it alone.
                 alone = {row.partition_index: start}
                 rows[at : at + 1] = await self._fetch(principal, topic, alone, partition_bytes)
-        self._charging.charge(principal, Kind.FETCH, sum(len(row.records or ()) for row in rows))
+        self._charging.charge(
+            principal, QuotaKind.FETCH, sum(len(row.records or ()) for row in rows)
+        )
         return [
             Portion(
                 row.partition_index,
@@ -125,7 +132,7 @@ class LogReading:
         ]
 
     async def group_positions(
-        self, principal: Principal, topic: Topic, group: str, reset: str
+        self, principal: Principal, topic: TopicImage, group: str, reset: str
     ) -> dict[int, int]:
         """Where a consumer group goes on in a topic, in all partitions whose leaders answer."""
         require_group(self._ctx, principal, Operation.READ, group)
@@ -135,18 +142,18 @@ class LogReading:
         begin = await self.ends(principal, topic, reset)
         return {**begin, **known}
 
-    async def ends(self, principal: Principal, topic: Topic, reset: str) -> dict[int, int]:
+    async def ends(self, principal: Principal, topic: TopicImage, reset: str) -> dict[int, int]:
         """The beginnings (earliest) or ends (latest) of a topic's partitions."""
         return await self._topics.offsets_at(principal, topic, RESETS[reset])
 
     async def _read_now(
         self,
         principal: Principal,
-        topic: Topic,
+        topic: TopicImage,
         positions: dict[int, int],
         records_max: int,
         bytes_max: int,
-    ) -> list[Message]:
+    ) -> list[FetchedRecord]:
         rows = await self._fetch(principal, topic, positions)
         lost = [row for row in rows if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE]
         if lost:
@@ -158,7 +165,7 @@ class LogReading:
         good = [row for row in rows if not row.error_code]
         if rows and not good:
             raise Refused(code_of(rows[0].error_code))
-        found: list[Message] = []
+        found: list[FetchedRecord] = []
         room = bytes_max
         self._turn += 1
         start = self._turn % len(good) if good else 0
@@ -177,7 +184,9 @@ class LogReading:
                 positions[at] = fetched.next_offset
         return found
 
-    async def _first(self, fetched: Fetched, records_max: int, bytes_max: int) -> list[Message]:
+    async def _first(
+        self, fetched: Fetched, records_max: int, bytes_max: int
+    ) -> list[FetchedRecord]:
         """Messages of one partition; by a worker, if there is something to unpack."""
         if is_compressed(fetched.records):
             return await self._ctx.workers.run(_first, fetched, records_max, bytes_max)
@@ -186,7 +195,7 @@ class LogReading:
     async def _fetch(
         self,
         principal: Principal,
-        topic: Topic,
+        topic: TopicImage,
         positions: Mapping[int, int],
         partition_bytes: int = PARTITION_BYTES,
     ) -> list[FetchPartitionData]:
@@ -218,8 +227,8 @@ class LogReading:
         return [row for answer in answers for there in answer.responses for row in there.partitions]
 
 
-def _first(fetched: Fetched, records_max: int, bytes_max: int) -> list[Message]:
-    found: list[Message] = []
+def _first(fetched: Fetched, records_max: int, bytes_max: int) -> list[FetchedRecord]:
+    found: list[FetchedRecord] = []
     for message in islice(within(fetched.messages(), bytes_max), records_max):
         size = size_of(message)
         if size > max(HANDED_BYTES_MAX, len(fetched.records)):
@@ -235,7 +244,7 @@ def _first(fetched: Fetched, records_max: int, bytes_max: int) -> list[Message]:
     return found
 
 
-def within(messages: Iterable[Message], bytes_max: int) -> Iterator[Message]:
+def within(messages: Iterable[FetchedRecord], bytes_max: int) -> Iterator[FetchedRecord]:
     """The first messages that together have so many bytes, and at least one."""
     size = 0
     for message in messages:
@@ -259,7 +268,7 @@ def _fetched(topic: str, offset: int, row: FetchPartitionData) -> Fetched:
     )
 
 
-def size_of(message: Message) -> int:
+def size_of(message: FetchedRecord) -> int:
     return len(message.key or b"") + len(message.value or b"")
 
 
@@ -277,7 +286,7 @@ def _joined(records: Records | None) -> memoryview:
 class _Watch:
     """Waits for news of partitions, by being told or by looking again."""
 
-    def __init__(self, ctx: Context, topic: Topic, positions: Mapping[int, int]) -> None:
+    def __init__(self, ctx: Context, topic: TopicImage, positions: Mapping[int, int]) -> None:
         found = [ctx.partitions.get(topic.name, index) for index in positions]
         self._partitions = [partition for partition in found if partition is not None]
         self._is_told_all = len(self._partitions) == len(found)

@@ -38,7 +38,7 @@ Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class OutgoingMessage:
     """A message to be published."""
 
     payload: bytes | None
@@ -70,7 +70,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedMessage:
     """A message that is leased to whoever received it."""
 
     topic: str
@@ -85,7 +85,7 @@ class Received:
     lock_until_ms: int
 
 
-def record_of(message: Outgoing, now_ms: int, fresh_id: bytes) -> Record:
+def record_of(message: OutgoingMessage, now_ms: int, fresh_id: bytes) -> Record:
     """The record that a message becomes; refuses values that make no sense.
 
     `fresh_id`: two times `ID_BYTES` of chance, for the envelope.
@@ -104,7 +104,7 @@ def record_of(message: Outgoing, now_ms: int, fresh_id: bytes) -> Record:
     return Record(0, timestamp_ms, message.key, message.payload, headers + tuple(extra))
 
 
-def size_of(message: Outgoing) -> int:
+def size_of(message: OutgoingMessage) -> int:
     """The bytes that whoever publishes it brings along."""
     size = len(message.key or b"") + len(message.payload or b"")
     for name, value in message.headers:
@@ -119,7 +119,7 @@ def message_id_of(headers: Headers) -> str | None:
     return None
 
 
-def _delivery_headers(message: Outgoing) -> list[tuple[str, bytes | None]]:
+def _delivery_headers(message: OutgoingMessage) -> list[tuple[str, bytes | None]]:
     extra: list[tuple[str, bytes | None]] = []
     if message.delay_ms is not None:
         _require_between("delay_ms", message.delay_ms, 0, DELAY_MS_MAX)
@@ -142,7 +142,7 @@ def _delivery_headers(message: Outgoing) -> list[tuple[str, bytes | None]]:
     return extra
 
 
-def _envelope(message: Outgoing, fresh_id: bytes) -> list[tuple[str, bytes | None]]:
+def _envelope(message: OutgoingMessage, fresh_id: bytes) -> list[tuple[str, bytes | None]]:
     names = {name for name, _ in message.headers}
     extra: list[tuple[str, bytes | None]] = []
     if MESSAGE_ID not in names:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable
 
 from penstock.coordinator.runtime.steady_clock import SteadyTime
-from penstock.gateway.core.messages import Received
+from penstock.gateway.core.messages import ReceivedMessage
 
 EXTENSION_MS = 30_000
 """What an extension counts for that does not say how long it is."""
@@ -26,7 +26,7 @@ class Prefetch:
         self._until_ms: dict[str, int] = {}
         self._news = asyncio.Event()
 
-    def handed_out(self, messages: Iterable[Received]) -> None:
+    def handed_out(self, messages: Iterable[ReceivedMessage]) -> None:
         for message in messages:
             self._until_ms[message.receipt] = message.lock_until_ms
             self._all[message.receipt] = self

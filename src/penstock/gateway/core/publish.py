@@ -20,11 +20,17 @@ from penstock.broker.api.route_row import Operation
 from penstock.client.errors import Unreachable, code_of
 from penstock.client.producer.partitioner import partition_for_key
 from penstock.cluster.configs.configs import resolve_topic
-from penstock.cluster.metadata.image import Topic
-from penstock.coordinator.runtime.internal_producer import Posting, produce_request
+from penstock.cluster.metadata.image import TopicImage
+from penstock.coordinator.runtime.internal_producer import InternalProducer, produce_request
 from penstock.gateway.core.caller import Principal
-from penstock.gateway.core.in_process_calls import Handlers
-from penstock.gateway.core.messages import ID_BYTES, Outgoing, Placed, message_id_of, record_of
+from penstock.gateway.core.in_process_calls import InProcessCalls
+from penstock.gateway.core.messages import (
+    ID_BYTES,
+    OutgoingMessage,
+    Placed,
+    message_id_of,
+    record_of,
+)
 from penstock.gateway.core.permissions import require_topic
 from penstock.wire.messages.metadata import (
     MetadataRequest,
@@ -55,20 +61,20 @@ class _Lot:
     size: int = BATCH_OVERHEAD
 
 
-class Publishing:
+class Publisher:
     """Publishes for every door of this node."""
 
-    def __init__(self, ctx: Context, handlers: Handlers) -> None:
+    def __init__(self, ctx: Context, handlers: InProcessCalls) -> None:
         self._ctx = ctx
         self._handlers = handlers
-        self._posting = Posting(ctx.queues.around, LANE)
+        self._posting = InternalProducer(ctx.queues.around, LANE)
         self._turn = 0
 
     async def publish(
         self,
         principal: Principal,
         name: str,
-        messages: Sequence[Outgoing],
+        messages: Sequence[OutgoingMessage],
         all_or_none: bool = False,
     ) -> list[Placed | Refused]:
         """Where each message was put, or why it was not; raises Refused if that concerns all."""
@@ -100,7 +106,7 @@ class Publishing:
                 return placed
             topic = known
 
-    async def create_if_allowed(self, principal: Principal, name: str) -> Topic:
+    async def create_if_allowed(self, principal: Principal, name: str) -> TopicImage:
         """The topic, made where `auto.create.topics.enable` says so; refuses otherwise.
 
         Others may be making it at the same time, here or on another node: who comes second waits
@@ -128,8 +134,8 @@ class Publishing:
 
     async def _assign_patiently(
         self,
-        topic: Topic,
-        messages: Sequence[Outgoing],
+        topic: TopicImage,
+        messages: Sequence[OutgoingMessage],
         placed: list[Placed | Refused],
         places: Sequence[int],
         deadline: float,
@@ -148,8 +154,8 @@ class Publishing:
 
     def _assign(
         self,
-        topic: Topic,
-        messages: Sequence[Outgoing],
+        topic: TopicImage,
+        messages: Sequence[OutgoingMessage],
         placed: list[Placed | Refused],
         places: Sequence[int],
     ) -> dict[int, list[_Lot]]:
@@ -184,7 +190,7 @@ class Publishing:
             lot.size += size
         return by_leader
 
-    def _check_delay(self, topic: Topic, message: Outgoing, now_ms: int) -> None:
+    def _check_delay(self, topic: TopicImage, message: OutgoingMessage, now_ms: int) -> None:
         """Refuses a delay that is longer than the log keeps a message."""
         if message.delay_ms is None and message.deliver_at_ms is None:
             return
@@ -197,13 +203,13 @@ class Publishing:
                 f"(retention.ms is {log.retention_ms}): raise retention.ms, or send it later",
             )
 
-    def _bytes_max(self, topic: Topic) -> int:
+    def _bytes_max(self, topic: TopicImage) -> int:
         partition = self._ctx.partitions.get(topic.name, 0)
         if partition is not None:
             return partition.rules.message_bytes_max
         return resolve_topic(topic.configs, self._ctx.configs).log.message_bytes_max
 
-    def _next_partition(self, topic: Topic) -> int:
+    def _next_partition(self, topic: TopicImage) -> int:
         """For messages without a key: another one each time, if it has a leader."""
         self._turn += 1
         count, brokers = len(topic.partitions), self._ctx.image.brokers
@@ -213,7 +219,7 @@ class Publishing:
                 return index
         return self._turn % count
 
-    def _partition_of(self, topic: Topic, message: Outgoing, common: int) -> int:
+    def _partition_of(self, topic: TopicImage, message: OutgoingMessage, common: int) -> int:
         count = len(topic.partitions)
         if message.partition is not None:
             if not 0 <= message.partition < count:
@@ -224,7 +230,7 @@ class Publishing:
             return message.partition
         return common if message.key is None else partition_for_key(message.key, count)
 
-    def _leader(self, topic: Topic, index: int) -> int:
+    def _leader(self, topic: TopicImage, index: int) -> int:
         leader = topic.partitions[index].leader
         if leader not in self._ctx.image.brokers:
             raise _NotTaken(
@@ -238,7 +244,7 @@ class Publishing:
     async def _send(
         self,
         principal: Principal,
-        topic: Topic,
+        topic: TopicImage,
         leader: int,
         lots: list[_Lot],
         placed: list[Placed | Refused],
@@ -258,7 +264,7 @@ class Publishing:
     async def _send_round(
         self,
         principal: Principal,
-        topic: Topic,
+        topic: TopicImage,
         leader: int,
         lots: dict[int, _Lot],
         placed: list[Placed | Refused],

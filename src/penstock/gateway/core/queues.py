@@ -12,11 +12,11 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.context import Context
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.client.errors import code_of
-from penstock.cluster.metadata.image import Topic
-from penstock.coordinator.groups_by_topic import Kind
+from penstock.cluster.metadata.image import TopicImage
+from penstock.coordinator.groups_by_topic import PositionKind
 from penstock.gateway.core import coordinator_calls
 from penstock.gateway.core.caller import Principal
-from penstock.gateway.core.leader_calls import Leaders
+from penstock.gateway.core.leader_calls import LeaderCalls
 from penstock.gateway.core.permissions import may, require_group, require_topic
 from penstock.wire.messages.internal.queue_admin import (
     InspectedPartition,
@@ -58,7 +58,7 @@ class QueueStanding:
 class Queues:
     """The queues of the cluster."""
 
-    def __init__(self, ctx: Context, leaders: Leaders) -> None:
+    def __init__(self, ctx: Context, leaders: LeaderCalls) -> None:
         self._ctx = ctx
         self._leaders = leaders
 
@@ -70,7 +70,7 @@ class Queues:
         names = {
             (row.topic, row.group)
             for row in listing.positions
-            if row.kind is Kind.SHARE and group in (None, row.group)
+            if row.kind is PositionKind.SHARE and group in (None, row.group)
         }
         return [
             name
@@ -100,7 +100,9 @@ class Queues:
             reports,
         )
 
-    async def _reports(self, principal: Principal, topic: Topic, group: str) -> list[QueueReport]:
+    async def _reports(
+        self, principal: Principal, topic: TopicImage, group: str
+    ) -> list[QueueReport]:
         """One for each partition; asks again for a while where something is moving."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PATIENCE_SECONDS

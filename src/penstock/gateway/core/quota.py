@@ -11,13 +11,13 @@ import asyncio
 from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.context import Context
 from penstock.gateway.core.caller import Principal
-from penstock.security.quotas import Kind
+from penstock.security.quotas import QuotaKind
 
 
 class Throttled(Refused):
     """Refused until a quota allows more."""
 
-    def __init__(self, kind: Kind, wait_s: float) -> None:
+    def __init__(self, kind: QuotaKind, wait_s: float) -> None:
         super().__init__(
             ErrorCode.THROTTLING_QUOTA_EXCEEDED,
             f"The quota {kind} is used up; try again in {wait_s:.1f} s.",
@@ -25,26 +25,26 @@ class Throttled(Refused):
         self.wait_s = wait_s
 
 
-class Charging:
+class GatewayQuota:
     """What came through the doors of one node, charged to whoever it was for."""
 
     def __init__(self, ctx: Context) -> None:
         self._meter = ctx.meter
 
-    def require(self, principal: Principal, kind: Kind) -> None:
+    def require(self, principal: Principal, kind: QuotaKind) -> None:
         """Raises Throttled while the quota is used up."""
         wait_s = self.owed_s(principal, kind)
         if wait_s > 0:
             raise Throttled(kind, wait_s)
 
-    def owed_s(self, principal: Principal, kind: Kind) -> float:
+    def owed_s(self, principal: Principal, kind: QuotaKind) -> float:
         """For how long nothing more should be done; 0: go on."""
         if not self._meter.is_on:
             return 0.0
         now_s = asyncio.get_running_loop().time()
         return self._meter.owes(kind, principal.name, principal.client_id, now_s)
 
-    def charge(self, principal: Principal, kind: Kind, amount: float) -> None:
+    def charge(self, principal: Principal, kind: QuotaKind, amount: float) -> None:
         if self._meter.is_on:
             now_s = asyncio.get_running_loop().time()
             self._meter.charge(kind, principal.name, principal.client_id, amount, now_s)
@@ -52,7 +52,7 @@ class Charging:
     async def pass_on(self, principal: Principal, size: int) -> None:
         """Charges for bytes that are read and written on somebody's behalf while nobody waits for
         an answer; returns when what was owed is paid off."""
-        for kind in (Kind.FETCH, Kind.PRODUCE):
+        for kind in (QuotaKind.FETCH, QuotaKind.PRODUCE):
             self.charge(principal, kind, size)
             await asyncio.sleep(self.owed_s(principal, kind))
 

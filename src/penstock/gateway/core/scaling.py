@@ -12,13 +12,20 @@ from typing import NamedTuple
 
 from penstock.broker.api.context import Context
 from penstock.broker.api.route_row import Operation, ResourceType
-from penstock.client.admin.scaling import Row, Scaling, Standing, Wish, scale, standing
+from penstock.client.admin.scaling import (
+    GroupStanding,
+    PartitionLag,
+    Scaling,
+    ScalingTarget,
+    scale,
+    standing,
+)
 from penstock.gateway.core.caller import Principal
-from penstock.gateway.core.coordinator_calls import Coordinators, raise_for
+from penstock.gateway.core.coordinator_calls import CoordinatorCalls, raise_for
 from penstock.gateway.core.groups import Groups
 from penstock.gateway.core.permissions import may, require_group
 from penstock.gateway.core.queues import Queues
-from penstock.gateway.core.topics import LATEST, Topics
+from penstock.gateway.core.topics import LATEST, TopicAdmin
 from penstock.wire.messages.offset_commit import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -38,22 +45,22 @@ class Scaled(NamedTuple):
 
     kind: str
     members: int
-    now: Standing
+    now: GroupStanding
     scaling: Scaling
 
 
 @dataclass(slots=True)
 class _History:
-    moments: list[Standing] = field(default_factory=list)
+    moments: list[GroupStanding] = field(default_factory=list)
     member_per_s: float | None = None
     """The last that was measured while its members were busy."""
 
-    def before(self, now_s: float) -> Standing | None:
+    def before(self, now_s: float) -> GroupStanding | None:
         """The oldest moment that still tells something."""
         self.moments = [one for one in self.moments if now_s - one.at_s <= OLD_SECONDS]
         return self.moments[0] if self.moments else None
 
-    def add(self, now: Standing) -> None:
+    def add(self, now: GroupStanding) -> None:
         if self.moments and self.moments[-1].partitions != now.partitions:
             self.moments.clear()
         if not self.moments or now.at_s - self.moments[-1].at_s >= SPACING_SECONDS:
@@ -67,8 +74,8 @@ class GroupScaling:
     def __init__(
         self,
         ctx: Context,
-        coordinators: Coordinators,
-        topics: Topics,
+        coordinators: CoordinatorCalls,
+        topics: TopicAdmin,
         groups: Groups,
         queues: Queues,
     ) -> None:
@@ -79,7 +86,7 @@ class GroupScaling:
         self._queues = queues
         self._histories: OrderedDict[str, _History] = OrderedDict()
 
-    async def one(self, principal: Principal, group: str, wish: Wish) -> Scaled:
+    async def one(self, principal: Principal, group: str, wish: ScalingTarget) -> Scaled:
         """Refuses (GROUP_ID_NOT_FOUND) where there is no such group."""
         described = await self._groups.one(principal, group)
         is_queue = described.kind == SHARE
@@ -103,7 +110,7 @@ class GroupScaling:
             self._histories.popitem(last=False)
         return history
 
-    async def _log(self, principal: Principal, group: str) -> dict[tuple[str, int], Row]:
+    async def _log(self, principal: Principal, group: str) -> dict[tuple[str, int], PartitionLag]:
         """Where a consumer group has committed, and where that ends."""
         require_group(self._ctx, principal, Operation.DESCRIBE, group)
         response = await self._coordinators.ask(
@@ -114,7 +121,7 @@ class GroupScaling:
             lambda answer: [row.error_code for row in answer.groups],
         )
         raise_for(response.groups[0].error_code)
-        rows: dict[tuple[str, int], Row] = {}
+        rows: dict[tuple[str, int], PartitionLag] = {}
         for committed in response.groups[0].topics:
             topic = self._ctx.image.topics.get(committed.name)
             if topic is None or not may(
@@ -125,14 +132,14 @@ class GroupScaling:
             for place in committed.partitions:
                 index = place.partition_index
                 if not place.error_code and place.committed_offset >= 0 and index in ends:
-                    rows[topic.name, index] = Row(place.committed_offset, ends[index])
+                    rows[topic.name, index] = PartitionLag(place.committed_offset, ends[index])
         return rows
 
-    async def _queue(self, principal: Principal, group: str) -> dict[tuple[str, int], Row]:
+    async def _queue(self, principal: Principal, group: str) -> dict[tuple[str, int], PartitionLag]:
         """How much of each partition a share group has finished."""
-        rows: dict[tuple[str, int], Row] = {}
+        rows: dict[tuple[str, int], PartitionLag] = {}
         for topic, _ in await self._queues.all(principal, group=group):
             for report in (await self._queues.one(principal, topic, group)).partitions:
                 end = report.high_watermark
-                rows[topic, report.partition] = Row(end - report.unfinished, end)
+                rows[topic, report.partition] = PartitionLag(end - report.unfinished, end)
         return rows

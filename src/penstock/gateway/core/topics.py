@@ -11,11 +11,11 @@ from penstock.base.fair_turns import picked
 from penstock.base.ids import NO_TOPIC_ID
 from penstock.broker.api.context import Context
 from penstock.broker.api.route_row import Operation, ResourceType
-from penstock.cluster.metadata.image import Topic
+from penstock.cluster.metadata.image import TopicImage
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.coordinator_calls import raise_for
-from penstock.gateway.core.in_process_calls import Handlers
-from penstock.gateway.core.leader_calls import Leaders
+from penstock.gateway.core.in_process_calls import InProcessCalls
+from penstock.gateway.core.leader_calls import LeaderCalls
 from penstock.gateway.core.permissions import may, require_topic
 from penstock.wire.messages.configs import (
     DescribeConfigsRequest,
@@ -65,28 +65,28 @@ class ConfigValue:
 
 
 @dataclass(slots=True)
-class Offsets:
+class OffsetBounds:
     """Where a partition's log begins and ends; None: its leader did not say."""
 
     start: dict[int, int] = field(default_factory=dict)
     end: dict[int, int] = field(default_factory=dict)
 
 
-class Topics:
+class TopicAdmin:
     """The topics of the cluster."""
 
-    def __init__(self, ctx: Context, handlers: Handlers, leaders: Leaders) -> None:
+    def __init__(self, ctx: Context, handlers: InProcessCalls, leaders: LeaderCalls) -> None:
         self._ctx = ctx
         self._handlers = handlers
         self._leaders = leaders
 
     async def all(
         self, principal: Principal, *, internal: bool = False, prefix: str = ""
-    ) -> list[Topic]:
+    ) -> list[TopicImage]:
         """Those that the caller may see, by name."""
         ctx = self._ctx
 
-        def seen(item: tuple[str, Topic]) -> Topic | None:
+        def seen(item: tuple[str, TopicImage]) -> TopicImage | None:
             name, topic = item
             is_wanted = (internal or not topic.is_hidden) and name.startswith(prefix)
             right = principal, Operation.DESCRIBE, ResourceType.TOPIC, name
@@ -95,7 +95,7 @@ class Topics:
         items = sorted(ctx.image.topics.items())
         return await ctx.turns.do(principal.holder, picked(items, seen))
 
-    def one(self, principal: Principal, name: str) -> Topic:
+    def one(self, principal: Principal, name: str) -> TopicImage:
         require_topic(self._ctx, principal, Operation.DESCRIBE, name)
         topic = self._ctx.image.topics.get(name)
         if topic is None:
@@ -109,7 +109,7 @@ class Topics:
         partitions: int | None = None,
         replication_factor: int | None = None,
         configs: Mapping[str, str] | None = None,
-    ) -> Topic:
+    ) -> TopicImage:
         """The new topic, once this node serves it; None means the broker's default."""
         request = CreateTopicsRequest(
             topics=[
@@ -153,15 +153,15 @@ class Topics:
         response = await self._handlers.ask(principal, request, CreatePartitionsResponse)
         raise_for(response.results[0].error_code, response.results[0].error_message)
 
-    async def offsets(self, principal: Principal, topic: Topic) -> Offsets:
+    async def offsets(self, principal: Principal, topic: TopicImage) -> OffsetBounds:
         """Where the partitions begin and end, as far as their leaders answer."""
-        found = Offsets()
+        found = OffsetBounds()
         for timestamp, into in ((EARLIEST, found.start), (LATEST, found.end)):
             into |= await self.offsets_at(principal, topic, timestamp)
         return found
 
     async def offsets_at(
-        self, principal: Principal, topic: Topic, timestamp: int
+        self, principal: Principal, topic: TopicImage, timestamp: int
     ) -> dict[int, int]:
         """The offsets of a time, or of one of the names for the ends of a log (-1, -2)."""
         require_topic(self._ctx, principal, Operation.DESCRIBE, topic.name)

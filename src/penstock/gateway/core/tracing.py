@@ -18,27 +18,27 @@ from penstock.base.tracing import (
     OFFSET,
     PARTITION,
     Headers,
-    Span,
     Tracer,
+    TraceSpan,
     about,
     context_of,
     with_context,
 )
-from penstock.coordinator.queues.settle import Verdict
-from penstock.gateway.core.messages import Outgoing, Placed, Received
+from penstock.coordinator.queues.settle import SettleAction
+from penstock.gateway.core.messages import OutgoingMessage, Placed, ReceivedMessage
 
 REMEMBERED_MAX = 10_000
 NO_ANSWER = Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "the settling did not come to an end")
 VERDICTS = {
-    Verdict.ACCEPT: "ack",
-    Verdict.RELEASE: "nack",
-    Verdict.REJECT: "reject",
-    Verdict.EXTEND: "extend",
-    Verdict.GIVE_BACK: "give back",
+    SettleAction.ACCEPT: "ack",
+    SettleAction.RELEASE: "nack",
+    SettleAction.REJECT: "reject",
+    SettleAction.EXTEND: "extend",
+    SettleAction.GIVE_BACK: "give back",
 }
 
 
-class DoorTracing:
+class GatewayTracing:
     """What one node remembers of traces that go through its doors."""
 
     def __init__(self, tracer: Tracer) -> None:
@@ -49,8 +49,8 @@ class DoorTracing:
     # -- publishing -------------------------------------------------------------------------
 
     def publishing(
-        self, topic: str, messages: Sequence[Outgoing]
-    ) -> tuple[Span, Sequence[Outgoing]]:
+        self, topic: str, messages: Sequence[OutgoingMessage]
+    ) -> tuple[TraceSpan, Sequence[OutgoingMessage]]:
         """The span of one act of publishing, and the messages as they carry its context."""
         parent = context_of(messages[0].headers) if messages else ()
         more = {COUNT: len(messages)} if len(messages) > 1 else {}
@@ -64,7 +64,7 @@ class DoorTracing:
         ]
         return span, carried
 
-    def published(self, span: Span, placed: Sequence[Placed | Refused]) -> None:
+    def published(self, span: TraceSpan, placed: Sequence[Placed | Refused]) -> None:
         first = placed[0] if len(placed) == 1 else None
         if isinstance(first, Placed):
             span.note({PARTITION: str(first.partition), OFFSET: first.offset})
@@ -74,7 +74,7 @@ class DoorTracing:
 
     # -- receiving and settling -------------------------------------------------------------
 
-    def received(self, group: str, messages: Sequence[Received]) -> None:
+    def received(self, group: str, messages: Sequence[ReceivedMessage]) -> None:
         for one in messages:
             parent = context_of(one.headers)
             if not parent:
@@ -96,9 +96,9 @@ class DoorTracing:
         while len(self._receipts) > REMEMBERED_MAX:
             del self._receipts[next(iter(self._receipts))]
 
-    def settling(self, said: Sequence[tuple[str, Verdict]]) -> list[Span | None]:
+    def settling(self, said: Sequence[tuple[str, SettleAction]]) -> list[TraceSpan | None]:
         """A span for each pair of a receipt and what is said of it, where it is remembered."""
-        spans: list[Span | None] = []
+        spans: list[TraceSpan | None] = []
         for receipt, verdict in said:
             known = self._receipts.get(receipt)
             if known is None:
@@ -112,8 +112,8 @@ class DoorTracing:
 
     def settled(
         self,
-        said: Sequence[tuple[str, Verdict]],
-        spans: Sequence[Span | None],
+        said: Sequence[tuple[str, SettleAction]],
+        spans: Sequence[TraceSpan | None],
         answers: Sequence[Refused | None],
     ) -> None:
         for (receipt, verdict), span, answer in zip(said, spans, answers, strict=True):
@@ -121,6 +121,6 @@ class DoorTracing:
                 continue
             if answer is not None:
                 span.fail(answer)
-            elif verdict is not Verdict.EXTEND:
+            elif verdict is not SettleAction.EXTEND:
                 self._receipts.pop(receipt, None)
             span.end()

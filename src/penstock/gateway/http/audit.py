@@ -9,7 +9,7 @@ from typing import Final
 
 from starlette.requests import Request
 
-from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.http.problems import FORBIDDEN, UNAUTHORIZED
 from penstock.gateway.http.request_io import principal_of
 from penstock.security.audit_entries import DENIED, DONE, FAILED, Deed
@@ -103,7 +103,7 @@ def about(request: Request, *resources: str) -> None:
     request.state.audited = resources
 
 
-def tell_route(door: Door, request: Request, name: str, status: int) -> None:
+def tell_route(door: Gateway, request: Request, name: str, status: int) -> None:
     """After a route has answered."""
     is_denied = status in DENIED_STATUSES
     if not is_denied and not is_administrative(name):
@@ -119,7 +119,7 @@ def tell_route(door: Door, request: Request, name: str, status: int) -> None:
 
 
 def tell_action(
-    door: Door,
+    door: Gateway,
     request: Request,
     kind: str,
     name: str,
@@ -137,7 +137,7 @@ def tell_action(
     _tell(door, request, kind, name, outcome, resources, codes)
 
 
-def tell_call(door: Door, request: Request, call: requests.AnyCall, error: int | None) -> None:
+def tell_call(door: Gateway, request: Request, call: requests.AnyCall, error: int | None) -> None:
     """After the registry has answered; `error` is Confluent's number."""
     is_denied = error is not None and int(str(error)[:3]) in DENIED_STATUSES
     if not is_denied and type(call) not in ADMINISTRATIVE_CALLS:
@@ -150,14 +150,14 @@ def tell_call(door: Door, request: Request, call: requests.AnyCall, error: int |
     _tell(door, request, "registry", name, outcome, resources, codes)
 
 
-def tell_stranger(door: Door, peer: str) -> None:
+def tell_stranger(door: Gateway, peer: str) -> None:
     """Somebody said who they are, and it was not true."""
     deed = Deed("http", "", peer, "Authenticate", DENIED, (), ("SASL_AUTHENTICATION_FAILED",))
     door.ctx.audit.tell(deed)
 
 
 def _tell(
-    door: Door,
+    door: Gateway,
     request: Request,
     kind: str,
     name: str,

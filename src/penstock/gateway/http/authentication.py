@@ -19,7 +19,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.context import Context
 from penstock.gateway.http.problems import PRINCIPAL, problem
 from penstock.gateway.http.request_io import peer_of
-from penstock.security.login import FAILED, Identity, LoginFailed
+from penstock.security.login import FAILED, AuthenticatedIdentity, LoginFailed
 
 HEADER_BYTES_MAX = 16 * 1024
 
@@ -31,7 +31,7 @@ class Users(Protocol):
         """Asked from the address `peer`; raises Refused when too many ask."""
         ...
 
-    async def verify_token(self, token: str) -> Identity:
+    async def verify_token(self, token: str) -> AuthenticatedIdentity:
         """Raises LoginFailed."""
         ...
 

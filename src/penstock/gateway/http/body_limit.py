@@ -13,8 +13,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.fair_pool import Shares
-from penstock.gateway.core.gateway import Door
+from penstock.base.fair_pool import FairPool
+from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.http.problems import PRINCIPAL, problem
 from penstock.gateway.http.request_io import peer_of
 
@@ -29,10 +29,10 @@ CROWDED = "too many large requests at once: try again"
 class BodyLimit:
     """Wraps an application."""
 
-    def __init__(self, app: ASGIApp, door: Door | None) -> None:
+    def __init__(self, app: ASGIApp, door: Gateway | None) -> None:
         self._app = app
         self._door = door
-        self.shares = Shares(BODIES_BYTES_MAX, min(HOLDER_BYTES_MAX, BODIES_BYTES_MAX))
+        self.shares = FairPool(BODIES_BYTES_MAX, min(HOLDER_BYTES_MAX, BODIES_BYTES_MAX))
         """What the bodies of all requests under way take."""
         self.strangers_bytes = 0
 

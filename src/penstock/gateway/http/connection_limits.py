@@ -12,17 +12,17 @@ from collections import Counter as Tally
 from collections.abc import Sequence
 
 from penstock.cluster.configs.config_types import counts_by_address
-from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.http.forwarded import Network, is_within
 
 CONNECTIONS_MAX = 4096
 """A long poll or a stream holds one for as long as it waits."""
 
 
-class Admission:
+class ConnectionLimiter:
     """Made once for each port."""
 
-    def __init__(self, door: Door | None, proxies: Sequence[Network] = ()) -> None:
+    def __init__(self, door: Gateway | None, proxies: Sequence[Network] = ()) -> None:
         self._door = door
         self._proxies = proxies
         self._open = 0
@@ -37,7 +37,7 @@ class Admission:
             self._door.ctx.metrics.connections_refused.value += 1
         return is_admitted
 
-    def _has_room(self, door: Door, address: str, pending_of_it: int) -> bool:
+    def _has_room(self, door: Gateway, address: str, pending_of_it: int) -> bool:
         if is_within(address, self._proxies):
             return True
         ctx = door.ctx

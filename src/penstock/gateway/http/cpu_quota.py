@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock.broker.api.quota import TimedSteps
-from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.http.request_io import principal_of
-from penstock.security.quotas import Kind
+from penstock.security.quotas import QuotaKind
 
 CHARGED_SECONDS = 0.05
 """So much is charged at once; what is left, when the request ends."""
@@ -20,7 +20,7 @@ CHARGED_SECONDS = 0.05
 class Metering:
     """Wraps an application."""
 
-    def __init__(self, app: ASGIApp, door: Door) -> None:
+    def __init__(self, app: ASGIApp, door: Gateway) -> None:
         self._app = app
         self._door = door
 
@@ -39,7 +39,7 @@ class Metering:
 class _Stopwatch:
     """The time that one request has run and was not charged for yet."""
 
-    def __init__(self, door: Door, request: Request) -> None:
+    def __init__(self, door: Gateway, request: Request) -> None:
         self._door = door
         self._request = request
         self._now_s = door.ctx.meter.processor_s
@@ -56,10 +56,10 @@ class _Stopwatch:
 
     def charge(self) -> None:
         spent_s, self._spent_s = self._spent_s, 0.0
-        self._door.charging.charge(principal_of(self._request), Kind.REQUEST, spent_s)
+        self._door.charging.charge(principal_of(self._request), QuotaKind.REQUEST, spent_s)
 
 
-def require_request_time(door: Door, request: Request) -> None:
+def require_request_time(door: Gateway, request: Request) -> None:
     """Raises Throttled while whoever asks has used up their share of the processor."""
     if door.charging.is_on:
-        door.charging.require(principal_of(request), Kind.REQUEST)
+        door.charging.require(principal_of(request), QuotaKind.REQUEST)

@@ -18,7 +18,7 @@ from typing import TypeAlias
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.http.forwarded import Network, connected_from, is_address, is_within
 from penstock.gateway.http.problems import problem
 
@@ -38,10 +38,10 @@ PRIVATE = (".localhost", ".local", ".internal", ".lan", ".test", ".home.arpa")
 """Endings of names that nobody on the internet has."""
 
 
-class Origins:
+class CsrfCheck:
     """Wraps an application."""
 
-    def __init__(self, app: ASGIApp, door: Door, host: str, proxies: Sequence[Network]) -> None:
+    def __init__(self, app: ASGIApp, door: Gateway, host: str, proxies: Sequence[Network]) -> None:
         """`host`: the address that the port listens on."""
         self._app = app
         self._door = door

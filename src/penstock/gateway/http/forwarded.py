@@ -26,7 +26,7 @@ def read_networks(addresses: Sequence[str]) -> list[Network]:
     return [ip_network(address.strip(), strict=False) for address in addresses]
 
 
-class Peers:
+class ForwardedFor:
     """Wraps an application."""
 
     def __init__(self, app: ASGIApp, trusted: Sequence[Network]) -> None:

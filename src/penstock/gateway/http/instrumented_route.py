@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.http.audit import tell_route
 from penstock.gateway.http.cpu_quota import require_request_time
 from penstock.gateway.http.problems import CLIENT_GONE, status_of
@@ -20,7 +20,7 @@ Host = TypeVar("Host", contravariant=True)
 NAME_CHARS_MAX = 100
 
 
-class Row(Protocol[Host]):
+class RouteRow(Protocol[Host]):
     """What every table of routes says of each."""
 
     @property
@@ -34,7 +34,7 @@ class Row(Protocol[Host]):
 
 
 def counted(
-    row: Row[Host], host: Host, door: Door, parameters: Collection[str] | None = None
+    row: RouteRow[Host], host: Host, door: Gateway, parameters: Collection[str] | None = None
 ) -> Route:
     """`parameters` are all that the query may have; None: the row does not say."""
     metrics, name = door.ctx.metrics, f"{row.method} {row.path}"

@@ -19,7 +19,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from penstock.gateway.http.connection_limits import Admission
+from penstock.gateway.http.connection_limits import ConnectionLimiter
 from penstock.gateway.http.response_headers import Defaulting
 
 HEAD_BYTES_MAX = 32 * 1024
@@ -95,7 +95,7 @@ class BoundedProtocol(HttpToolsProtocol):
         config: Config,
         server_state: ServerState,
         drained: asyncio.Event,
-        admission: Admission,
+        admission: ConnectionLimiter,
         *,
         is_admitted: bool,
     ) -> None:

@@ -16,7 +16,7 @@ import asyncio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.fair_pool import Shares
+from penstock.base.fair_pool import FairPool
 from penstock.gateway.http.problems import NOT_AVAILABLE, PRINCIPAL, problem
 from penstock.gateway.http.protocol import CONNECTION, PIECE_BYTES, BoundedProtocol
 from penstock.gateway.http.request_io import peer_of
@@ -28,7 +28,7 @@ TURN_BYTES = 8 * PIECE_BYTES
 START, BODY = "http.response.start", "http.response.body"
 
 
-class Answers:
+class ResponseBudget:
     """Wraps an application."""
 
     def __init__(
@@ -38,7 +38,7 @@ class Answers:
         holder_bytes_max: int = HOLDER_BYTES_MAX,
     ) -> None:
         self._app = app
-        self.shares = Shares(bytes_max, holder_bytes_max)
+        self.shares = FairPool(bytes_max, holder_bytes_max)
         self._sending: dict[_Answer, str] = {}
         """Those that hold something, and for whom; the oldest first."""
 
@@ -70,7 +70,7 @@ class Answers:
 class _Answer:
     """One answer on its way."""
 
-    def __init__(self, answers: Answers, scope: Scope, send: Send) -> None:
+    def __init__(self, answers: ResponseBudget, scope: Scope, send: Send) -> None:
         self._answers = answers
         self._scope = scope
         self._send = send

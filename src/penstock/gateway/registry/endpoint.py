@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from penstock import __version__
 from penstock.base.errors import ErrorCode, Refused
-from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.quota import Throttled
 from penstock.gateway.http.audit import tell_call
 from penstock.gateway.http.cpu_quota import require_request_time
@@ -23,13 +23,13 @@ from penstock.gateway.http.request_io import principal_of
 from penstock.gateway.registry.permissions import check_answer, filter_listing, require
 from penstock.gateway.registry.request import (
     VENDOR,
-    Asked,
+    RegistryRequest,
     check_media_type,
     context_part,
     path_parts,
 )
-from penstock.gateway.registry.route_table import PAGES, Row, find_row
-from penstock.state.registry.errors import Number, Rejected
+from penstock.gateway.registry.route_table import PAGES, RegistryRow, find_row
+from penstock.state.registry.errors import RegistryErrorCode, Rejected
 from penstock.state.registry.parsed_schemas import SCHEMA_TYPES
 
 MEDIA_TYPE = f"{VENDOR}.v1+json"
@@ -40,16 +40,16 @@ NO_CONTENT = 204
 NULL = b"null"
 METHODS = ("GET", "POST", "PUT", "DELETE")
 NUMBERS = {
-    ErrorCode.REQUEST_TIMED_OUT: Number.TIMEOUT,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: Number.UNKNOWN_LEADER,
-    ErrorCode.NOT_COORDINATOR: Number.UNKNOWN_LEADER,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Number.UNKNOWN_LEADER,
+    ErrorCode.REQUEST_TIMED_OUT: RegistryErrorCode.TIMEOUT,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: RegistryErrorCode.UNKNOWN_LEADER,
+    ErrorCode.NOT_COORDINATOR: RegistryErrorCode.UNKNOWN_LEADER,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: RegistryErrorCode.UNKNOWN_LEADER,
 }
 
 
-def registry_routes(door: Door) -> list[Route]:
+def registry_routes(door: Gateway) -> list[Route]:
     """The routes of the registry."""
-    entry = Entry(door)
+    entry = RegistryEndpoint(door)
     fixed = (entry.types, entry.cluster, entry.version)
     routes = [Route(path, page) for path, page in zip(PAGES, fixed, strict=True)]
     for root in ROOTS:
@@ -58,17 +58,17 @@ def registry_routes(door: Door) -> list[Route]:
     return routes
 
 
-def _below(root: str, entry: "Entry") -> Route:
+def _below(root: str, entry: "RegistryEndpoint") -> Route:
     """A path may have a line's end in it, which the registry refuses itself."""
     route = Route(f"{root}/{{rest:path}}", entry.answer, methods=list(METHODS))
     route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)
     return route
 
 
-class Entry:
+class RegistryEndpoint:
     """The endpoint of all routes."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Gateway) -> None:
         self._door = door
         self._ctx = door.ctx
         self._door = door
@@ -83,7 +83,7 @@ class Entry:
                 raise HTTPException(405 if is_known else 404, f"HTTP {missing}")
             if request.method in ("POST", "PUT"):
                 check_media_type(request)
-            asked = Asked(path, request.query_params, await request.body(), context)
+            asked = RegistryRequest(path, request.query_params, await request.body(), context)
             return await self._answer(request, row, asked)
         except Rejected as rejected:
             return _error(request, rejected.number, rejected.message or "")
@@ -92,16 +92,16 @@ class Entry:
             response.headers["retry-after"] = retry_after(throttled)
             return response
         except Refused as refused:
-            number = NUMBERS.get(refused.code, Number.STORE)
+            number = NUMBERS.get(refused.code, RegistryErrorCode.STORE)
             return _error(request, number, refused.message or refused.code.name)
         except HTTPException as error:
             return _error(request, error.status_code, str(error.detail))
 
-    async def _answer(self, request: Request, row: Row, asked: Asked) -> Response:
+    async def _answer(self, request: Request, row: RegistryRow, asked: RegistryRequest) -> Response:
         call = row.call(asked)
         require_request_time(self._door, request)
         principal = principal_of(request)
-        error: int | None = Number.STORE
+        error: int | None = RegistryErrorCode.STORE
         try:
             await require(self._ctx, principal, call)
             answer = await self._ctx.registry.ask(call)

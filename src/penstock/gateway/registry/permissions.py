@@ -21,8 +21,8 @@ from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.permissions import may
 from penstock.state.registry import requests
-from penstock.state.registry.compatibility_levels import Mode
-from penstock.state.registry.errors import Number, Rejected
+from penstock.state.registry.compatibility_levels import SubjectMode
+from penstock.state.registry.errors import RegistryErrorCode, Rejected
 from penstock.state.registry.queries import no_schema, no_subject
 from penstock.state.registry.subject_names import (
     DEFAULT_CONTEXT,
@@ -33,7 +33,7 @@ from penstock.state.registry.subject_names import (
 )
 
 CLUSTER_NAME: Final = "kafka-cluster"
-OPERATIONS: Final[dict[type[requests.Call], Operation]] = {
+OPERATIONS: Final[dict[type[requests.RegistryCall], Operation]] = {
     requests.Register: Operation.WRITE,
     requests.LookUp: Operation.DESCRIBE,
     requests.CheckProposal: Operation.DESCRIBE,
@@ -83,14 +83,14 @@ async def require(ctx: Context, principal: Principal, call: requests.AnyCall) ->
     if not is_allowed or not all(
         _may(ctx, principal, needed, other) for needed, other in _named_beside(call)
     ):
-        raise Rejected(Number.FORBIDDEN, "User is denied this operation on this subject")
+        raise Rejected(RegistryErrorCode.FORBIDDEN, "User is denied this operation on this subject")
 
 
 def _concerns_all(call: requests.AnyCall) -> bool:
     """Whether a call for one subject could take something from all others."""
     if getattr(call, "subject", None) == EVERYWHERE:
         return True
-    return isinstance(call, requests.PutMode) and call.mode.upper() == Mode.IMPORT
+    return isinstance(call, requests.PutMode) and call.mode.upper() == SubjectMode.IMPORT
 
 
 def _named_beside(call: requests.AnyCall) -> list[tuple[Operation, str]]:

@@ -29,7 +29,7 @@ VENDOR = "application/vnd.schemaregistry"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RegistryRequest:
     """What a request says."""
 
     path: dict[str, str]

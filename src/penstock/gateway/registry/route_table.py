@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from penstock.gateway.registry.request import Asked
+from penstock.gateway.registry.request import RegistryRequest
 from penstock.gateway.registry.request_bodies import (
     ModeBody,
     SchemaBody,
@@ -16,18 +16,18 @@ from penstock.state.registry.parsed_schemas import AVRO
 from penstock.state.registry.subject_names import DEFAULT_CONTEXT, EVERY_CONTEXT, context_of
 
 
-class Row(NamedTuple):
+class RegistryRow(NamedTuple):
     """One route."""
 
     method: str
     path: str
     summary: str
-    call: Callable[[Asked], requests.AnyCall]
+    call: Callable[[RegistryRequest], requests.AnyCall]
     is_raw: bool = False
     """The schema alone is answered, not what it is in."""
 
 
-def _register(asked: Asked) -> requests.Register:
+def _register(asked: RegistryRequest) -> requests.Register:
     body = read_body(asked.body, SchemaBody)
     return requests.Register(
         asked.subject,
@@ -42,7 +42,7 @@ def _register(asked: Asked) -> requests.Register:
     )
 
 
-def _look_up(asked: Asked) -> requests.LookUp:
+def _look_up(asked: RegistryRequest) -> requests.LookUp:
     body = read_body(asked.body, SchemaBody)
     return requests.LookUp(
         asked.subject,
@@ -58,7 +58,7 @@ def _look_up(asked: Asked) -> requests.LookUp:
     )
 
 
-def _check(asked: Asked) -> requests.CheckProposal:
+def _check(asked: RegistryRequest) -> requests.CheckProposal:
     body = read_body(asked.body, SchemaBody)
     return requests.CheckProposal(
         asked.subject,
@@ -79,7 +79,7 @@ def _references(body: SchemaBody) -> tuple[requests.NamedReference, ...]:
     )
 
 
-def _list_subjects(asked: Asked) -> requests.ListSubjects:
+def _list_subjects(asked: RegistryRequest) -> requests.ListSubjects:
     prefix, everywhere = asked.prefix(EVERY_CONTEXT)
     return requests.ListSubjects(
         asked.offset,
@@ -91,13 +91,13 @@ def _list_subjects(asked: Asked) -> requests.ListSubjects:
     )
 
 
-def _list_versions(asked: Asked) -> requests.ListVersions:
+def _list_versions(asked: RegistryRequest) -> requests.ListVersions:
     return requests.ListVersions(
         asked.offset, asked.limit, asked.subject, asked.flag("deleted"), asked.flag("deletedOnly")
     )
 
 
-def _list_schemas(asked: Asked) -> requests.ListSchemas:
+def _list_schemas(asked: RegistryRequest) -> requests.ListSchemas:
     prefix, everywhere = asked.prefix("")
     return requests.ListSchemas(
         asked.offset,
@@ -109,11 +109,11 @@ def _list_schemas(asked: Asked) -> requests.ListSchemas:
     )
 
 
-def _list_contexts(asked: Asked) -> requests.ListContexts:
+def _list_contexts(asked: RegistryRequest) -> requests.ListContexts:
     return requests.ListContexts(asked.offset, asked.limit, asked.text("contextPrefix"))
 
 
-def _get_version(asked: Asked) -> requests.GetVersion:
+def _get_version(asked: RegistryRequest) -> requests.GetVersion:
     deleted = asked.flag("deleted")
     return requests.GetVersion(
         asked.subject,
@@ -125,7 +125,7 @@ def _get_version(asked: Asked) -> requests.GetVersion:
     )
 
 
-def _get_by_metadata(asked: Asked) -> requests.GetByMetadata:
+def _get_by_metadata(asked: RegistryRequest) -> requests.GetByMetadata:
     names, values = asked.query.getlist("key"), asked.query.getlist("value")
     return requests.GetByMetadata(
         asked.subject,
@@ -135,7 +135,7 @@ def _get_by_metadata(asked: Asked) -> requests.GetByMetadata:
     )
 
 
-def _get_by_id(asked: Asked) -> requests.GetById:
+def _get_by_id(asked: RegistryRequest) -> requests.GetById:
     there = asked.found_by
     kind = requests.GetById if context_of(there) == DEFAULT_CONTEXT else requests.GetByIdThere
     return kind(
@@ -148,8 +148,8 @@ def _get_by_id(asked: Asked) -> requests.GetById:
     )
 
 
-def _list_places(with_versions: bool) -> Callable[[Asked], requests.ListPlaces]:
-    def call(asked: Asked) -> requests.ListPlaces:
+def _list_places(with_versions: bool) -> Callable[[RegistryRequest], requests.ListPlaces]:
+    def call(asked: RegistryRequest) -> requests.ListPlaces:
         return requests.ListPlaces(
             asked.offset,
             asked.limit,
@@ -162,7 +162,7 @@ def _list_places(with_versions: bool) -> Callable[[Asked], requests.ListPlaces]:
     return call
 
 
-def _put_config(asked: Asked) -> requests.PutConfig:
+def _put_config(asked: RegistryRequest) -> requests.PutConfig:
     body = read_config(asked.body)
     level = body.compatibility if body.compatibility is not None else body.compatibility_level
     return requests.PutConfig(
@@ -178,92 +178,104 @@ def _put_config(asked: Asked) -> requests.PutConfig:
     )
 
 
-def _get_config(asked: Asked) -> requests.GetConfig:
+def _get_config(asked: RegistryRequest) -> requests.GetConfig:
     return requests.GetConfig(asked.scope, asked.flag("defaultToGlobal"))
 
 
-def _get_mode(asked: Asked) -> requests.GetMode:
+def _get_mode(asked: RegistryRequest) -> requests.GetMode:
     return requests.GetMode(asked.scope, asked.flag("defaultToGlobal"))
 
 
-def _put_mode(asked: Asked) -> requests.PutMode:
+def _put_mode(asked: RegistryRequest) -> requests.PutMode:
     body = read_body(asked.body, ModeBody)
     return requests.PutMode(body.mode, asked.scope, asked.flag("force"))
 
 
-def _delete_mode(asked: Asked) -> requests.DeleteMode:
+def _delete_mode(asked: RegistryRequest) -> requests.DeleteMode:
     return requests.DeleteMode(asked.scope, asked.flag("recursive"))
 
 
-def _delete_version(asked: Asked) -> requests.DeleteVersion:
+def _delete_version(asked: RegistryRequest) -> requests.DeleteVersion:
     return requests.DeleteVersion(asked.subject, asked.version, asked.flag("permanent"))
 
 
 VERSION = "/subjects/{subject}/versions/{version}"
-ROWS: tuple[Row, ...] = (
-    Row("GET", "/subjects", "all subjects", _list_subjects),
-    Row("POST", "/subjects/{subject}", "the version that a schema is of a subject", _look_up),
-    Row(
+ROWS: tuple[RegistryRow, ...] = (
+    RegistryRow("GET", "/subjects", "all subjects", _list_subjects),
+    RegistryRow(
+        "POST", "/subjects/{subject}", "the version that a schema is of a subject", _look_up
+    ),
+    RegistryRow(
         "DELETE",
         "/subjects/{subject}",
         "deletes a subject",
         lambda asked: requests.DeleteSubject(asked.subject, asked.flag("permanent")),
     ),
-    Row("GET", "/subjects/{subject}/metadata", "the last with such metadata", _get_by_metadata),
-    Row("GET", "/subjects/{subject}/versions", "a subject's versions", _list_versions),
-    Row("POST", "/subjects/{subject}/versions", "registers a schema", _register),
-    Row("GET", VERSION, "one version", _get_version),
-    Row("DELETE", VERSION, "deletes a version", _delete_version),
-    Row("GET", f"{VERSION}/schema", "one version's schema alone", _get_version, is_raw=True),
-    Row(
+    RegistryRow(
+        "GET", "/subjects/{subject}/metadata", "the last with such metadata", _get_by_metadata
+    ),
+    RegistryRow("GET", "/subjects/{subject}/versions", "a subject's versions", _list_versions),
+    RegistryRow("POST", "/subjects/{subject}/versions", "registers a schema", _register),
+    RegistryRow("GET", VERSION, "one version", _get_version),
+    RegistryRow("DELETE", VERSION, "deletes a version", _delete_version),
+    RegistryRow(
+        "GET", f"{VERSION}/schema", "one version's schema alone", _get_version, is_raw=True
+    ),
+    RegistryRow(
         "GET",
         f"{VERSION}/referencedby",
         "ids of schemas that refer to a version",
         lambda asked: requests.GetReferrers(asked.subject, asked.version, asked.flag("deleted")),
     ),
-    Row("GET", "/schemas", "all schemas", _list_schemas),
-    Row("GET", "/schemas/ids/{id}", "a schema by its id", _get_by_id),
-    Row("GET", "/schemas/ids/{id}/schema", "a schema alone", _get_by_id, is_raw=True),
-    Row("GET", "/schemas/ids/{id}/subjects", "subjects that have an id", _list_places(False)),
-    Row("GET", "/schemas/ids/{id}/versions", "versions that have an id", _list_places(True)),
-    Row(
+    RegistryRow("GET", "/schemas", "all schemas", _list_schemas),
+    RegistryRow("GET", "/schemas/ids/{id}", "a schema by its id", _get_by_id),
+    RegistryRow("GET", "/schemas/ids/{id}/schema", "a schema alone", _get_by_id, is_raw=True),
+    RegistryRow(
+        "GET", "/schemas/ids/{id}/subjects", "subjects that have an id", _list_places(False)
+    ),
+    RegistryRow(
+        "GET", "/schemas/ids/{id}/versions", "versions that have an id", _list_places(True)
+    ),
+    RegistryRow(
         "GET",
         "/schemas/guids/{guid}",
         "a schema by its guid",
         lambda asked: requests.GetByGuid(asked.path["guid"], asked.text("format")),
     ),
-    Row(
+    RegistryRow(
         "GET",
         "/schemas/guids/{guid}/ids",
         "the ids of a guid",
         lambda asked: requests.ListIdsOfGuid(asked.path["guid"]),
     ),
-    Row("POST", "/compatibility/subjects/{subject}/versions", "checks against all", _check),
-    Row("POST", f"/compatibility{VERSION}", "checks against one version", _check),
-    Row("GET", "/contexts", "the contexts there are", _list_contexts),
-    Row(
+    RegistryRow("POST", "/compatibility/subjects/{subject}/versions", "checks against all", _check),
+    RegistryRow("POST", f"/compatibility{VERSION}", "checks against one version", _check),
+    RegistryRow("GET", "/contexts", "the contexts there are", _list_contexts),
+    RegistryRow(
         "DELETE",
         "/contexts/{context}",
         "deletes a context that is empty",
         lambda asked: requests.DeleteContext(asked.deleted_context),
     ),
-    Row("GET", "/config", "the level for all subjects of the context", _get_config),
-    Row("PUT", "/config", "sets the level for all subjects of the context", _put_config),
-    Row("DELETE", "/config", "back to BACKWARD", lambda asked: requests.DeleteConfig(asked.scope)),
-    Row("GET", "/config/{subject}", "a subject's level", _get_config),
-    Row("PUT", "/config/{subject}", "sets a subject's level", _put_config),
-    Row(
+    RegistryRow("GET", "/config", "the level for all subjects of the context", _get_config),
+    RegistryRow("PUT", "/config", "sets the level for all subjects of the context", _put_config),
+    RegistryRow(
+        "DELETE", "/config", "back to BACKWARD", lambda asked: requests.DeleteConfig(asked.scope)
+    ),
+    RegistryRow("GET", "/config/{subject}", "a subject's level", _get_config),
+    RegistryRow("PUT", "/config/{subject}", "sets a subject's level", _put_config),
+    RegistryRow(
         "DELETE",
         "/config/{subject}",
         "back to the level for all",
         lambda asked: requests.DeleteConfig(asked.scope),
     ),
-    Row("GET", "/mode", "the mode for all subjects of the context", _get_mode),
-    Row("PUT", "/mode", "sets the mode for all subjects of the context", _put_mode),
-    Row("DELETE", "/mode", "back to READWRITE", _delete_mode),
-    Row("GET", "/mode/{subject}", "a subject's mode", _get_mode),
-    Row("PUT", "/mode/{subject}", "sets a subject's mode", _put_mode),
-    Row("DELETE", "/mode/{subject}", "back to the mode for all", _delete_mode),
+    RegistryRow("GET", "/mode", "the mode for all subjects of the context", _get_mode),
+    RegistryRow("PUT", "/mode", "sets the mode for all subjects of the context", _put_mode),
+    RegistryRow("DELETE", "/mode", "back to READWRITE", _delete_mode),
+    RegistryRow("GET", "/mode/{subject}", "a subject's mode", _get_mode),
+    RegistryRow("PUT", "/mode/{subject}", "sets a subject's mode", _put_mode),
+    RegistryRow("DELETE", "/mode/{subject}", "back to the mode for all", _delete_mode),
 )
 
 
@@ -275,7 +287,7 @@ PAGES = {
 """Answers that are always the same."""
 
 
-def find_row(method: str, parts: list[str]) -> tuple[Row | None, dict[str, str], bool]:
+def find_row(method: str, parts: list[str]) -> tuple[RegistryRow | None, dict[str, str], bool]:
     """The row of a request with what its path says; and whether the path has any row at all."""
     is_known = False
     for row in ROWS:

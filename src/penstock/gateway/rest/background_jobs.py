@@ -8,11 +8,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.broker.api.route_row import Operation
-from penstock.gateway.core.background_jobs import Errand
-from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.background_jobs import BackgroundJob
+from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.permissions import require_topic
 from penstock.gateway.http.request_io import json_answer, principal_of
-from penstock.gateway.rest.endpoint import Endpoint
+from penstock.gateway.rest.endpoint import RestEndpoint
 
 
 class ErrandTarget(Struct):
@@ -39,7 +39,7 @@ class ErrandsAnswer(Struct):
     tasks: list[ErrandAnswer]
 
 
-def errand_answer(errand: Errand) -> ErrandAnswer:
+def errand_answer(errand: BackgroundJob) -> ErrandAnswer:
     targets = [
         ErrandTarget(where.topic, where.partition, count)
         for where, count in sorted(errand.targets.items())
@@ -57,22 +57,22 @@ def errand_answer(errand: Errand) -> ErrandAnswer:
     )
 
 
-async def list_tasks(door: Door, request: Request) -> Response:
+async def list_tasks(door: Gateway, request: Request) -> Response:
     found = door.errands.of(_topic(door, request))
     return json_answer(ErrandsAnswer([errand_answer(one) for one in found]))
 
 
-async def show_task(door: Door, request: Request) -> Response:
+async def show_task(door: Gateway, request: Request) -> Response:
     topic = _topic(door, request)
     return json_answer(errand_answer(door.errands.find(topic, request.path_params["task"])))
 
 
-async def cancel_task(door: Door, request: Request) -> Response:
+async def cancel_task(door: Gateway, request: Request) -> Response:
     topic = _topic(door, request)
     return json_answer(errand_answer(await door.errands.cancel(topic, request.path_params["task"])))
 
 
-def _topic(door: Door, request: Request) -> str:
+def _topic(door: Gateway, request: Request) -> str:
     """The topic of dead letters, for whoever may read it."""
     name: str = request.path_params["name"]
     require_topic(door.ctx, principal_of(request), Operation.READ, name)
@@ -80,7 +80,7 @@ def _topic(door: Door, request: Request) -> str:
 
 
 ENDPOINTS = (
-    Endpoint(
+    RestEndpoint(
         "GET",
         "/dlq/{name}/tasks",
         "list redrives that run or ran in the background at this node, the newest first",
@@ -88,7 +88,7 @@ ENDPOINTS = (
         answer=ErrandsAnswer,
         refusals=(403,),
     ),
-    Endpoint(
+    RestEndpoint(
         "GET",
         "/dlq/{name}/tasks/{task}",
         "how far a redrive in the background is",
@@ -96,7 +96,7 @@ ENDPOINTS = (
         answer=ErrandAnswer,
         refusals=(403, 404),
     ),
-    Endpoint(
+    RestEndpoint(
         "DELETE",
         "/dlq/{name}/tasks/{task}",
         "stop a redrive in the background, between two transactions",

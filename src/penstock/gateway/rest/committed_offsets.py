@@ -6,11 +6,11 @@ from starlette.responses import Response
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.route_row import Operation
-from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.groups import Commit
 from penstock.gateway.http.problems import entry_of, problem
 from penstock.gateway.http.request_io import json_answer, principal_of, read_json, text
-from penstock.gateway.rest.endpoint import Endpoint, Parameter
+from penstock.gateway.rest.endpoint import Parameter, RestEndpoint
 
 MULTI_STATUS = 207
 COMMITS_MAX = 10_000
@@ -65,7 +65,7 @@ class PositionsAnswer(Struct):
     partitions: list[PositionAnswer]
 
 
-async def commit(door: Door, request: Request) -> Response:
+async def commit(door: Gateway, request: Request) -> Response:
     body = await read_json(request, CommitBody)
     commits = _commits(body)
     if not commits or len(commits) > COMMITS_MAX:
@@ -98,7 +98,7 @@ def _commits(body: CommitBody) -> list[Commit]:
     return [Commit(topic, partition, offset, body.metadata)]
 
 
-async def positions(door: Door, request: Request) -> Response:
+async def positions(door: Gateway, request: Request) -> Response:
     principal = principal_of(request)
     topic = door.topic_to(principal, Operation.DESCRIBE, text(request, "topic"))
     group = text(request, "group")
@@ -113,7 +113,7 @@ async def positions(door: Door, request: Request) -> Response:
 
 
 ENDPOINTS = (
-    Endpoint(
+    RestEndpoint(
         "POST",
         "/offsets/commit",
         "keep positions of a consumer group",
@@ -127,7 +127,7 @@ ENDPOINTS = (
         ),
         refusals=(403, 404, 409, 422, 503),
     ),
-    Endpoint(
+    RestEndpoint(
         "GET",
         "/offsets",
         "where a consumer group stands in a topic",

@@ -16,12 +16,12 @@ from starlette.responses import Response
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.route_row import Operation
-from penstock.client.dead_letters.letter import Letter, LetterFilter
-from penstock.client.dead_letters.redrive import Report
+from penstock.client.dead_letters.letter import DeadLetterFilter, DeadLetterMessage
+from penstock.client.dead_letters.redrive import RedriveReport
 from penstock.client.dead_letters.topics import ASPECTS
 from penstock.gateway.core.background_jobs import Told
 from penstock.gateway.core.dead_letters import LETTERS_MAX, check_rate, nobody
-from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.permissions import require_topic
 from penstock.gateway.http.request_io import (
     Waits,
@@ -33,7 +33,7 @@ from penstock.gateway.http.request_io import (
     while_connected,
 )
 from penstock.gateway.rest.background_jobs import errand_answer
-from penstock.gateway.rest.endpoint import Endpoint, Parameter
+from penstock.gateway.rest.endpoint import Parameter, RestEndpoint
 from penstock.gateway.rest.message_json import (
     MessageAnswer,
     MessageBody,
@@ -47,7 +47,7 @@ LIST_MAX = 1_000
 PREVIEW_MAX = 20
 
 
-class Chosen(Struct, forbid_unknown_fields=True, kw_only=True):
+class DeadLetterSelection(Struct, forbid_unknown_fields=True, kw_only=True):
     """Which letters are meant: those that agree with everything that is given."""
 
     letters: list[str] = []
@@ -67,7 +67,7 @@ class Chosen(Struct, forbid_unknown_fields=True, kw_only=True):
     redrives_max: int | None = None
 
 
-class RedriveBody(Chosen, forbid_unknown_fields=True, kw_only=True):
+class RedriveBody(DeadLetterSelection, forbid_unknown_fields=True, kw_only=True):
     """`to`: another topic than each came from. A payload replaces that of the one letter named."""
 
     to: str | None = None
@@ -81,7 +81,7 @@ class RedriveBody(Chosen, forbid_unknown_fields=True, kw_only=True):
     payload_base64: str | UnsetType = UNSET
 
 
-class PurgeBody(Chosen, forbid_unknown_fields=True, kw_only=True):
+class PurgeBody(DeadLetterSelection, forbid_unknown_fields=True, kw_only=True):
     """`all` must be true where nothing is chosen."""
 
     all: bool = False
@@ -144,7 +144,7 @@ class TargetAnswer(Struct):
     letters: int
 
 
-class SettledAnswer(Struct):
+class RedriveSettled(Struct):
     """`skipped` are dead-lettered messages whose record was lost before it was copied,
     `too_large` those (by id) that their topic does not take: they stay."""
 
@@ -160,22 +160,22 @@ class SettledAnswer(Struct):
 # -- looking ----------------------------------------------------------------------------------
 
 
-async def list_boxes(door: Door, request: Request) -> Response:
+async def list_boxes(door: Gateway, request: Request) -> Response:
     found = await door.letters.boxes(principal_of(request))
     rows = [BoxAnswer(box.topic, box.partitions, box.letters, box.oldest_ms) for box in found]
     return json_answer(BoxesAnswer(rows))
 
 
-async def list_letters(door: Door, request: Request) -> Response:
+async def list_letters(door: Gateway, request: Request) -> Response:
     limit = integer(request, "limit", LIST_DEFAULT, 1, LIST_MAX)
     work = door.letters.some(principal_of(request), _topic(request), _queried(request), limit)
     found, has_more = await while_connected(request, work)
     return json_answer(LettersAnswer([_letter_answer(one) for one in found], has_more))
 
 
-async def show_letter(door: Door, request: Request) -> Response:
+async def show_letter(door: Gateway, request: Request) -> Response:
     name = request.path_params["letter"]
-    chosen = filter_of(Chosen(letters=[name]))
+    chosen = filter_of(DeadLetterSelection(letters=[name]))
     found, _ = await door.letters.some(principal_of(request), _topic(request), chosen, 1)
     if not found:
         raise Refused(
@@ -184,7 +184,7 @@ async def show_letter(door: Door, request: Request) -> Response:
     return json_answer(_letter_answer(found[0]))
 
 
-async def count_letters(door: Door, request: Request) -> Response:
+async def count_letters(door: Gateway, request: Request) -> Response:
     aspect = choice(request, "by", *ASPECTS)
     work = door.letters.kinds(principal_of(request), _topic(request), aspect, _queried(request))
     kinds = await while_connected(request, work)
@@ -204,7 +204,7 @@ async def count_letters(door: Door, request: Request) -> Response:
 # -- settling ---------------------------------------------------------------------------------
 
 
-async def redrive(door: Door, request: Request) -> Response:
+async def redrive(door: Gateway, request: Request) -> Response:
     body = await read_json(request, RedriveBody)
     chosen, principal, topic = filter_of(body), principal_of(request), _topic(request)
     check_rate(body.rate)
@@ -212,7 +212,7 @@ async def redrive(door: Door, request: Request) -> Response:
         return await _preview(door, request, chosen, body.limit)
     payload = payload_of(body)
 
-    def work(told: Told) -> Coroutine[Any, Any, Report]:
+    def work(told: Told) -> Coroutine[Any, Any, RedriveReport]:
         return door.letters.redrive(
             principal,
             topic,
@@ -234,7 +234,7 @@ async def redrive(door: Door, request: Request) -> Response:
     return json_answer(_settled_answer(await while_connected(request, work(nobody))))
 
 
-async def purge(door: Door, request: Request) -> Response:
+async def purge(door: Gateway, request: Request) -> Response:
     body = await read_json(request, PurgeBody)
     chosen = filter_of(body)
     if not body.all and not chosen.described():
@@ -245,11 +245,13 @@ async def purge(door: Door, request: Request) -> Response:
     return json_answer(_settled_answer(await while_connected(request, work)))
 
 
-async def _preview(door: Door, request: Request, chosen: LetterFilter, limit: int) -> Response:
+async def _preview(
+    door: Gateway, request: Request, chosen: DeadLetterFilter, limit: int
+) -> Response:
     work = door.letters.some(principal_of(request), _topic(request), chosen, limit)
     found, _ = await while_connected(request, work)
     first = [_letter_answer(one) for one in found[:PREVIEW_MAX]]
-    return json_answer(SettledAnswer(False, len(found), 0, [], first, []))
+    return json_answer(RedriveSettled(False, len(found), 0, [], first, []))
 
 
 def payload_of(body: RedriveBody) -> bytes | None:
@@ -270,26 +272,26 @@ def _topic(request: Request) -> str:
     return name
 
 
-def _queried(request: Request) -> LetterFilter:
+def _queried(request: Request) -> DeadLetterFilter:
     """The filter that the query's parameters describe."""
-    known = {field.name for field in msgspec.structs.fields(Chosen)}
+    known = {field.name for field in msgspec.structs.fields(DeadLetterSelection)}
     given: dict[str, Any] = {
         name: value for name, value in request.query_params.items() if name in known
     }
     if "letters" in given:
         given["letters"] = given["letters"].split(",")
     try:
-        return filter_of(msgspec.convert(given, Chosen, strict=False))
+        return filter_of(msgspec.convert(given, DeadLetterSelection, strict=False))
     except msgspec.ValidationError as error:
         raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from None
 
 
-def filter_of(chosen: Chosen) -> LetterFilter:
+def filter_of(chosen: DeadLetterSelection) -> DeadLetterFilter:
     value = chosen.header_value
     offsets = None
     if chosen.source_from is not None or chosen.source_until is not None:
         offsets = chosen.source_from or 0, chosen.source_until
-    return LetterFilter(
+    return DeadLetterFilter(
         ids=frozenset(map(_letter_id, chosen.letters)),
         error_class=chosen.error_class,
         error_text=chosen.error_text,
@@ -314,7 +316,7 @@ def _letter_id(text: str) -> tuple[int, int]:
     return int(partition), int(offset)
 
 
-def _letter_answer(letter: Letter) -> LetterAnswer:
+def _letter_answer(letter: DeadLetterMessage) -> LetterAnswer:
     message = message_answer(
         letter.topic,
         letter.partition,
@@ -340,13 +342,13 @@ def _letter_answer(letter: Letter) -> LetterAnswer:
     )
 
 
-def _settled_answer(report: Report) -> SettledAnswer:
+def _settled_answer(report: RedriveReport) -> RedriveSettled:
     targets = [
         TargetAnswer(where.topic, where.partition, count)
         for where, count in sorted(report.targets.items())
     ]
     too_large = list(report.too_large)
-    return SettledAnswer(True, report.settled, report.skipped, targets, [], too_large)
+    return RedriveSettled(True, report.settled, report.skipped, targets, [], too_large)
 
 
 FILTERS = (
@@ -367,7 +369,7 @@ FILTERS = (
 )
 
 ENDPOINTS = (
-    Endpoint(
+    RestEndpoint(
         "GET",
         "/dlq",
         "list topics of dead letters, how many are open in each, and since when",
@@ -375,7 +377,7 @@ ENDPOINTS = (
         answer=BoxesAnswer,
         refusals=(503,),
     ),
-    Endpoint(
+    RestEndpoint(
         "GET",
         "/dlq/{name}",
         "list open letters of a topic of dead letters",
@@ -384,7 +386,7 @@ ENDPOINTS = (
         answer=LettersAnswer,
         refusals=(403, 404, 503),
     ),
-    Endpoint(
+    RestEndpoint(
         "GET",
         "/dlq/{name}/stats",
         "count open letters by what they have in common",
@@ -393,7 +395,7 @@ ENDPOINTS = (
         answer=KindsAnswer,
         refusals=(403, 404, 503),
     ),
-    Endpoint(
+    RestEndpoint(
         "GET",
         "/dlq/{name}/letters/{letter}",
         "show one letter",
@@ -401,26 +403,26 @@ ENDPOINTS = (
         answer=LetterAnswer,
         refusals=(403, 404, 503),
     ),
-    Endpoint(
+    RestEndpoint(
         "POST",
         "/dlq/{name}/redrive",
         "send letters back to where they came from, each exactly once",
         redrive,
         body=RedriveBody,
-        answer=SettledAnswer,
+        answer=RedriveSettled,
         description=(
             "Answers when all is done; hanging up stops it, and asking again goes on from there. "
             "With background=true it answers 202 at once, with a task: see /dlq/{name}/tasks."
         ),
         refusals=(403, 404, 503),
     ),
-    Endpoint(
+    RestEndpoint(
         "POST",
         "/dlq/{name}/purge",
         "settle letters without sending them back",
         purge,
         body=PurgeBody,
-        answer=SettledAnswer,
+        answer=RedriveSettled,
         refusals=(403, 404, 503),
     ),
 )

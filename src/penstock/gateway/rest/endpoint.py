@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.gateway import Gateway
 
-Handler: TypeAlias = Callable[[Door, Request], Awaitable[Response]]
+Handler: TypeAlias = Callable[[Gateway, Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class RestEndpoint:
     """One route."""
 
     method: str

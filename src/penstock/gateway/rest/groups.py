@@ -4,10 +4,10 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.topics import GROUP_KIND
 from penstock.gateway.http.request_io import json_answer, no_content, principal_of
-from penstock.gateway.rest.endpoint import Endpoint
+from penstock.gateway.rest.endpoint import RestEndpoint
 from penstock.gateway.rest.topics import ConfigsAnswer, configs_answer, read_configs
 
 
@@ -34,28 +34,28 @@ class GroupAnswer(Struct):
     members: list[MemberAnswer]
 
 
-async def list_groups(door: Door, request: Request) -> Response:
+async def list_groups(door: Gateway, request: Request) -> Response:
     found = await door.groups.all(principal_of(request))
     return json_answer(GroupsAnswer([GroupRow(*row) for row in found]))
 
 
-async def describe_group(door: Door, request: Request) -> Response:
+async def describe_group(door: Gateway, request: Request) -> Response:
     found = await door.groups.one(principal_of(request), request.path_params["group"])
     members = [MemberAnswer(*member) for member in found.members]
     return json_answer(GroupAnswer(found.group, found.kind, found.state, members))
 
 
-async def delete_group(door: Door, request: Request) -> Response:
+async def delete_group(door: Gateway, request: Request) -> Response:
     await door.groups.delete(principal_of(request), request.path_params["group"])
     return no_content()
 
 
-async def show_configs(door: Door, request: Request) -> Response:
+async def show_configs(door: Gateway, request: Request) -> Response:
     principal, group = principal_of(request), request.path_params["group"]
     return configs_answer(await door.topics.configs(principal, GROUP_KIND, group))
 
 
-async def alter_configs(door: Door, request: Request) -> Response:
+async def alter_configs(door: Gateway, request: Request) -> Response:
     values = await read_configs(request)
     principal, group = principal_of(request), request.path_params["group"]
     await door.topics.alter_configs(principal, GROUP_KIND, group, values)
@@ -63,8 +63,8 @@ async def alter_configs(door: Door, request: Request) -> Response:
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/groups", "list groups of every kind", list_groups, answer=GroupsAnswer),
-    Endpoint(
+    RestEndpoint("GET", "/groups", "list groups of every kind", list_groups, answer=GroupsAnswer),
+    RestEndpoint(
         "GET",
         "/groups/{group}",
         "describe a group and its members",
@@ -72,7 +72,7 @@ ENDPOINTS = (
         answer=GroupAnswer,
         refusals=(403, 404, 503),
     ),
-    Endpoint(
+    RestEndpoint(
         "DELETE",
         "/groups/{group}",
         "delete a group without members, and its positions",
@@ -80,7 +80,7 @@ ENDPOINTS = (
         status=204,
         refusals=(403, 404, 409, 503),
     ),
-    Endpoint(
+    RestEndpoint(
         "GET",
         "/groups/{group}/configs",
         "all configs of a group and whether they were set for it",
@@ -88,7 +88,7 @@ ENDPOINTS = (
         answer=ConfigsAnswer,
         refusals=(403,),
     ),
-    Endpoint(
+    RestEndpoint(
         "PATCH",
         "/groups/{group}/configs",
         "set configs of a group: leases, retries, dead letters; null returns one to its default",

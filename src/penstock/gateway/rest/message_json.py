@@ -25,9 +25,9 @@ from penstock.gateway.core.messages import (
     RETRY_COUNT,
     TRACE_ID,
     Headers,
-    Outgoing,
+    OutgoingMessage,
     Placed,
-    Received,
+    ReceivedMessage,
 )
 
 CONTENT_TYPE = "content-type"
@@ -124,7 +124,7 @@ class PollAnswer(Struct):
 # -- what is given ----------------------------------------------------------------------------
 
 
-def outgoing_of(body: MessageBody, trace_id: str | None) -> Outgoing:
+def outgoing_of(body: MessageBody, trace_id: str | None) -> OutgoingMessage:
     """The message that a body describes; refuses what cannot be told."""
     headers = () if body.headers is None else _headers_of(body.headers)
     payload, kind = _payload_of(body)
@@ -135,7 +135,7 @@ def outgoing_of(body: MessageBody, trace_id: str | None) -> Outgoing:
         if key is not None:
             raise Refused(ErrorCode.INVALID_REQUEST, "key or key_base64, not both")
         key = unbase64("key_base64", body.key_base64)
-    return Outgoing(
+    return OutgoingMessage(
         payload,
         key,
         headers,
@@ -207,7 +207,7 @@ def placed_answer(placed: Placed) -> PlacedAnswer:
     return PlacedAnswer(placed.partition, placed.offset, placed.timestamp_ms, placed.message_id)
 
 
-def received_answer(message: Received) -> MessageAnswer:
+def received_answer(message: ReceivedMessage) -> MessageAnswer:
     """A message in queue mode."""
     shown = message_answer(
         message.topic,

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from penstock.gateway.http.problems import MEDIA_TYPE
-from penstock.gateway.rest.endpoint import Endpoint, Parameter
+from penstock.gateway.rest.endpoint import Parameter, RestEndpoint
 from penstock.gateway.rest.permissions import ROUTES, told
 from penstock.gateway.rest.route_table import ENDPOINTS
 
@@ -40,7 +40,7 @@ def document(version: str) -> bytes:
     return msgspec.json.encode(describe(version, ENDPOINTS))
 
 
-def describe(version: str, endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+def describe(version: str, endpoints: Sequence[RestEndpoint]) -> dict[str, Any]:
     types = _types(endpoints)
     shown, components = msgspec.json.schema_components(
         types, ref_template="#/components/schemas/{name}"
@@ -61,7 +61,7 @@ def describe(version: str, endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     }
 
 
-def _types(endpoints: Sequence[Endpoint]) -> list[Any]:
+def _types(endpoints: Sequence[RestEndpoint]) -> list[Any]:
     found: dict[str, Any] = {}
     for row in endpoints:
         for one in (row.body, row.answer):
@@ -70,7 +70,7 @@ def _types(endpoints: Sequence[Endpoint]) -> list[Any]:
     return list(found.values())
 
 
-def _operation(row: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
+def _operation(row: RestEndpoint, schemas: dict[str, Any]) -> dict[str, Any]:
     answer: dict[str, Any] = {"description": HTTPStatus(row.status).phrase}
     if row.answer is not None:
         answer["content"] = {row.media_type: {"schema": schemas[str(row.answer)]}}
@@ -102,7 +102,7 @@ def _operation(row: Endpoint, schemas: dict[str, Any]) -> dict[str, Any]:
     return operation
 
 
-def operation_id(row: Endpoint) -> str:
+def operation_id(row: RestEndpoint) -> str:
     words = re.findall(r"\w+", f"{row.method.lower()} {row.path}")
     return "_".join(words)
 
@@ -166,7 +166,7 @@ def page(version: str) -> bytes:
     return "".join(parts).encode()
 
 
-def _section(row: Endpoint, operation: dict[str, Any], schemas: dict[str, Any]) -> str:
+def _section(row: RestEndpoint, operation: dict[str, Any], schemas: dict[str, Any]) -> str:
     parts = [
         f'<details id="{operation_id(row)}"><summary><span class="method">{row.method}</span>',
         f"<code>{escape(row.path)}</code> {_marked(row.summary)}</summary>",

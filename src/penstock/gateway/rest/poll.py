@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.route_row import Operation
-from penstock.gateway.core.gateway import LOCK_MS_MAX, RECORDS_MAX, WAIT_MS_MAX, Door
+from penstock.gateway.core.gateway import LOCK_MS_MAX, RECORDS_MAX, WAIT_MS_MAX, Gateway
 from penstock.gateway.http.request_io import (
     choice,
     integer,
@@ -21,7 +21,7 @@ from penstock.gateway.http.request_io import (
     text,
     while_connected,
 )
-from penstock.gateway.rest.endpoint import Endpoint, Parameter
+from penstock.gateway.rest.endpoint import Parameter, RestEndpoint
 from penstock.gateway.rest.message_json import (
     MessageAnswer,
     PollAnswer,
@@ -35,7 +35,7 @@ PARTITION_MAX = (1 << 31) - 1
 OFFSET_MAX = (1 << 63) - 1
 
 
-async def poll(door: Door, request: Request) -> Response:
+async def poll(door: Gateway, request: Request) -> Response:
     mode = choice(request, "mode", QUEUE, LOG)
     wait_ms = integer(request, "wait_ms", 0, 0, WAIT_MS_MAX)
     read = _read if mode == LOG else _receive
@@ -46,7 +46,7 @@ async def poll(door: Door, request: Request) -> Response:
     return json_answer({"messages": found})
 
 
-async def _receive(door: Door, request: Request, wait_ms: int) -> list[MessageAnswer]:
+async def _receive(door: Gateway, request: Request, wait_ms: int) -> list[MessageAnswer]:
     found = await door.receive(
         principal_of(request),
         request.path_params["name"],
@@ -58,7 +58,7 @@ async def _receive(door: Door, request: Request, wait_ms: int) -> list[MessageAn
     return [received_answer(one) for one in found]
 
 
-async def _read(door: Door, request: Request, wait_ms: int) -> list[MessageAnswer]:
+async def _read(door: Gateway, request: Request, wait_ms: int) -> list[MessageAnswer]:
     count = integer(request, "max", MAX_DEFAULT, 1, RECORDS_MAX)
     principal = principal_of(request)
     topic = door.topic_to(principal, Operation.READ, request.path_params["name"])
@@ -67,7 +67,7 @@ async def _read(door: Door, request: Request, wait_ms: int) -> list[MessageAnswe
     return [message_answer(*message[:7]) for message in found]
 
 
-async def log_positions(door: Door, request: Request) -> dict[int, int]:
+async def log_positions(door: Gateway, request: Request) -> dict[int, int]:
     """From where a request reads: its own offset, or the position of its group."""
     principal = principal_of(request)
     topic = door.topic_to(principal, Operation.READ, request.path_params["name"])
@@ -112,7 +112,7 @@ LOCK = Parameter(
 )
 
 ENDPOINTS = (
-    Endpoint(
+    RestEndpoint(
         "GET",
         "/topics/{name}/poll",
         "receive messages for a group, as a queue or as a log",

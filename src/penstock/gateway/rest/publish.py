@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.tracing import CONTEXT_NAMES, TRACE_PARENT, context_of, with_context
-from penstock.gateway.core.gateway import Door
-from penstock.gateway.core.messages import DELAY_MS_MAX, TIME_MS_MAX, Outgoing, Placed
+from penstock.gateway.core.gateway import Gateway
+from penstock.gateway.core.messages import DELAY_MS_MAX, TIME_MS_MAX, OutgoingMessage, Placed
 from penstock.gateway.http.problems import entry_of, problem
 from penstock.gateway.http.request_io import (
     json_answer,
@@ -22,7 +22,7 @@ from penstock.gateway.http.request_io import (
     principal_of,
     read_json,
 )
-from penstock.gateway.rest.endpoint import Endpoint, Parameter
+from penstock.gateway.rest.endpoint import Parameter, RestEndpoint
 from penstock.gateway.rest.message_json import (
     PublishAnswer,
     PublishBody,
@@ -38,7 +38,7 @@ TRACE_ID_CHARS = 32
 PARTITION_MAX = (1 << 31) - 1
 
 
-async def publish(door: Door, request: Request) -> Response:
+async def publish(door: Gateway, request: Request) -> Response:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/octet-stream" or kind.startswith("text/"):
         messages, is_one = [await _plain(request)], True
@@ -61,7 +61,7 @@ def _answer(placed: list[Placed | Refused]) -> Response:
     return json_answer({"messages": entries}, MULTI_STATUS if refused else 200)
 
 
-async def _structured(request: Request) -> tuple[list[Outgoing], bool]:
+async def _structured(request: Request) -> tuple[list[OutgoingMessage], bool]:
     body = await read_json(request, PublishBody)
     trace_id = _trace_id(request)
     if not isinstance(body.messages, list):
@@ -79,7 +79,7 @@ async def _structured(request: Request) -> tuple[list[Outgoing], bool]:
     return found, False
 
 
-async def _plain(request: Request) -> Outgoing:
+async def _plain(request: Request) -> OutgoingMessage:
     """The body as it is; everything else is in the query and in headers."""
     key = optional_text(request, "key")
     coded = optional_text(request, "key_base64")
@@ -93,7 +93,7 @@ async def _plain(request: Request) -> Outgoing:
         for name, value in request.headers.items()
         if name.startswith(HEADER_PREFIX)
     )
-    return Outgoing(
+    return OutgoingMessage(
         await request.body(),
         key_bytes,
         headers,
@@ -109,7 +109,7 @@ async def _plain(request: Request) -> Outgoing:
     )
 
 
-def _in_trace(request: Request, messages: list[Outgoing]) -> list[Outgoing]:
+def _in_trace(request: Request, messages: list[OutgoingMessage]) -> list[OutgoingMessage]:
     """The request's trace goes on with its messages, except with those that name their own."""
     context = context_of(
         (name, value.encode())
@@ -133,7 +133,7 @@ def _trace_id(request: Request) -> str | None:
 
 
 ENDPOINTS = (
-    Endpoint(
+    RestEndpoint(
         "POST",
         "/topics/{name}/messages",
         'publish one message, or many as `{"messages": [...]}`',

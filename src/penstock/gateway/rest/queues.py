@@ -4,9 +4,9 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.http.request_io import json_answer, optional_text, principal_of
-from penstock.gateway.rest.endpoint import Endpoint, Parameter
+from penstock.gateway.rest.endpoint import Parameter, RestEndpoint
 
 
 class QueueRow(Struct):
@@ -29,7 +29,7 @@ class QueuePartitionAnswer(Struct):
     unfinished: int
 
 
-class QueueAnswer(Struct):
+class QueueResponse(Struct):
     """`unfinished` are all that are not settled: ready, leased, delayed, given up."""
 
     topic: str
@@ -43,18 +43,18 @@ class QueueAnswer(Struct):
     partitions: list[QueuePartitionAnswer]
 
 
-async def list_queues(door: Door, request: Request) -> Response:
+async def list_queues(door: Gateway, request: Request) -> Response:
     found = await door.queues.all(
         principal_of(request), optional_text(request, "topic"), optional_text(request, "group")
     )
     return json_answer(QueuesAnswer([QueueRow(*row) for row in found]))
 
 
-async def describe_queue(door: Door, request: Request) -> Response:
+async def describe_queue(door: Gateway, request: Request) -> Response:
     names = request.path_params
     found = await door.queues.one(principal_of(request), names["name"], names["group"])
     return json_answer(
-        QueueAnswer(
+        QueueResponse(
             found.topic,
             found.group,
             found.ready,
@@ -81,7 +81,7 @@ async def describe_queue(door: Door, request: Request) -> Response:
 
 
 ENDPOINTS = (
-    Endpoint(
+    RestEndpoint(
         "GET",
         "/queues",
         "list queues: every topic with the groups that share it",
@@ -93,12 +93,12 @@ ENDPOINTS = (
         answer=QueuesAnswer,
         refusals=(503,),
     ),
-    Endpoint(
+    RestEndpoint(
         "GET",
         "/topics/{name}/queues/{group}",
         "how a queue stands: messages ready, leased, delayed, given up",
         describe_queue,
-        answer=QueueAnswer,
+        answer=QueueResponse,
         refusals=(403, 404, 503),
     ),
 )

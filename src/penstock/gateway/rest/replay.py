@@ -13,11 +13,16 @@ from starlette.responses import Response
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import Millis
 from penstock.broker.api.route_row import Operation
-from penstock.client.offset_syntax import OffsetRange, OffsetSyntaxError, Position, parse_position
+from penstock.client.offset_syntax import (
+    OffsetPosition,
+    OffsetRange,
+    OffsetSyntaxError,
+    parse_position,
+)
 from penstock.gateway.core.dead_letters import check_rate
-from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.http.request_io import json_answer, principal_of, read_json, while_connected
-from penstock.gateway.rest.endpoint import Endpoint
+from penstock.gateway.rest.endpoint import RestEndpoint
 
 PARTITIONS_MAX = 10_000
 
@@ -56,7 +61,7 @@ class ReplayAnswer(Struct):
     partitions: list[RangeAnswer]
 
 
-async def replay(door: Door, request: Request) -> Response:
+async def replay(door: Gateway, request: Request) -> Response:
     body = await read_json(request, ReplayBody)
     principal, letters = principal_of(request), door.letters
     topic = door.topic_to(principal, Operation.READ, request.path_params["name"]).name
@@ -101,7 +106,9 @@ def range_of(body: ReplayBody, now_ms: Millis) -> OffsetRange:
     return OffsetRange(start, _position(body.until_offset, body.until_time, now_ms))
 
 
-def _position(offset: int | str | None, time: int | str | None, now_ms: Millis) -> Position | None:
+def _position(
+    offset: int | str | None, time: int | str | None, now_ms: Millis
+) -> OffsetPosition | None:
     if offset is None and time is None:
         return None
     text = str(offset) if offset is not None else "@" + str(time).removeprefix("@")
@@ -112,7 +119,7 @@ def _position(offset: int | str | None, time: int | str | None, now_ms: Millis) 
 
 
 ENDPOINTS = (
-    Endpoint(
+    RestEndpoint(
         "POST",
         "/topics/{name}/replay",
         "read a topic again: for one group, or as a copy in another topic",

@@ -17,7 +17,7 @@ from penstock.gateway.rest import (
     stream,
     topics,
 )
-from penstock.gateway.rest.endpoint import Endpoint
+from penstock.gateway.rest.endpoint import RestEndpoint
 
 FAMILIES = (
     publish,
@@ -34,4 +34,4 @@ FAMILIES = (
     replay,
 )
 
-ENDPOINTS: tuple[Endpoint, ...] = tuple(row for family in FAMILIES for row in family.ENDPOINTS)
+ENDPOINTS: tuple[RestEndpoint, ...] = tuple(row for family in FAMILIES for row in family.ENDPOINTS)

@@ -4,10 +4,10 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.client.admin.scaling import Wish
-from penstock.gateway.core.gateway import Door
+from penstock.client.admin.scaling import ScalingTarget
+from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.http.request_io import integer, json_answer, optional_integer, principal_of
-from penstock.gateway.rest.endpoint import Endpoint, Parameter
+from penstock.gateway.rest.endpoint import Parameter, RestEndpoint
 
 TARGET_SECONDS = 60
 REPLICAS_MAX = 1_000
@@ -30,10 +30,10 @@ class ScalingAnswer(Struct):
     replica_per_second: float | None
 
 
-async def show_scaling(door: Door, request: Request) -> Response:
+async def show_scaling(door: Gateway, request: Request) -> Response:
     group = request.path_params["group"]
     rate = optional_integer(request, "rate", 1, 1_000_000_000)
-    wish = Wish(
+    wish = ScalingTarget(
         target_s=integer(request, "target_delay", TARGET_SECONDS, 1, 86_400),
         low=integer(request, "min", 0, 0, REPLICAS_MAX),
         high=integer(request, "max", REPLICAS_MAX, 1, REPLICAS_MAX),
@@ -59,7 +59,7 @@ async def show_scaling(door: Door, request: Request) -> Response:
 
 
 ENDPOINTS = (
-    Endpoint(
+    RestEndpoint(
         "GET",
         "/groups/{group}/scaling",
         "how many consumers a group or queue should have, for autoscalers",

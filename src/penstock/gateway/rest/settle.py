@@ -13,10 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.gateway.core.gateway import Door, Settlement, Verdict
+from penstock.gateway.core.gateway import Gateway, SettleAction, Settlement
 from penstock.gateway.http.problems import entry_of, problem
 from penstock.gateway.http.request_io import json_answer, principal_of, read_json
-from penstock.gateway.rest.endpoint import Endpoint
+from penstock.gateway.rest.endpoint import RestEndpoint
 
 MULTI_STATUS = 207
 
@@ -102,8 +102,10 @@ Body: TypeAlias = AckBody | NackBody | RejectBody | ExtendBody
 Entry: TypeAlias = AckEntry | NackEntry | RejectEntry | ExtendEntry
 
 
-def _settling(kind: type[Body], verdict: Verdict) -> Callable[[Door, Request], Awaitable[Response]]:
-    async def settle(door: Door, request: Request) -> Response:
+def _settling(
+    kind: type[Body], verdict: SettleAction
+) -> Callable[[Gateway, Request], Awaitable[Response]]:
+    async def settle(door: Gateway, request: Request) -> Response:
         body = await read_json(request, kind)
         settlements = _settlements(body, verdict)
         answers = await door.settle(principal_of(request), settlements)
@@ -121,7 +123,7 @@ def _settling(kind: type[Body], verdict: Verdict) -> Callable[[Door, Request], A
     return settle
 
 
-def _settlements(body: Body, verdict: Verdict) -> list[Settlement]:
+def _settlements(body: Body, verdict: SettleAction) -> list[Settlement]:
     receipt, receipts, messages = body.receipt, body.receipts, body.messages
     given = [value for value in (receipt, receipts, messages) if value is not UNSET]
     if len(given) != 1 or not given[0]:
@@ -135,7 +137,7 @@ def _settlements(body: Body, verdict: Verdict) -> list[Settlement]:
     return [_settlement(one, body, verdict) for one in several]
 
 
-def _settlement(receipt: str, values: Body | Entry, verdict: Verdict) -> Settlement:
+def _settlement(receipt: str, values: Body | Entry, verdict: SettleAction) -> Settlement:
     return Settlement(
         receipt,
         verdict,
@@ -146,15 +148,25 @@ def _settlement(receipt: str, values: Body | Entry, verdict: Verdict) -> Settlem
     )
 
 
-_ROWS: tuple[tuple[str, type[Body], Verdict, str], ...] = (
-    ("ack", AckBody, Verdict.ACCEPT, "done: these messages are finished"),
-    ("nack", NackBody, Verdict.RELEASE, "not done: try again, after `delay_ms` or the policy's"),
-    ("reject", RejectBody, Verdict.REJECT, "never: to the dead letters, with `error`"),
-    ("extend", ExtendBody, Verdict.EXTEND, "not done yet: hold the lease for `lock_ms` from now"),
+_ROWS: tuple[tuple[str, type[Body], SettleAction, str], ...] = (
+    ("ack", AckBody, SettleAction.ACCEPT, "done: these messages are finished"),
+    (
+        "nack",
+        NackBody,
+        SettleAction.RELEASE,
+        "not done: try again, after `delay_ms` or the policy's",
+    ),
+    ("reject", RejectBody, SettleAction.REJECT, "never: to the dead letters, with `error`"),
+    (
+        "extend",
+        ExtendBody,
+        SettleAction.EXTEND,
+        "not done yet: hold the lease for `lock_ms` from now",
+    ),
 )
 
 ENDPOINTS = tuple(
-    Endpoint(
+    RestEndpoint(
         "POST",
         path + name,
         summary,

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from penstock.base.errors import Refused
 from penstock.broker.api.route_row import Operation
-from penstock.gateway.core.gateway import LOCK_MS_MAX, Door, Settlement, Verdict
+from penstock.gateway.core.gateway import LOCK_MS_MAX, Gateway, SettleAction, Settlement
 from penstock.gateway.core.prefetch import Prefetch
 from penstock.gateway.core.quota import Throttled
 from penstock.gateway.http.problems import entry_of
@@ -29,7 +29,7 @@ from penstock.gateway.http.request_io import (
     text,
 )
 from penstock.gateway.http.server_sent_events import IDLE_MS, KEEP_ALIVE, EventStream, event
-from penstock.gateway.rest.endpoint import Endpoint, Parameter
+from penstock.gateway.rest.endpoint import Parameter, RestEndpoint
 from penstock.gateway.rest.message_json import MessageAnswer, message_answer, received_answer
 from penstock.gateway.rest.poll import LOCK, LOG, LOG_PARAMETERS, MODE, QUEUE, log_positions
 
@@ -41,7 +41,7 @@ CHUNK_BYTES = 1 << 20
 PAUSE_SECONDS = 1.0
 
 
-async def stream(door: Door, request: Request) -> Response:
+async def stream(door: Gateway, request: Request) -> Response:
     mode = choice(request, "mode", QUEUE, LOG)
     waits: Waits = request.app.state.waits
     topic = request.path_params["name"]
@@ -58,7 +58,7 @@ async def stream(door: Door, request: Request) -> Response:
 
 
 async def _queue_events(
-    door: Door, request: Request, group: str, lock_ms: int | None, prefetch: Prefetch
+    door: Gateway, request: Request, group: str, lock_ms: int | None, prefetch: Prefetch
 ) -> AsyncIterator[bytes]:
     topic, principal = request.path_params["name"], principal_of(request)
     yield KEEP_ALIVE
@@ -95,12 +95,12 @@ async def _queue_events(
     finally:
         left = prefetch.close()
         if left:
-            free = [Settlement(receipt, Verdict.RELEASE, delay_ms=0) for receipt in left]
+            free = [Settlement(receipt, SettleAction.RELEASE, delay_ms=0) for receipt in left]
             await asyncio.shield(door.settle(principal, free))
 
 
 async def _log_events(
-    door: Door, request: Request, positions: dict[int, int]
+    door: Gateway, request: Request, positions: dict[int, int]
 ) -> AsyncIterator[bytes]:
     principal = principal_of(request)
     yield KEEP_ALIVE
@@ -140,7 +140,7 @@ def _message_event(message: MessageAnswer) -> bytes:
 
 
 ENDPOINTS = (
-    Endpoint(
+    RestEndpoint(
         "GET",
         "/topics/{name}/stream",
         "receive messages as server-sent events, as they come",

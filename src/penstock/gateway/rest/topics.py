@@ -6,13 +6,13 @@ from starlette.responses import Response
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import show_topic_id
-from penstock.cluster.metadata.image import Topic
+from penstock.cluster.metadata.image import TopicImage
 from penstock.gateway.core.caller import Principal
-from penstock.gateway.core.gateway import Door
-from penstock.gateway.core.topics import TOPIC_KIND, ConfigValue, Offsets
+from penstock.gateway.core.gateway import Gateway
+from penstock.gateway.core.topics import TOPIC_KIND, ConfigValue, OffsetBounds
 from penstock.gateway.http.audit import about
 from penstock.gateway.http.request_io import flag, json_answer, no_content, principal_of, read_json
-from penstock.gateway.rest.endpoint import Endpoint, Parameter
+from penstock.gateway.rest.endpoint import Parameter, RestEndpoint
 
 CREATED = 201
 
@@ -69,7 +69,7 @@ class PartitionsBody(Struct, forbid_unknown_fields=True):
     partitions: int
 
 
-async def list_topics(door: Door, request: Request) -> Response:
+async def list_topics(door: Gateway, request: Request) -> Response:
     found = await door.topics.all(principal_of(request), internal=flag(request, "internal"))
     rows = [
         TopicRow(topic.name, len(topic.partitions), len(topic.partitions[0].replicas))
@@ -78,7 +78,7 @@ async def list_topics(door: Door, request: Request) -> Response:
     return json_answer(TopicsAnswer(rows))
 
 
-async def create_topic(door: Door, request: Request) -> Response:
+async def create_topic(door: Gateway, request: Request) -> Response:
     body = await read_json(request, TopicBody)
     about(request, f"topic:{body.name}")
     configs = {name: config_text(value) for name, value in (body.configs or {}).items()}
@@ -90,20 +90,20 @@ async def create_topic(door: Door, request: Request) -> Response:
     )
     # Whoever may create it need not be allowed to describe it; and it is known to be empty.
     nothing = dict.fromkeys(range(len(topic.partitions)), 0)
-    return json_answer(_shown(topic, Offsets(nothing, nothing)), CREATED)
+    return json_answer(_shown(topic, OffsetBounds(nothing, nothing)), CREATED)
 
 
-async def describe_topic(door: Door, request: Request) -> Response:
+async def describe_topic(door: Gateway, request: Request) -> Response:
     principal = principal_of(request)
     topic = door.topics.one(principal, request.path_params["name"])
     return json_answer(await _described(door, principal, topic))
 
 
-async def _described(door: Door, principal: Principal, topic: Topic) -> TopicAnswer:
+async def _described(door: Gateway, principal: Principal, topic: TopicImage) -> TopicAnswer:
     return _shown(topic, await door.topics.offsets(principal, topic))
 
 
-def _shown(topic: Topic, offsets: Offsets) -> TopicAnswer:
+def _shown(topic: TopicImage, offsets: OffsetBounds) -> TopicAnswer:
     return TopicAnswer(
         topic.name,
         show_topic_id(topic.id),
@@ -122,25 +122,25 @@ def _shown(topic: Topic, offsets: Offsets) -> TopicAnswer:
     )
 
 
-async def delete_topic(door: Door, request: Request) -> Response:
+async def delete_topic(door: Gateway, request: Request) -> Response:
     await door.topics.delete(principal_of(request), request.path_params["name"])
     return no_content()
 
 
-async def grow_topic(door: Door, request: Request) -> Response:
+async def grow_topic(door: Gateway, request: Request) -> Response:
     body = await read_json(request, PartitionsBody)
     principal, name = principal_of(request), request.path_params["name"]
     await door.topics.grow(principal, name, body.partitions)
     return json_answer(await _described(door, principal, door.topics.one(principal, name)))
 
 
-async def show_configs(door: Door, request: Request) -> Response:
+async def show_configs(door: Gateway, request: Request) -> Response:
     principal, name = principal_of(request), request.path_params["name"]
     found = await door.topics.configs(principal, TOPIC_KIND, name)
     return configs_answer(found)
 
 
-async def alter_configs(door: Door, request: Request) -> Response:
+async def alter_configs(door: Gateway, request: Request) -> Response:
     values = await read_configs(request)
     principal, name = principal_of(request), request.path_params["name"]
     await door.topics.alter_configs(principal, TOPIC_KIND, name, values)
@@ -168,7 +168,7 @@ def config_text(value: str | float | bool) -> str:
 
 
 ENDPOINTS = (
-    Endpoint(
+    RestEndpoint(
         "GET",
         "/topics",
         "list topics",
@@ -178,7 +178,7 @@ ENDPOINTS = (
         ),
         answer=TopicsAnswer,
     ),
-    Endpoint(
+    RestEndpoint(
         "POST",
         "/topics",
         "create a topic",
@@ -188,7 +188,7 @@ ENDPOINTS = (
         status=CREATED,
         refusals=(403, 409, 422),
     ),
-    Endpoint(
+    RestEndpoint(
         "GET",
         "/topics/{name}",
         "describe a topic: partitions, leaders, offsets, configs that were set",
@@ -196,7 +196,7 @@ ENDPOINTS = (
         answer=TopicAnswer,
         refusals=(403, 404),
     ),
-    Endpoint(
+    RestEndpoint(
         "DELETE",
         "/topics/{name}",
         "delete a topic with everything in it",
@@ -204,7 +204,7 @@ ENDPOINTS = (
         status=204,
         refusals=(403, 404),
     ),
-    Endpoint(
+    RestEndpoint(
         "POST",
         "/topics/{name}/partitions",
         "give a topic more partitions",
@@ -213,7 +213,7 @@ ENDPOINTS = (
         answer=TopicAnswer,
         refusals=(403, 404, 422),
     ),
-    Endpoint(
+    RestEndpoint(
         "GET",
         "/topics/{name}/configs",
         "all configs of a topic and whether they were set for it",
@@ -221,7 +221,7 @@ ENDPOINTS = (
         answer=ConfigsAnswer,
         refusals=(403, 404),
     ),
-    Endpoint(
+    RestEndpoint(
         "PATCH",
         "/topics/{name}/configs",
         "set configs of a topic; null returns one to its default",

@@ -5,7 +5,7 @@ its own. If one of them cannot take it now the publisher is told to try again: t
 have it twice, unless topic and queues are FIFO, which know it by its deduplication id. A queue that
 was deleted is passed over.
 
-A queue gets the notification as JSON (`Type`, `Message`, `TopicArn`, ...; unsigned), or with
+A queue gets the notification as JSON (`Type`, `MessageEntry`, `TopicArn`, ...; unsigned), or with
 `RawMessageDelivery` the message as it is, attributes too.
 """
 
@@ -25,19 +25,19 @@ from penstock.gateway.sns.filter_policies import read_policy
 from penstock.gateway.sns.subscriptions import FILTER, OF_BODY, RAW, SCOPE
 from penstock.gateway.sns.topics import CONTENT_DEDUP, find
 from penstock.gateway.sqs.batch_requests import batch_answer, check_entries
-from penstock.gateway.sqs.call import Answer, Call
+from penstock.gateway.sqs.call import Answer, AwsCall
 from penstock.gateway.sqs.errors import Fault, fault_of, no_queue
 from penstock.gateway.sqs.message_attributes import check_text, headers_of, size_of
-from penstock.gateway.sqs.queue_attributes import Queue
+from penstock.gateway.sqs.queue_attributes import SqsQueue
 from penstock.gateway.sqs.queue_names import is_fifo
-from penstock.gateway.sqs.requests import Message
+from penstock.gateway.sqs.requests import MessageEntry
 from penstock.gateway.sqs.send import TOKEN, new_message_id, send_all
 
 MESSAGE_BYTES_MAX = 256 * 1024
 SUBJECT_CHARS_MAX = 100
 
 
-async def publish(call: Call, request: requests.Publish) -> Answer:
+async def publish(call: AwsCall, request: requests.Publish) -> Answer:
     arn = request.topic_arn or request.target_arn
     if arn is None:
         raise Fault("InvalidParameter", "Invalid parameter: TopicArn")
@@ -48,7 +48,7 @@ async def publish(call: Call, request: requests.Publish) -> Answer:
     return result
 
 
-async def publish_batch(call: Call, request: requests.PublishBatch) -> Answer:
+async def publish_batch(call: AwsCall, request: requests.PublishBatch) -> Answer:
     name, record = find(call, request.topic_arn, Operation.WRITE)
     entries = request.publish_batch_request_entries
     check_entries(entries, "PublishBatchRequestEntry", size=sum(_size(entry) for entry in entries))
@@ -57,7 +57,7 @@ async def publish_batch(call: Call, request: requests.PublishBatch) -> Answer:
 
 
 async def _fan_out(
-    call: Call, name: str, record: FanoutRecord, notices: Sequence[requests.Notice]
+    call: AwsCall, name: str, record: FanoutRecord, notices: Sequence[requests.Notice]
 ) -> list[Answer | Fault]:
     """Each message on its own: its id once every queue has it, or why not."""
     results: list[Answer | Fault] = []
@@ -80,7 +80,7 @@ async def _fan_out(
 class _Fan:
     """Accepted messages on their way to the queues of one topic."""
 
-    def __init__(self, call: Call, name: str, record: FanoutRecord) -> None:
+    def __init__(self, call: AwsCall, name: str, record: FanoutRecord) -> None:
         self._call = call
         self._name = name
         self._record = record
@@ -111,13 +111,13 @@ class _Fan:
                 so_far.setdefault("SequenceNumber", outcome.get("SequenceNumber", "0"))
 
     def _message(
-        self, subscription: SubscriptionRecord, queue: Queue, notice: requests.Notice, id_: str
-    ) -> Message:
+        self, subscription: SubscriptionRecord, queue: SqsQueue, notice: requests.Notice, id_: str
+    ) -> MessageEntry:
         is_raw = subscription.attributes.get(RAW, "").lower() == "true"
         dedup_id = notice.message_deduplication_id
         if dedup_id is None and self._record.attributes.get(CONTENT_DEDUP) == "true":
             dedup_id = sha256(notice.message.encode()).hexdigest()
-        return Message(
+        return MessageEntry(
             message_body=_text(notice) if is_raw else self._envelope(subscription, notice, id_),
             message_attributes=notice.message_attributes if is_raw else {},
             message_group_id=notice.message_group_id,

@@ -16,7 +16,7 @@ from penstock.gateway.core.permissions import require_topic
 from penstock.gateway.sns import requests, topic_names
 from penstock.gateway.sns.filter_policies import check_policy
 from penstock.gateway.sns.topics import PAGE, alter, find
-from penstock.gateway.sqs.call import Answer, Call
+from penstock.gateway.sqs.call import Answer, AwsCall
 from penstock.gateway.sqs.errors import Fault
 from penstock.gateway.sqs.pagination import page
 from penstock.gateway.sqs.queue_names import ACCOUNT, is_fifo, queue_of_arn
@@ -26,7 +26,7 @@ RAW, FILTER, SCOPE = "RawMessageDelivery", "FilterPolicy", "FilterPolicyScope"
 SCOPES = OF_BODY, OF_ATTRIBUTES = "MessageBody", "MessageAttributes"
 
 
-async def subscribe(call: Call, request: requests.Subscribe) -> Answer:
+async def subscribe(call: AwsCall, request: requests.Subscribe) -> Answer:
     name, _ = find(call, request.topic_arn, Operation.READ)
     if request.protocol != "sqs":
         raise Fault(
@@ -72,7 +72,7 @@ async def subscribe(call: Call, request: requests.Subscribe) -> Answer:
     return {"SubscriptionArn": topic_names.subscription_arn(call.region, name, found[-1])}
 
 
-async def unsubscribe(call: Call, request: requests.Unsubscribe) -> Answer:
+async def unsubscribe(call: AwsCall, request: requests.Unsubscribe) -> Answer:
     name, subscription_id = topic_names.subscription_of_arn(request.subscription_arn)
     require_topic(call.node, call.principal, Operation.READ, name)
     if name not in call.node.image.fanouts:
@@ -89,7 +89,7 @@ async def unsubscribe(call: Call, request: requests.Unsubscribe) -> Answer:
 
 
 async def get_subscription_attributes(
-    call: Call, request: requests.GetSubscriptionAttributes
+    call: AwsCall, request: requests.GetSubscriptionAttributes
 ) -> Answer:
     name, subscription = _subscription(call, request.subscription_arn)
     shown = {
@@ -102,7 +102,7 @@ async def get_subscription_attributes(
 
 
 async def set_subscription_attributes(
-    call: Call, request: requests.SetSubscriptionAttributes
+    call: AwsCall, request: requests.SetSubscriptionAttributes
 ) -> Answer:
     name, subscription = _subscription(call, request.subscription_arn)
     attribute, value = request.attribute_name, request.attribute_value
@@ -128,7 +128,7 @@ async def set_subscription_attributes(
     return {}
 
 
-async def list_subscriptions(call: Call, request: requests.ListSubscriptions) -> Answer:
+async def list_subscriptions(call: AwsCall, request: requests.ListSubscriptions) -> Answer:
     rows = {
         f"{name}:{one.id}": _show(call, name, one)
         for name, record in call.node.image.fanouts.items()
@@ -140,7 +140,7 @@ async def list_subscriptions(call: Call, request: requests.ListSubscriptions) ->
 
 
 async def list_subscriptions_by_topic(
-    call: Call, request: requests.ListSubscriptionsByTopic
+    call: AwsCall, request: requests.ListSubscriptionsByTopic
 ) -> Answer:
     name, record = find(call, request.topic_arn, Operation.DESCRIBE)
     rows = {
@@ -155,7 +155,7 @@ def _listed(rows: Mapping[str, Mapping[str, str]], token: str | None) -> Answer:
     return answer | ({"NextToken": following} if following else {})
 
 
-def _show(call: Call, topic: str, subscription: SubscriptionRecord) -> dict[str, str]:
+def _show(call: AwsCall, topic: str, subscription: SubscriptionRecord) -> dict[str, str]:
     return {
         "SubscriptionArn": topic_names.subscription_arn(call.region, topic, subscription.id),
         "Owner": ACCOUNT,
@@ -165,7 +165,7 @@ def _show(call: Call, topic: str, subscription: SubscriptionRecord) -> dict[str,
     }
 
 
-def _subscription(call: Call, arn: str) -> tuple[str, SubscriptionRecord]:
+def _subscription(call: AwsCall, arn: str) -> tuple[str, SubscriptionRecord]:
     name, subscription_id = topic_names.subscription_of_arn(arn)
     require_topic(call.node, call.principal, Operation.READ, name)
     record = call.node.image.fanouts.get(name, FanoutRecord())

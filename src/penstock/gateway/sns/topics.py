@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from penstock.base.ports import Delete, Entry, Put
+from penstock.base.ports import Delete, Put, StoreEntry
 from penstock.broker.api.route_row import Operation
 from penstock.cluster.metadata import compare_and_swap, store_keys
 from penstock.cluster.metadata.store_keys import FanoutRecord
 from penstock.gateway.core.permissions import require_topic
 from penstock.gateway.sns import requests, topic_names
-from penstock.gateway.sqs.call import Answer, Call
+from penstock.gateway.sqs.call import Answer, AwsCall
 from penstock.gateway.sqs.errors import Fault
 from penstock.gateway.sqs.pagination import page
 from penstock.gateway.sqs.queue_names import ACCOUNT, is_fifo
@@ -33,7 +33,7 @@ TOPIC_ATTRIBUTES = (CONTENT_DEDUP, "DeliveryPolicy", "DisplayName", "FifoTopic",
 # -- topics -----------------------------------------------------------------------------------
 
 
-async def create_topic(call: Call, request: requests.CreateTopic) -> Answer:
+async def create_topic(call: AwsCall, request: requests.CreateTopic) -> Answer:
     name = request.name
     topic_names.check_new_name(name)
     require_topic(call.node, call.principal, Operation.CREATE, name)
@@ -48,7 +48,7 @@ async def create_topic(call: Call, request: requests.CreateTopic) -> Answer:
         )
     _check_tags(request.tags)
 
-    def decide(entries: Sequence[Entry | None]) -> Sequence[Put | Delete]:
+    def decide(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
         entry = entries[0]
         if entry is not None:
             present = store_keys.decode(FanoutRecord, entry.value)
@@ -69,7 +69,7 @@ async def create_topic(call: Call, request: requests.CreateTopic) -> Answer:
     return {"TopicArn": topic_names.topic_arn(call.region, name)}
 
 
-async def delete_topic(call: Call, request: requests.DeleteTopic) -> Answer:
+async def delete_topic(call: AwsCall, request: requests.DeleteTopic) -> Answer:
     name = topic_names.topic_of_arn(request.topic_arn)
     require_topic(call.node, call.principal, Operation.DELETE, name)
     key = store_keys.FANOUTS + name
@@ -80,7 +80,7 @@ async def delete_topic(call: Call, request: requests.DeleteTopic) -> Answer:
     return {}
 
 
-async def list_topics(call: Call, request: requests.ListTopics) -> Answer:
+async def list_topics(call: AwsCall, request: requests.ListTopics) -> Answer:
     names_seen = [name for name in sorted(call.node.image.fanouts) if call.may_see(name)]
     shown, token = page(names_seen, PAGE, request.next_token)
     answer: Answer = {
@@ -89,7 +89,7 @@ async def list_topics(call: Call, request: requests.ListTopics) -> Answer:
     return answer | ({"NextToken": token} if token else {})
 
 
-async def get_topic_attributes(call: Call, request: requests.GetTopicAttributes) -> Answer:
+async def get_topic_attributes(call: AwsCall, request: requests.GetTopicAttributes) -> Answer:
     name, record = find(call, request.topic_arn, Operation.DESCRIBE)
     shown = {
         "TopicArn": topic_names.topic_arn(call.region, name),
@@ -103,7 +103,7 @@ async def get_topic_attributes(call: Call, request: requests.GetTopicAttributes)
     return {"Attributes": shown | record.attributes}
 
 
-async def set_topic_attributes(call: Call, request: requests.SetTopicAttributes) -> Answer:
+async def set_topic_attributes(call: AwsCall, request: requests.SetTopicAttributes) -> Answer:
     name, _ = find(call, request.topic_arn, Operation.ALTER_CONFIGS)
     attribute, value = request.attribute_name, request.attribute_value
     _check_topic_attribute(attribute, value)
@@ -117,7 +117,7 @@ async def set_topic_attributes(call: Call, request: requests.SetTopicAttributes)
     return {}
 
 
-def find(call: Call, arn: str, operation: Operation) -> tuple[str, FanoutRecord]:
+def find(call: AwsCall, arn: str, operation: Operation) -> tuple[str, FanoutRecord]:
     """A topic that the caller may use so."""
     name = topic_names.topic_of_arn(arn)
     require_topic(call.node, call.principal, operation, name)
@@ -127,8 +127,8 @@ def find(call: Call, arn: str, operation: Operation) -> tuple[str, FanoutRecord]
     return name, record
 
 
-async def alter(call: Call, name: str, edit: Callable[[FanoutRecord], FanoutRecord]) -> None:
-    def decide(entries: Sequence[Entry | None]) -> Sequence[Put | Delete]:
+async def alter(call: AwsCall, name: str, edit: Callable[[FanoutRecord], FanoutRecord]) -> None:
+    def decide(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
         entry = entries[0]
         if entry is None:
             raise Fault("NotFound", "Topic does not exist")
@@ -154,7 +154,7 @@ def _check_topic_attribute(name: str, value: str) -> None:
 # -- tags -------------------------------------------------------------------------------------
 
 
-async def tag_resource(call: Call, request: requests.TagResource) -> Answer:
+async def tag_resource(call: AwsCall, request: requests.TagResource) -> Answer:
     name, _ = find(call, request.resource_arn, Operation.ALTER_CONFIGS)
 
     def edit(record: FanoutRecord) -> FanoutRecord:
@@ -166,7 +166,7 @@ async def tag_resource(call: Call, request: requests.TagResource) -> Answer:
     return {}
 
 
-async def untag_resource(call: Call, request: requests.UntagResource) -> Answer:
+async def untag_resource(call: AwsCall, request: requests.UntagResource) -> Answer:
     name, _ = find(call, request.resource_arn, Operation.ALTER_CONFIGS)
 
     def edit(record: FanoutRecord) -> FanoutRecord:
@@ -177,7 +177,7 @@ async def untag_resource(call: Call, request: requests.UntagResource) -> Answer:
     return {}
 
 
-async def list_tags_for_resource(call: Call, request: requests.ListTagsForResource) -> Answer:
+async def list_tags_for_resource(call: AwsCall, request: requests.ListTagsForResource) -> Answer:
     _, record = find(call, request.resource_arn, Operation.DESCRIBE)
     return {"Tags": [{"Key": key, "Value": value} for key, value in record.tags.items()]}
 

@@ -14,12 +14,12 @@ BATCH_BYTES_MAX = 1_048_576
 _ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
 
-class Identified(Protocol):
+class BatchItem(Protocol):
     @property
     def id(self) -> str: ...
 
 
-def check_entries(entries: Sequence[Identified], kind: str, *, size: int = 0) -> None:
+def check_entries(entries: Sequence[BatchItem], kind: str, *, size: int = 0) -> None:
     """Refuses the whole batch; `size`: bytes of the messages in it, if there are some."""
     if not entries:
         raise Fault("EmptyBatchRequest", f"There should be at least one {kind} in the request.")
@@ -49,7 +49,7 @@ def check_entries(entries: Sequence[Identified], kind: str, *, size: int = 0) ->
 
 
 def batch_answer(
-    entries: Sequence[Identified], results: Sequence[Mapping[str, object] | Fault]
+    entries: Sequence[BatchItem], results: Sequence[Mapping[str, object] | Fault]
 ) -> Answer:
     """One row for each entry: what it came to, or why it failed."""
     done: list[object] = []

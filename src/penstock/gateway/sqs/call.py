@@ -1,7 +1,7 @@
 """What a handler of the SQS and SNS doors sees: the node, and who asks for what.
 
-A handler takes a `Call` and a request and answers with the fields of the JSON protocol, or raises
-Fault or Refused. Queues are topics; a topic that Kafka clients made is a queue too.
+A handler takes a `AwsCall` and a request and answers with the fields of the JSON protocol, or
+raises Fault or Refused. Queues are topics; a topic that Kafka clients made is a queue too.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.broker.api.context import Context
 from penstock.broker.api.route_row import Operation, ResourceType
-from penstock.cluster.metadata.image import Topic
+from penstock.cluster.metadata.image import TopicImage
 from penstock.gateway.core.caller import Principal
-from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.permissions import may, require_topic
 from penstock.gateway.sqs.errors import no_queue
-from penstock.gateway.sqs.queue_attributes import Queue
+from penstock.gateway.sqs.queue_attributes import SqsQueue
 from penstock.gateway.sqs.queue_names import arn_of, queue_of_url, url_of
 from penstock.gateway.sqs.requests import Request
 
 if TYPE_CHECKING:
-    from penstock.gateway.sqs.message_moves import Moves
+    from penstock.gateway.sqs.message_moves import MessageMoves
 
 Answer = dict[str, object]
 Patience: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]]
@@ -32,15 +32,15 @@ def _unwatched(work: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class AwsCall:
     """One request: on whose behalf, and how the caller calls this broker."""
 
-    door: Door
+    door: Gateway
     principal: Principal
     base_url: str
     """Like http://localhost:8080."""
     region: str
-    moves: "Moves"
+    moves: "MessageMoves"
     """The tasks that move messages between queues."""
     patiently: Patience = _unwatched
     trace: str | None = None
@@ -50,11 +50,11 @@ class Call:
     def node(self) -> Context:
         return self.door.ctx
 
-    def queue(self, url: str, *needs: Operation) -> Queue:
+    def queue(self, url: str, *needs: Operation) -> SqsQueue:
         """The queue behind a URL, if the caller has the rights that are needed."""
         return self.queue_named(queue_of_url(url), *needs)
 
-    def queue_named(self, name: str, *needs: Operation) -> Queue:
+    def queue_named(self, name: str, *needs: Operation) -> SqsQueue:
         for operation in needs:
             require_topic(self.node, self.principal, operation, name)
         topic = self.node.image.topics.get(name)
@@ -69,8 +69,8 @@ class Call:
     def may_write(self, name: str) -> bool:
         return may(self.node, self.principal, Operation.WRITE, ResourceType.TOPIC, name)
 
-    def queue_of(self, topic: Topic) -> Queue:
-        return Queue(topic, self.node.configs)
+    def queue_of(self, topic: TopicImage) -> SqsQueue:
+        return SqsQueue(topic, self.node.configs)
 
     def url(self, queue: str) -> str:
         return url_of(self.base_url, queue)
@@ -84,4 +84,4 @@ class Action:
     """What a door can do: the request, and who answers it."""
 
     request: type[Request]
-    handler: Callable[[Call, Any], Coroutine[Any, Any, Answer]]
+    handler: Callable[[AwsCall, Any], Coroutine[Any, Any, Answer]]

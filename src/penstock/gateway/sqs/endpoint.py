@@ -22,17 +22,17 @@ from starlette.types import Receive, Scope, Send
 
 from penstock.base.errors import Refused
 from penstock.cluster.metadata.store_keys import UserRecord
-from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.http.audit import DENIED_STATUSES, tell_action
 from penstock.gateway.http.authentication import note_failure
 from penstock.gateway.http.cpu_quota import require_request_time
 from penstock.gateway.http.problems import PRINCIPAL, answer_http_error
 from penstock.gateway.http.request_io import principal_of, while_connected
 from penstock.gateway.sns.actions import SNS_ACTIONS
-from penstock.gateway.sqs.call import Call
+from penstock.gateway.sqs.call import AwsCall
 from penstock.gateway.sqs.errors import Fault, fault_of
-from penstock.gateway.sqs.message_moves import Moves
-from penstock.gateway.sqs.protocols import Asked, JsonProtocol, QueryProtocol, Speaker
+from penstock.gateway.sqs.message_moves import MessageMoves
+from penstock.gateway.sqs.protocols import JsonProtocol, ParsedAction, QueryProtocol, Speaker
 from penstock.gateway.sqs.queue_names import ACCOUNT, REGION
 from penstock.gateway.sqs.requests import read_request
 from penstock.gateway.sqs.sigv4 import SignedRequest, claim_of, verify
@@ -47,9 +47,9 @@ TRACE_CHARS_MAX = 256
 class AwsFront:
     """Wraps the application: answers AWS SDKs, and hands everything else on."""
 
-    def __init__(self, app: Starlette, door: Door, moves: Moves) -> None:
+    def __init__(self, app: Starlette, door: Gateway, moves: MessageMoves) -> None:
         self._app = app
-        self._entry = Entry(door, moves)
+        self._entry = AwsEndpoint(door, moves)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         queue = _queue_of(scope)
@@ -79,10 +79,10 @@ def _queue_of(scope: Scope) -> str | None:
     return None if queue == path or not queue or "/" in queue else queue
 
 
-class Entry:
+class AwsEndpoint:
     """The endpoint of both doors."""
 
-    def __init__(self, door: Door, moves: Moves) -> None:
+    def __init__(self, door: Gateway, moves: MessageMoves) -> None:
         self._door = door
         self._moves = moves
         self._keys = Keys()
@@ -95,7 +95,7 @@ class Entry:
             QueryProtocol(request_id) if target is None else JsonProtocol(target, request_id)
         )
         body = await request.body()
-        asked: Asked | None = None
+        asked: ParsedAction | None = None
         failure: Fault | None = None
         try:
             region = await self._admit(request, body)
@@ -117,7 +117,7 @@ class Entry:
         finally:
             self._tell(request, asked, failure)
 
-    def _tell(self, request: Request, asked: Asked | None, failure: Fault | None) -> None:
+    def _tell(self, request: Request, asked: ParsedAction | None, failure: Fault | None) -> None:
         name = asked.name if asked is not None else "Authenticate"
         values = asked.values if asked is not None else {}
         fault = (failure.name, failure.status) if failure is not None else None
@@ -143,8 +143,8 @@ class Entry:
         request.scope[PRINCIPAL] = f"User:{keys.users[access_key]}"
         return claim.region if claim else None
 
-    def _call(self, request: Request, region: str | None) -> Call:
-        return Call(
+    def _call(self, request: Request, region: str | None) -> AwsCall:
+        return AwsCall(
             self._door,
             principal_of(request),
             f"{request.url.scheme}://{request.headers.get('host') or 'localhost'}",

@@ -15,15 +15,15 @@ from collections.abc import Sequence
 import msgspec
 
 from penstock.base.errors import ErrorCode, PeerError, Refused
-from penstock.base.fair_pool import Shares
-from penstock.base.ports import Delete, Entry, Put, UnknownResult
+from penstock.base.fair_pool import FairPool
+from penstock.base.ports import Delete, Put, StoreEntry, UnknownResult
 from penstock.cluster.metadata import compare_and_swap, store_keys
 from penstock.cluster.metadata.store_keys import MoveRecord
 from penstock.coordinator.queues.policy import DEAD_LETTERS
 from penstock.gateway.core.caller import Principal
-from penstock.gateway.core.gateway import Door, Settlement, Verdict
-from penstock.gateway.core.messages import Headers, Outgoing, Received
-from penstock.gateway.sqs.call import Call
+from penstock.gateway.core.gateway import Gateway, SettleAction, Settlement
+from penstock.gateway.core.messages import Headers, OutgoingMessage, ReceivedMessage
+from penstock.gateway.sqs.call import AwsCall
 from penstock.gateway.sqs.errors import Fault
 from penstock.gateway.sqs.message_attributes import TRACE, TYPES, header
 from penstock.gateway.sqs.queue_depths import depth_of
@@ -56,10 +56,10 @@ def _holder_of(record: MoveRecord) -> str:
     return Principal(record.principal, record.host).holder
 
 
-class Moves:
+class MessageMoves:
     """The tasks of this node."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Gateway) -> None:
         self.door = door
         self._store = door.ctx.store
         self._new: asyncio.Queue[str] = asyncio.Queue(TASKS_MAX)
@@ -93,7 +93,7 @@ class Moves:
                 "There is already a task running. Only one active task is allowed for a source "
                 "queue arn at a given time.",
             )
-        places = Shares(TASKS_MAX, EACH_MAX)
+        places = FairPool(TASKS_MAX, EACH_MAX)
         for task in active:
             places.take(_holder_of(task))
         if not places.take(_holder_of(record)):
@@ -113,7 +113,7 @@ class Moves:
         """Changes a task's record, unless the task has ended; answers with what it is then."""
         after: list[MoveRecord] = []
 
-        def decide(entries: Sequence[Entry | None]) -> Sequence[Put | Delete]:
+        def decide(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
             entry = entries[0]
             if entry is None:
                 raise Fault("ResourceNotFoundException", "There is no such task.")
@@ -155,7 +155,7 @@ class Moves:
     async def _move(self, handle: str, record: MoveRecord) -> str:
         """Moves what is there; answers how that ended."""
         loop = asyncio.get_running_loop()
-        call = Call(self.door, principal_of(record), "", "", self)
+        call = AwsCall(self.door, principal_of(record), "", "", self)
         queue = call.queue_named(record.source)
         await prepare_group(call, queue.group)
         to_move = record.to_move or (await depth_of(call, queue)).visible
@@ -178,28 +178,28 @@ class Moves:
                 await asyncio.sleep(len(received) / record.rate_max - (loop.time() - began))
         return CANCELLED if record.status == CANCELLING else COMPLETED
 
-    async def _pass_on(self, record: MoveRecord, received: list[Received]) -> int:
+    async def _pass_on(self, record: MoveRecord, received: list[ReceivedMessage]) -> int:
         """Publishes messages where they go, and deletes those that are there."""
-        by_target: dict[str, list[Received]] = {}
-        lost: list[Received] = []
+        by_target: dict[str, list[ReceivedMessage]] = {}
+        lost: list[ReceivedMessage] = []
         for got in received:
             target = record.destination or source_of(got)
             if target is None or target not in self.door.ctx.image.topics:
                 lost.append(got)
             else:
                 by_target.setdefault(target, []).append(got)
-        settlements = [Settlement(got.receipt, Verdict.RELEASE, delay_ms=0) for got in lost]
+        settlements = [Settlement(got.receipt, SettleAction.RELEASE, delay_ms=0) for got in lost]
         refused: Refused | None = None
-        gone: list[Received] = []
+        gone: list[ReceivedMessage] = []
         for target, some in by_target.items():
             messages = [outgoing_of(got) for got in some]
             placed = await self.door.publish(principal_of(record), target, messages)
             for got, place in zip(some, placed, strict=True):
                 if isinstance(place, Refused):
                     refused = place
-                    settlements.append(Settlement(got.receipt, Verdict.RELEASE, delay_ms=0))
+                    settlements.append(Settlement(got.receipt, SettleAction.RELEASE, delay_ms=0))
                 else:
-                    settlements.append(Settlement(got.receipt, Verdict.ACCEPT))
+                    settlements.append(Settlement(got.receipt, SettleAction.ACCEPT))
                     gone.append(got)
         await self.door.settle(principal_of(record), settlements)
         await self._resolve(record, gone)
@@ -209,7 +209,7 @@ class Moves:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "CouldNotDetermineMessageSource")
         return len(received)
 
-    async def _resolve(self, record: MoveRecord, gone: list[Received]) -> None:
+    async def _resolve(self, record: MoveRecord, gone: list[ReceivedMessage]) -> None:
         """Tells those who keep account of dead letters (`penstock dlq`) that these are no more.
 
         A failure is of no consequence: a letter is then listed that has been redriven.
@@ -240,14 +240,14 @@ def principal_of(record: MoveRecord) -> Principal:
     return Principal(record.principal, record.host)
 
 
-def source_of(got: Received) -> str | None:
+def source_of(got: ReceivedMessage) -> str | None:
     """The queue that gave a message up."""
     source = header(got.headers, dead_letter_format.TOPIC)
     return None if source is None else source.decode("utf-8", "replace")
 
 
-def outgoing_of(got: Received) -> Outgoing:
-    return Outgoing(got.payload, got.key, tuple(_kept(got.headers)))
+def outgoing_of(got: ReceivedMessage) -> OutgoingMessage:
+    return OutgoingMessage(got.payload, got.key, tuple(_kept(got.headers)))
 
 
 def _kept(headers: Headers) -> list[tuple[str, bytes | None]]:

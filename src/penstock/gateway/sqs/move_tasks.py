@@ -9,7 +9,7 @@ from penstock.cluster.metadata.store_keys import MoveRecord
 from penstock.coordinator.queues.policy import DEAD_LETTER_SUFFIX
 from penstock.gateway.core.permissions import require_topic
 from penstock.gateway.sqs import requests
-from penstock.gateway.sqs.call import Answer, Call
+from penstock.gateway.sqs.call import Answer, AwsCall
 from penstock.gateway.sqs.errors import Fault, invalid
 from penstock.gateway.sqs.message_moves import (
     ACTIVE,
@@ -25,7 +25,7 @@ from penstock.gateway.sqs.queue_names import queue_of_arn
 RATE_MAX = 500
 
 
-async def start_message_move_task(call: Call, request: requests.StartMessageMoveTask) -> Answer:
+async def start_message_move_task(call: AwsCall, request: requests.StartMessageMoveTask) -> Answer:
     source = queue_of_arn(request.source_arn, "SourceArn")
     queue = call.queue_named(source, Operation.READ)
     if not _is_dead_letter_queue(call, source):
@@ -54,14 +54,14 @@ async def start_message_move_task(call: Call, request: requests.StartMessageMove
     return {"TaskHandle": await call.moves.add(record)}
 
 
-def _is_dead_letter_queue(call: Call, name: str) -> bool:
+def _is_dead_letter_queue(call: AwsCall, name: str) -> bool:
     if name.endswith(DEAD_LETTER_SUFFIX):
         return True
     topics = call.node.image.topics.values()
     return any(call.queue_of(topic).dead_letter_queue == name for topic in topics)
 
 
-async def list_message_move_tasks(call: Call, request: requests.ListMessageMoveTasks) -> Answer:
+async def list_message_move_tasks(call: AwsCall, request: requests.ListMessageMoveTasks) -> Answer:
     most = request.max_results if request.max_results is not None else 1
     if not 1 <= most <= REMEMBERED_MAX:
         raise invalid("MaxResults", most, f"Must be between 1 and {REMEMBERED_MAX}.")
@@ -71,7 +71,7 @@ async def list_message_move_tasks(call: Call, request: requests.ListMessageMoveT
     return {"Results": [_show(call, handle, record) for handle, record in found[:most]]}
 
 
-def _show(call: Call, handle: str, record: MoveRecord) -> Answer:
+def _show(call: AwsCall, handle: str, record: MoveRecord) -> Answer:
     status = call.moves.status_of(record)
     reason = record.reason
     if status == FAILED and reason is None:
@@ -90,7 +90,9 @@ def _show(call: Call, handle: str, record: MoveRecord) -> Answer:
     return {name: value for name, value in shown.items() if value is not None}
 
 
-async def cancel_message_move_task(call: Call, request: requests.CancelMessageMoveTask) -> Answer:
+async def cancel_message_move_task(
+    call: AwsCall, request: requests.CancelMessageMoveTask
+) -> Answer:
     by_handle = dict(await call.moves.records())
     record = by_handle.get(request.task_handle)
     if record is None or record.status not in ACTIVE:

@@ -39,7 +39,7 @@ SNS_NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ParsedAction:
     """What a request asks for."""
 
     name: str
@@ -50,11 +50,11 @@ class Asked:
 class Speaker(Protocol):
     """One request's protocol."""
 
-    def read(self, body: bytes) -> Asked:
+    def read(self, body: bytes) -> ParsedAction:
         """Raises Fault for what cannot be read or is not known."""
         ...
 
-    def result(self, asked: Asked, answer: Answer) -> Response: ...
+    def result(self, asked: ParsedAction, answer: Answer) -> Response: ...
 
     def error(self, fault: Fault) -> Response: ...
 
@@ -71,7 +71,7 @@ class JsonProtocol:
         self._target = target
         self._request_id = request_id
 
-    def read(self, body: bytes) -> Asked:
+    def read(self, body: bytes) -> ParsedAction:
         name = self._target.removeprefix(SQS_TARGET)
         action = find(SQS_ACTIONS if name != self._target else {}, name)
         try:
@@ -81,9 +81,9 @@ class JsonProtocol:
         if "tags" in values:
             # CreateQueue has it in lower case, everything else does not.
             values["Tags"] = values.pop("tags")
-        return Asked(name, action, values)
+        return ParsedAction(name, action, values)
 
-    def result(self, asked: Asked, answer: Answer) -> Response:
+    def result(self, asked: ParsedAction, answer: Answer) -> Response:
         return self._respond(msgspec.json.encode(answer), 200, {})
 
     def error(self, fault: Fault) -> Response:
@@ -104,17 +104,17 @@ class QueryProtocol:
         self._request_id = request_id
         self._namespace = query_xml.SQS_NAMESPACE
 
-    def read(self, body: bytes) -> Asked:
+    def read(self, body: bytes) -> ParsedAction:
         values = read_form(body)
         name = values.pop("Action", None)
         if not isinstance(name, str):
             raise Fault("MissingAction", "The request must contain the parameter Action.")
         if values.get("Version") == SNS_VERSION:
             self._namespace = query_xml.SNS_NAMESPACE
-            return Asked(name, find(SNS_ACTIONS, name), values)
-        return Asked(name, find(SQS_ACTIONS, name), values)
+            return ParsedAction(name, find(SNS_ACTIONS, name), values)
+        return ParsedAction(name, find(SQS_ACTIONS, name), values)
 
-    def result(self, asked: Asked, answer: Answer) -> Response:
+    def result(self, asked: ParsedAction, answer: Answer) -> Response:
         plain = msgspec.to_builtins(answer, builtin_types=(bytes,))
         body = query_xml.write_result(
             asked.name, plain, self._request_id, namespace=self._namespace

@@ -25,7 +25,7 @@ import msgspec
 
 from penstock.cluster.configs.config_types import Value
 from penstock.cluster.configs.configs import BrokerConfigs, topic_value
-from penstock.cluster.metadata.image import Topic
+from penstock.cluster.metadata.image import TopicImage
 from penstock.coordinator.queues.policy import DEDUP_SCOPE, DELIVERIES_MAX
 from penstock.gateway.sqs.errors import Fault, invalid
 from penstock.gateway.sqs.queue_names import arn_of, is_fifo, queue_of_arn
@@ -43,7 +43,7 @@ CREATED, MODIFIED = "CreatedTimestamp", "LastModifiedTimestamp"
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class NumberAttribute:
     """An attribute that is a number, and the config that it is kept in."""
 
     config: str
@@ -54,11 +54,11 @@ class Number:
 
 
 NUMBERS = {
-    "DelaySeconds": Number("sqs.delay.seconds", 0, 900),
-    "MaximumMessageSize": Number("sqs.message.bytes.max", 1_024, 1_048_576),
-    "MessageRetentionPeriod": Number("retention.ms", 60, 1_209_600, 1_000),
-    "ReceiveMessageWaitTimeSeconds": Number("sqs.receive.wait.seconds", 0, 20),
-    "VisibilityTimeout": Number("sqs.visibility.timeout.seconds", 0, 43_200),
+    "DelaySeconds": NumberAttribute("sqs.delay.seconds", 0, 900),
+    "MaximumMessageSize": NumberAttribute("sqs.message.bytes.max", 1_024, 1_048_576),
+    "MessageRetentionPeriod": NumberAttribute("retention.ms", 60, 1_209_600, 1_000),
+    "ReceiveMessageWaitTimeSeconds": NumberAttribute("sqs.receive.wait.seconds", 0, 20),
+    "VisibilityTimeout": NumberAttribute("sqs.visibility.timeout.seconds", 0, 43_200),
 }
 BOOLEANS = ("true", "false")
 SCOPE = "DeduplicationScope"
@@ -101,10 +101,10 @@ class RedriveAllowPolicy(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class SqsQueue:
     """A topic, seen as a queue."""
 
-    topic: Topic
+    topic: TopicImage
     broker: BrokerConfigs
 
     @property

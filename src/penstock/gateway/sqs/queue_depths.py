@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from penstock.base.errors import Refused
-from penstock.gateway.sqs.call import Call
-from penstock.gateway.sqs.queue_attributes import Queue
+from penstock.gateway.sqs.call import AwsCall
+from penstock.gateway.sqs.queue_attributes import SqsQueue
 from penstock.state.queues.state_shard import QueueKey
 from penstock.wire.messages.internal.queue_admin import QueueReport
 
@@ -12,7 +12,7 @@ NOTHING_KEPT = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Depth:
+class ApproximateDepth:
     """What is in a queue at one moment, more or less."""
 
     visible: int
@@ -20,7 +20,7 @@ class Depth:
     delayed: int
 
 
-async def depth_of(call: Call, queue: Queue) -> Depth:
+async def depth_of(call: AwsCall, queue: SqsQueue) -> ApproximateDepth:
     if queue.is_fifo:
         # Duplicates are found by looking at them.
         await call.door.catch_up(queue.topic, queue.group)
@@ -28,7 +28,7 @@ async def depth_of(call: Call, queue: Queue) -> Depth:
     in_flight = standing.leased + standing.given_up
     unfinished = sum(_unfinished(report) for report in standing.partitions)
     visible = max(unfinished - in_flight - standing.delayed, 0)
-    return Depth(visible, in_flight, standing.delayed)
+    return ApproximateDepth(visible, in_flight, standing.delayed)
 
 
 def _unfinished(report: QueueReport) -> int:
@@ -38,7 +38,7 @@ def _unfinished(report: QueueReport) -> int:
     return report.unfinished
 
 
-async def purge(call: Call, queue: Queue) -> None:
+async def purge(call: AwsCall, queue: SqsQueue) -> None:
     """Everything that is in the queue now is finished; in the log it stays for others."""
     standing = await call.door.queues.one(call.principal, queue.name, queue.group)
     starts = [

@@ -15,12 +15,12 @@ from penstock.client.errors import code_of
 from penstock.cluster.configs import config_changes
 from penstock.cluster.configs.config_changes import Alteration, Op
 from penstock.cluster.configs.configs import Scope
-from penstock.cluster.metadata.image import Topic
+from penstock.cluster.metadata.image import TopicImage
 from penstock.gateway.sqs import queue_attributes, requests
-from penstock.gateway.sqs.call import Answer, Call
+from penstock.gateway.sqs.call import Answer, AwsCall
 from penstock.gateway.sqs.errors import Fault, invalid, missing
 from penstock.gateway.sqs.pagination import page
-from penstock.gateway.sqs.queue_attributes import KEPT, ORDER, SETTABLE, TAGS, Queue
+from penstock.gateway.sqs.queue_attributes import KEPT, ORDER, SETTABLE, TAGS, SqsQueue
 from penstock.gateway.sqs.queue_depths import depth_of, purge
 from penstock.gateway.sqs.queue_names import check_new_name, is_fifo
 from penstock.wire.messages.topics import (
@@ -49,7 +49,7 @@ DEPTHS = (
 # -- creating ---------------------------------------------------------------------------------
 
 
-async def create_queue(call: Call, request: requests.CreateQueue) -> Answer:
+async def create_queue(call: AwsCall, request: requests.CreateQueue) -> Answer:
     name, attributes = request.queue_name, queue_attributes.plain(request.attributes)
     check_new_name(name, is_to_be_fifo=attributes.get("FifoQueue") == "true")
     changes = queue_attributes.changes_for(name, attributes)
@@ -74,7 +74,7 @@ async def create_queue(call: Call, request: requests.CreateQueue) -> Answer:
 
 
 async def _create_topic(
-    call: Call,
+    call: AwsCall,
     request: requests.CreateQueue,
     attributes: Mapping[str, str],
     changes: Mapping[str, str | None],
@@ -112,11 +112,11 @@ def _require(error_code: int, message: str | None) -> None:
         raise Refused(code, message)
 
 
-def _now_s(call: Call) -> int:
+def _now_s(call: AwsCall) -> int:
     return call.node.clock.now_ms() // 1000
 
 
-def _check_redrive(call: Call, name: str, target: str | None) -> None:
+def _check_redrive(call: AwsCall, name: str, target: str | None) -> None:
     """The dead-letter queue must be there, be the caller's to write to, and let this one use it."""
     if target is None:
         return
@@ -142,12 +142,12 @@ def _check_redrive(call: Call, name: str, target: str | None) -> None:
 # -- finding ----------------------------------------------------------------------------------
 
 
-async def get_queue_url(call: Call, request: requests.GetQueueUrl) -> Answer:
+async def get_queue_url(call: AwsCall, request: requests.GetQueueUrl) -> Answer:
     queue = call.queue_named(request.queue_name, Operation.DESCRIBE)
     return {"QueueUrl": call.url(queue.name)}
 
 
-async def list_queues(call: Call, request: requests.ListQueues) -> Answer:
+async def list_queues(call: AwsCall, request: requests.ListQueues) -> Answer:
     found = await call.door.topics.all(call.principal, prefix=request.queue_name_prefix)
     names = [topic.name for topic in found]
     shown, token = page(names, request.max_results, request.next_token)
@@ -157,11 +157,11 @@ async def list_queues(call: Call, request: requests.ListQueues) -> Answer:
 
 
 async def list_dead_letter_source_queues(
-    call: Call, request: requests.ListDeadLetterSourceQueues
+    call: AwsCall, request: requests.ListDeadLetterSourceQueues
 ) -> Answer:
     target = call.queue(request.queue_url, Operation.DESCRIBE)
 
-    def source(item: tuple[str, Topic]) -> str | None:
+    def source(item: tuple[str, TopicImage]) -> str | None:
         name, topic = item
         is_one = call.queue_of(topic).dead_letter_queue == target.name
         return name if is_one and call.may_see(name) else None
@@ -176,7 +176,7 @@ async def list_dead_letter_source_queues(
 # -- attributes and tags ----------------------------------------------------------------------
 
 
-async def get_queue_attributes(call: Call, request: requests.GetQueueAttributes) -> Answer:
+async def get_queue_attributes(call: AwsCall, request: requests.GetQueueAttributes) -> Answer:
     queue = call.queue(request.queue_url, Operation.DESCRIBE)
     names = request.attribute_names
     unknown = sorted(
@@ -198,7 +198,7 @@ async def get_queue_attributes(call: Call, request: requests.GetQueueAttributes)
     return {"Attributes": shown} if shown else {}
 
 
-async def set_queue_attributes(call: Call, request: requests.SetQueueAttributes) -> Answer:
+async def set_queue_attributes(call: AwsCall, request: requests.SetQueueAttributes) -> Answer:
     queue = call.queue(request.queue_url, Operation.ALTER_CONFIGS)
     attributes = queue_attributes.plain(request.attributes)
     if not attributes:
@@ -206,17 +206,17 @@ async def set_queue_attributes(call: Call, request: requests.SetQueueAttributes)
     changes = queue_attributes.changes_for(queue.name, attributes)
     _check_redrive(call, queue.name, changes.get(queue_attributes.LETTERS))
 
-    def edit(present: Queue) -> dict[str, str | None]:
+    def edit(present: SqsQueue) -> dict[str, str | None]:
         return changes | {KEPT: queue_attributes.kept_after(present.kept, attributes, _now_s(call))}
 
     await _alter(call, queue, edit)
     return {}
 
 
-async def tag_queue(call: Call, request: requests.TagQueue) -> Answer:
+async def tag_queue(call: AwsCall, request: requests.TagQueue) -> Answer:
     queue = call.queue(request.queue_url, Operation.ALTER_CONFIGS)
 
-    def edit(present: Queue) -> dict[str, str | None]:
+    def edit(present: SqsQueue) -> dict[str, str | None]:
         tags = present.tags | request.tags
         _check_tags(tags)
         return {TAGS: queue_attributes.write_table(tags)}
@@ -225,10 +225,10 @@ async def tag_queue(call: Call, request: requests.TagQueue) -> Answer:
     return {}
 
 
-async def untag_queue(call: Call, request: requests.UntagQueue) -> Answer:
+async def untag_queue(call: AwsCall, request: requests.UntagQueue) -> Answer:
     queue = call.queue(request.queue_url, Operation.ALTER_CONFIGS)
 
-    def edit(present: Queue) -> dict[str, str | None]:
+    def edit(present: SqsQueue) -> dict[str, str | None]:
         gone = request.tag_keys
         tags = {name: value for name, value in present.tags.items() if name not in gone}
         return {TAGS: queue_attributes.write_table(tags) or None}
@@ -237,7 +237,7 @@ async def untag_queue(call: Call, request: requests.UntagQueue) -> Answer:
     return {}
 
 
-async def list_queue_tags(call: Call, request: requests.ListQueueTags) -> Answer:
+async def list_queue_tags(call: AwsCall, request: requests.ListQueueTags) -> Answer:
     tags = call.queue(request.queue_url, Operation.DESCRIBE).tags
     return {"Tags": tags} if tags else {}
 
@@ -250,11 +250,13 @@ def _check_tags(tags: Mapping[str, str]) -> None:
             raise invalid("Tags", name, "A tag's key or value is too long, or its key is empty.")
 
 
-async def _alter(call: Call, queue: Queue, edit: Callable[[Queue], dict[str, str | None]]) -> None:
+async def _alter(
+    call: AwsCall, queue: SqsQueue, edit: Callable[[SqsQueue], dict[str, str | None]]
+) -> None:
     """Changes a queue's configs from what they are at that moment, not from what we last saw."""
 
     def decide(configs: Mapping[str, str]) -> dict[str, str]:
-        present = Queue(replace(queue.topic, configs=configs), queue.broker)
+        present = SqsQueue(replace(queue.topic, configs=configs), queue.broker)
         steps = [
             Alteration(name, Op.DELETE if value is None else Op.SET, value)
             for name, value in edit(present).items()
@@ -267,12 +269,12 @@ async def _alter(call: Call, queue: Queue, edit: Callable[[Queue], dict[str, str
 # -- emptying and deleting --------------------------------------------------------------------
 
 
-async def purge_queue(call: Call, request: requests.PurgeQueue) -> Answer:
+async def purge_queue(call: AwsCall, request: requests.PurgeQueue) -> Answer:
     await purge(call, call.queue(request.queue_url, Operation.DELETE))
     return {}
 
 
-async def delete_queue(call: Call, request: requests.DeleteQueue) -> Answer:
+async def delete_queue(call: AwsCall, request: requests.DeleteQueue) -> Answer:
     queue = call.queue(request.queue_url, Operation.DELETE)
     response = await call.door.handlers.ask(
         call.principal,

@@ -14,10 +14,10 @@ from penstock.broker.api.route_row import Operation
 from penstock.cluster.configs import config_changes
 from penstock.cluster.configs.config_changes import Alteration, Op
 from penstock.cluster.configs.configs import Scope
-from penstock.gateway.core.gateway import Settlement, Verdict
-from penstock.gateway.core.messages import Received, message_id_of
+from penstock.gateway.core.gateway import SettleAction, Settlement
+from penstock.gateway.core.messages import ReceivedMessage, message_id_of
 from penstock.gateway.sqs import requests
-from penstock.gateway.sqs.call import Answer, Call
+from penstock.gateway.sqs.call import Answer, AwsCall
 from penstock.gateway.sqs.digests import AttributeValue, digest_attributes, digest_body
 from penstock.gateway.sqs.errors import invalid
 from penstock.gateway.sqs.message_attributes import (
@@ -27,7 +27,7 @@ from penstock.gateway.sqs.message_attributes import (
     header,
     is_text,
 )
-from penstock.gateway.sqs.queue_attributes import NUMBERS, Queue
+from penstock.gateway.sqs.queue_attributes import NUMBERS, SqsQueue
 from penstock.gateway.sqs.queue_names import ACCOUNT
 from penstock.gateway.sqs.send import sequence_number
 from penstock.state.queues import dead_letter_format, delivery_headers
@@ -41,7 +41,7 @@ SHORTEST_LOCK_MS = 1_000
 """Of messages that are given back at once."""
 
 
-async def receive_message(call: Call, request: requests.ReceiveMessage) -> Answer:
+async def receive_message(call: AwsCall, request: requests.ReceiveMessage) -> Answer:
     queue = call.queue(request.queue_url, Operation.READ)
     most = request.max_number_of_messages
     if not 1 <= most <= MESSAGES_MAX:
@@ -61,7 +61,7 @@ async def receive_message(call: Call, request: requests.ReceiveMessage) -> Answe
     if not timeout_s and received:
         await call.door.settle(
             call.principal,
-            [Settlement(got.receipt, Verdict.RELEASE, delay_ms=0) for got in received],
+            [Settlement(got.receipt, SettleAction.RELEASE, delay_ms=0) for got in received],
         )
     if queue.is_fifo:
         received = _by_group(received)
@@ -70,17 +70,17 @@ async def receive_message(call: Call, request: requests.ReceiveMessage) -> Answe
     return {"Messages": messages} if messages else {}
 
 
-def _by_group(received: Sequence[Received]) -> list[Received]:
+def _by_group(received: Sequence[ReceivedMessage]) -> list[ReceivedMessage]:
     """All of one group, then all of the next, as Amazon shows them."""
-    groups: dict[bytes | None, list[Received]] = {}
+    groups: dict[bytes | None, list[ReceivedMessage]] = {}
     for got in received:
         groups.setdefault(got.key, []).append(got)
     return [got for group in groups.values() for got in group]
 
 
 async def _receive(
-    call: Call, queue: Queue, most: int, wait_ms: int, lock_ms: int
-) -> list[Received]:
+    call: AwsCall, queue: SqsQueue, most: int, wait_ms: int, lock_ms: int
+) -> list[ReceivedMessage]:
     # As in SQS, who asks for ten is given ten: shared out, each would cost a request of its own.
     return await call.door.receive(
         call.principal,
@@ -94,7 +94,7 @@ async def _receive(
     )
 
 
-async def prepare_group(call: Call, group: str) -> None:
+async def prepare_group(call: AwsCall, group: str) -> None:
     """A message whose time is up is there again at once, unless the group was told otherwise.
 
     Only of the group that SQS queues have by default: others are not ours to configure.
@@ -113,7 +113,7 @@ def _between(name: str, value: int, low: int, high: int) -> int:
     return value
 
 
-def _or_own(queue: Queue, attribute: str, given: int | None, name: str = "") -> int:
+def _or_own(queue: SqsQueue, attribute: str, given: int | None, name: str = "") -> int:
     """What the request says, or else the queue."""
     if given is None:
         return queue.number(attribute)
@@ -125,7 +125,7 @@ def _or_own(queue: Queue, attribute: str, given: int | None, name: str = "") -> 
 
 
 def _show(
-    call: Call, queue: Queue, got: Received, system: set[str], wanted: Sequence[str]
+    call: AwsCall, queue: SqsQueue, got: ReceivedMessage, system: set[str], wanted: Sequence[str]
 ) -> dict[str, object]:
     body, is_encoded = _body(got.payload)
     attributes = attributes_of(got.headers, wanted)
@@ -160,13 +160,13 @@ def _body(payload: bytes | None) -> tuple[str, bool]:
     return base64.b64encode(payload).decode(), True
 
 
-def made_up_id(queue: Queue, got: Received) -> str:
+def made_up_id(queue: SqsQueue, got: ReceivedMessage) -> str:
     """The id of a message that came without one: the same each time, by where it is."""
     place = b"%d/%d" % (got.partition, got.offset)
     return str(UUID(bytes=blake2b(queue.topic.id + place, digest_size=16).digest(), version=4))
 
 
-def _system_attributes(call: Call, queue: Queue, got: Received) -> dict[str, str]:
+def _system_attributes(call: AwsCall, queue: SqsQueue, got: ReceivedMessage) -> dict[str, str]:
     shown = {
         "SenderId": ACCOUNT,
         "SentTimestamp": str(got.timestamp_ms),

@@ -94,13 +94,13 @@ class ListQueueTags(OfQueue, frozen=True):
     pass
 
 
-class Entry(Request, frozen=True):
+class BatchEntry(Request, frozen=True):
     """One of a batch."""
 
     id: str
 
 
-class Message(Request, frozen=True, kw_only=True):
+class MessageEntry(Request, frozen=True, kw_only=True):
     """What is sent, alone or in a batch."""
 
     message_body: str
@@ -111,11 +111,11 @@ class Message(Request, frozen=True, kw_only=True):
     message_group_id: str | None = None
 
 
-class SendMessage(Message, frozen=True, kw_only=True):
+class SendMessage(MessageEntry, frozen=True, kw_only=True):
     queue_url: str
 
 
-class SendEntry(Message, frozen=True, kw_only=True):
+class SendEntry(MessageEntry, frozen=True, kw_only=True):
     id: str
 
 
@@ -137,7 +137,7 @@ class DeleteMessage(OfQueue, frozen=True, kw_only=True):
     receipt_handle: str
 
 
-class DeleteEntry(Entry, frozen=True, kw_only=True):
+class DeleteEntry(BatchEntry, frozen=True, kw_only=True):
     receipt_handle: str
 
 
@@ -150,7 +150,7 @@ class ChangeMessageVisibility(OfQueue, frozen=True, kw_only=True):
     visibility_timeout: int
 
 
-class ChangeEntry(Entry, frozen=True, kw_only=True):
+class ChangeEntry(BatchEntry, frozen=True, kw_only=True):
     receipt_handle: str
     visibility_timeout: int = 0
 

@@ -14,10 +14,10 @@ from hashlib import sha256
 from penstock.base.errors import Refused
 from penstock.base.ports import Random
 from penstock.broker.api.route_row import Operation
-from penstock.gateway.core.messages import MESSAGE_ID, Outgoing, Placed
+from penstock.gateway.core.messages import MESSAGE_ID, OutgoingMessage, Placed
 from penstock.gateway.sqs import requests
 from penstock.gateway.sqs.batch_requests import as_fault, batch_answer, check_entries
-from penstock.gateway.sqs.call import Answer, Call
+from penstock.gateway.sqs.call import Answer, AwsCall
 from penstock.gateway.sqs.digests import AttributeValue, digest_attributes, digest_body
 from penstock.gateway.sqs.errors import Fault, invalid, missing
 from penstock.gateway.sqs.message_attributes import (
@@ -27,7 +27,7 @@ from penstock.gateway.sqs.message_attributes import (
     headers_of,
     size_of,
 )
-from penstock.gateway.sqs.queue_attributes import NUMBERS, Queue
+from penstock.gateway.sqs.queue_attributes import NUMBERS, SqsQueue
 
 TOKEN = re.compile(r"[!-~]{1,128}")
 """Group and deduplication ids: letters, digits and punctuation."""
@@ -36,7 +36,7 @@ NOT_FOR_THIS_TYPE = "The request include parameter that is not valid for this qu
 """In Amazon's own words."""
 
 
-async def send_message(call: Call, request: requests.SendMessage) -> Answer:
+async def send_message(call: AwsCall, request: requests.SendMessage) -> Answer:
     queue = call.queue(request.queue_url, Operation.WRITE)
     message = outgoing(queue, request, new_message_id(call.node.random), call.trace)
     (placed,) = await call.door.publish(call.principal, queue.name, [message])
@@ -45,7 +45,7 @@ async def send_message(call: Call, request: requests.SendMessage) -> Answer:
     return sent(queue, request, placed)
 
 
-async def send_message_batch(call: Call, request: requests.SendMessageBatch) -> Answer:
+async def send_message_batch(call: AwsCall, request: requests.SendMessageBatch) -> Answer:
     queue = call.queue(request.queue_url, Operation.WRITE)
     entries = request.entries
     size = sum(message_size(entry) for entry in entries)
@@ -58,11 +58,11 @@ async def send_message_batch(call: Call, request: requests.SendMessageBatch) -> 
 
 
 async def send_all(
-    call: Call, queue: Queue, messages: Sequence[requests.Message]
+    call: AwsCall, queue: SqsQueue, messages: Sequence[requests.MessageEntry]
 ) -> list[Answer | Fault]:
     """Each message on its own: what it came to, or why it was not sent."""
     results: list[Answer | Fault] = [{} for _ in messages]
-    going: list[tuple[int, Outgoing]] = []
+    going: list[tuple[int, OutgoingMessage]] = []
     for at, message in enumerate(messages):
         try:
             message_id = new_message_id(call.node.random)
@@ -82,11 +82,11 @@ def new_message_id(random: Random) -> str:
     return str(uuid.UUID(bytes=random.random_bytes(16), version=4))
 
 
-def message_size(message: requests.Message) -> int:
+def message_size(message: requests.MessageEntry) -> int:
     return len(message.message_body.encode()) + size_of(message.message_attributes)
 
 
-def _check_ids_of_entry(queue: Queue, entry: requests.Message) -> None:
+def _check_ids_of_entry(queue: SqsQueue, entry: requests.MessageEntry) -> None:
     """A batch without the ids that a FIFO queue needs fails as a whole, and in other words."""
     try:
         _ids(queue, entry)
@@ -95,8 +95,8 @@ def _check_ids_of_entry(queue: Queue, entry: requests.Message) -> None:
 
 
 def outgoing(
-    queue: Queue, message: requests.Message, message_id: str, trace: str | None = None
-) -> Outgoing:
+    queue: SqsQueue, message: requests.MessageEntry, message_id: str, trace: str | None = None
+) -> OutgoingMessage:
     """The message as it is published; raises Fault for what the queue does not take.
 
     `trace`: the trace that the request is of, unless the message says one.
@@ -104,7 +104,7 @@ def outgoing(
     _check_body(queue, message)
     group_id, dedup_id = _ids(queue, message)
     headers = headers_of(message.message_attributes) + _system_headers(message, trace)
-    return Outgoing(
+    return OutgoingMessage(
         payload=message.message_body.encode(),
         key=None if group_id is None else group_id.encode(),
         headers=(*headers, (MESSAGE_ID, message_id.encode())),
@@ -113,7 +113,7 @@ def outgoing(
     )
 
 
-def _check_body(queue: Queue, message: requests.Message) -> None:
+def _check_body(queue: SqsQueue, message: requests.MessageEntry) -> None:
     if not message.message_body:
         raise missing("MessageBody")
     check_text(message.message_body, "The message body")
@@ -126,7 +126,7 @@ def _check_body(queue: Queue, message: requests.Message) -> None:
         )
 
 
-def _ids(queue: Queue, message: requests.Message) -> tuple[str | None, str | None]:
+def _ids(queue: SqsQueue, message: requests.MessageEntry) -> tuple[str | None, str | None]:
     """The message's group and deduplication ids."""
     group_id, dedup_id = message.message_group_id, message.message_deduplication_id
     for name, value in (("MessageGroupId", group_id), ("MessageDeduplicationId", dedup_id)):
@@ -158,7 +158,7 @@ def _ids(queue: Queue, message: requests.Message) -> tuple[str | None, str | Non
     return group_id, dedup_id
 
 
-def _delay_ms(queue: Queue, message: requests.Message) -> int:
+def _delay_ms(queue: SqsQueue, message: requests.MessageEntry) -> int:
     seconds = message.delay_seconds
     if seconds is None or (queue.is_fifo and seconds == 0):
         return queue.number("DelaySeconds") * 1000
@@ -175,7 +175,7 @@ def _delay_ms(queue: Queue, message: requests.Message) -> int:
 
 
 def _system_headers(
-    message: requests.Message, trace: str | None
+    message: requests.MessageEntry, trace: str | None
 ) -> tuple[tuple[str, bytes | None], ...]:
     for name, value in message.message_system_attributes.items():
         if name != TRACE_ATTRIBUTE or not value.string_value:
@@ -186,7 +186,7 @@ def _system_headers(
     return () if trace is None else ((TRACE, trace.encode()),)
 
 
-def sent(queue: Queue, message: requests.Message, placed: Placed) -> Answer:
+def sent(queue: SqsQueue, message: requests.MessageEntry, placed: Placed) -> Answer:
     """What the sender is told."""
     answer: Answer = {
         "MD5OfMessageBody": digest_body(message.message_body),

@@ -10,20 +10,20 @@ from collections.abc import Sequence
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.route_row import Operation
-from penstock.gateway.core.gateway import Settlement, Verdict
+from penstock.gateway.core.gateway import SettleAction, Settlement
 from penstock.gateway.core.receipts import Receipts
 from penstock.gateway.sqs import requests
 from penstock.gateway.sqs.batch_requests import batch_answer, check_entries
-from penstock.gateway.sqs.call import Answer, Call
+from penstock.gateway.sqs.call import Answer, AwsCall
 from penstock.gateway.sqs.errors import SHOWN_CHARS_MAX, Fault, fault_of, invalid
-from penstock.gateway.sqs.queue_attributes import NUMBERS, Queue
+from penstock.gateway.sqs.queue_attributes import NUMBERS, SqsQueue
 from penstock.state.queues.delivery import ANSWERED_BEFORE
 
 GONE = "Message does not exist or is not available for visibility timeout change."
 EXPIRED = "The receipt handle has expired."
 
 
-async def delete_message(call: Call, request: requests.DeleteMessage) -> Answer:
+async def delete_message(call: AwsCall, request: requests.DeleteMessage) -> Answer:
     queue = call.queue(request.queue_url, Operation.READ)
     (fault,) = await _delete(call, queue, [request.receipt_handle])
     if fault is not None:
@@ -31,7 +31,7 @@ async def delete_message(call: Call, request: requests.DeleteMessage) -> Answer:
     return {}
 
 
-async def delete_message_batch(call: Call, request: requests.DeleteMessageBatch) -> Answer:
+async def delete_message_batch(call: AwsCall, request: requests.DeleteMessageBatch) -> Answer:
     queue = call.queue(request.queue_url, Operation.READ)
     entries = request.entries
     check_entries(entries, "DeleteMessageBatchRequestEntry")
@@ -40,7 +40,7 @@ async def delete_message_batch(call: Call, request: requests.DeleteMessageBatch)
 
 
 async def change_message_visibility(
-    call: Call, request: requests.ChangeMessageVisibility
+    call: AwsCall, request: requests.ChangeMessageVisibility
 ) -> Answer:
     queue = call.queue(request.queue_url, Operation.READ)
     (fault,) = await _change(call, queue, [(request.receipt_handle, request.visibility_timeout)])
@@ -50,7 +50,7 @@ async def change_message_visibility(
 
 
 async def change_message_visibility_batch(
-    call: Call, request: requests.ChangeMessageVisibilityBatch
+    call: AwsCall, request: requests.ChangeMessageVisibilityBatch
 ) -> Answer:
     queue = call.queue(request.queue_url, Operation.READ)
     entries = request.entries
@@ -61,13 +61,13 @@ async def change_message_visibility_batch(
     return batch_answer(entries, [fault or {} for fault in faults])
 
 
-async def _delete(call: Call, queue: Queue, receipts: Sequence[str]) -> list[Fault | None]:
-    settlements = [Settlement(receipt, Verdict.ACCEPT) for receipt in receipts]
+async def _delete(call: AwsCall, queue: SqsQueue, receipts: Sequence[str]) -> list[Fault | None]:
+    settlements = [Settlement(receipt, SettleAction.ACCEPT) for receipt in receipts]
     answers = await _settle(call, queue, settlements)
     if not queue.is_fifo:
         # Nobody else has it: then it is deleted, as in SQS, although its time is over.
         late = [at for at, answer in enumerate(answers) if _is_late(answer)]
-        again = [Settlement(receipts[at], Verdict.FINISH) for at in late]
+        again = [Settlement(receipts[at], SettleAction.FINISH) for at in late]
         for at, answer in zip(late, await _settle(call, queue, again), strict=True):
             # A node of an older version knows no such verdict: what it said first counts.
             is_unknown = answer is not None and answer.code is ErrorCode.INVALID_REQUEST
@@ -79,7 +79,7 @@ async def _delete(call: Call, queue: Queue, receipts: Sequence[str]) -> list[Fau
 
 
 async def _change(
-    call: Call, queue: Queue, changes: Sequence[tuple[str, int]]
+    call: AwsCall, queue: SqsQueue, changes: Sequence[tuple[str, int]]
 ) -> list[Fault | None]:
     faults: list[Fault | None] = [None] * len(changes)
     settlements: list[tuple[int, Settlement]] = []
@@ -100,7 +100,7 @@ async def _change(
 
 
 async def _settle(
-    call: Call, queue: Queue, settlements: Sequence[Settlement]
+    call: AwsCall, queue: SqsQueue, settlements: Sequence[Settlement]
 ) -> list[Refused | None]:
     """As the door settles; receipts of other queues are as foreign here as any other text."""
     receipts = Receipts(call.node.image.cluster_id)
@@ -121,8 +121,8 @@ async def _settle(
 
 def _settlement(receipt: str, timeout_s: int) -> Settlement:
     if timeout_s == 0:
-        return Settlement(receipt, Verdict.RELEASE, delay_ms=0)
-    return Settlement(receipt, Verdict.EXTEND, lock_ms=timeout_s * 1000)
+        return Settlement(receipt, SettleAction.RELEASE, delay_ms=0)
+    return Settlement(receipt, SettleAction.EXTEND, lock_ms=timeout_s * 1000)
 
 
 def _is_gone(answer: Refused | None) -> bool:

@@ -65,7 +65,7 @@ class Dirt(NamedTuple):
 
 
 @dataclass(slots=True)
-class Plan:
+class CompactionPlan:
     """What to compact, as it was when the plan was made."""
 
     disk: Disk
@@ -110,13 +110,13 @@ def dirtiness(log: "Log", now_ms: int, bound: int) -> float | None:
     return None if dirt is None else dirt.ratio
 
 
-def plan(log: "Log", now_ms: int, bound: int, keys_max: int = KEYS_MAX) -> Plan | None:
+def plan(log: "Log", now_ms: int, bound: int, keys_max: int = KEYS_MAX) -> CompactionPlan | None:
     """None when there is nothing to do yet. May read index files on first use."""
     dirt = _earned(log, now_ms, bound)
     if dirt is None:
         return None
     producers = log.producers.by_id
-    return Plan(
+    return CompactionPlan(
         log.disk,
         log.path,
         log.config,
@@ -167,7 +167,7 @@ def _is_overdue(log: "Log", oldest: Segment, now_ms: int) -> bool:
     return since_ms >= 0 and now_ms - since_ms > log.config.max_compaction_lag_ms
 
 
-def execute(plan: Plan, is_over: Callable[[], bool] = never) -> Compacted:
+def execute(plan: CompactionPlan, is_over: Callable[[], bool] = never) -> Compacted:
     """Blocks: call it through Workers. Raises Corrupt, OSError or, when `is_over` said that it
     is of no use any more, Abandoned, and leaves nothing behind."""
     aborted = _aborted(plan, is_over)
@@ -210,7 +210,7 @@ def _batches(
         yield one
 
 
-def _aborted(plan: Plan, is_over: Callable[[], bool]) -> list[AbortedTxn]:
+def _aborted(plan: CompactionPlan, is_over: Callable[[], bool]) -> list[AbortedTxn]:
     """The aborted transactions whose marker is in the segments to be cleaned."""
     found: list[AbortedTxn] = []
     for segment in plan.segments:
@@ -225,7 +225,9 @@ def _aborted(plan: Plan, is_over: Callable[[], bool]) -> list[AbortedTxn]:
     return found
 
 
-def _map_keys(plan: Plan, aborted: list[AbortedTxn], is_over: Callable[[], bool]) -> OffsetMap:
+def _map_keys(
+    plan: CompactionPlan, aborted: list[AbortedTxn], is_over: Callable[[], bool]
+) -> OffsetMap:
     newest = OffsetMap(plan.dirty_offset, plan.keys_max)
     transactions = Transactions(aborted)
     for segment in plan.everything.since(plan.dirty_offset):
@@ -248,7 +250,7 @@ def _map_keys(plan: Plan, aborted: list[AbortedTxn], is_over: Callable[[], bool]
     return newest
 
 
-def _groups(plan: Plan, segments: list[Segment]) -> list[list[Segment]]:
+def _groups(plan: CompactionPlan, segments: list[Segment]) -> list[list[Segment]]:
     """Neighbours that fit into one segment, by size and by the reach of relative offsets."""
     groups: list[list[Segment]] = []
     size = 0
@@ -268,7 +270,7 @@ def _groups(plan: Plan, segments: list[Segment]) -> list[list[Segment]]:
 
 
 def _clean_group(
-    plan: Plan, group: list[Segment], cleaner: Cleaner, is_over: Callable[[], bool]
+    plan: CompactionPlan, group: list[Segment], cleaner: Cleaner, is_over: Callable[[], bool]
 ) -> Replacement:
     generations = [segment.generation for segment in group]
     new = _create(plan, group[0].base_offset)
@@ -303,7 +305,7 @@ def _clean_group(
     return Replacement(group, new, generations)
 
 
-def _create(plan: Plan, base_offset: int) -> Segment:
+def _create(plan: CompactionPlan, base_offset: int) -> Segment:
     name = files.file_name(base_offset, files.LOG + files.CLEANED)
     path = files.join(plan.path, name)
     files.remove(plan.disk, path)
@@ -329,7 +331,7 @@ def _discard(disk: Disk, segment: Segment) -> None:
     files.remove(disk, segment.path + files.LOG + files.CLEANED)
 
 
-def is_valid(log: "Log", plan: Plan) -> bool:
+def is_valid(log: "Log", plan: CompactionPlan) -> bool:
     """Whether the log still has the segments that the plan is about, uncut: if not, what was
     found in them proves nothing."""
     held = list(log.segments)

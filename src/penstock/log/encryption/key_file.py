@@ -12,16 +12,16 @@ import msgspec
 from penstock.base.errors import Corrupt
 from penstock.base.ports import Disk
 from penstock.log import files
-from penstock.log.encryption.log_encryption import Vault
+from penstock.log.encryption.log_encryption import LogCipher
 from penstock.security.keyring import Keyring, KeyTrouble, Wrapped
 
 NAME = "key"
 
 
-def read(disk: Disk, directory: str, keyring: Keyring | None) -> Vault:
+def read(disk: Disk, directory: str, keyring: Keyring | None) -> LogCipher:
     """The vault of a log: locked for good when it has no key. Raises Corrupt when it has one
     that cannot be used."""
-    vault = Vault(keyring)
+    vault = LogCipher(keyring)
     wrapped = peek(disk, directory)
     if wrapped is None:
         return vault
@@ -48,7 +48,7 @@ def peek(disk: Disk, directory: str) -> Wrapped | None:
     raise Corrupt(f"{path} is damaged: without it the log cannot be read")
 
 
-def make(disk: Disk, directory: str, vault: Vault) -> None:
+def make(disk: Disk, directory: str, vault: LogCipher) -> None:
     """Gives the log a key. Durable when it returns."""
     keyring = vault.keyring
     assert keyring is not None
@@ -58,7 +58,7 @@ def make(disk: Disk, directory: str, vault: Vault) -> None:
     vault.unlock(wrapped, root)
 
 
-def rewrap(disk: Disk, directory: str, vault: Vault) -> bool:
+def rewrap(disk: Disk, directory: str, vault: LogCipher) -> bool:
     """Puts the log's key under the key-encryption key in use; False when it is already."""
     keyring, wrapped = vault.keyring, vault.wrapped
     if keyring is None or wrapped is None or wrapped.kek_id == keyring.current.id:

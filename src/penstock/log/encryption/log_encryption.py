@@ -42,7 +42,7 @@ _UINT32 = struct.Struct(">I")
 _NO_CRC = bytes(_CRC_BYTES)
 
 
-class Vault:
+class LogCipher:
     """The key of one log, if it has one. Its segments share it."""
 
     __slots__ = ("_files", "_keys", "keyring", "wrapped")
@@ -147,7 +147,7 @@ class Vault:
 
 NO_KEY = "the topic is to be encrypted, and this node has no key: set encryption.kek.source"
 
-PLAIN = Vault()
+PLAIN = LogCipher()
 """Of a log that knows nothing of encryption."""
 
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from penstock.node.node import Node
 
 
-class Reading(NamedTuple):
+class GaugeReading(NamedTuple):
     """One metric of a node. A plain number, and a histogram, has no labels."""
 
     name: str
@@ -19,4 +19,4 @@ class Reading(NamedTuple):
     labels: tuple[str, ...] = ()
 
 
-__all__ = ["Reading", "Sample"]
+__all__ = ["GaugeReading", "Sample"]

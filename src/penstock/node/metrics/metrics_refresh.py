@@ -1,28 +1,28 @@
 """What a node looks at only while somebody scrapes it: lag of groups, heat of topics, its loop.
 
 Nothing of it runs before the first scrape, nor once nobody has scraped for some minutes
-(`Attention`). The first scrape starts it; figures are there with the second.
+(`ScrapeActivity`). The first scrape starts it; figures are there with the second.
 """
 
 import asyncio
 
 from penstock.base.metrics import Histogram
-from penstock.base.scrape_activity import Attention
+from penstock.base.scrape_activity import ScrapeActivity
 from penstock.cluster.storage import partition_skew
-from penstock.cluster.storage.partition_skew import Heat
+from penstock.cluster.storage.partition_skew import PartitionSkew
 from penstock.coordinator import group_lag
 from penstock.coordinator.group_lag import GroupWatch
 from penstock.coordinator.groups import GroupCoordinator
-from penstock.coordinator.runtime.shard_host import Surroundings
+from penstock.coordinator.runtime.shard_host import HostContext
 
 BEAT_SECONDS = 0.1
 
 
 class Watching:
-    def __init__(self, around: Surroundings, groups: GroupCoordinator, loop_lag: Histogram) -> None:
-        self.attention = Attention()
+    def __init__(self, around: HostContext, groups: GroupCoordinator, loop_lag: Histogram) -> None:
+        self.attention = ScrapeActivity()
         self.groups = GroupWatch(around, groups)
-        self.heat = Heat(around.partitions)
+        self.heat = PartitionSkew(around.partitions)
         self._loop_lag = loop_lag
 
     async def run(self) -> None:

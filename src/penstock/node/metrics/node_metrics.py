@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from penstock.base.metrics import Histogram
 from penstock.cluster.metadata.image import Image
-from penstock.cluster.replication.replica_follower import Condition
-from penstock.node.metrics.gauges import Reading, Sample
+from penstock.cluster.replication.replica_follower import FollowerStatus
+from penstock.node.metrics.gauges import GaugeReading, Sample
 from penstock.node.metrics.topic_metrics import TOPIC_READINGS
 
 if TYPE_CHECKING:
@@ -57,49 +57,49 @@ def leaderless(image: Image) -> int:
 
 
 NODE_READINGS = (
-    Reading(
+    GaugeReading(
         "penstock_audit_entries_total",
         "counter",
         "Entries of the audit log that this node has written.",
         lambda node: node.audit.written,
     ),
-    Reading(
+    GaugeReading(
         "penstock_audit_waiting",
         "gauge",
         "Entries of the audit log that this node has not written yet.",
         lambda node: node.audit.waiting,
     ),
-    Reading(
+    GaugeReading(
         "penstock_connections",
         "gauge",
         "Kafka connections open now.",
         lambda node: node.front.connections,
     ),
-    Reading(
+    GaugeReading(
         "penstock_buffered_bytes",
         "gauge",
         "Memory in receive buffers beyond the small one that each connection has.",
         lambda node: node.front.budget.used,
     ),
-    Reading(
+    GaugeReading(
         "penstock_partitions",
         "gauge",
         "Partitions on this node.",
         lambda node: len(node.partitions),
     ),
-    Reading(
+    GaugeReading(
         "penstock_partitions_led",
         "gauge",
         "Partitions that this node leads.",
         lambda node: sum(1 for _ in node.partitions.led()),
     ),
-    Reading(
+    GaugeReading(
         "penstock_partitions_under_replicated",
         "gauge",
         "Partitions led by this node that lack an in-sync replica.",
         lambda node: sum(len(p.record.isr) < len(p.record.replicas) for p in node.partitions.led()),
     ),
-    Reading(
+    GaugeReading(
         "penstock_partitions_under_min_isr",
         "gauge",
         "Partitions led by this node with fewer in-sync replicas than min.insync.replicas.",
@@ -107,46 +107,46 @@ NODE_READINGS = (
             p.leading is not None and p.leading.is_under_min for p in node.partitions.led()
         ),
     ),
-    Reading(
+    GaugeReading(
         "penstock_isr_shrinks_total",
         "counter",
         "Times that a leader here took replicas out of the ISR because they lagged.",
         lambda node: node.isr.shrinks,
     ),
-    Reading(
+    GaugeReading(
         "penstock_isr_expands_total",
         "counter",
         "Times that a leader here took replicas into the ISR because they had caught up.",
         lambda node: node.isr.expands,
     ),
-    Reading(
+    GaugeReading(
         "penstock_replicas",
         "gauge",
         "Replicas here that follow, by condition: ready, syncing, busy, paused or broken.",
         lambda node: [
-            ((condition.value,), node.fetchers.count(condition)) for condition in Condition
+            ((condition.value,), node.fetchers.count(condition)) for condition in FollowerStatus
         ],
         labels=("condition",),
     ),
-    Reading(
+    GaugeReading(
         "penstock_replica_bytes_total",
         "counter",
         "Bytes copied from leaders.",
         lambda node: node.fetchers.copied.bytes,
     ),
-    Reading(
+    GaugeReading(
         "penstock_replica_fetches_total",
         "counter",
         "Fetch requests sent to leaders.",
         lambda node: node.fetchers.copied.fetches,
     ),
-    Reading(
+    GaugeReading(
         "penstock_replica_batches_refused_total",
         "counter",
         "Times that a leader sent a batch that was damaged or out of place.",
         lambda node: node.fetchers.copied.batches_refused,
     ),
-    Reading(
+    GaugeReading(
         "penstock_replica_mends_total",
         "counter",
         "Times that a replica's log was cut, started over, or replaced because it was damaged; "
@@ -159,109 +159,109 @@ NODE_READINGS = (
         ],
         labels=("how",),
     ),
-    Reading(
+    GaugeReading(
         "penstock_controller",
         "gauge",
         "1 while this node is the controller.",
         lambda node: float(node.controller.is_active),
     ),
-    Reading(
+    GaugeReading(
         "penstock_fenced",
         "gauge",
         "1 while this node is not sure of its place in the cluster and takes no writes.",
         lambda node: float(node.membership.is_fenced),
     ),
-    Reading(
+    GaugeReading(
         "penstock_partitions_leaderless",
         "gauge",
         "Partitions of the whole cluster that nobody leads: neither written nor read.",
         lambda node: leaderless(node.ctx.image),
     ),
-    Reading(
+    GaugeReading(
         "penstock_links",
         "gauge",
         "Other nodes to which a connection is up.",
         lambda node: len(node.links.connected),
     ),
-    Reading(
+    GaugeReading(
         "penstock_partitions_offline",
         "gauge",
         "Partitions taken out of service because of damage or a failed disk.",
         lambda node: sum(p.log.offline is not None for p in node.partitions.replicas()),
     ),
-    Reading(
+    GaugeReading(
         "penstock_log_bytes",
         "gauge",
         "Bytes in the logs of all partitions.",
         lambda node: sum(p.log.size_bytes for p in node.partitions.replicas()),
     ),
-    Reading(
+    GaugeReading(
         "penstock_disk_free_bytes",
         "gauge",
         "Free space on the disk that holds the logs.",
         lambda node: node.disk.free_bytes(node.config.data_dir),
     ),
-    Reading(
+    GaugeReading(
         "penstock_disk_used_percent",
         "gauge",
         "How full the disk that holds the logs is.",
         lambda node: node.disk.used_percent(node.config.data_dir),
     ),
-    Reading(
+    GaugeReading(
         "penstock_backlogs_full",
         "gauge",
         "Partitions led here whose producers are held up because of max.backlog.bytes.",
         lambda node: node.partitions.pressure.full_count,
     ),
-    Reading(
+    GaugeReading(
         "penstock_writes_refused",
         "gauge",
         "1 while no write is taken because the disk is nearly full.",
         lambda node: float(node.partitions.pressure.refusal is not None),
     ),
-    Reading(
+    GaugeReading(
         "penstock_flushes_total",
         "counter",
         "Group commits: one makes everything appended before it durable.",
         lambda node: node.flusher.flushes,
     ),
-    Reading(
+    GaugeReading(
         "penstock_files_synced_total",
         "counter",
         "Files made durable by group commits.",
         lambda node: node.flusher.files_synced,
     ),
-    Reading(
+    GaugeReading(
         "penstock_segments_removed_total",
         "counter",
         "Segments that retention took out of use: by age, by size, or below the start of the log.",
         lambda node: node.upkeep.segments_removed,
     ),
-    Reading(
+    GaugeReading(
         "penstock_retention_last_timestamp_seconds",
         "gauge",
         "When retention last came to the end of a round over all partitions; 0 before the first.",
         lambda node: node.upkeep.last_ms / 1000,
     ),
-    Reading(
+    GaugeReading(
         "penstock_compactions_running",
         "gauge",
         "Logs that are being compacted now, log.cleaner.threads at most.",
         lambda node: node.compactor.running,
     ),
-    Reading(
+    GaugeReading(
         "penstock_compactions_waiting",
         "gauge",
         "Logs that are dirty enough to be compacted and wait for their turn.",
         lambda node: node.compactor.waiting,
     ),
-    Reading(
+    GaugeReading(
         "penstock_compaction_longest_seconds",
         "gauge",
         "How long the oldest of the compactions that are under way has taken so far.",
         lambda node: node.compactor.longest_s,
     ),
-    Reading(
+    GaugeReading(
         "penstock_compactions_total",
         "counter",
         "Compactions that ended, by how: put in place, given up because nobody needs them any "
@@ -273,51 +273,51 @@ NODE_READINGS = (
         ],
         labels=("how",),
     ),
-    Reading(
+    GaugeReading(
         "penstock_compaction_last_timestamp_seconds",
         "gauge",
         "When a compacted log was last put in place; 0 before the first.",
         lambda node: node.compactor.last_ms / 1000,
     ),
-    Reading(
+    GaugeReading(
         "penstock_fetch_sessions",
         "gauge",
         "Fetch sessions kept (KIP-227).",
         lambda node: len(node.ctx.fetch_sessions),
     ),
-    Reading(
+    GaugeReading(
         "penstock_groups",
         "gauge",
         "Groups coordinated by this node that have or had members.",
         lambda node: node.groups.group_count,
     ),
-    Reading(
+    GaugeReading(
         "penstock_transactions_open",
         "gauge",
         "Transactions coordinated by this node that are open now.",
         lambda node: node.txns.open_count,
     ),
-    Reading(
+    GaugeReading(
         "penstock_coordinator_calls_waiting",
         "gauge",
         "Requests to coordinators whose reply is still to come, joins that wait for others too.",
         calls_waiting,
         ("kind",),
     ),
-    Reading(
+    GaugeReading(
         "penstock_coordinator_shards_loading",
         "gauge",
         "Internal partitions whose state is being read; their groups and transactions wait.",
         shards_loading,
         ("kind",),
     ),
-    Reading(
+    GaugeReading(
         "penstock_process_resident_bytes",
         "gauge",
         "Memory of this process.",
         lambda node: resident_bytes(),
     ),
-    Reading(
+    GaugeReading(
         "penstock_process_cpu_seconds_total",
         "counter",
         "Processor time used by this process.",
@@ -341,7 +341,7 @@ def observe(node: "Node") -> None:
         )
 
 
-def _reader(reading: Reading, node: "Node") -> Callable[[], Iterable[Sample]]:
+def _reader(reading: GaugeReading, node: "Node") -> Callable[[], Iterable[Sample]]:
     def read() -> Iterable[Sample]:
         value = reading.read(node)
         return [((), value)] if isinstance(value, int | float | Histogram) else value

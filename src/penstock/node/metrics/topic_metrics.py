@@ -7,7 +7,7 @@ furthest behind. Reading the lag of groups is what tells the node that somebody 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from penstock.node.metrics.gauges import Reading, Sample
+from penstock.node.metrics.gauges import GaugeReading, Sample
 
 if TYPE_CHECKING:
     from penstock.node.node import Node
@@ -94,159 +94,159 @@ def warmth(what: str) -> Callable[["Node"], Iterable[Sample]]:
 
 
 TOPIC_READINGS = (
-    Reading(
+    GaugeReading(
         "penstock_topic_records_in_total",
         "counter",
         "Records appended by producers, by topic.",
         traffic("records_in"),
         ("topic",),
     ),
-    Reading(
+    GaugeReading(
         "penstock_topic_records_out_total",
         "counter",
         "Records sent to consumers, by topic; see penstock_records_out_total.",
         traffic("records_out"),
         ("topic",),
     ),
-    Reading(
+    GaugeReading(
         "penstock_topic_bytes_in_total",
         "counter",
         "Bytes of record batches appended by producers, by topic.",
         traffic("bytes_in"),
         ("topic",),
     ),
-    Reading(
+    GaugeReading(
         "penstock_topic_bytes_out_total",
         "counter",
         "Bytes of record batches sent to consumers, by topic.",
         traffic("bytes_out"),
         ("topic",),
     ),
-    Reading(
+    GaugeReading(
         "penstock_topic_partitions_led",
         "gauge",
         "Partitions of a topic that this node leads.",
         warmth("led"),
         ("topic",),
     ),
-    Reading(
+    GaugeReading(
         "penstock_topic_recent_records",
         "gauge",
         "Records appended to a topic's partitions led here, in about the last minute.",
         warmth("records"),
         ("topic",),
     ),
-    Reading(
+    GaugeReading(
         "penstock_topic_hottest_partition_records",
         "gauge",
         "Those of them that went to the partition which got most.",
         warmth("hottest"),
         ("topic",),
     ),
-    Reading(
+    GaugeReading(
         "penstock_group_lag",
         "gauge",
         "Records that a consumer group coordinated here has not read, by topic.",
         group_lags,
         ("group", "topic"),
     ),
-    Reading(
+    GaugeReading(
         "penstock_group_lag_seconds",
         "gauge",
         "Age of the oldest of these, as far as this node has a replica to look into.",
         group_ages,
         ("group", "topic"),
     ),
-    Reading(
+    GaugeReading(
         "penstock_group_partition_lag",
         "gauge",
         "Records that a group has not read of a partition: the 200 furthest behind, no others.",
         partition_lags,
         ("group", "topic", "partition"),
     ),
-    Reading(
+    GaugeReading(
         "penstock_group_partition_lag_seconds",
         "gauge",
         "Age of the first of these records, where this node has a replica to look into.",
         partition_ages,
         ("group", "topic", "partition"),
     ),
-    Reading(
+    GaugeReading(
         "penstock_group_lag_trend",
         "gauge",
         "By how many records a second the lag of a group grows; below 0 it catches up.",
         group_trends,
         ("group", "topic"),
     ),
-    Reading(
+    GaugeReading(
         "penstock_share_sessions",
         "gauge",
         "Share sessions kept (KIP-932).",
         lambda node: len(node.ctx.share_sessions),
     ),
-    Reading(
+    GaugeReading(
         "penstock_queues",
         "gauge",
         "Queues open on this node: one for each share group and partition.",
         lambda node: sum(1 for _ in node.queues.queues()),
     ),
-    Reading(
+    GaugeReading(
         "penstock_queue_records",
         "gauge",
         "Records in the queues open on this node, by what they wait for.",
         queued_records,
         ("state",),
     ),
-    Reading(
+    GaugeReading(
         "penstock_queue_records_total",
         "counter",
         "Records of queues, by what became of them; given up are those that go to dead letters.",
         queue_events,
         ("what",),
     ),
-    Reading(
+    GaugeReading(
         "penstock_ack_seconds",
         "histogram",
         "Time from a queue's delivery of a record to its acknowledgement; of each delivery, the "
         "first record.",
         lambda node: node.queues.counts.ack_seconds,
     ),
-    Reading(
+    GaugeReading(
         "penstock_acknowledged_age_seconds",
         "histogram",
         "How old these records are when they are acknowledged: from their timestamp, waiting and "
         "retries included.",
         lambda node: node.queues.counts.acked_age,
     ),
-    Reading(
+    GaugeReading(
         "penstock_queue_depth",
         "gauge",
         "Records of a queue that are not finished, in partitions led here, by what they wait for.",
         queue_depths,
         ("group", "topic", "state"),
     ),
-    Reading(
+    GaugeReading(
         "penstock_queue_oldest_seconds",
         "gauge",
         "Age of the oldest record of a queue that is not finished, in partitions led here.",
         queue_ages,
         ("group", "topic"),
     ),
-    Reading(
+    GaugeReading(
         "penstock_dead_letters",
         "gauge",
         "Dead letters that were neither redriven nor purged, in partitions led here.",
         lambda node: [((topic,), d.unfinished) for topic, d in node.queue_watch.letters.items()],
         ("topic",),
     ),
-    Reading(
+    GaugeReading(
         "penstock_dead_letters_oldest_seconds",
         "gauge",
         "Age of the oldest of these letters.",
         letter_ages,
         ("topic",),
     ),
-    Reading(
+    GaugeReading(
         "penstock_acknowledged_records_deleted_total",
         "counter",
         "Records deleted because every group had finished with them (retention.mode=ack).",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from penstock.cluster.configs.configs import BrokerConfigs, InvalidConfig, require_key
 from penstock.cluster.replication.partitions import Partitions
-from penstock.cluster.storage.log_encryption import Encryption, check
+from penstock.cluster.storage.log_encryption import LogEncryption, check
 from penstock.node.join import CannotJoin
 from penstock.node.ports import Ports
 from penstock.runtime.secrets import NoSecret
@@ -21,10 +21,10 @@ class Unlocked:
     keyring: Keyring | None = None
     read_keks: Callable[[], tuple[Kek, ...]] | None = None
 
-    def encryption(self, partitions: Partitions, ports: Ports) -> Encryption | None:
+    def encryption(self, partitions: Partitions, ports: Ports) -> LogEncryption | None:
         if self.keyring is None or self.read_keks is None:
             return None
-        return Encryption(partitions, ports.disk, ports.workers, self.keyring, self.read_keks)
+        return LogEncryption(partitions, ports.disk, ports.workers, self.keyring, self.read_keks)
 
 
 async def unlock(ports: Ports, configs: BrokerConfigs, data_dir: str) -> Unlocked:

@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.ports import Entry, Put, Random, Store, WallClock, Workers
+from penstock.base.ports import Put, Random, Store, StoreEntry, WallClock, Workers
 from penstock.client.sasl import Credentials
 from penstock.cluster.access import users
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.metadata import compare_and_swap, store_keys
 from penstock.cluster.metadata.image import Image
-from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.store_keys import SecretRecord
 from penstock.node.config_consistency import missing_for_tokens
 from penstock.node.security.passwords import Passwords
@@ -30,9 +30,9 @@ from penstock.runtime.document_fetch import read_document
 from penstock.security import oauth_tokens, scram
 from penstock.security.acl_types import NODE_USER
 from penstock.security.login import (
+    AuthenticatedIdentity,
     BearerExchange,
     Exchange,
-    Identity,
     Login,
     LoginFailed,
     PlainExchange,
@@ -56,7 +56,7 @@ async def cluster_secret(store: Store, random: Random) -> bytes:
     """The secret of this cluster, made by whoever asks first."""
     fresh = SecretRecord(random.random_bytes(SECRET_BYTES))
 
-    def decide(entries: Sequence[Entry | None]) -> Sequence[Put]:
+    def decide(entries: Sequence[StoreEntry | None]) -> Sequence[Put]:
         return [] if entries[0] else [Put(store_keys.CLUSTER_SECRET, store_keys.encode(fresh))]
 
     await compare_and_swap.swap(store, [store_keys.CLUSTER_SECRET], decide)
@@ -94,7 +94,7 @@ class Logins:
     def __init__(
         self,
         configs: BrokerConfigs,
-        follower: Follower,
+        follower: MetadataWatcher,
         workers: Workers,
         clock: WallClock,
         random: Random,
@@ -169,7 +169,7 @@ class Logins:
 
     # -- tokens -----------------------------------------------------------------------------
 
-    async def verify_token(self, token: str) -> Identity:
+    async def verify_token(self, token: str) -> AuthenticatedIdentity:
         """Whom a token is about; raises LoginFailed."""
         configs = self._configs
         missing = missing_for_tokens(configs)

@@ -20,7 +20,7 @@ from functools import partial
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Random, Workers
 from penstock.security import scram
-from penstock.security.password_check_fairness import Turns, place_of
+from penstock.security.password_check_fairness import PasswordCheckTurns, place_of
 from penstock.security.scram import Credential
 
 CHECKS_MAX = 2
@@ -37,7 +37,9 @@ class Passwords:
     def __init__(self, workers: Workers, random: Random) -> None:
         self._workers = workers
         self._pepper = random.random_bytes(PEPPER_BYTES)
-        self._turns: Turns[asyncio.Future[None]] = Turns(CHECKS_MAX, WAITING_MAX)
+        self._turns: PasswordCheckTurns[asyncio.Future[None]] = PasswordCheckTurns(
+            CHECKS_MAX, WAITING_MAX
+        )
         self._alarm: asyncio.TimerHandle | None = None
         # Until when, the oldest first.
         self._proven: dict[bytes, float] = {}

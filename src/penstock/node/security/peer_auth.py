@@ -9,7 +9,7 @@ from penstock.broker.server.tls import Certificates, TlsConfig
 from penstock.client.connection import Connection, ConnectionConfig
 from penstock.client.sasl import authenticator
 from penstock.cluster.configs.configs import BrokerConfigs, InvalidConfig
-from penstock.node.listeners import Endpoint, tls_config
+from penstock.node.listeners import ListenerEndpoint, tls_config
 from penstock.node.security.logins import node_credentials
 
 Authenticate = Callable[[Connection], Awaitable[None]]
@@ -17,7 +17,7 @@ Authenticate = Callable[[Connection], Awaitable[None]]
 
 def introduction(
     configs: BrokerConfigs,
-    endpoint: Endpoint,
+    endpoint: ListenerEndpoint,
     secret: bytes | None,
     random: Random,
     certificates: Certificates | None,
@@ -45,7 +45,7 @@ def _where_that_is_known(authenticate: Authenticate) -> Authenticate:
     return attempt
 
 
-def node_certificates(configs: BrokerConfigs, endpoint: Endpoint) -> Certificates | None:
+def node_certificates(configs: BrokerConfigs, endpoint: ListenerEndpoint) -> Certificates | None:
     """What this node shows to others, and whom it believes; None: it speaks no TLS with them."""
     if not endpoint.protocol.has_tls:
         return None

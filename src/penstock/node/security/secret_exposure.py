@@ -12,7 +12,7 @@ from penstock.cluster.configs.config_types import ConfigType
 from penstock.cluster.configs.configs import BrokerConfigs, InvalidConfig, Scope, find
 from penstock.gateway.http.csrf import is_loopback
 from penstock.node.config import ALIASES, NodeConfig
-from penstock.node.listeners import Endpoint, endpoints
+from penstock.node.listeners import ListenerEndpoint, endpoints
 from penstock.runtime.file_permissions import Readers
 
 SECRET_FILES = ("ssl.keystore.location", "admin.password.file")
@@ -79,7 +79,9 @@ def _check_file(name: str, path: str, readers_of: ReadersOf) -> list[str]:
     return []
 
 
-def _passwords_in_clear(found: list[Endpoint], configs: BrokerConfigs, http_host: str) -> list[str]:
+def _passwords_in_clear(
+    found: list[ListenerEndpoint], configs: BrokerConfigs, http_host: str
+) -> list[str]:
     taken: Collection[str] = configs.items("sasl.enabled.mechanisms")
     aloud = [mechanism for mechanism in IN_CLEAR if mechanism in taken]
     warnings = [

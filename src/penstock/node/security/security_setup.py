@@ -12,20 +12,20 @@ from penstock.broker.server.tls import Certificates
 from penstock.client.connection import ConnectionConfig
 from penstock.cluster.access.authorizer import Authorizer
 from penstock.cluster.configs.configs import BrokerConfigs, InvalidConfig
-from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.node.config import NodeConfig
 from penstock.node.config_consistency import check_together
-from penstock.node.listeners import Endpoint, endpoints, require_addresses
+from penstock.node.listeners import ListenerEndpoint, endpoints, require_addresses
 from penstock.node.ports import Ports
 from penstock.node.security.logins import ADMIN, Logins, cluster_secret, make_admin
 from penstock.node.security.peer_auth import Authenticate, introduction, node_certificates
 
 
 @dataclass(frozen=True, slots=True)
-class Security:
+class NodeSecurity:
     """What a node's doors share."""
 
-    endpoints: list[Endpoint]
+    endpoints: list[ListenerEndpoint]
     logins: Logins | None
     """None: nobody is asked who they are, on any door."""
     introduction: tuple[ConnectionConfig, Authenticate | None]
@@ -36,8 +36,12 @@ class Security:
 
 
 async def secure(
-    config: NodeConfig, configs: BrokerConfigs, store: Store, follower: Follower, ports: Ports
-) -> Security:
+    config: NodeConfig,
+    configs: BrokerConfigs,
+    store: Store,
+    follower: MetadataWatcher,
+    ports: Ports,
+) -> NodeSecurity:
     """Raises InvalidConfig, saying what does not do."""
     check_together(configs)
     found = endpoints(configs, config.host, config.kafka_port, config.advertised_host)
@@ -51,7 +55,7 @@ async def secure(
         logins = Logins(configs, follower, ports.workers, ports.clock, ports.random, secret)
         await _ensure_admin(configs, store, follower, ports)
     certificates = node_certificates(configs, found[0])
-    return Security(
+    return NodeSecurity(
         found,
         logins,
         introduction(configs, found[0], secret, ports.random, certificates),
@@ -61,7 +65,7 @@ async def secure(
 
 
 async def _ensure_admin(
-    configs: BrokerConfigs, store: Store, follower: Follower, ports: Ports
+    configs: BrokerConfigs, store: Store, follower: MetadataWatcher, ports: Ports
 ) -> None:
     path = configs.text("admin.password.file")
     admin = follower.image.users.get(ADMIN)

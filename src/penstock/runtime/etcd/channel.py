@@ -17,7 +17,7 @@ import msgspec
 from penstock.base.ports import UnknownResult
 from penstock.runtime.etcd import messages
 from penstock.runtime.etcd.config import EtcdConfig
-from penstock.runtime.etcd.http import Connection, Endpoint
+from penstock.runtime.etcd.http import EtcdConnection, EtcdEndpoint
 from penstock.runtime.etcd.pool import EtcdRefused, Pool, late, log, now_s, pauses
 
 ATTEMPT_S = 2.0
@@ -78,7 +78,7 @@ class Channel:
                 self._pool.leave(connection.endpoint, error)
                 raise UnknownResult(f"etcd may or may not have done it: {error}") from error
 
-    async def stream(self, path: str, request: dict[str, Any]) -> Connection:
+    async def stream(self, path: str, request: dict[str, Any]) -> EtcdConnection:
         """An endless answer, on a connection that the caller closes."""
         deadline = self._deadline()
         connection = await self._pool.connect(deadline)
@@ -97,15 +97,15 @@ class Channel:
         self._pool.add_stream(connection)
         return connection
 
-    def leave(self, endpoint: Endpoint, error: Exception) -> None:
+    def leave(self, endpoint: EtcdEndpoint, error: Exception) -> None:
         """Says that a stream from there failed: the next request goes elsewhere."""
         self._pool.leave(endpoint, error)
 
-    def judge(self, endpoint: Endpoint, failure: messages.Failure) -> ConnectionError:
+    def judge(self, endpoint: EtcdEndpoint, failure: messages.EtcdFailure) -> ConnectionError:
         """What a failure told inside a stream means."""
         return self._judge(endpoint, failure, self._token)
 
-    async def check(self, endpoint: Endpoint) -> None:
+    async def check(self, endpoint: EtcdEndpoint) -> None:
         """Whether that member still answers at all; raises ConnectionError or TimeoutError."""
         await self._pool.check(endpoint, self._deadline())
 
@@ -119,7 +119,7 @@ class Channel:
     # One request.
 
     async def _ask(
-        self, connection: Connection, path: str, body: bytes, kind: type[T], deadline: float
+        self, connection: EtcdConnection, path: str, body: bytes, kind: type[T], deadline: float
     ) -> T:
         endpoint = connection.endpoint
         started = now_s()
@@ -149,7 +149,7 @@ class Channel:
         self._pool.release(connection)
         return result
 
-    async def _exchange(self, connection: Connection, path: str, body: bytes) -> bytes:
+    async def _exchange(self, connection: EtcdConnection, path: str, body: bytes) -> bytes:
         token = self._token or ""
         status, answer = await connection.ask("POST", path, body, token)
         if status == 200:
@@ -157,7 +157,7 @@ class Channel:
         raise self._judge(connection.endpoint, messages.read_failure(answer), token)
 
     def _judge(
-        self, endpoint: Endpoint, failure: messages.Failure, token: str | None
+        self, endpoint: EtcdEndpoint, failure: messages.EtcdFailure, token: str | None
     ) -> ConnectionError:
         told = failure.message or f"code {failure.code}"
         if failure.code not in messages.NOT_DONE and "CommonName" not in told:
@@ -169,7 +169,7 @@ class Channel:
             self._token = None
         return EtcdRefused(f"{endpoint} refused: {told}{_advice(told)}", code)
 
-    async def _authorize(self, connection: Connection) -> None:
+    async def _authorize(self, connection: EtcdConnection) -> None:
         """Gets a token if a user is configured and there is none."""
         config = self._config
         if not config.user or self._token is not None:

@@ -10,7 +10,7 @@ import ssl
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from penstock.runtime.etcd.http import Endpoint
+from penstock.runtime.etcd.http import EtcdEndpoint
 
 PORT = 2379
 DEFAULT_PREFIX = "/penstock/default"
@@ -48,7 +48,7 @@ class EtcdConfig:
             raise ValueError(f"etcd timeout of {self.timeout_ms} ms is below 100 ms")
 
 
-def parse_endpoint(text: str) -> Endpoint:
+def parse_endpoint(text: str) -> EtcdEndpoint:
     """Raises ValueError for what is no address of etcd; never quotes credentials."""
     parts = urlsplit(text if "://" in text else f"http://{text}")
     if parts.username is not None or parts.password is not None:
@@ -60,7 +60,7 @@ def parse_endpoint(text: str) -> Endpoint:
     is_plain = not (parts.path.strip("/") or parts.query or parts.fragment)
     if parts.scheme not in ("http", "https") or not parts.hostname or not is_plain or port == 0:
         raise ValueError(f"etcd endpoint '{text}' is not like http://host:2379")
-    return Endpoint(parts.hostname, port or PORT, parts.scheme == "https")
+    return EtcdEndpoint(parts.hostname, port or PORT, parts.scheme == "https")
 
 
 class Tls:

@@ -31,7 +31,7 @@ class AnswerTooLarge(ConnectionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class EtcdEndpoint:
     """Where one member of etcd listens."""
 
     host: str
@@ -48,10 +48,10 @@ class Endpoint:
         return f"{host}:{self.port}"
 
 
-class Connection(asyncio.Protocol):
+class EtcdConnection(asyncio.Protocol):
     """Made by `connect`."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: EtcdEndpoint) -> None:
         self.endpoint = endpoint
         self.is_closed = False
         self._loop = asyncio.get_running_loop()
@@ -211,12 +211,12 @@ class Connection(asyncio.Protocol):
         self._tell()
 
 
-async def connect(endpoint: Endpoint, tls: ssl.SSLContext | None) -> Connection:
+async def connect(endpoint: EtcdEndpoint, tls: ssl.SSLContext | None) -> EtcdConnection:
     """Raises OSError with the endpoint's name in it."""
     loop = asyncio.get_running_loop()
     try:
         transport, connection = await loop.create_connection(
-            lambda: Connection(endpoint),
+            lambda: EtcdConnection(endpoint),
             endpoint.host,
             endpoint.port,
             ssl=tls if endpoint.is_tls else None,

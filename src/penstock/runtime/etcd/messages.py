@@ -53,7 +53,7 @@ class KeyValue(msgspec.Struct, frozen=True):
     lease: int = 0
 
 
-class RangeAnswer(msgspec.Struct, frozen=True):
+class RangeResponse(msgspec.Struct, frozen=True):
     header: Header
     kvs: list[KeyValue] = []
     more: bool = False
@@ -76,7 +76,7 @@ class RevokeAnswer(msgspec.Struct, frozen=True):
     header: Header = Header()
 
 
-class Failure(msgspec.Struct, frozen=True):
+class EtcdFailure(msgspec.Struct, frozen=True):
     code: int = CODE_UNKNOWN
     message: str = ""
 
@@ -85,7 +85,7 @@ class KeepAlive(msgspec.Struct, frozen=True):
     """A line of the renewal stream."""
 
     result: LeaseAnswer | None = None
-    error: Failure | None = None
+    error: EtcdFailure | None = None
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -106,7 +106,7 @@ class WatchLine(msgspec.Struct, frozen=True):
     """A line of the watch stream."""
 
     result: WatchAnswer | None = None
-    error: Failure | None = None
+    error: EtcdFailure | None = None
 
 
 class TokenAnswer(msgspec.Struct, frozen=True):
@@ -135,9 +135,9 @@ def decode(kind: type[T], body: bytes) -> T:
     return answer
 
 
-def read_failure(body: bytes) -> Failure:
+def read_failure(body: bytes) -> EtcdFailure:
     """The refusal in a body; what is no JSON (a proxy's page) is quoted as it is."""
     try:
-        return decode(Failure, body)
+        return decode(EtcdFailure, body)
     except msgspec.DecodeError:
-        return Failure(message=body[:200].decode(errors="replace").strip())
+        return EtcdFailure(message=body[:200].decode(errors="replace").strip())

@@ -22,7 +22,7 @@ import msgspec
 from penstock.base.errors import ErrorCode, Refused
 from penstock.runtime.etcd import messages
 from penstock.runtime.etcd.config import EtcdConfig, Tls, parse_endpoint
-from penstock.runtime.etcd.http import Connection, Endpoint, connect
+from penstock.runtime.etcd.http import EtcdConnection, EtcdEndpoint, connect
 
 log = logging.getLogger("penstock.etcd")
 
@@ -35,7 +35,7 @@ CONNECT_S = 2.0
 PAUSE_S = (0.02, 0.5)
 """Between two attempts, or two rounds through all endpoints; doubles, with jitter."""
 
-Step = Callable[[Connection], Awaitable[None]]
+Step = Callable[[EtcdConnection], Awaitable[None]]
 
 
 class EtcdRefused(ConnectionError):
@@ -55,10 +55,10 @@ class Pool:
         self._tls = Tls(config)
         self._prepare = prepare
         self._current = 0
-        self._idle: dict[Endpoint, list[Connection]] = {e: [] for e in self._endpoints}
-        self._open: dict[Connection, None] = {}  # A set with an order.
-        self._streams: dict[Connection, None] = {}
-        self._problems: dict[Endpoint, str] = {}
+        self._idle: dict[EtcdEndpoint, list[EtcdConnection]] = {e: [] for e in self._endpoints}
+        self._open: dict[EtcdConnection, None] = {}  # A set with an order.
+        self._streams: dict[EtcdConnection, None] = {}
+        self._problems: dict[EtcdEndpoint, str] = {}
         self._slots = asyncio.Semaphore(CONNECTIONS_MAX)
         self._urgent_slots = asyncio.Semaphore(URGENT_CONNECTIONS_MAX)
         self._waiting = 0
@@ -84,7 +84,7 @@ class Pool:
         finally:
             slots.release()
 
-    async def connect(self, deadline: float, rounds: int | None = None) -> Connection:
+    async def connect(self, deadline: float, rounds: int | None = None) -> EtcdConnection:
         """A connection to the endpoint in use, or to the next that works."""
         failed, waits = 0, pauses()
         while True:
@@ -108,7 +108,7 @@ class Pool:
             if is_round:
                 await asyncio.sleep(next(waits))
 
-    async def _dial(self, endpoint: Endpoint) -> Connection:
+    async def _dial(self, endpoint: EtcdEndpoint) -> EtcdConnection:
         connection = await connect(endpoint, self._tls.context() if endpoint.is_tls else None)
         self._open = {c: None for c in self._open if not c.is_closed}
         self._open[connection] = None
@@ -119,7 +119,7 @@ class Pool:
             log.info("%s works again", endpoint)
         return connection
 
-    async def _check_version(self, connection: Connection) -> None:
+    async def _check_version(self, connection: EtcdConnection) -> None:
         endpoint = connection.endpoint
         status, body = await connection.ask("GET", "/version", b"", "")
         try:
@@ -135,7 +135,7 @@ class Pool:
                 "bugs that lose consistency: upgrade it, or name other endpoints"
             )
 
-    def _take_idle(self, endpoint: Endpoint) -> Connection | None:
+    def _take_idle(self, endpoint: EtcdEndpoint) -> EtcdConnection | None:
         idle = self._idle[endpoint]
         while idle:
             connection = idle.pop()
@@ -143,11 +143,11 @@ class Pool:
                 return connection
         return None
 
-    def release(self, connection: Connection) -> None:
+    def release(self, connection: EtcdConnection) -> None:
         if not connection.is_closed:
             self._idle[connection.endpoint].append(connection)
 
-    def leave(self, endpoint: Endpoint, error: Exception) -> None:
+    def leave(self, endpoint: EtcdEndpoint, error: Exception) -> None:
         """The next request goes to the next endpoint, on new connections."""
         reason = str(error)
         if self._problems.get(endpoint) != reason and not self.is_closed:
@@ -167,7 +167,7 @@ class Pool:
         reasons = "; ".join(self._problems.values())
         return ConnectionError(f"etcd cannot be used: {reasons}")
 
-    async def check(self, endpoint: Endpoint, deadline: float) -> None:
+    async def check(self, endpoint: EtcdEndpoint, deadline: float) -> None:
         """Whether that member still answers at all; raises ConnectionError or TimeoutError."""
         async with self.slot(deadline, is_urgent=True):
             try:
@@ -181,7 +181,7 @@ class Pool:
                 raise late(endpoint, CONNECT_S) from error
             self.release(connection)
 
-    def add_stream(self, connection: Connection) -> None:
+    def add_stream(self, connection: EtcdConnection) -> None:
         """It will be used until it ends; leaving its endpoint because it is silent ends it."""
         self._streams = {c: None for c in self._streams if not c.is_closed}
         self._streams[connection] = None
@@ -205,7 +205,7 @@ def pauses() -> Iterator[float]:
         pause_s = min(pause_s * 2, longest_s)
 
 
-async def _or_close(connection: Connection, step: Step) -> Connection:
+async def _or_close(connection: EtcdConnection, step: Step) -> EtcdConnection:
     """The connection after a step on it; one that failed, or was not waited for, is of no use."""
     try:
         await step(connection)
@@ -215,5 +215,5 @@ async def _or_close(connection: Connection, step: Step) -> Connection:
     return connection
 
 
-def late(endpoint: Endpoint, seconds: float) -> TimeoutError:
+def late(endpoint: EtcdEndpoint, seconds: float) -> TimeoutError:
     return TimeoutError(f"{endpoint} did not answer within {seconds:.1f} s")

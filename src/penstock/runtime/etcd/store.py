@@ -20,12 +20,12 @@ from itertools import groupby
 import msgspec
 
 from penstock.base.errors import Corrupt
-from penstock.base.ports import Change, Delete, Entry, Expect, Put, WatchLost
+from penstock.base.ports import Change, Delete, Expect, Put, StoreEntry, WatchLost
 from penstock.base.store_model import check_size
 from penstock.runtime.etcd import messages
 from penstock.runtime.etcd.channel import Channel
 from penstock.runtime.etcd.config import EtcdConfig
-from penstock.runtime.etcd.http import AnswerTooLarge, Connection
+from penstock.runtime.etcd.http import AnswerTooLarge, EtcdConnection
 from penstock.runtime.etcd.pool import EtcdRefused
 
 PAGE_ENTRIES = 1_000
@@ -60,11 +60,11 @@ class EtcdStore:
 
     # Reading.
 
-    async def get(self, key: str) -> Entry | None:
+    async def get(self, key: str) -> StoreEntry | None:
         answer = await self._range({"key": self._key(key)})
         return self._entry(answer.kvs[0]) if answer.kvs else None
 
-    async def range(self, prefix: str) -> tuple[int, list[Entry]]:
+    async def range(self, prefix: str) -> tuple[int, list[StoreEntry]]:
         for _ in range(RANGE_ATTEMPTS):
             try:
                 return await self._read_pages(self._key(prefix))
@@ -74,9 +74,9 @@ class EtcdStore:
                 # Its revision was compacted between two pages.
         raise TimeoutError("etcd compacts faster than it can be read")
 
-    async def _read_pages(self, start: bytes) -> tuple[int, list[Entry]]:
+    async def _read_pages(self, start: bytes) -> tuple[int, list[StoreEntry]]:
         end, revision = _end_of(start), 0
-        entries: list[Entry] = []
+        entries: list[StoreEntry] = []
         while True:
             answer = await self._range(
                 {"key": start, "range_end": end, "limit": PAGE_ENTRIES, "revision": revision}
@@ -87,9 +87,9 @@ class EtcdStore:
                 return revision, entries
             start = answer.kvs[-1].key + b"\0"
 
-    async def _range(self, request: dict[str, object]) -> messages.RangeAnswer:
+    async def _range(self, request: dict[str, object]) -> messages.RangeResponse:
         floor = self._revision
-        answer = await self._channel.read("/v3/kv/range", request, messages.RangeAnswer)
+        answer = await self._channel.read("/v3/kv/range", request, messages.RangeResponse)
         self._see(answer.header, floor)
         return answer
 
@@ -164,7 +164,7 @@ class EtcdStore:
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(pause_s * 2, RESUME_S[1])
 
-    async def _next_answer(self, connection: Connection) -> messages.WatchAnswer:
+    async def _next_answer(self, connection: EtcdConnection) -> messages.WatchAnswer:
         while True:
             try:
                 async with asyncio.timeout(QUIET_S):
@@ -180,13 +180,13 @@ class EtcdStore:
         except msgspec.DecodeError as error:
             raise ConnectionError(f"{connection.endpoint}: not a watch: {error}") from error
         if told.result is None:
-            failure = told.error or messages.Failure()
+            failure = told.error or messages.EtcdFailure()
             raise self._channel.judge(connection.endpoint, failure)
         answer = told.result
         if answer.compact_revision:
             raise WatchLost(f"what is older than {answer.compact_revision} was compacted")
         if answer.canceled:
-            failure = messages.Failure(_code_of(answer.cancel_reason), answer.cancel_reason)
+            failure = messages.EtcdFailure(_code_of(answer.cancel_reason), answer.cancel_reason)
             raise self._channel.judge(connection.endpoint, failure)
         return answer
 
@@ -238,8 +238,8 @@ class EtcdStore:
     def _name(self, key: bytes) -> str:
         return key[len(self._prefix) :].decode()
 
-    def _entry(self, found: messages.KeyValue) -> Entry:
-        return Entry(self._name(found.key), found.value, found.mod_revision, found.lease)
+    def _entry(self, found: messages.KeyValue) -> StoreEntry:
+        return StoreEntry(self._name(found.key), found.value, found.mod_revision, found.lease)
 
     def _see(self, header: messages.Header, floor: int) -> None:
         """`floor`: the newest revision that was known when the question was asked."""

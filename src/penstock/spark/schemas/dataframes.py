@@ -21,7 +21,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from penstock.spark.option_values import OptionError, nearest
 from penstock.spark.schemas.format import Decode
-from penstock.spark.schemas.schema_cache import Chosen, RegistryAddress, address_of, book_of
+from penstock.spark.schemas.schema_cache import RegistryAddress, SchemaVersion, address_of, book_of
 from penstock.spark.schemas.value_columns import decode_cells, encode_cells
 from penstock.state.registry.parsed_schemas import Parsed
 
@@ -103,7 +103,7 @@ def _choose(
     into: str,
     error: str,
     framed: bool,
-) -> tuple[Coding, Chosen]:
+) -> tuple[Coding, SchemaVersion]:
     address = address_of(registry)
     chosen = book_of(address).subject(subject, version, message)
     found = chosen.registered.version
@@ -140,7 +140,7 @@ def _mapped(
 
 
 @lru_cache(maxsize=64)
-def _chosen(coding: Coding) -> Chosen:
+def _chosen(coding: Coding) -> SchemaVersion:
     return book_of(coding.address).subject(coding.subject, coding.version, coding.message)
 
 

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 )
 
 from penstock.spark.schemas.format import Decode, Encode, Malformed
-from penstock.state.registry.jsonschema.model import Criterion, Kind, Node
+from penstock.state.registry.jsonschema.model import Criterion, NodeKind, SchemaNode
 from penstock.state.registry.jsonschema.schema import JsonSchema
 from penstock.state.registry.parsed_schemas import Parsed
 
@@ -101,14 +101,14 @@ def _checker(schema: JsonSchema) -> Callable[[Any], None]:
     return check
 
 
-def _plain(node: Node) -> Node:
+def _plain(node: SchemaNode) -> SchemaNode:
     """The one thing that a schema says, where the rest only narrows it or allows null."""
     node = node.resolved
     for _ in range(_DEPTH_MAX):
-        if node.kind is not Kind.COMBINED:
+        if node.kind is not NodeKind.COMBINED:
             return node
         parts = [part.resolved for part in node.parts]
-        parts = [part for part in parts if part.kind not in (Kind.NULL, Kind.EMPTY)]
+        parts = [part for part in parts if part.kind not in (NodeKind.NULL, NodeKind.EMPTY)]
         if node.criterion is Criterion.ALL:
             typed = [part for part in parts if _has_type(part)]
             parts = typed or parts
@@ -118,33 +118,33 @@ def _plain(node: Node) -> Node:
     return node
 
 
-def _is_string(node: Node) -> bool:
+def _is_string(node: SchemaNode) -> bool:
     """By its type, or because it is one of some strings."""
-    if node.kind in (Kind.ENUM, Kind.CONST):
+    if node.kind in (NodeKind.ENUM, NodeKind.CONST):
         return all(value.startswith('"') or value == "null" for value in node.values)
-    return node.kind is Kind.STRING
+    return node.kind is NodeKind.STRING
 
 
-def _has_type(node: Node) -> bool:
-    return node.kind not in (Kind.ENUM, Kind.CONST, Kind.NOT, Kind.CONDITIONAL)
+def _has_type(node: SchemaNode) -> bool:
+    return node.kind not in (NodeKind.ENUM, NodeKind.CONST, NodeKind.NOT, NodeKind.CONDITIONAL)
 
 
-def _spark_type(schema: Node, depth: int) -> DataType:
+def _spark_type(schema: SchemaNode, depth: int) -> DataType:
     node = _plain(schema)
     if depth > _DEPTH_MAX:
         return StringType()
     match node.kind:
-        case Kind.STRING:
+        case NodeKind.STRING:
             return StringType()
-        case Kind.NUMBER:
+        case NodeKind.NUMBER:
             return LongType() if node.is_integer else DoubleType()
-        case Kind.BOOLEAN:
+        case NodeKind.BOOLEAN:
             return BooleanType()
-        case Kind.NULL:
+        case NodeKind.NULL:
             return NullType()
-        case Kind.ARRAY if node.array is not None and node.array.every is not None:
+        case NodeKind.ARRAY if node.array is not None and node.array.every is not None:
             return ArrayType(_spark_type(node.array.every, depth + 1))
-        case Kind.OBJECT if node.object is not None:
+        case NodeKind.OBJECT if node.object is not None:
             rules = node.object
             if rules.properties:
                 return StructType(
@@ -158,7 +158,7 @@ def _spark_type(schema: Node, depth: int) -> DataType:
     return StringType()
 
 
-def _is_text(node: Node, depth: int) -> bool:
+def _is_text(node: SchemaNode, depth: int) -> bool:
     """Whether the value is kept as JSON in a string."""
     return isinstance(_spark_type(node, depth), StringType) and not _is_string(_plain(node))
 
@@ -167,17 +167,17 @@ def _as_json(value: Any) -> Any:
     return None if value is None else msgspec.json.encode(value).decode()
 
 
-def _reading(schema: Node, depth: int) -> Change | None:
+def _reading(schema: SchemaNode, depth: int) -> Change | None:
     """What must be done to a value before Arrow takes it; None: nothing."""
     if _is_text(schema, depth):
         return _as_json
     node = _plain(schema)
     if depth > _DEPTH_MAX:
         return None
-    if node.kind is Kind.ARRAY and node.array is not None and node.array.every is not None:
+    if node.kind is NodeKind.ARRAY and node.array is not None and node.array.every is not None:
         each = _reading(node.array.every, depth + 1)
         return None if each is None else _each(each)
-    if node.kind is Kind.OBJECT and node.object is not None:
+    if node.kind is NodeKind.OBJECT and node.object is not None:
         rules = node.object
         if rules.properties:
             changes = {name: _reading(one, depth + 1) for name, one in rules.properties.items()}
@@ -213,16 +213,16 @@ def _pairs(every: Change | None) -> Change:
     return change
 
 
-def _writing(schema: Node, depth: int) -> Change:
+def _writing(schema: SchemaNode, depth: int) -> Change:
     """From Spark's value to JSON: fields that are null and need not be there are left out."""
     if _is_text(schema, depth):
         return lambda value: msgspec.json.decode(value) if isinstance(value, str) else value
     node = _plain(schema)
     if depth > _DEPTH_MAX:
         return lambda value: value
-    if node.kind is Kind.ARRAY and node.array is not None and node.array.every is not None:
+    if node.kind is NodeKind.ARRAY and node.array is not None and node.array.every is not None:
         return _each(_writing(node.array.every, depth + 1))
-    if node.kind is Kind.OBJECT and node.object is not None:
+    if node.kind is NodeKind.OBJECT and node.object is not None:
         rules = node.object
         if rules.properties:
             inner = {name: _writing(one, depth + 1) for name, one in rules.properties.items()}

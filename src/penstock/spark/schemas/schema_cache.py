@@ -19,7 +19,7 @@ from penstock.runtime.clock import SystemClock
 from penstock.runtime.http_request import ask_web
 from penstock.spark.option_values import OptionError
 from penstock.spark.schemas.format import Form, Malformed, form_of
-from penstock.state.registry.errors import Number, Rejected
+from penstock.state.registry.errors import RegistryErrorCode, Rejected
 from penstock.state.registry.formats import parse
 from penstock.state.registry.parsed_schemas import Parsed
 
@@ -29,7 +29,13 @@ KEPT_MAX: Final = 1_000
 MISSING_MS: Final = 5_000
 """How long an id that the registry does not know is believed not to be there."""
 _NOT_ANSWERED: Final = frozenset(
-    {Number.STORE, Number.TIMEOUT, Number.FORWARDING, Number.UNKNOWN_LEADER, Number.FORBIDDEN}
+    {
+        RegistryErrorCode.STORE,
+        RegistryErrorCode.TIMEOUT,
+        RegistryErrorCode.FORWARDING,
+        RegistryErrorCode.UNKNOWN_LEADER,
+        RegistryErrorCode.FORBIDDEN,
+    }
 )
 """They say nothing of the schema: a password that is not taken any more, a page of a proxy."""
 TRIES: Final = 4
@@ -58,7 +64,7 @@ def address_of(registry: str | RegistryAddress) -> RegistryAddress:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class SchemaVersion:
     """A version of a subject, and which message of it (Protobuf)."""
 
     registered: Registered
@@ -82,7 +88,9 @@ class Book:
         self._missing: dict[int, tuple[int, str]] = {}
         self._clock = SystemClock()
 
-    def subject(self, subject: str, version: int | None, message: str | None = None) -> Chosen:
+    def subject(
+        self, subject: str, version: int | None, message: str | None = None
+    ) -> SchemaVersion:
         """Raises OptionError for a subject that is not there."""
         try:
             registered, source = self._patiently(lambda: self._api.version(subject, version))
@@ -97,7 +105,7 @@ class Book:
                 f"subject {subject!r}: {error.message}, says the registry at {self.address.url}; "
                 f"{advice}"
             ) from None
-        return Chosen(registered, parsed, form_of(parsed, message))
+        return SchemaVersion(registered, parsed, form_of(parsed, message))
 
     def schema(self, schema_id: int) -> Parsed:
         """What an id stands for. Raises Malformed where there is no such schema."""

@@ -27,7 +27,7 @@ from penstock.client.errors import (
     refusal,
 )
 from penstock.client.metadata import TopicPartition
-from penstock.client.producer.transaction import OpenTxn, add_partitions
+from penstock.client.producer.transaction import OpenTransaction, add_partitions
 from penstock.spark.sink.row_batches import Part
 from penstock.wire.messages.produce import (
     PartitionProduceData,
@@ -56,7 +56,9 @@ class _Sent:
 
 
 class Shipper:
-    def __init__(self, cluster: Cluster, txn: OpenTxn | None, retry_timeout_ms: int) -> None:
+    def __init__(
+        self, cluster: Cluster, txn: OpenTransaction | None, retry_timeout_ms: int
+    ) -> None:
         self._cluster = cluster
         self._txn = txn
         self._retry_timeout_ms = retry_timeout_ms

@@ -18,11 +18,11 @@ from typing import Final, TypeVar
 from pyspark.sql.datasource import WriterCommitMessage
 
 from penstock.base.errors import PeerError, Refused
-from penstock.client.producer.transaction import OpenTxn, end, is_over
+from penstock.client.producer.transaction import OpenTransaction, end, is_over
 from penstock.spark.connection import Link, link_to
-from penstock.spark.settings import Access
-from penstock.spark.sink.commit_intent import Decision, decide, read_decision, withdraw
-from penstock.spark.sink.committed_batches import Entry, next_batch
+from penstock.spark.settings import ClusterAddress
+from penstock.spark.sink.commit_intent import CommitIntent, decide, read_decision, withdraw
+from penstock.spark.sink.committed_batches import CommittedBatch, next_batch
 
 T = TypeVar("T")
 
@@ -33,19 +33,19 @@ _ENDINGS_MAX: Final = 32
 
 
 @dataclass
-class Written(WriterCommitMessage):  # type: ignore[misc]
+class TaskResult(WriterCommitMessage):  # type: ignore[misc]
     """What a task did. `txn` is the transaction it left open, if it wrote in one."""
 
     task: int
     rows: int
-    txn: OpenTxn | None = None
-    entry: Entry | None = None
+    txn: OpenTransaction | None = None
+    entry: CommittedBatch | None = None
     """Its line in the ledger, if it has one; also where it wrote nothing."""
     is_decided: bool = False
     """It wrote nothing, because an earlier run of the batch is to be committed."""
 
 
-def commit_all(access: Access, messages: Sequence[Written | None]) -> None:
+def commit_all(access: ClusterAddress, messages: Sequence[TaskResult | None]) -> None:
     """Commits what tasks wrote. Raises ConnectionAbortedError where the batch must run again."""
     batch = _Batch(messages)
     if batch.is_empty:
@@ -54,7 +54,7 @@ def commit_all(access: Access, messages: Sequence[Written | None]) -> None:
     link.run(batch.commit(link))
 
 
-def abort_all(access: Access, messages: Sequence[Written | None]) -> None:
+def abort_all(access: ClusterAddress, messages: Sequence[TaskResult | None]) -> None:
     """Aborts what tasks wrote, unless it is decided already. What fails is only told."""
     batch = _Batch(messages)
     if batch.is_empty:
@@ -66,13 +66,13 @@ def abort_all(access: Access, messages: Sequence[Written | None]) -> None:
         _log.warning("the batch was not ended: %s", error)
 
 
-async def finish_decided(link: Link, query_id: str, batch_id: int) -> Decision | None:
+async def finish_decided(link: Link, query_id: str, batch_id: int) -> CommitIntent | None:
     """Commits the batch if that was decided before; what was decided, else None."""
     decision = await _patiently(link, lambda: read_decision(link.cluster, query_id))
     if decision is None or decision.batch_id < batch_id:
         return None
     if decision.batch_id == batch_id:
-        entry = Entry(query_id, 0, batch_id)
+        entry = CommittedBatch(query_id, 0, batch_id)
         await _finish(link, decision.txns, entry, is_whole=decision.is_whole)
     return decision
 
@@ -80,7 +80,7 @@ async def finish_decided(link: Link, query_id: str, batch_id: int) -> Decision |
 class _Batch:
     """What the tasks of one batch say they did."""
 
-    def __init__(self, messages: Sequence[Written | None]) -> None:
+    def __init__(self, messages: Sequence[TaskResult | None]) -> None:
         written = [message for message in messages if message is not None]
         self._fresh = {one.task: one.txn for one in written if one.txn is not None}
         self._entry = next((one.entry for one in written if one.entry is not None), None)
@@ -114,7 +114,7 @@ class _Batch:
             decision = await finish_decided(link, self._entry.query_id, self._entry.batch_id)
         await self._drop(link, decision)
 
-    async def _drop(self, link: Link, decision: Decision | None) -> None:
+    async def _drop(self, link: Link, decision: CommitIntent | None) -> None:
         """Aborts what is not part of the decision."""
         kept = decision.txns.values() if decision is not None else ()
         left = [txn for txn in self._fresh.values() if txn not in kept]
@@ -125,7 +125,11 @@ class _Batch:
 
 
 async def _finish(
-    link: Link, txns: Mapping[int, OpenTxn], entry: Entry | None, *, is_whole: bool = True
+    link: Link,
+    txns: Mapping[int, OpenTransaction],
+    entry: CommittedBatch | None,
+    *,
+    is_whole: bool = True,
 ) -> None:
     """Commits them all. `entry` says of which batch they are, where there is a ledger."""
     results = await _end_each(link, list(txns.values()), committed=True)
@@ -144,7 +148,7 @@ async def _finish(
     raise _broken(about) from (over[undone[0]] if undone else None)
 
 
-async def _is_done(link: Link, entry: Entry, task: int) -> bool:
+async def _is_done(link: Link, entry: CommittedBatch, task: int) -> bool:
     """Whether the ledger shows the batch. Does not wait for the attempt that took its place."""
     cluster, query_id = link.cluster, entry.query_id
     done = await _patiently(link, lambda: next_batch(cluster, query_id, task, is_stable=False))
@@ -152,12 +156,12 @@ async def _is_done(link: Link, entry: Entry, task: int) -> bool:
 
 
 async def _end_each(
-    link: Link, txns: Sequence[OpenTxn], *, committed: bool
+    link: Link, txns: Sequence[OpenTransaction], *, committed: bool
 ) -> list[BaseException | None]:
     """Ends them, some at a time; what each failed with."""
     gate = asyncio.Semaphore(_ENDINGS_MAX)
 
-    async def end_one(txn: OpenTxn) -> None:
+    async def end_one(txn: OpenTransaction) -> None:
         async with gate:
             await _patiently(link, lambda: end(link.cluster, txn, committed=committed))
 

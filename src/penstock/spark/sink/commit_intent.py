@@ -19,8 +19,8 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.client.cluster import Cluster
 from penstock.client.committed_offsets import Committed, commit_offsets, committed_offsets
 from penstock.client.metadata import TopicPartition
-from penstock.client.producer.identity import Identity
-from penstock.client.producer.transaction import OpenTxn
+from penstock.client.producer.identity import ProducerIdentity
+from penstock.client.producer.transaction import OpenTransaction
 from penstock.spark.sink.committed_batches import PLACES, TOPIC, position_of, txn_name
 
 TEXT_MAX: Final = 4_000
@@ -28,11 +28,11 @@ TEXT_MAX: Final = 4_000
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class CommitIntent:
     """The last batch that was decided, and who wrote it. Without producers: it is long done."""
 
     batch_id: int
-    txns: Mapping[int, OpenTxn] = field(default_factory=dict)
+    txns: Mapping[int, OpenTransaction] = field(default_factory=dict)
     """By task."""
     is_whole: bool = True
     """Whether all producers of the batch are known."""
@@ -45,7 +45,7 @@ async def is_decided(cluster: Cluster, query_id: str, batch_id: int) -> bool:
 
 
 async def decide(
-    cluster: Cluster, query_id: str, batch_id: int, txns: Mapping[int, OpenTxn]
+    cluster: Cluster, query_id: str, batch_id: int, txns: Mapping[int, OpenTransaction]
 ) -> None:
     """Notes that these transactions are to be committed. From here on they must be."""
     texts = write_producers({task: txn.identity for task, txn in txns.items()})
@@ -71,7 +71,7 @@ async def withdraw(cluster: Cluster, query_id: str, batch_id: int) -> None:
     await commit_offsets(cluster, _group(query_id), before)
 
 
-async def read_decision(cluster: Cluster, query_id: str) -> Decision | None:
+async def read_decision(cluster: Cluster, query_id: str) -> CommitIntent | None:
     """What was decided last, or None if nothing ever was."""
     kept = await committed_offsets(cluster, _group(query_id))
     first = kept.get(TopicPartition(TOPIC, 0))
@@ -83,11 +83,11 @@ async def read_decision(cluster: Cluster, query_id: str) -> Decision | None:
         if where.topic == TOPIC and one.offset == first.offset
     ]
     producers, is_whole = read_producers(texts)
-    txns = {task: OpenTxn(txn_name(query_id, task), who) for task, who in producers.items()}
-    return Decision(first.offset - 1, txns, is_whole)
+    txns = {task: OpenTransaction(txn_name(query_id, task), who) for task, who in producers.items()}
+    return CommitIntent(first.offset - 1, txns, is_whole)
 
 
-def write_producers(producers: Mapping[int, Identity]) -> list[str] | None:
+def write_producers(producers: Mapping[int, ProducerIdentity]) -> list[str] | None:
     """As texts for the places: how many, then each task with its producer. None: no room."""
     texts = [f"{len(producers)}"]
     for task, who in sorted(producers.items()):
@@ -98,13 +98,13 @@ def write_producers(producers: Mapping[int, Identity]) -> list[str] | None:
     return texts if len(texts) <= PLACES else None
 
 
-def read_producers(texts: list[str]) -> tuple[dict[int, Identity], bool]:
+def read_producers(texts: list[str]) -> tuple[dict[int, ProducerIdentity], bool]:
     """The producers by task, and whether they are all there."""
     count, *words = " ".join(texts).split() or ["0"]
-    producers: dict[int, Identity] = {}
+    producers: dict[int, ProducerIdentity] = {}
     for word in words:
         task, producer_id, epoch = map(int, word.split(":"))
-        producers[task] = Identity(producer_id, epoch)
+        producers[task] = ProducerIdentity(producer_id, epoch)
     return producers, len(producers) == int(count)
 
 

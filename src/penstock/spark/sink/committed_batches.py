@@ -17,7 +17,7 @@ from penstock.client.committed_offsets import Committed
 from penstock.client.coordinators import GROUP, at_coordinator
 from penstock.client.errors import check
 from penstock.client.metadata import TopicPartition
-from penstock.client.producer.transaction import OpenTxn, keep_positions
+from penstock.client.producer.transaction import OpenTransaction, keep_positions
 from penstock.wire.messages.offset_commit import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -33,7 +33,7 @@ _NAMED_UNTIL = 9
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CommittedBatch:
     """A task's line in the ledger."""
 
     query_id: str
@@ -103,7 +103,7 @@ async def position_of(
     return await at_coordinator(cluster, GROUP, group, ask)
 
 
-async def record_batch(cluster: Cluster, txn: OpenTxn, entry: Entry) -> None:
+async def record_batch(cluster: Cluster, txn: OpenTransaction, entry: CommittedBatch) -> None:
     """Notes in the transaction that the task has written this batch."""
     group, where = place_of(entry.query_id, entry.task)
     await keep_positions(cluster, txn, group, {where: Committed(entry.batch_id + 1)})

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.client.metadata import TopicPartition
-from penstock.client.producer.identity import Identity
+from penstock.client.producer.identity import ProducerIdentity
 from penstock.spark.option_values import OptionError
 from penstock.spark.settings import HEADERS, WriteSettings
 from penstock.wire.records import Record, encode
@@ -35,13 +35,13 @@ class Part:
     """Its place among all parts of the task."""
 
 
-class Outgoing:
+class RowBatches:
     """Makes parts of Arrow batches; owns the sequence numbers and whose turn it is."""
 
     def __init__(
         self,
         settings: WriteSettings,
-        identity: Identity,
+        identity: ProducerIdentity,
         *,
         is_transactional: bool,
         partition_count: Callable[[str], int],

@@ -33,17 +33,17 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from penstock.base.errors import PeerError, Refused
-from penstock.client.producer.identity import Identity
-from penstock.client.producer.transaction import OpenTxn, begin, end, identify
+from penstock.client.producer.identity import ProducerIdentity
+from penstock.client.producer.transaction import OpenTransaction, begin, end, identify
 from penstock.runtime.clock import SystemClock
 from penstock.runtime.random import SystemRandom
 from penstock.spark.connection import Link, link_to
 from penstock.spark.option_values import OptionError
 from penstock.spark.settings import WriteSettings
-from penstock.spark.sink.commit import Written, abort_all, commit_all
+from penstock.spark.sink.commit import TaskResult, abort_all, commit_all
 from penstock.spark.sink.commit_intent import is_decided
 from penstock.spark.sink.committed_batches import (
-    Entry,
+    CommittedBatch,
     ensure_ledger,
     next_batch,
     record_batch,
@@ -63,12 +63,12 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         check_rows(schema, settings)
         self.settings = settings
 
-    def write(self, iterator: Iterator[Any]) -> Written:
+    def write(self, iterator: Iterator[Any]) -> TaskResult:
         context = _task()
         entry = None
         name = None
         if self.settings.is_exactly_once:
-            entry = Entry(
+            entry = CommittedBatch(
                 _property(context, _QUERY_PROPERTY),
                 context.partitionId(),
                 int(_property(context, _BATCH_PROPERTY)),
@@ -76,10 +76,10 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
             name = txn_name(entry.query_id, entry.task)
         return _write(self.settings, iterator, context.partitionId(), name, entry)
 
-    def commit(self, messages: list[Written | None], batchId: int) -> None:
+    def commit(self, messages: list[TaskResult | None], batchId: int) -> None:
         commit_all(self.settings.access, messages)
 
-    def abort(self, messages: list[Written | None], batchId: int) -> None:
+    def abort(self, messages: list[TaskResult | None], batchId: int) -> None:
         abort_all(self.settings.access, messages)
 
 
@@ -91,20 +91,20 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         self.settings = settings
         self.job_id = SystemRandom().random_bytes(8).hex()
 
-    def write(self, iterator: Iterator[Any]) -> Written:
+    def write(self, iterator: Iterator[Any]) -> TaskResult:
         task = _task().partitionId()
         if not self.settings.is_exactly_once:
             return _write(self.settings, iterator, task, None, None)
         write_id = self.settings.write_id
         if write_id is None:
             return _write(self.settings, iterator, task, txn_name(self.job_id, task), None)
-        entry = Entry(write_id[0], task, write_id[1])
+        entry = CommittedBatch(write_id[0], task, write_id[1])
         return _write(self.settings, iterator, task, txn_name(entry.query_id, task), entry)
 
-    def commit(self, messages: list[Written | None]) -> None:
+    def commit(self, messages: list[TaskResult | None]) -> None:
         commit_all(self.settings.access, messages)
 
-    def abort(self, messages: list[Written | None]) -> None:
+    def abort(self, messages: list[TaskResult | None]) -> None:
         abort_all(self.settings.access, messages)
 
 
@@ -131,24 +131,24 @@ def _write(
     batches: Iterator[Any],
     task: int,
     transactional_id: str | None,
-    entry: Entry | None,
-) -> Written:
+    entry: CommittedBatch | None,
+) -> TaskResult:
     chunks = _chunks(batches)
     first = next(chunks, None)
     if first is None:
-        return Written(task, 0, entry=entry)
+        return TaskResult(task, 0, entry=entry)
     link = link_to(settings.access)
     if transactional_id is None:
         identity = link.retry(lambda: identify(link.cluster, None, 0))
-        return Written(task, _ship(link, settings, identity, None, first, chunks))
+        return TaskResult(task, _ship(link, settings, identity, None, first, chunks))
     # Before it begins: that would abort what is still to be committed.
     if entry is not None and link.retry(lambda: _is_decided(link, entry)):
-        return Written(task, 0, entry=entry, is_decided=True)
+        return TaskResult(task, 0, entry=entry, is_decided=True)
     name = transactional_id
     txn = link.retry(lambda: begin(link.cluster, name, settings.txn_timeout_ms))
     # Only now is it certain that no earlier attempt can still change the ledger.
     if entry is not None and link.retry(lambda: _is_done(link, entry)):
-        return Written(task, 0, entry=entry)
+        return TaskResult(task, 0, entry=entry)
     is_written = False
     try:
         rows = _ship(link, settings, txn.identity, txn, first, chunks)
@@ -158,35 +158,35 @@ def _write(
     finally:
         if not is_written:
             _abort_quietly(link, txn)
-    return Written(task, rows, txn, entry)
+    return TaskResult(task, rows, txn, entry)
 
 
-async def _is_decided(link: Link, entry: Entry) -> bool:
+async def _is_decided(link: Link, entry: CommittedBatch) -> bool:
     await ensure_ledger(link.cluster)
     return await is_decided(link.cluster, entry.query_id, entry.batch_id)
 
 
-async def _is_done(link: Link, entry: Entry) -> bool:
+async def _is_done(link: Link, entry: CommittedBatch) -> bool:
     return await next_batch(link.cluster, entry.query_id, entry.task) > entry.batch_id
 
 
 def _ship(
     link: Link,
     settings: WriteSettings,
-    identity: Identity,
-    txn: OpenTxn | None,
+    identity: ProducerIdentity,
+    txn: OpenTransaction | None,
     first: Any,
     rest: Iterator[Any],
 ) -> int:
     # Only tasks write, and the process that commits need not load this.
     from penstock.spark.sink.batch_sender import Shipper
-    from penstock.spark.sink.row_batches import Outgoing
+    from penstock.spark.sink.row_batches import RowBatches
 
     def count_partitions(topic: str) -> int:
         info = link.retry(lambda: link.cluster.topic(topic, auto_create=True))
         return len(info.partitions)
 
-    outgoing = Outgoing(
+    outgoing = RowBatches(
         settings,
         identity,
         is_transactional=txn is not None,
@@ -220,7 +220,7 @@ def _chunks(batches: Iterator[Any]) -> Iterator[Any]:
         yield pa.concat_batches(held) if len(held) > 1 else held[0]
 
 
-def _abort_quietly(link: Link, txn: OpenTxn) -> None:
+def _abort_quietly(link: Link, txn: OpenTransaction) -> None:
     """So that readers of committed records need not wait for the transaction to time out."""
     try:
         link.run(end(link.cluster, txn, committed=False))

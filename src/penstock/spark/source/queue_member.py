@@ -14,9 +14,9 @@ from penstock.base.errors import PeerError, Refused
 from penstock.client.admin.admin import Admin, begin_share_group
 from penstock.client.cluster import Cluster
 from penstock.client.metadata import TopicPartition
-from penstock.client.share.acknowledgements import UNSEEN, Verdict
+from penstock.client.share.acknowledgements import UNSEEN, AcknowledgementType
 from penstock.client.share.consumer import ShareConfig, ShareConsumer
-from penstock.client.share.leases import Lease
+from penstock.client.share.leases import HeldLease
 from penstock.runtime.loop_thread import LoopThread
 from penstock.spark.connection import cluster_of
 from penstock.spark.settings import ReadSettings
@@ -41,7 +41,7 @@ class QueueMember:
     def __init__(self, settings: ReadSettings, records_max: int) -> None:
         self._settings = settings
         self._records_max = records_max
-        self._held: dict[int, list[Lease]] = {}
+        self._held: dict[int, list[HeldLease]] = {}
         """The records of batches that are not finished, by the batch's number."""
         self._owed: Picked = {}
         self._owed_until = 0.0
@@ -95,7 +95,7 @@ class QueueMember:
             for lease in leases:
                 if not lease.is_settled and not lease.is_lost:
                     # Uncounted: that a batch failed says nothing of most of its records.
-                    self._consumer.settle(lease, Verdict.RELEASE, UNSEEN)
+                    self._consumer.settle(lease, AcknowledgementType.RELEASE, UNSEEN)
         await self._consumer.flush()
         await self._consumer.close()
         assert self._cluster is not None
@@ -117,8 +117,8 @@ class QueueMember:
         add_all(taken.owed, self._owed)
         return taken
 
-    async def _receive(self, ends: Mapping[TopicPartition, int] | None) -> list[Lease]:
-        leases: list[Lease] = []
+    async def _receive(self, ends: Mapping[TopicPartition, int] | None) -> list[HeldLease]:
+        leases: list[HeldLease] = []
         wait_ms = _WAIT_MS
         while len(leases) < self._records_max:
             found = await self._consumer.receive(self._records_max - len(leases), wait_ms)
@@ -132,20 +132,20 @@ class QueueMember:
             wait_ms = _MORE_MS
         return leases
 
-    def _settle_owed(self, lease: Lease) -> bool:
+    def _settle_owed(self, lease: HeldLease) -> bool:
         """Whether it was done before; then the queue is told."""
         offset, owed = lease.message.offset, self._owed.get(lease.where)
         if owed is None or offset not in owed:
             return False
         owed.remove(offset, offset)
-        self._consumer.settle(lease, Verdict.ACCEPT)
+        self._consumer.settle(lease, AcknowledgementType.ACCEPT)
         return True
 
-    def _give_back_young(self, lease: Lease, ends: Mapping[TopicPartition, int] | None) -> bool:
+    def _give_back_young(self, lease: HeldLease, ends: Mapping[TopicPartition, int] | None) -> bool:
         """Whether it came after the query with AvailableNow began; then it is for the next one."""
         if ends is None or lease.message.offset < ends.get(lease.where, 0):
             return False
-        self._consumer.settle(lease, Verdict.RELEASE, UNSEEN)
+        self._consumer.settle(lease, AcknowledgementType.RELEASE, UNSEEN)
         return True
 
     async def _finish(self, done: QueueOffset) -> None:
@@ -162,9 +162,9 @@ class QueueMember:
         self._finished = done.batch
         self._forget_some()
 
-    async def _accept(self, leases: list[Lease]) -> None:
+    async def _accept(self, leases: list[HeldLease]) -> None:
         answers: list[asyncio.Future[None]] = []
-        settled: list[Lease] = []
+        settled: list[HeldLease] = []
         lost = 0
         for lease in leases:
             if lease.is_lost:
@@ -172,7 +172,7 @@ class QueueMember:
                 self._owe(lease)
             else:
                 settled.append(lease)
-                answers.append(self._consumer.settle(lease, Verdict.ACCEPT))
+                answers.append(self._consumer.settle(lease, AcknowledgementType.ACCEPT))
         outcomes = await asyncio.gather(*answers, return_exceptions=True)
         for lease, outcome in zip(settled, outcomes, strict=True):
             if outcome is not None:
@@ -186,7 +186,7 @@ class QueueMember:
                 self._settings.group,
             )
 
-    def _owe(self, lease: Lease) -> None:
+    def _owe(self, lease: HeldLease) -> None:
         add(self._owed, lease.where, lease.message.offset, lease.message.offset)
         self._owed_until = self._now() + _OWED_S
 

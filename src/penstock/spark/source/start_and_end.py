@@ -1,6 +1,6 @@
 """Where a read begins and ends: the options' words made one value, and that value made offsets.
 
-A `Position` is what the user said; `resolve` asks the cluster what it means for each partition
+A `ReadPosition` is what the user said; `resolve` asks the cluster what it means for each partition
 now. Partitions that an offset was not given for are refused rather than guessed: either guess
 would lose or repeat somebody's records.
 """
@@ -22,7 +22,7 @@ PerPartition = Mapping[str, Mapping[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class ReadPosition:
     """Exactly one is set. `everywhere` is EARLIEST, LATEST or COMMITTED."""
 
     option: str
@@ -37,50 +37,50 @@ class Position:
 _WORDS = {"earliest": EARLIEST, "latest": LATEST, "committed": COMMITTED}
 
 
-def starting_position(found: Mapping[str, Any], *, is_streaming: bool) -> Position:
+def starting_position(found: Mapping[str, Any], *, is_streaming: bool) -> ReadPosition:
     or_latest = found["startingOffsetsByTimestampStrategy"] == "latest"
     if found["startingTimestamp"] is not None:
         moment = found["startingTimestamp"]
-        return Position("startingTimestamp", timestamp_ms=moment, or_latest=or_latest)
+        return ReadPosition("startingTimestamp", timestamp_ms=moment, or_latest=or_latest)
     if found["startingOffsetsByTimestamp"] is not None:
         name = "startingOffsetsByTimestamp"
-        return Position(name, timestamps_ms=found[name], or_latest=or_latest)
+        return ReadPosition(name, timestamps_ms=found[name], or_latest=or_latest)
     said = found["startingOffsets"]
     if said is None:
         said = "latest" if is_streaming else "earliest"
     if isinstance(said, str):
         if said == "latest" and not is_streaming:
             raise OptionError("startingOffsets 'latest' is for streams: a batch would be empty")
-        return Position("startingOffsets", everywhere=_WORDS[said])
+        return ReadPosition("startingOffsets", everywhere=_WORDS[said])
     if not is_streaming and any(-1 in rows.values() for rows in said.values()):
         raise OptionError("startingOffsets -1 (latest) is for streams: a batch would be empty")
-    return Position("startingOffsets", offsets=said)
+    return ReadPosition("startingOffsets", offsets=said)
 
 
 def ending_position(
     found: Mapping[str, Any], given: Mapping[str, str], *, is_streaming: bool
-) -> Position:
+) -> ReadPosition:
     if is_streaming:
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
             if name in given or name.lower() in given:
                 raise OptionError(f"option {name!r} is for batches: a stream does not end")
     if found["endingTimestamp"] is not None:
         moment = found["endingTimestamp"]
-        return Position("endingTimestamp", timestamp_ms=moment, or_latest=True)
+        return ReadPosition("endingTimestamp", timestamp_ms=moment, or_latest=True)
     if found["endingOffsetsByTimestamp"] is not None:
         name = "endingOffsetsByTimestamp"
-        return Position(name, timestamps_ms=found[name], or_latest=True)
+        return ReadPosition(name, timestamps_ms=found[name], or_latest=True)
     said = found["endingOffsets"]
     if isinstance(said, str):
-        return Position("endingOffsets", everywhere=_WORDS[said])
+        return ReadPosition("endingOffsets", everywhere=_WORDS[said])
     if any(-2 in rows.values() for rows in said.values()):
         raise OptionError("endingOffsets -2 (earliest) would make the batch empty")
-    return Position("endingOffsets", offsets=said)
+    return ReadPosition("endingOffsets", offsets=said)
 
 
 async def resolve(
     cluster: Cluster,
-    position: Position,
+    position: ReadPosition,
     places: Sequence[TopicPartition],
     *,
     isolation_level: int,
@@ -108,7 +108,7 @@ async def resolve(
 
 async def _at_times(
     cluster: Cluster,
-    position: Position,
+    position: ReadPosition,
     moments: Mapping[TopicPartition, int],
     isolation_level: int,
 ) -> dict[TopicPartition, int]:
@@ -133,7 +133,7 @@ async def _look(
 
 
 def _cover(
-    position: Position, rows: PerPartition, places: Sequence[TopicPartition]
+    position: ReadPosition, rows: PerPartition, places: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """What was said of each partition; every partition must be named, and no other."""
     said = {TopicPartition(t, p): n for t, parts in rows.items() for p, n in parts.items()}

@@ -31,7 +31,7 @@ from penstock.spark.connection import Link, link_to, settle
 from penstock.spark.data_loss import lost
 from penstock.spark.range_planning import (
     ForeignOffsets,
-    Offsets,
+    PartitionOffsets,
     admit,
     count_between,
     from_json,
@@ -41,22 +41,22 @@ from penstock.spark.range_planning import (
 )
 from penstock.spark.settings import ReadSettings
 from penstock.spark.source.rows import RangePartition, read_all
-from penstock.spark.source.start_and_end import Position, resolve
+from penstock.spark.source.start_and_end import ReadPosition, resolve
 from penstock.spark.topics import places_of
 
 _log = logging.getLogger("penstock.spark")
 
-_EARLIEST = Position("startingOffsets", everywhere=EARLIEST)
-_LATEST = Position("endingOffsets", everywhere=LATEST)
+_EARLIEST = ReadPosition("startingOffsets", everywhere=EARLIEST)
+_LATEST = ReadPosition("endingOffsets", everywhere=LATEST)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     def __init__(self, settings: ReadSettings, schema: StructType) -> None:
         self.settings = settings
         self.schema = schema
-        self._target: Offsets | None = None
+        self._target: PartitionOffsets | None = None
         """Where a query with AvailableNow ends."""
-        self._published: Offsets = {}
+        self._published: PartitionOffsets = {}
         self._waiting_since: float | None = None
 
     # What Spark asks on the driver.
@@ -125,10 +125,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def _link(self) -> Link:
         return link_to(self.settings.access)
 
-    def _resolve(self, position: Position) -> Offsets:
+    def _resolve(self, position: ReadPosition) -> PartitionOffsets:
         link = self._link()
 
-        async def look() -> Offsets:
+        async def look() -> PartitionOffsets:
             places = await places_of(link.cluster, self.settings)
             return await resolve(
                 link.cluster,
@@ -140,7 +140,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
         return link.retry(look)
 
-    def _own(self, offsets: Offsets) -> Offsets:
+    def _own(self, offsets: PartitionOffsets) -> PartitionOffsets:
         """Refuses offsets of topics this query does not read."""
         if self.settings.pattern is None:
             for where in offsets:
@@ -152,7 +152,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                     )
         return offsets
 
-    def _check_loss(self, begun: Offsets, latest: Offsets) -> Offsets:
+    def _check_loss(self, begun: PartitionOffsets, latest: PartitionOffsets) -> PartitionOffsets:
         """What can be read; partitions that are gone or shorter than what was read are told of."""
         for where in sorted(begun):
             if where not in latest:
@@ -181,7 +181,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     def _fails(self) -> bool:
         return self.settings.fail_on_data_loss
 
-    def _should_wait(self, begun: Offsets, available: Offsets) -> bool:
+    def _should_wait(self, begun: PartitionOffsets, available: PartitionOffsets) -> bool:
         """Whether minOffsetsPerTrigger is not reached, and maxTriggerDelay neither."""
         if self.settings.records_min is None:
             return False
@@ -195,7 +195,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         self._waiting_since = now
         return False
 
-    def _publish(self, done: Offsets) -> None:
+    def _publish(self, done: PartitionOffsets) -> None:
         """Says in the group's name how far the query has come."""
         group = self.settings.group
         news = {where: at for where, at in done.items() if self._published.get(where) != at}

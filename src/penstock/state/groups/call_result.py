@@ -9,7 +9,7 @@ from penstock.base.state_machine import NOTHING, Decision, Record, Token
 _new: Final = tuple.__new__
 
 
-class Outcome:
+class CallResult:
     """Collects a Decision."""
 
     __slots__ = ("apply", "records", "replies")

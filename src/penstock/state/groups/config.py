@@ -1,7 +1,7 @@
 """What the group machines are told from outside: settings, the caller, the cluster's topics.
 
-Everything here is immutable. The host builds a `GroupConfig` once, a `Caller` per request and a
-`Topics` per change of the cluster's topics.
+Everything here is immutable. The host builds a `GroupConfig` once, a `GroupCaller` per request and
+a `TopicCatalogue` per change of the cluster's topics.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from penstock.base.ids import NO_TOPIC_ID, TopicId
 
 
-class ConsumerConfig(NamedTuple):
+class ConsumerGroupConfig(NamedTuple):
     """What a consumer group's own configs say, or the broker's in their stead."""
 
     session_timeout_ms: int = 45_000
@@ -22,11 +22,11 @@ class ConsumerConfig(NamedTuple):
     """consumer.assignment.interval.ms (KIP-1263)."""
 
 
-def default_consumer_config(group_id: str) -> ConsumerConfig:
-    return ConsumerConfig()
+def default_consumer_config(group_id: str) -> ConsumerGroupConfig:
+    return ConsumerGroupConfig()
 
 
-class ShareConfig(NamedTuple):
+class ShareGroupConfig(NamedTuple):
     """What a share group's own configs say, or the broker's in their stead."""
 
     session_timeout_ms: int = 45_000
@@ -35,8 +35,8 @@ class ShareConfig(NamedTuple):
     """share.heartbeat.interval.ms."""
 
 
-def default_share_config(group_id: str) -> ShareConfig:
-    return ShareConfig()
+def default_share_config(group_id: str) -> ShareGroupConfig:
+    return ShareGroupConfig()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class GroupConfig:
     """Topic names that one member may subscribe to."""
     groups_max: int = 1_000_000
     """Groups in one shard, those that only have offsets included."""
-    consumer_config_of: Callable[[str], ConsumerConfig] = default_consumer_config
+    consumer_config_of: Callable[[str], ConsumerGroupConfig] = default_consumer_config
     """By group: its configs may change at any time."""
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     """group.consumer.assignors; the first is the default."""
@@ -77,11 +77,11 @@ class GroupConfig:
     """producer.id.expiration.ms: how long a producer's last epoch is remembered."""
     share_group_size_max: int = 200
     """group.share.max.size: members of one share group."""
-    share_config_of: Callable[[str], ShareConfig] = default_share_config
+    share_config_of: Callable[[str], ShareGroupConfig] = default_share_config
     """By group: its configs may change at any time."""
 
 
-class Caller(NamedTuple):
+class GroupCaller(NamedTuple):
     """Who asks, in which version, and a fresh random id in case one is needed."""
 
     client_id: str
@@ -92,14 +92,14 @@ class Caller(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
+class TopicCatalogue:
     """The cluster's topics: name to (id, number of partitions), and back from the id."""
 
     by_name: Mapping[str, tuple[TopicId, int]] = field(default_factory=dict)
     names: Mapping[TopicId, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, view: Mapping[str, tuple[TopicId, int]]) -> "Topics":
+    def of(cls, view: Mapping[str, tuple[TopicId, int]]) -> "TopicCatalogue":
         return cls(view, {topic_id: name for name, (topic_id, _) in view.items()})
 
     def id_of(self, name: str) -> TopicId:

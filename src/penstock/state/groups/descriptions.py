@@ -6,9 +6,9 @@ from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicId
 from penstock.state.groups.classic.group import ClassicGroup
 from penstock.state.groups.classic.states import DEAD, STABLE
-from penstock.state.groups.config import Topics
+from penstock.state.groups.config import TopicCatalogue
 from penstock.state.groups.consumer.group import NO_TARGET, ConsumerGroup
-from penstock.state.groups.consumer.pending_change import Draft
+from penstock.state.groups.consumer.pending_change import PendingChange
 from penstock.state.groups.consumer.reconciliation import JOINING
 from penstock.state.groups.consumer_protocol import CONSUMER
 from penstock.state.groups.fencing import Group
@@ -93,7 +93,7 @@ def missing_classic(group_id: str, message: str, api_version: int) -> DescribedG
 
 
 def described_consumer(
-    group: ConsumerGroup, topics: Topics, patterns: Patterns
+    group: ConsumerGroup, topics: TopicCatalogue, patterns: Patterns
 ) -> DescribedConsumerGroup:
     return DescribedConsumerGroup(
         error_code=int(ErrorCode.NONE),
@@ -101,12 +101,14 @@ def described_consumer(
         group_state=group.state,
         group_epoch=group.value.epoch,
         assignment_epoch=group.value.assignment_epoch,
-        assignor_name=Draft(group, topics, patterns).assignor(),
+        assignor_name=PendingChange(group, topics, patterns).assignor(),
         members=[_member(group, member_id, topics) for member_id in sorted(group.members)],
     )
 
 
-def _member(group: ConsumerGroup, member_id: str, topics: Topics) -> ConsumerGroupDescribeMember:
+def _member(
+    group: ConsumerGroup, member_id: str, topics: TopicCatalogue
+) -> ConsumerGroupDescribeMember:
     member = group.members[member_id]
     current = group.currents.get(member_id, JOINING)
     return ConsumerGroupDescribeMember(
@@ -125,7 +127,7 @@ def _member(group: ConsumerGroup, member_id: str, topics: Topics) -> ConsumerGro
 
 
 def _assignment(
-    owned: Iterable[tuple[bytes, tuple[int, ...]]], topics: Topics
+    owned: Iterable[tuple[bytes, tuple[int, ...]]], topics: TopicCatalogue
 ) -> ConsumerGroupDescribeAssignment:
     """Topics that are gone are left out."""
     return ConsumerGroupDescribeAssignment(
@@ -154,7 +156,7 @@ def missing_consumer(group_id: str, message: str) -> DescribedConsumerGroup:
     )
 
 
-def described_share(group: ShareGroup, topics: Topics) -> DescribedShareGroup:
+def described_share(group: ShareGroup, topics: TopicCatalogue) -> DescribedShareGroup:
     epoch = group.value.epoch
     return DescribedShareGroup(
         error_code=int(ErrorCode.NONE),
@@ -167,7 +169,9 @@ def described_share(group: ShareGroup, topics: Topics) -> DescribedShareGroup:
     )
 
 
-def _share_member(group: ShareGroup, member_id: str, topics: Topics) -> ShareGroupDescribeMember:
+def _share_member(
+    group: ShareGroup, member_id: str, topics: TopicCatalogue
+) -> ShareGroupDescribeMember:
     member = group.members[member_id]
     return ShareGroupDescribeMember(
         member_id=member_id,

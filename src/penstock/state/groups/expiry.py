@@ -15,11 +15,11 @@ from typing import Final
 from penstock.base.state_machine import Record
 from penstock.state.groups.classic.group import ClassicGroup
 from penstock.state.groups.classic.states import EMPTY, STABLE
-from penstock.state.groups.config import Topics
+from penstock.state.groups.config import TopicCatalogue
 from penstock.state.groups.consumer_protocol import CONSUMER
 from penstock.state.groups.fencing import Group, is_subscribed
 from penstock.state.groups.offset_commits import forget
-from penstock.state.groups.offsets import Offsets
+from penstock.state.groups.offsets import GroupOffsets
 from penstock.state.groups.records import OffsetValue, offset_key, producer_key
 
 POSITIONS_PER_TICK: Final = 2_000
@@ -41,7 +41,7 @@ class Sweep:
     def is_due(self, now_ms: int) -> bool:
         return self.at_ms is not None and self.at_ms <= now_ms
 
-    def next_groups(self, group_ids: set[str], offsets: Offsets, now_ms: int) -> list[str]:
+    def next_groups(self, group_ids: set[str], offsets: GroupOffsets, now_ms: int) -> list[str]:
         """The next stretch; a new round begins where the last one has ended."""
         if not self._left:
             self._left = sorted(group_ids, reverse=True)
@@ -60,11 +60,11 @@ class Sweep:
 
 
 def expired(
-    offsets: Offsets,
+    offsets: GroupOffsets,
     group_id: str,
     group: Group,
     subscribed: frozenset[str],
-    topics: Topics,
+    topics: TopicCatalogue,
     retention_ms: int,
     now_ms: int,
 ) -> tuple[list[Record], bool]:
@@ -103,7 +103,7 @@ def _is_old(value: OffsetValue, base: int, retention_ms: int, now_ms: int) -> bo
     return now_ms - (value.committed_ms if base < 0 else base) >= retention_ms
 
 
-def expired_producers(offsets: Offsets, expiration_ms: int, now_ms: int) -> list[Record]:
+def expired_producers(offsets: GroupOffsets, expiration_ms: int, now_ms: int) -> list[Record]:
     return [
         (producer_key(producer_id), None)
         for producer_id, value in sorted(offsets.producers.items())

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.state_machine import Token
-from penstock.state.groups.call_result import Outcome
+from penstock.state.groups.call_result import CallResult
 from penstock.state.groups.classic import join as joining
 from penstock.state.groups.classic import sync_heartbeat_leave
 from penstock.state.groups.classic.group import ClassicGroup
 from penstock.state.groups.classic.states import EMPTY
-from penstock.state.groups.config import Caller
+from penstock.state.groups.config import GroupCaller
 from penstock.state.groups.consumer import classic_members, heartbeat, member_removal
 from penstock.state.groups.consumer.group import LEFT_FOR_NOW, ConsumerGroup
-from penstock.state.groups.consumer.pending_change import Draft
+from penstock.state.groups.consumer.pending_change import PendingChange
 from penstock.state.groups.consumer_protocol import CONSUMER
 from penstock.state.groups.fencing import Group
 from penstock.state.groups.migration import check_upgrade, downgraded, finish_upgrade, upgraded
@@ -56,8 +56,8 @@ def join(
     shard: GroupShard,
     request: JoinGroupRequest,
     token: Token,
-    caller: Caller,
-    outcome: Outcome,
+    caller: GroupCaller,
+    outcome: CallResult,
     now_ms: int,
 ) -> None:
     joining.check_join(request, shard.config)
@@ -74,7 +74,7 @@ def join(
         return
     check_groups_max(shard, request.group_id)
     made = ClassicGroup(request.group_id, shard.config)
-    before = Outcome()
+    before = CallResult()
     if group is not None:
         before.records += group.tombstones()
         made.generation, made.since_ms = group.value.epoch, now_ms
@@ -90,11 +90,11 @@ def _join_consumer_group(
     group: ConsumerGroup,
     request: JoinGroupRequest,
     token: Token,
-    caller: Caller,
-    outcome: Outcome,
+    caller: GroupCaller,
+    outcome: CallResult,
     now_ms: int,
 ) -> None:
-    draft = Draft(group, shard.topics, shard.patterns)
+    draft = PendingChange(group, shard.topics, shard.patterns)
     response = classic_members.join(draft, request, caller, now_ms)
     if response.error_code == ErrorCode.NONE:
         replaced = [m for m in group.members if m not in draft.members]
@@ -108,7 +108,7 @@ def _join_consumer_group(
     classic_members.answer_join(outcome, token, caller, response)
 
 
-def _downgrade(shard: GroupShard, draft: Draft, outcome: Outcome, now_ms: int) -> None:
+def _downgrade(shard: GroupShard, draft: PendingChange, outcome: CallResult, now_ms: int) -> None:
     """The consumer group ends, and a classic one goes on with its members and rebalances."""
     made = downgraded(draft, shard.topics, shard.config, now_ms)
     outcome.records += draft.group.tombstones()
@@ -121,8 +121,8 @@ def sync(
     shard: GroupShard,
     request: SyncGroupRequest,
     token: Token,
-    caller: Caller,
-    outcome: Outcome,
+    caller: GroupCaller,
+    outcome: CallResult,
     now_ms: int,
 ) -> None:
     if not request.group_id:
@@ -141,8 +141,8 @@ def beat(
     shard: GroupShard,
     request: HeartbeatRequest,
     token: Token,
-    caller: Caller,
-    outcome: Outcome,
+    caller: GroupCaller,
+    outcome: CallResult,
     now_ms: int,
 ) -> None:
     if not request.group_id:
@@ -167,8 +167,8 @@ def leave(
     shard: GroupShard,
     request: LeaveGroupRequest,
     token: Token,
-    caller: Caller,
-    outcome: Outcome,
+    caller: GroupCaller,
+    outcome: CallResult,
     now_ms: int,
 ) -> None:
     """Before v3 one member leaves, and its code is the answer's."""
@@ -183,7 +183,7 @@ def leave(
     elif isinstance(group, ClassicGroup):
         rows = sync_heartbeat_leave.leave(group, ids, outcome, now_ms)
     else:
-        draft = Draft(group, shard.topics, shard.patterns)
+        draft = PendingChange(group, shard.topics, shard.patterns)
         rows = member_removal.leave_classic(draft, ids)
         _finish_leaving(shard, draft, outcome, now_ms)
     code = ErrorCode.NONE if is_batch else rows[0].error_code
@@ -198,7 +198,9 @@ def _unknown(identity: MemberIdentity) -> LeaveGroupMemberResponse:
     )
 
 
-def _finish_leaving(shard: GroupShard, draft: Draft, outcome: Outcome, now_ms: int) -> None:
+def _finish_leaving(
+    shard: GroupShard, draft: PendingChange, outcome: CallResult, now_ms: int
+) -> None:
     group = draft.group
     if member_removal.must_downgrade(draft):
         _downgrade(shard, draft, outcome, now_ms)
@@ -212,8 +214,8 @@ def consumer_beat(
     shard: GroupShard,
     request: ConsumerGroupHeartbeatRequest,
     token: Token,
-    caller: Caller,
-    outcome: Outcome,
+    caller: GroupCaller,
+    outcome: CallResult,
     now_ms: int,
 ) -> None:
     heartbeat.check_heartbeat(request, caller, shard.config, shard.patterns)
@@ -222,7 +224,7 @@ def consumer_beat(
         message = f"Group {request.group_id} is not a consumer group."
         raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, message)
     if request.member_epoch in (heartbeat.LEAVE, LEFT_FOR_NOW):
-        draft = Draft(_consumer(group, request), shard.topics, shard.patterns)
+        draft = PendingChange(_consumer(group, request), shard.topics, shard.patterns)
         response = member_removal.leave(draft, request)
         _finish_leaving(shard, draft, outcome, now_ms)
         outcome.reply(token, response)
@@ -232,7 +234,7 @@ def consumer_beat(
         if quick is not None:
             outcome.reply(token, quick)
             return
-        draft = Draft(group, shard.topics, shard.patterns)
+        draft = PendingChange(group, shard.topics, shard.patterns)
     elif request.member_epoch != heartbeat.JOIN:
         raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
     else:
@@ -255,14 +257,14 @@ def _consumer(group: Group | None, request: ConsumerGroupHeartbeatRequest) -> Co
     return group
 
 
-def _made(shard: GroupShard, group: Group | None, group_id: str) -> Draft:
+def _made(shard: GroupShard, group: Group | None, group_id: str) -> PendingChange:
     """A new consumer group, or what a classic one becomes."""
     if isinstance(group, ClassicGroup) and group.state != EMPTY:
         check_upgrade(group)
         return upgraded(group, shard.topics, shard.patterns)
     if group is None:
         check_groups_max(shard, group_id)
-    draft = Draft(ConsumerGroup(group_id, shard.config), shard.topics, shard.patterns)
+    draft = PendingChange(ConsumerGroup(group_id, shard.config), shard.topics, shard.patterns)
     if isinstance(group, ClassicGroup):
         draft.epoch = draft.assignment_epoch = group.generation
     return draft
@@ -272,8 +274,8 @@ def share_beat(
     shard: GroupShard,
     request: ShareGroupHeartbeatRequest,
     token: Token,
-    caller: Caller,
-    outcome: Outcome,
+    caller: GroupCaller,
+    outcome: CallResult,
     now_ms: int,
 ) -> None:
     share.check_heartbeat(request, shard.config)
@@ -296,7 +298,7 @@ def share_beat(
     shard.groups[request.group_id] = group
 
 
-def tick(shard: GroupShard, group: Group, outcome: Outcome, now_ms: int) -> None:
+def tick(shard: GroupShard, group: Group, outcome: CallResult, now_ms: int) -> None:
     if isinstance(group, ClassicGroup):
         sync_heartbeat_leave.tick(group, outcome, now_ms)
         return
@@ -305,14 +307,14 @@ def tick(shard: GroupShard, group: Group, outcome: Outcome, now_ms: int) -> None
         return
     late = member_removal.due_members(group, now_ms)
     if late:
-        draft = Draft(group, shard.topics, shard.patterns)
+        draft = PendingChange(group, shard.topics, shard.patterns)
         member_removal.remove(draft, late)
         _finish_leaving(shard, draft, outcome, now_ms)
 
 
-Answer = Callable[["GroupShard", Any, Token, Caller, Outcome, int], None]
+MemberHandler = Callable[["GroupShard", Any, Token, GroupCaller, CallResult, int], None]
 
-HANDLERS: Final[dict[str, Answer]] = {
+HANDLERS: Final[dict[str, MemberHandler]] = {
     "JoinGroup": join,
     "SyncGroup": sync,
     "Heartbeat": beat,

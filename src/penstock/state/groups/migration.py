@@ -10,14 +10,14 @@ The number that fences old members, generation or epoch, only grows through eith
 """
 
 from penstock.base.errors import ErrorCode, PeerError, Refused
-from penstock.state.groups.call_result import Outcome
+from penstock.state.groups.call_result import CallResult
 from penstock.state.groups.classic.group import ClassicGroup
 from penstock.state.groups.classic.member import ClassicMember, join_error, sync_error
 from penstock.state.groups.classic.states import EMPTY, STABLE
-from penstock.state.groups.config import GroupConfig, Topics
+from penstock.state.groups.config import GroupConfig, TopicCatalogue
 from penstock.state.groups.consumer.group import ConsumerGroup
 from penstock.state.groups.consumer.ownership import Slot, flat, from_names, packed, to_names
-from penstock.state.groups.consumer.pending_change import Draft
+from penstock.state.groups.consumer.pending_change import PendingChange
 from penstock.state.groups.consumer.reconciliation import MEMBER_STABLE
 from penstock.state.groups.consumer_protocol import (
     CONSUMER,
@@ -44,9 +44,9 @@ def check_upgrade(group: ClassicGroup) -> None:
         )
 
 
-def upgraded(group: ClassicGroup, topics: Topics, patterns: Patterns) -> Draft:
+def upgraded(group: ClassicGroup, topics: TopicCatalogue, patterns: Patterns) -> PendingChange:
     """A draft of the consumer group with all members of the classic one. Changes nothing."""
-    draft = Draft(ConsumerGroup(group.group_id, group.config), topics, patterns)
+    draft = PendingChange(ConsumerGroup(group.group_id, group.config), topics, patterns)
     draft.epoch = draft.assignment_epoch = group.generation
     try:
         owned = _owned(group, topics)
@@ -61,7 +61,7 @@ def upgraded(group: ClassicGroup, topics: Topics, patterns: Patterns) -> Draft:
     return draft
 
 
-def _owned(group: ClassicGroup, topics: Topics) -> dict[Slot, str]:
+def _owned(group: ClassicGroup, topics: TopicCatalogue) -> dict[Slot, str]:
     """Who owns what. A careless assignor may give a partition twice; here the first one has it."""
     owned: dict[Slot, str] = {}
     for member_id, member in sorted(group.members.items()):
@@ -81,7 +81,7 @@ def _metadata(group: ClassicGroup, value: ClassicMemberValue) -> bytes:
 
 
 def _embed(
-    draft: Draft,
+    draft: PendingChange,
     group: ClassicGroup,
     member_id: str,
     value: ClassicMemberValue,
@@ -112,7 +112,9 @@ def _embed(
     )
 
 
-def finish_upgrade(group: ClassicGroup, outcome: Outcome, now_ms: int, draft: Draft) -> None:
+def finish_upgrade(
+    group: ClassicGroup, outcome: CallResult, now_ms: int, draft: PendingChange
+) -> None:
     """Those who wait are told to come again; sessions go on in the consumer group."""
     for member in group.members.values():
         code = ErrorCode.REBALANCE_IN_PROGRESS
@@ -122,7 +124,9 @@ def finish_upgrade(group: ClassicGroup, outcome: Outcome, now_ms: int, draft: Dr
         draft.group.timers.set_once(("session", member.member_id), now_ms + timeout_ms)
 
 
-def downgraded(draft: Draft, topics: Topics, config: GroupConfig, now_ms: int) -> ClassicGroup:
+def downgraded(
+    draft: PendingChange, topics: TopicCatalogue, config: GroupConfig, now_ms: int
+) -> ClassicGroup:
     """The classic group of a draft whose members are all classic."""
     group = ClassicGroup(draft.group.group_id, config)
     group.generation = draft.epoch

@@ -14,9 +14,9 @@ from typing import Any, Final
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NO_TOPIC_ID, TopicId
 from penstock.base.state_machine import Record
-from penstock.state.groups.call_result import Outcome
-from penstock.state.groups.config import Topics
-from penstock.state.groups.offsets import Offsets, Place
+from penstock.state.groups.call_result import CallResult
+from penstock.state.groups.config import TopicCatalogue
+from penstock.state.groups.offsets import GroupOffsets, OffsetKey
 from penstock.state.groups.records import (
     OffsetValue,
     PendingValue,
@@ -54,11 +54,11 @@ ROWS_REMEMBERED = 1_000
 
 
 def commit(
-    offsets: Offsets,
+    offsets: GroupOffsets,
     request: OffsetCommitRequest,
-    topics: Topics,
+    topics: TopicCatalogue,
     metadata_bytes_max: int,
-    outcome: Outcome,
+    outcome: CallResult,
     now_ms: int,
 ) -> OffsetCommitResponse:
     """Records for every position, and the rows that say which were kept.
@@ -69,7 +69,7 @@ def commit(
     group_id, sequence = request.group_id, offsets.sequence + 1
     retention_ms = request.retention_time_ms
     expires_ms = -1 if retention_ms == _DEFAULT_RETENTION else now_ms + retention_ms
-    positions: dict[Place, OffsetValue] = {}
+    positions: dict[OffsetKey, OffsetValue] = {}
     records = outcome.records
     answer = []
     for topic in request.topics:
@@ -118,9 +118,9 @@ def _kept_row(index: int) -> OffsetCommitResponsePartition:
 
 
 def commit_pending(
-    offsets: Offsets,
+    offsets: GroupOffsets,
     request: TxnOffsetCommitRequest,
-    topics: Topics,
+    topics: TopicCatalogue,
     metadata_bytes_max: int,
     now_ms: int,
 ) -> tuple[list[Record], TxnOffsetCommitResponse]:
@@ -160,7 +160,7 @@ def _is_long(metadata: str, bytes_max: int) -> bool:
     return len(metadata) > bytes_max or len(metadata.encode()) > bytes_max
 
 
-def check_producer(offsets: Offsets, producer_id: int, epoch: int) -> None:
+def check_producer(offsets: GroupOffsets, producer_id: int, epoch: int) -> None:
     """A request of a transaction that has already ended comes too late."""
     ended = offsets.producers.get(producer_id)
     held = offsets.pending.get(producer_id, {})
@@ -173,11 +173,11 @@ def check_producer(offsets: Offsets, producer_id: int, epoch: int) -> None:
 
 
 def complete(
-    offsets: Offsets,
+    offsets: GroupOffsets,
     producer_id: int,
     epoch: int,
     is_committed: bool,
-    topics: Topics,
+    topics: TopicCatalogue,
     now_ms: int,
 ) -> list[Record]:
     """What the marker of a transaction's end does here; doing it again changes nothing.
@@ -210,7 +210,7 @@ def complete(
     return kept + gone
 
 
-def forget(offsets: Offsets, group: str, place: Place) -> list[Record]:
+def forget(offsets: GroupOffsets, group: str, place: OffsetKey) -> list[Record]:
     """Tombstones for a position and for all that wait to replace it."""
     records: list[Record] = []
     if place in offsets.of(group):
@@ -223,13 +223,13 @@ def forget(offsets: Offsets, group: str, place: Place) -> list[Record]:
     return records
 
 
-def forget_all(offsets: Offsets, group: str) -> list[Record]:
+def forget_all(offsets: GroupOffsets, group: str) -> list[Record]:
     places = sorted(offsets.places(group))
     return [record for place in places for record in forget(offsets, group, place)]
 
 
 def delete(
-    offsets: Offsets, request: OffsetDeleteRequest, is_subscribed: Callable[[str], bool]
+    offsets: GroupOffsets, request: OffsetDeleteRequest, is_subscribed: Callable[[str], bool]
 ) -> tuple[list[Record], OffsetDeleteResponse]:
     """Forgets positions, but not those of topics the group reads."""
     records: list[Record] = []
@@ -250,12 +250,16 @@ def delete(
     return records, OffsetDeleteResponse(error_code=_NONE, topics=topics)
 
 
-Wanted = Iterable[tuple[str, Any, Sequence[int]]]
+WantedOffsets = Iterable[tuple[str, Any, Sequence[int]]]
 """Topic name, topic id and partitions."""
 
 
 def fetch(
-    offsets: Offsets, group: str, wanted: Wanted | None, is_stable_required: bool, topics: Topics
+    offsets: GroupOffsets,
+    group: str,
+    wanted: WantedOffsets | None,
+    is_stable_required: bool,
+    topics: TopicCatalogue,
 ) -> list[OffsetFetchResponseTopics]:
     """The positions asked for, or all of them; -1 where there is none."""
     found = offsets.of(group)

@@ -25,22 +25,22 @@ from penstock.state.groups.records import (
 )
 from penstock.wire.encodable import INT64_MAX
 
-Place = tuple[str, int]
+OffsetKey = tuple[str, int]
 """Topic and partition."""
 
-NO_OFFSETS: Final[dict[Place, OffsetValue]] = {}
+NO_OFFSETS: Final[dict[OffsetKey, OffsetValue]] = {}
 
 
-class Offsets:
+class GroupOffsets:
     """Positions by group, and those that wait for transactions."""
 
     __slots__ = ("committed", "pending", "producers", "sequence", "waiting")
 
     def __init__(self) -> None:
-        self.committed: dict[str, dict[Place, OffsetValue]] = {}
+        self.committed: dict[str, dict[OffsetKey, OffsetValue]] = {}
         self.pending: dict[int, dict[tuple[str, str, int], PendingValue]] = {}
         # By group and place: the producers with a pending offset. The inner dict is an ordered set.
-        self.waiting: dict[str, dict[Place, dict[int, None]]] = {}
+        self.waiting: dict[str, dict[OffsetKey, dict[int, None]]] = {}
         self.producers: dict[int, ProducerValue] = {}
         # Not below any sequence number in the records that still exist.
         self.sequence = 0
@@ -65,7 +65,9 @@ class Offsets:
         if offset.sequence > self.sequence:
             self.sequence = offset.sequence
 
-    def apply_offsets(self, group: str, positions: dict[Place, OffsetValue], sequence: int) -> None:
+    def apply_offsets(
+        self, group: str, positions: dict[OffsetKey, OffsetValue], sequence: int
+    ) -> None:
         """What `apply_offset` does for the records of one commit; takes the positions over."""
         places = self.committed.get(group)
         if places is None:
@@ -93,7 +95,7 @@ class Offsets:
         else:
             self.producers[producer_id] = read_producer(value)
 
-    def _forget_pending(self, producer_id: int, group: str, place: Place) -> None:
+    def _forget_pending(self, producer_id: int, group: str, place: OffsetKey) -> None:
         held = self.pending.get(producer_id)
         if held is None or held.pop((group, *place), None) is None:
             return
@@ -109,14 +111,14 @@ class Offsets:
     def has(self, group: str) -> bool:
         return group in self.committed or group in self.waiting
 
-    def of(self, group: str) -> dict[Place, OffsetValue]:
+    def of(self, group: str) -> dict[OffsetKey, OffsetValue]:
         return self.committed.get(group, NO_OFFSETS)
 
-    def places(self, group: str) -> set[Place]:
+    def places(self, group: str) -> set[OffsetKey]:
         """Where the group has a position or one that waits; to be sorted before use."""
         return self.of(group).keys() | self.waiting.get(group, {}).keys()
 
-    def is_unstable(self, group: str, place: Place) -> bool:
+    def is_unstable(self, group: str, place: OffsetKey) -> bool:
         return group in self.waiting and place in self.waiting[group]
 
     def group_ids(self) -> set[str]:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.state.groups import offset_commits
-from penstock.state.groups.call_result import Outcome
+from penstock.state.groups.call_result import CallResult
 from penstock.state.groups.classic.group import ClassicGroup
 from penstock.state.groups.classic.states import EMPTY, PREPARING, STABLE
-from penstock.state.groups.config import Caller
+from penstock.state.groups.config import GroupCaller
 from penstock.state.groups.consumer.group import ConsumerGroup
 from penstock.state.groups.descriptions import (
     described_classic,
@@ -98,7 +98,11 @@ def is_deletable(group: Group) -> bool:
 
 
 def commit(
-    shard: GroupShard, request: OffsetCommitRequest, caller: Caller, outcome: Outcome, now_ms: int
+    shard: GroupShard,
+    request: OffsetCommitRequest,
+    caller: GroupCaller,
+    outcome: CallResult,
+    now_ms: int,
 ) -> Any:
     epoch = request.generation_id_or_member_epoch
     group = find(shard, request.group_id)
@@ -121,8 +125,8 @@ def commit(
 def commit_pending(
     shard: GroupShard,
     request: TxnOffsetCommitRequest,
-    caller: Caller,
-    outcome: Outcome,
+    caller: GroupCaller,
+    outcome: CallResult,
     now_ms: int,
 ) -> Any:
     if not request.group_id:
@@ -150,7 +154,11 @@ def commit_pending(
 
 
 def fetch(
-    shard: GroupShard, request: OffsetFetchRequest, caller: Caller, outcome: Outcome, now_ms: int
+    shard: GroupShard,
+    request: OffsetFetchRequest,
+    caller: GroupCaller,
+    outcome: CallResult,
+    now_ms: int,
 ) -> OffsetFetchResponse:
     if request.groups:
         groups = [_fetch_group(shard, asked, request.require_stable) for asked in request.groups]
@@ -206,7 +214,11 @@ def _fetch_group(
 
 
 def delete_offsets(
-    shard: GroupShard, request: OffsetDeleteRequest, caller: Caller, outcome: Outcome, now_ms: int
+    shard: GroupShard,
+    request: OffsetDeleteRequest,
+    caller: GroupCaller,
+    outcome: CallResult,
+    now_ms: int,
 ) -> Any:
     if not request.group_id:
         raise Refused(ErrorCode.INVALID_GROUP_ID)
@@ -223,7 +235,11 @@ def delete_offsets(
 
 
 def list_groups(
-    shard: GroupShard, request: ListGroupsRequest, caller: Caller, outcome: Outcome, now_ms: int
+    shard: GroupShard,
+    request: ListGroupsRequest,
+    caller: GroupCaller,
+    outcome: CallResult,
+    now_ms: int,
 ) -> ListGroupsResponse:
     rows = []
     for group_id in sorted(shard.groups.keys() | shard.offsets.group_ids()):
@@ -234,7 +250,11 @@ def list_groups(
 
 
 def describe(
-    shard: GroupShard, request: DescribeGroupsRequest, caller: Caller, outcome: Outcome, now_ms: int
+    shard: GroupShard,
+    request: DescribeGroupsRequest,
+    caller: GroupCaller,
+    outcome: CallResult,
+    now_ms: int,
 ) -> DescribeGroupsResponse:
     rows = []
     for group_id in request.groups:
@@ -251,8 +271,8 @@ def describe(
 def describe_consumer(
     shard: GroupShard,
     request: ConsumerGroupDescribeRequest,
-    caller: Caller,
-    outcome: Outcome,
+    caller: GroupCaller,
+    outcome: CallResult,
     now_ms: int,
 ) -> ConsumerGroupDescribeResponse:
     rows = []
@@ -268,7 +288,11 @@ def describe_consumer(
 
 
 def delete_groups(
-    shard: GroupShard, request: DeleteGroupsRequest, caller: Caller, outcome: Outcome, now_ms: int
+    shard: GroupShard,
+    request: DeleteGroupsRequest,
+    caller: GroupCaller,
+    outcome: CallResult,
+    now_ms: int,
 ) -> DeleteGroupsResponse:
     rows = []
     for group_id in dict.fromkeys(request.groups_names):
@@ -286,9 +310,9 @@ def delete_groups(
     return DeleteGroupsResponse(results=rows)
 
 
-Answer = Callable[["GroupShard", Any, Caller, Outcome, int], Any]
+QueryHandler = Callable[["GroupShard", Any, GroupCaller, CallResult, int], Any]
 
-HANDLERS: Final[dict[str, Answer]] = {
+HANDLERS: Final[dict[str, QueryHandler]] = {
     "OffsetCommit": commit,
     "TxnOffsetCommit": commit_pending,
     "OffsetFetch": fetch,

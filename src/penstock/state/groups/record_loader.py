@@ -11,7 +11,7 @@ from penstock.state.groups.config import GroupConfig
 from penstock.state.groups.consumer.group import ConsumerGroup
 from penstock.state.groups.fencing import Group
 from penstock.state.groups.records import (
-    Kind,
+    RecordKind,
     read_classic_group,
     read_classic_member,
     read_consumer_group,
@@ -31,35 +31,39 @@ G = TypeVar("G", ClassicGroup, ConsumerGroup, ShareGroup)
 def apply_to(
     groups: dict[str, Group], config: GroupConfig, kind: int, key: bytes, value: bytes | None
 ) -> None:
-    if kind == Kind.CLASSIC_GROUP:
+    if kind == RecordKind.CLASSIC_GROUP:
         group_id = read_group_key(key)[2]
         classic = _entry(groups, config, group_id, ClassicGroup, value)
         if classic is not None:
             classic.apply_group(None if value is None else read_classic_group(value))
             _drop_if_void(groups, classic, value)
-    elif kind == Kind.CLASSIC_MEMBER:
+    elif kind == RecordKind.CLASSIC_MEMBER:
         _, _, group_id, member_id = read_member_key(key)
         classic = _entry(groups, config, group_id, ClassicGroup, value)
         if classic is not None:
             member = None if value is None else read_classic_member(value)
             classic.apply_member(member_id, member)
             _drop_if_void(groups, classic, value)
-    elif kind == Kind.CONSUMER_GROUP:
+    elif kind == RecordKind.CONSUMER_GROUP:
         group_id = read_group_key(key)[2]
         consumer = _entry(groups, config, group_id, ConsumerGroup, value)
         if consumer is not None:
             consumer.apply_group(None if value is None else read_consumer_group(value))
             _drop_if_void(groups, consumer, value)
-    elif kind in (Kind.CONSUMER_MEMBER, Kind.CONSUMER_TARGET, Kind.CONSUMER_CURRENT):
+    elif kind in (
+        RecordKind.CONSUMER_MEMBER,
+        RecordKind.CONSUMER_TARGET,
+        RecordKind.CONSUMER_CURRENT,
+    ):
         _apply_consumer_member(groups, config, kind, key, value)
-    elif kind in (Kind.SHARE_GROUP, Kind.SHARE_MEMBER):
+    elif kind in (RecordKind.SHARE_GROUP, RecordKind.SHARE_MEMBER):
         _apply_share(groups, config, kind, key, value)
 
 
 def _apply_share(
     groups: dict[str, Group], config: GroupConfig, kind: int, key: bytes, value: bytes | None
 ) -> None:
-    is_group = kind == Kind.SHARE_GROUP
+    is_group = kind == RecordKind.SHARE_GROUP
     group_id = read_group_key(key)[2] if is_group else read_member_key(key)[2]
     group = _entry(groups, config, group_id, ShareGroup, value)
     if group is None:
@@ -79,9 +83,9 @@ def _apply_consumer_member(
     group = _entry(groups, config, group_id, ConsumerGroup, value)
     if group is None:
         return
-    if kind == Kind.CONSUMER_MEMBER:
+    if kind == RecordKind.CONSUMER_MEMBER:
         group.apply_member(member_id, None if value is None else read_consumer_member(value))
-    elif kind == Kind.CONSUMER_TARGET:
+    elif kind == RecordKind.CONSUMER_TARGET:
         group.apply_target(member_id, None if value is None else read_target(value))
     else:
         group.apply_current(member_id, None if value is None else read_current(value))

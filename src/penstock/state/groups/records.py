@@ -21,7 +21,7 @@ from penstock.base.ids import TopicId
 from penstock.wire.encodable import STRING_BYTES_MAX
 
 
-class Kind(IntEnum):
+class RecordKind(IntEnum):
     """The first element of a key; never renumbered."""
 
     OFFSET = 1
@@ -53,8 +53,8 @@ KEY_STARTS_REMEMBERED = 2_000
 """Groups commit to the same topics again and again."""
 # Plain numbers: an enumeration's members take longer to look up and to encode, and of positions
 # there are many.
-OFFSET: Final = int(Kind.OFFSET)
-_PENDING_OFFSET: Final = int(Kind.PENDING_OFFSET)
+OFFSET: Final = int(RecordKind.OFFSET)
+_PENDING_OFFSET: Final = int(RecordKind.PENDING_OFFSET)
 
 
 class OffsetValue(msgspec.Struct, array_like=True, tag="o", frozen=True, gc=False):
@@ -253,12 +253,12 @@ def pending_key(producer_id: int, group: str, topic: str, partition: int) -> byt
 
 
 def producer_key(producer_id: int) -> bytes:
-    return encode((Kind.PRODUCER, VERSION, producer_id))
+    return encode((RecordKind.PRODUCER, VERSION, producer_id))
 
 
-def group_key(kind: Kind, group: str) -> bytes:
+def group_key(kind: RecordKind, group: str) -> bytes:
     return encode((kind, VERSION, group))
 
 
-def member_key(kind: Kind, group: str, member: str) -> bytes:
+def member_key(kind: RecordKind, group: str, member: str) -> bytes:
     return encode((kind, VERSION, group, member))

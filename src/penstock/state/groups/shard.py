@@ -18,15 +18,21 @@ from typing import Any
 from penstock.base.ids import TopicId
 from penstock.base.state_machine import Decision, Token
 from penstock.state.groups import member_requests, queries
-from penstock.state.groups.call_result import Outcome
+from penstock.state.groups.call_result import CallResult
 from penstock.state.groups.classic.group import ClassicGroup
-from penstock.state.groups.config import Caller, GroupConfig, Topics
+from penstock.state.groups.config import GroupCaller, GroupConfig, TopicCatalogue
 from penstock.state.groups.expiry import Sweep, expired, expired_producers
 from penstock.state.groups.fencing import Group
 from penstock.state.groups.offset_commits import complete, forget
-from penstock.state.groups.offsets import Offsets, Place
+from penstock.state.groups.offsets import GroupOffsets, OffsetKey
 from penstock.state.groups.record_loader import apply_to
-from penstock.state.groups.records import OFFSET, Kind, OffsetValue, has_unspeakable_name, kind_of
+from penstock.state.groups.records import (
+    OFFSET,
+    OffsetValue,
+    RecordKind,
+    has_unspeakable_name,
+    kind_of,
+)
 from penstock.state.groups.share import admin
 from penstock.state.groups.share.group import ShareGroup
 from penstock.state.groups.share.heartbeat import without_topics
@@ -53,8 +59,8 @@ class GroupShard:
     ) -> None:
         self.config = config
         self.groups: dict[str, Group] = {}
-        self.offsets = Offsets()
-        self.topics = Topics()
+        self.offsets = GroupOffsets()
+        self.topics = TopicCatalogue()
         self.patterns = Patterns(compile_pattern, may_see)
         self.parked: dict[Token, str] = {}
         self._sweep = Sweep(config.offsets_check_interval_ms)
@@ -65,10 +71,10 @@ class GroupShard:
     # Requests
 
     def handle(
-        self, name: str, request: Any, token: Token, caller: Caller, now_ms: int
+        self, name: str, request: Any, token: Token, caller: GroupCaller, now_ms: int
     ) -> Decision:
         """Answers the request by its Kafka name; without a reply for it, the token is parked."""
-        outcome = Outcome()
+        outcome = CallResult()
         answer = member_requests.HANDLERS.get(name)
         if answer is None:
             outcome.reply(token, READING[name](self, request, caller, outcome, now_ms))
@@ -100,7 +106,7 @@ class GroupShard:
     def topics_changed(self, view: Mapping[str, tuple[TopicId, int]], now_ms: int) -> Decision:
         """Takes note of the cluster's topics, or of other rights to them; positions in topics
         that are gone go too."""
-        before, self.topics = self.topics, Topics.of(view)
+        before, self.topics = self.topics, TopicCatalogue.of(view)
         self.patterns.topics_changed(self.topics)
         for group in self.groups.values():
             if not isinstance(group, ClassicGroup):
@@ -108,7 +114,7 @@ class GroupShard:
         gone = {
             name for topic_id, name in before.names.items() if self.topics.id_of(name) != topic_id
         }
-        outcome = Outcome()
+        outcome = CallResult()
         for group_id in sorted(self.offsets.group_ids()) if gone else ():
             places = (
                 self.offsets.of(group_id).keys() | self.offsets.waiting.get(group_id, {}).keys()
@@ -120,7 +126,7 @@ class GroupShard:
                 outcome.records += without_topics(group, before.names.keys() - self.topics.names)
         return outcome.decision()
 
-    def positions(self) -> Iterator[tuple[str, list[tuple[Place, OffsetValue]]]]:
+    def positions(self) -> Iterator[tuple[str, list[tuple[OffsetKey, OffsetValue]]]]:
         """Groups with what they have committed in topics that exist; what changes meanwhile may be
         missed."""
         for group_id, places in list(self.offsets.committed.items()):
@@ -142,9 +148,9 @@ class GroupShard:
             return  # No client could name it, and no answer that lists it could be read.
         if kind == OFFSET:
             self.offsets.apply_offset(key, value)
-        elif kind == Kind.PENDING_OFFSET:
+        elif kind == RecordKind.PENDING_OFFSET:
             self.offsets.apply_pending(key, value)
-        elif kind == Kind.PRODUCER:
+        elif kind == RecordKind.PRODUCER:
             self.offsets.apply_producer(key, value)
         else:
             apply_to(self.groups, self.config, kind, key, value)
@@ -176,7 +182,7 @@ class GroupShard:
         return sweep_ms
 
     def tick(self, now_ms: int) -> Decision:
-        outcome = Outcome()
+        outcome = CallResult()
         late = []
         while self._due and self._due[0][0] <= now_ms:
             at_ms, group_id = heapq.heappop(self._due)
@@ -207,7 +213,7 @@ class GroupShard:
             self._due_at[group_id] = at_ms
             heapq.heappush(self._due, (at_ms, group_id))
 
-    def _expire(self, outcome: Outcome, now_ms: int) -> None:
+    def _expire(self, outcome: CallResult, now_ms: int) -> None:
         known = self.groups.keys() | self.offsets.group_ids()
         touched = {key for key, _ in outcome.records}
         for group_id in self._sweep.next_groups(known, self.offsets, now_ms):

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.state.groups.config import Topics
+from penstock.state.groups.config import TopicCatalogue
 
-Matcher = Callable[[str], bool]
-CompilePattern = Callable[[str], Matcher]
+NameMatcher = Callable[[str], bool]
+CompilePattern = Callable[[str], NameMatcher]
 MaySee = Callable[[str, str, str], bool]
 """Principal, address, topic."""
 
@@ -24,7 +24,7 @@ PATTERN_CHARS_MAX: Final = 10_000
 REMEMBERED_MAX: Final = 1_000
 
 
-def refuse_patterns(pattern: str) -> Matcher:
+def refuse_patterns(pattern: str) -> NameMatcher:
     """For hosts without RE2."""
     raise Refused(
         ErrorCode.INVALID_REGULAR_EXPRESSION, f"no engine for regular expressions: {pattern}"
@@ -42,11 +42,11 @@ class Patterns:
     def __init__(self, compile_pattern: CompilePattern, may_see: MaySee = see_everything) -> None:
         self._compile = compile_pattern
         self._may_see = may_see
-        self._topics = Topics()
+        self._topics = TopicCatalogue()
         self._found: dict[str, frozenset[str]] = {}
         self._seen: dict[tuple[str, str, str], frozenset[str]] = {}
 
-    def topics_changed(self, topics: Topics) -> None:
+    def topics_changed(self, topics: TopicCatalogue) -> None:
         """Or the rights to them."""
         self._topics = topics
         self._found.clear()

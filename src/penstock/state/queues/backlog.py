@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from penstock.state.queues.delayed_offsets import Delays
-from penstock.state.queues.delivery_state import Finished, Identified, Kept, Op
+from penstock.state.queues.delivery_state import DedupMarker, Finished, Op, QueueState
 from penstock.state.queues.intervals import IntervalSet
 from penstock.state.queues.key_order import Lines
 from penstock.state.queues.policy import PRIORITY_MAX, Order, QueuePolicy
@@ -36,7 +36,7 @@ class Arrival(NamedTuple):
 class Backlog:
     """Make it from what is kept, then let records arrive from `kept.start` on."""
 
-    def __init__(self, policy: QueuePolicy, kept: Kept) -> None:
+    def __init__(self, policy: QueuePolicy, kept: QueueState) -> None:
         self.policy = policy
         self.kept = kept
         self.end = kept.start
@@ -150,7 +150,7 @@ class Backlog:
         """Some record has an id: noted once."""
         ops: list[Op] = []
         if not self.kept.has_ids:
-            self._keep(ops, Identified())
+            self._keep(ops, DedupMarker())
         return ops
 
     def _note_key(self, arrival: Arrival) -> None:

@@ -30,13 +30,15 @@ FIRST_FAILURE = PREFIX + "first-failure"
 LAST_FAILURE = PREFIX + "last-failure"
 
 
-class Source(NamedTuple):
+class RecordSource(NamedTuple):
     topic: str
     partition: int
     group: str
 
 
-def letter_of(source: Source, letter: DeadLetter, record: Record | None, at_ms: int) -> Record:
+def letter_of(
+    source: RecordSource, letter: DeadLetter, record: Record | None, at_ms: int
+) -> Record:
     """The copy that goes to the dead letters; `at_ms` is when it was decided to write it."""
     failure = letter.failure
     own = () if record is None else record.headers

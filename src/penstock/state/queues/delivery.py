@@ -27,17 +27,17 @@ from penstock.state.queues import delivery_state
 from penstock.state.queues.backlog import Arrival, Backlog
 from penstock.state.queues.delivery_state import (
     ERROR_TEXT_MAX,
-    Archived,
+    ArchivedRecord,
     Burial,
     Buried,
-    Failure,
+    DeliveryFailure,
     Finished,
-    Kept,
-    Lease,
-    Leased,
+    LeasedRange,
+    LeaseState,
     Moved,
     Op,
     Planned,
+    QueueState,
     Released,
     Renewed,
     Returned,
@@ -56,22 +56,22 @@ class DeadLetter(NamedTuple):
     """A record that is given up, to be copied before it counts as finished."""
 
     offset: int
-    failure: Failure
+    failure: DeliveryFailure
 
 
 @dataclass(slots=True)
-class Outcome:
+class DeliveryOutcome:
     """What a call came to: operations to keep, leases that were given, records given up."""
 
     ops: list[Op] = field(default_factory=list)
-    leases: tuple[Lease, ...] = ()
+    leases: tuple[LeaseState, ...] = ()
     letters: list[DeadLetter] = field(default_factory=list)
 
 
 class Delivery(Backlog):
     """The machine. Make it from what is kept, then let records arrive from `kept.start` on."""
 
-    def __init__(self, policy: QueuePolicy, kept: Kept) -> None:
+    def __init__(self, policy: QueuePolicy, kept: QueueState) -> None:
         super().__init__(policy, kept)
         self._holding = Holding()
         self._deadlines: list[tuple[int, int]] = []  # A heap: deadline, first offset of the lease.
@@ -109,7 +109,7 @@ class Delivery(Backlog):
         lock_ms: int | None = None,
         one_priority: bool = False,
         with_followers: bool = False,
-    ) -> Outcome:
+    ) -> DeliveryOutcome:
         """Leases up to `records_max` ready records to a member, for `lock_ms` or the policy's.
 
         `with_followers`: where there is an order, those in line right behind a record come along.
@@ -120,7 +120,7 @@ class Delivery(Backlog):
         room = min(records_max, self.policy.locks_max - self.kept.leased)
         lock_ms = self.policy.lock_ms if lock_ms is None else lock_ms
         deadline_ms = now_ms + lock_ms
-        leases: list[Lease] = []
+        leases: list[LeaseState] = []
         for priority in range(PRIORITY_MAX, -1, -1):
             for run in self._take_ready(priority, room, with_followers and self.is_ordered):
                 room -= run[1] - run[0] + 1
@@ -130,9 +130,9 @@ class Delivery(Backlog):
                 leases += self._leases_of(run, member, deadline_ms, lock_ms)
             if leases and one_priority:
                 break
-        outcome = Outcome(leases=tuple(leases))
+        outcome = DeliveryOutcome(leases=tuple(leases))
         if leases:
-            self._keep(outcome.ops, Leased(outcome.leases))
+            self._keep(outcome.ops, LeasedRange(outcome.leases))
             for lease in leases:
                 heapq.heappush(self._deadlines, (deadline_ms, lease.first))
         return outcome
@@ -156,34 +156,34 @@ class Delivery(Backlog):
 
     def _leases_of(
         self, run: tuple[int, int], member: str, deadline_ms: int, lock_ms: int
-    ) -> list[Lease]:
+    ) -> list[LeaseState]:
         """One lease for each stretch of records that were delivered equally often."""
         failures = self.kept.failures
         first, last = run
         if not failures:
-            return [Lease(first, last, member, deadline_ms, 1, lock_ms)]
-        leases: list[Lease] = []
+            return [LeaseState(first, last, member, deadline_ms, 1, lock_ms)]
+        leases: list[LeaseState] = []
         start, count = first, _next_count(failures, first)
         for offset in range(first + 1, last + 1):
             other = _next_count(failures, offset)
             if other != count:
-                leases.append(Lease(start, offset - 1, member, deadline_ms, count, lock_ms))
+                leases.append(LeaseState(start, offset - 1, member, deadline_ms, count, lock_ms))
                 start, count = offset, other
-        leases.append(Lease(start, last, member, deadline_ms, count, lock_ms))
+        leases.append(LeaseState(start, last, member, deadline_ms, count, lock_ms))
         return leases
 
     # -- taking back ------------------------------------------------------------------------
 
-    def accept(self, member: str, first: int, last: int, now_ms: int) -> Outcome:
+    def accept(self, member: str, first: int, last: int, now_ms: int) -> DeliveryOutcome:
         """The member is done with these records."""
         self._require_held(member, first, last, now_ms)
-        outcome = Outcome()
+        outcome = DeliveryOutcome()
         self._keep(outcome.ops, Finished(first, last))
         self._gone(first, last)
         self._watch_rest(last)
         return outcome
 
-    def finish(self, member: str, first: int, last: int, now_ms: int) -> Outcome:
+    def finish(self, member: str, first: int, last: int, now_ms: int) -> DeliveryOutcome:
         """As `accept`; and also after the lease ran out, as long as nobody else was given them."""
         is_held = any(lease.deadline_ms > now_ms for lease in self.kept.leases_within(first, last))
         if is_held or any(map(self.kept.is_settled, range(first, min(last, self.end) + 1))):
@@ -213,11 +213,11 @@ class Delivery(Backlog):
         is_patient: bool = False,
         error_class: str = "",
         error_message: str = "",
-    ) -> Outcome:
+    ) -> DeliveryOutcome:
         """Gives records back for another try, after `delay_ms` or as the policy has it for a member
         that is `is_patient` or not."""
         held = self._require_held(member, first, last, now_ms)
-        outcome = Outcome()
+        outcome = DeliveryOutcome()
         for lease in held:
             self._fail(outcome, lease, now_ms, delay_ms, is_patient, error_class, error_message)
         self._watch_rest(last)
@@ -232,10 +232,10 @@ class Delivery(Backlog):
         *,
         error_class: str = REJECTED,
         error_message: str = "",
-    ) -> Outcome:
+    ) -> DeliveryOutcome:
         """Gives records up: no other try."""
         held = self._require_held(member, first, last, now_ms)
-        outcome = Outcome()
+        outcome = DeliveryOutcome()
         for lease in held:
             for offset in range(lease.first, lease.last + 1):
                 failure = self._failure(
@@ -247,22 +247,22 @@ class Delivery(Backlog):
 
     def renew(
         self, member: str, first: int, last: int, now_ms: int, lock_ms: int | None = None
-    ) -> Outcome:
+    ) -> DeliveryOutcome:
         """The lease begins anew; `lock_ms` 0 ends it without a verdict."""
         held = self._require_held(member, first, last, now_ms)
         lock_ms = self.policy.lock_ms if lock_ms is None else lock_ms
         deadline_ms = now_ms + lock_ms
-        outcome = Outcome()
+        outcome = DeliveryOutcome()
         self._keep(outcome.ops, Renewed(first, last, deadline_ms, max(lock_ms, 1)))
         for lease in held:
             heapq.heappush(self._deadlines, (deadline_ms, lease.first))
         self._watch_rest(last)
         return outcome
 
-    def give_back(self, member: str, first: int, last: int, now_ms: int) -> Outcome:
+    def give_back(self, member: str, first: int, last: int, now_ms: int) -> DeliveryOutcome:
         """These never reached the member: ready at once, and not counted as delivered."""
         held = self._require_held(member, first, last, now_ms)
-        outcome = Outcome()
+        outcome = DeliveryOutcome()
         self._keep(outcome.ops, Returned(first, last))
         for lease in held:
             for offset in range(lease.first, lease.last + 1):
@@ -273,9 +273,9 @@ class Delivery(Backlog):
         self._watch_rest(last)
         return outcome
 
-    def release_member(self, member: str, now_ms: int) -> Outcome:
+    def release_member(self, member: str, now_ms: int) -> DeliveryOutcome:
         """The member is gone: what it held is free at once, and counts as delivered."""
-        outcome = Outcome()
+        outcome = DeliveryOutcome()
         for lease in [held for held in self.kept.leases.values() if held.member == member]:
             self._fail(outcome, lease, now_ms, 0, False, "", "")
         return outcome
@@ -285,7 +285,7 @@ class Delivery(Backlog):
         for first, last in runs:
             self._require_held(member, first, last, now_ms)
 
-    def _require_held(self, member: str, first: int, last: int, now_ms: int) -> list[Lease]:
+    def _require_held(self, member: str, first: int, last: int, now_ms: int) -> list[LeaseState]:
         """The leases of a run, cut to it; refuses unless all of it is held by the member now."""
         held = []
         expected = first
@@ -294,7 +294,7 @@ class Delivery(Backlog):
                 break
             expected = lease.last + 1
             held.append(
-                Lease(
+                LeaseState(
                     max(first, lease.first),
                     min(last, lease.last),
                     member,
@@ -319,8 +319,8 @@ class Delivery(Backlog):
 
     def _fail(
         self,
-        outcome: Outcome,
-        lease: Lease,
+        outcome: DeliveryOutcome,
+        lease: LeaseState,
         now_ms: int,
         delay_ms: int | None,
         is_patient: bool,
@@ -359,9 +359,9 @@ class Delivery(Backlog):
         not_before_ms: int,
         error_class: str,
         error_message: str,
-    ) -> Failure:
+    ) -> DeliveryFailure:
         before = self.kept.failures.get(offset)
-        return Failure(
+        return DeliveryFailure(
             count,
             not_before_ms,
             before.first_ms if before is not None else now_ms,
@@ -370,10 +370,10 @@ class Delivery(Backlog):
             error_message[:ERROR_TEXT_MAX],
         )
 
-    def _archive(self, outcome: Outcome, offset: int, failure: Failure) -> None:
+    def _archive(self, outcome: DeliveryOutcome, offset: int, failure: DeliveryFailure) -> None:
         policy = self.policy
         if policy.dead_letters and (policy.bury_expired or failure.error_class != EXPIRED):
-            self._keep(outcome.ops, Archived(offset, failure))
+            self._keep(outcome.ops, ArchivedRecord(offset, failure))
             outcome.letters.append(DeadLetter(offset, failure))
         else:
             self._keep(outcome.ops, Finished(offset, offset))
@@ -388,9 +388,9 @@ class Delivery(Backlog):
 
     # -- time -------------------------------------------------------------------------------
 
-    def tick(self, now_ms: int) -> Outcome:
+    def tick(self, now_ms: int) -> DeliveryOutcome:
         """Brings what is due: retries and delays, leases that ran out, records that expired."""
-        outcome = Outcome()
+        outcome = DeliveryOutcome()
         for offset, _ in self._expiries.due(now_ms):
             self._is_over(outcome, offset, now_ms)
         for offset, priority in self._delays.due(now_ms):
@@ -404,7 +404,7 @@ class Delivery(Backlog):
                     self._run_out(outcome, lease, now_ms)
         return outcome
 
-    def _run_out(self, outcome: Outcome, lease: Lease, now_ms: int) -> None:
+    def _run_out(self, outcome: DeliveryOutcome, lease: LeaseState, now_ms: int) -> None:
         self._fail(outcome, lease, now_ms, None, False, LEASE_RAN_OUT, "")
 
     def _wake(self, offset: int, priority: int, now_ms: int) -> None:
@@ -419,7 +419,7 @@ class Delivery(Backlog):
             self._retries.discard(offset)
             self._make_ready_in_turn(offset, priority)
 
-    def _is_over(self, outcome: Outcome, offset: int, now_ms: int) -> None:
+    def _is_over(self, outcome: DeliveryOutcome, offset: int, now_ms: int) -> None:
         """A record's time is over: it goes now, or when whoever holds it lets go."""
         kept = self.kept
         if kept.is_settled(offset):
@@ -433,7 +433,7 @@ class Delivery(Backlog):
         failure = kept.failures.get(offset)
         self._expire(outcome, offset, now_ms, failure.delivery_count if failure else 0)
 
-    def _expire(self, outcome: Outcome, offset: int, now_ms: int, count: int) -> None:
+    def _expire(self, outcome: DeliveryOutcome, offset: int, now_ms: int, count: int) -> None:
         self._archive(outcome, offset, self._failure(offset, count, now_ms, 0, EXPIRED, ""))
 
     # -- dead letters -----------------------------------------------------------------------
@@ -453,9 +453,9 @@ class Delivery(Backlog):
 
     # -- administration ---------------------------------------------------------------------
 
-    def resolve(self, first: int, last: int) -> Outcome:
+    def resolve(self, first: int, last: int) -> DeliveryOutcome:
         """An administrator has seen to these records: they are finished, whoever holds them."""
-        outcome = Outcome()
+        outcome = DeliveryOutcome()
         first = max(first, self.kept.start)
         for low, high in list(self.kept.finished.missing(first, last)):
             for ready in self._ready:
@@ -482,9 +482,9 @@ class Delivery(Backlog):
         return ops
 
 
-def _next_count(failures: dict[int, Failure], offset: int) -> int:
+def _next_count(failures: dict[int, DeliveryFailure], offset: int) -> int:
     failure = failures.get(offset)
     return 1 if failure is None else failure.delivery_count + 1
 
 
-__all__ = ["Arrival", "DeadLetter", "Delivery", "Outcome", "delivery_state"]
+__all__ = ["Arrival", "DeadLetter", "Delivery", "DeliveryOutcome", "delivery_state"]

@@ -9,7 +9,7 @@
                           says so (`dedups_by_key`), only if the key is the same, too
 
 It was sent when its timestamp says, unless the leader knows better: clocks of publishers are their
-own (`Written`, ADR 35). Values are decimal digits in ASCII. A value that is none is ignored, and
+own (`WriteTimes`, ADR 35). Values are decimal digits in ASCII. A value that is none is ignored, and
 counted: a record is never lost for a header. Most batches have no headers at all; they arrive as
 one run. Of others most say nothing but when: they arrive as a column of times. In a dead-letter
 topic they are not heeded again.
@@ -48,7 +48,7 @@ def key_hash(key: bytes | None, offset: int) -> int:
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "big", signed=True)
 
 
-class Written(NamedTuple):
+class WriteTimes(NamedTuple):
     """Between when and when a batch was written, by the clock of whoever leads its partition."""
 
     since_ms: int
@@ -61,7 +61,7 @@ class Written(NamedTuple):
         return min(sent_ms, self.until_ms)
 
 
-ANY_TIME = Written(-(1 << 63), (1 << 63) - 1)
+ANY_TIME = WriteTimes(-(1 << 63), (1 << 63) - 1)
 
 
 class Intake:
@@ -82,7 +82,7 @@ class Intake:
         """True if the whole batch may arrive as one run: dense, and nothing to heed."""
         return self._is_dense(columns) and not any(columns.header_counts)
 
-    def due_times(self, columns: Columns, written: Written = ANY_TIME) -> "array[int] | None":
+    def due_times(self, columns: Columns, written: WriteTimes = ANY_TIME) -> "array[int] | None":
         """When each record is due, below 1: at once; None if their headers say more than that."""
         numbers = columns.header_numbers(_PREFIX, _TIMES) if self._is_dense(columns) else None
         if numbers is None:
@@ -106,7 +106,7 @@ class Intake:
         header = columns.header
         return self._order is Order.NONE and header.count == header.last_offset_delta + 1
 
-    def arrivals(self, columns: Columns, written: Written = ANY_TIME) -> Iterator[Arrival | int]:
+    def arrivals(self, columns: Columns, written: WriteTimes = ANY_TIME) -> Iterator[Arrival | int]:
         """One for each record, in order; a bare offset is a duplicate, for nobody."""
         by_key = self._order is Order.KEY
         for at, offset in enumerate(columns.offsets):
@@ -123,7 +123,7 @@ class Intake:
                 self._heed(columns, at, 0, 0)
 
     def _heed(
-        self, columns: Columns, at: int, offset: int, key: int, written: Written = ANY_TIME
+        self, columns: Columns, at: int, offset: int, key: int, written: WriteTimes = ANY_TIME
     ) -> Arrival | int:
         sent_ms = columns.timestamps[at]
         begin_ms = written.count_from(sent_ms)

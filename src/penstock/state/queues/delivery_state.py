@@ -1,6 +1,6 @@
 """What is kept of a queue's delivery: which records are finished, who holds which, what failed.
 
-Every change is an operation, a small value that `Kept.apply` makes part of the state, in live
+Every change is an operation, a small value that `QueueState.apply` makes part of the state, in live
 running and in replay alike; a snapshot is the whole state in one value. What can be found in the
 log again (priorities, delays, keys) is not kept.
 
@@ -24,7 +24,7 @@ LOCK_MS_MAX = 12 * 3_600_000
 """The longest lease that a gateway gives."""
 
 
-class Lease(msgspec.Struct, array_like=True, frozen=True):
+class LeaseState(msgspec.Struct, array_like=True, frozen=True):
     first: int
     last: int
     member: str
@@ -34,7 +34,7 @@ class Lease(msgspec.Struct, array_like=True, frozen=True):
     """Length of the lease from when it was given or renewed; 0: an older version kept it."""
 
 
-class Failure(msgspec.Struct, array_like=True, frozen=True):
+class DeliveryFailure(msgspec.Struct, array_like=True, frozen=True):
     """What is known of a record that was delivered in vain."""
 
     delivery_count: int
@@ -66,8 +66,8 @@ class _Op(msgspec.Struct, array_like=True, frozen=True):
     pass
 
 
-class Leased(_Op, frozen=True, tag="l"):
-    leases: tuple[Lease, ...]
+class LeasedRange(_Op, frozen=True, tag="l"):
+    leases: tuple[LeaseState, ...]
 
 
 class Renewed(_Op, frozen=True, tag="n"):
@@ -87,14 +87,14 @@ class Released(_Op, frozen=True, tag="r"):
 
     first: int
     last: int
-    failure: Failure
+    failure: DeliveryFailure
 
 
-class Archived(_Op, frozen=True, tag="a"):
+class ArchivedRecord(_Op, frozen=True, tag="a"):
     """Given up: to be copied to the dead letters, and finished after that."""
 
     offset: int
-    failure: Failure
+    failure: DeliveryFailure
 
 
 class Returned(_Op, frozen=True, tag="t"):
@@ -114,7 +114,7 @@ class Buried(_Op, frozen=True, tag="b"):
     """The batch that was planned is written: its records are finished."""
 
 
-class Identified(_Op, frozen=True, tag="i"):
+class DedupMarker(_Op, frozen=True, tag="i"):
     """Some record has an id of its own: whoever starts in the middle must look back for others."""
 
 
@@ -131,15 +131,15 @@ class Reset(_Op, frozen=True, tag="z"):
 
 
 Op: TypeAlias = (
-    Leased
+    LeasedRange
     | Renewed
     | Finished
     | Released
-    | Archived
+    | ArchivedRecord
     | Returned
     | Planned
     | Buried
-    | Identified
+    | DedupMarker
     | Moved
     | Reset
 )
@@ -149,9 +149,9 @@ class Snapshot(msgspec.Struct, array_like=True, frozen=True):
     start: int
     finished: bytes = b""
     """Runs of offsets, packed: there may be very many."""
-    leases: tuple[Lease, ...] = ()
-    failures: tuple[tuple[int, Failure], ...] = ()
-    archived: tuple[tuple[int, Failure], ...] = ()
+    leases: tuple[LeaseState, ...] = ()
+    failures: tuple[tuple[int, DeliveryFailure], ...] = ()
+    archived: tuple[tuple[int, DeliveryFailure], ...] = ()
     burial: Burial | None = None
     has_ids: bool = False
 
@@ -184,7 +184,7 @@ def restarted(snapshot: Snapshot, start: int) -> Snapshot:
     )
 
 
-class Kept:
+class QueueState:
     """The durable state of one queue partition."""
 
     __slots__ = (
@@ -205,12 +205,12 @@ class Kept:
     def _begin(self, snapshot: Snapshot) -> None:
         self.start = snapshot.start
         self.finished = IntervalSet.unpacked(snapshot.finished)
-        self.leases: dict[int, Lease] = {lease.first: lease for lease in snapshot.leases}
+        self.leases: dict[int, LeaseState] = {lease.first: lease for lease in snapshot.leases}
         self._firsts: list[int] = sorted(self.leases)
         self.leased = sum(lease.last - lease.first + 1 for lease in snapshot.leases)
         """Records in flight."""
-        self.failures: dict[int, Failure] = dict(snapshot.failures)
-        self.archived: dict[int, Failure] = dict(snapshot.archived)
+        self.failures: dict[int, DeliveryFailure] = dict(snapshot.failures)
+        self.archived: dict[int, DeliveryFailure] = dict(snapshot.archived)
         self.burial = snapshot.burial
         self.has_ids = snapshot.has_ids
 
@@ -230,7 +230,7 @@ class Kept:
         """Things held in memory."""
         return self.finished.runs + len(self.leases) + len(self.failures) + len(self.archived)
 
-    def leases_within(self, first: int, last: int) -> Iterator[Lease]:
+    def leases_within(self, first: int, last: int) -> Iterator[LeaseState]:
         """Leases that overlap a run, lowest first."""
         firsts = self._firsts
         at = max(bisect_right(firsts, first) - 1, 0)
@@ -264,13 +264,13 @@ class Kept:
 
     def apply(self, op: Op) -> None:
         match op:
-            case Leased():
+            case LeasedRange():
                 for lease in op.leases:
                     self._put(lease)
             case Renewed():
                 for lease in self._cut(op.first, op.last):
                     self._put(
-                        Lease(
+                        LeaseState(
                             lease.first,
                             lease.last,
                             lease.member,
@@ -286,7 +286,7 @@ class Kept:
                 self._cut(op.first, op.last)
                 for offset in range(op.first, op.last + 1):
                     self.failures[offset] = op.failure
-            case Archived():
+            case ArchivedRecord():
                 self._cut(op.offset, op.offset)
                 self.failures.pop(op.offset, None)
                 self.archived[op.offset] = op.failure
@@ -296,14 +296,14 @@ class Kept:
                 self.burial = op.burial
             case Buried():
                 self._bury()
-            case Identified():
+            case DedupMarker():
                 self.has_ids = True
             case Moved():
                 self._move(op.start)
             case Reset():
                 self._begin(restarted(self.snapshot(), op.start))
 
-    def _put(self, lease: Lease) -> None:
+    def _put(self, lease: LeaseState) -> None:
         self.leases[lease.first] = lease
         if self._firsts and lease.first < self._firsts[-1]:
             insort(self._firsts, lease.first)
@@ -312,7 +312,7 @@ class Kept:
         self.leased += lease.last - lease.first + 1
         # While it is held, the lease knows how often it was delivered.
 
-    def _cut(self, first: int, last: int) -> list[Lease]:
+    def _cut(self, first: int, last: int) -> list[LeaseState]:
         """Takes a run out of the leases; answers the parts that were leased."""
         parts = []
         for lease in list(self.leases_within(first, last)):
@@ -356,11 +356,13 @@ class Kept:
         self._finish(self.start, start - 1)
 
 
-def _part(lease: Lease, first: int, last: int) -> Lease:
-    return Lease(first, last, lease.member, lease.deadline_ms, lease.delivery_count, lease.lock_ms)
+def _part(lease: LeaseState, first: int, last: int) -> LeaseState:
+    return LeaseState(
+        first, last, lease.member, lease.deadline_ms, lease.delivery_count, lease.lock_ms
+    )
 
 
-def _forget(table: dict[int, Failure], first: int, last: int) -> None:
+def _forget(table: dict[int, DeliveryFailure], first: int, last: int) -> None:
     """Drops a run's entries, by whichever of the two is shorter."""
     if last - first < len(table):
         for offset in range(first, last + 1):

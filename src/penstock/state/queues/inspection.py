@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.state.queues.delivery_state import Kept, Snapshot
+from penstock.state.queues.delivery_state import QueueState, Snapshot
 from penstock.state.queues.intervals import IntervalSet
 
 
@@ -36,13 +36,13 @@ class Run(NamedTuple):
     member: str = ""
 
 
-def unfinished_count(kept: Kept, end: int) -> int:
+def unfinished_count(kept: QueueState, end: int) -> int:
     """Records below `end` that are there and not finished; none above it is finished."""
     return max(max(end, kept.start) - kept.start - len(kept.finished), 0)
 
 
 def unfinished_runs(
-    kept: Kept, start: int, end: int, runs_max: int
+    kept: QueueState, start: int, end: int, runs_max: int
 ) -> tuple[list[Run], int | None]:
     """Runs from `start` up to, not including, `end`; and where to go on if there are more."""
     found = list(islice(_runs(kept, max(start, kept.start), end), runs_max + 1))
@@ -51,7 +51,7 @@ def unfinished_runs(
     return found[:runs_max], found[runs_max].first
 
 
-def _runs(kept: Kept, start: int, end: int) -> Iterator[Run]:
+def _runs(kept: QueueState, start: int, end: int) -> Iterator[Run]:
     marked = _marked(kept, start, end)
     at = 0
     for first, last in kept.finished.missing(start, end - 1):
@@ -84,7 +84,7 @@ def _runs(kept: Kept, start: int, end: int) -> Iterator[Run]:
             yield Run(position, last, RunState.WAITING)
 
 
-def _marked(kept: Kept, start: int, end: int) -> list[Run]:
+def _marked(kept: QueueState, start: int, end: int) -> list[Run]:
     """Records that failed, or were given up, lowest first."""
     marked = []
     for state, table in ((RunState.FAILED, kept.failures), (RunState.GIVEN_UP, kept.archived)):

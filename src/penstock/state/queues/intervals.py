@@ -9,7 +9,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
-Run = tuple[int, int]
+OffsetRun = tuple[int, int]
 """First and last offset, both included."""
 
 
@@ -46,7 +46,7 @@ class IntervalSet:
             return NotImplemented
         return self._firsts == other._firsts and self._lasts == other._lasts
 
-    def __iter__(self) -> Iterator[Run]:
+    def __iter__(self) -> Iterator[OffsetRun]:
         return iter(list(zip(self._firsts, self._lasts, strict=True)))
 
     def __contains__(self, offset: int) -> bool:
@@ -66,7 +66,7 @@ class IntervalSet:
     def last(self) -> int:
         return self._lasts[-1]
 
-    def run_at(self, offset: int) -> Run | None:
+    def run_at(self, offset: int) -> OffsetRun | None:
         """The run that holds `offset`."""
         at = bisect_right(self._firsts, offset) - 1
         if at < 0 or offset > self._lasts[at]:
@@ -124,7 +124,7 @@ class IntervalSet:
         self._count -= gone
         return gone
 
-    def take(self, count: int) -> Run | None:
+    def take(self, count: int) -> OffsetRun | None:
         """Takes the lowest run out, at most `count` offsets of it."""
         if not self._firsts or count <= 0:
             return None
@@ -137,7 +137,7 @@ class IntervalSet:
         self._count -= last - first + 1
         return first, last
 
-    def missing(self, first: int, last: int) -> Iterator[Run]:
+    def missing(self, first: int, last: int) -> Iterator[OffsetRun]:
         """The parts of a run that are not in the set, lowest first."""
         at = bisect_left(self._lasts, first)
         while first <= last:
@@ -149,7 +149,7 @@ class IntervalSet:
             first = self._lasts[at] + 1
             at += 1
 
-    def within(self, first: int, last: int) -> Iterator[Run]:
+    def within(self, first: int, last: int) -> Iterator[OffsetRun]:
         """The parts of a run that are in the set, lowest first."""
         at = bisect_left(self._lasts, first)
         while at < len(self._firsts) and self._firsts[at] <= last:

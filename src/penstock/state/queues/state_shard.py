@@ -32,7 +32,7 @@ class QueueKey(NamedTuple):
     partition: int
 
 
-class Kept(NamedTuple):
+class StoredQueueState(NamedTuple):
     """What is kept of one queue partition, as its reader gets it."""
 
     number: int
@@ -89,9 +89,11 @@ class StateShard:
         known = held.leader_epoch if held is not None else NO_EPOCH
         _require_epoch(leader_epoch, known)
         records: tuple[Record, ...] = ()
-        reply = Kept(0, None, ())
+        reply = StoredQueueState(0, None, ())
         if held is not None:
-            reply = Kept(held.number, held.snapshot, tuple(delta for _, delta in held.deltas))
+            reply = StoredQueueState(
+                held.number, held.snapshot, tuple(delta for _, delta in held.deltas)
+            )
             if leader_epoch > known:
                 # Keeps the number: it says nothing new of the queue, only of its leader.
                 payload = held.snapshot if held.snapshot is not None else b""
@@ -101,7 +103,7 @@ class StateShard:
         return Decision(records, ((token, reply),))
 
     def _fence(
-        self, key: QueueKey, held: _Held, leader_epoch: int, reply: Kept, token: Token
+        self, key: QueueKey, held: _Held, leader_epoch: int, reply: StoredQueueState, token: Token
     ) -> Decision:
         """Writes the last delta again under the new epoch: the same state, another leader."""
         number, payload = held.deltas[-1] if held.deltas else (held.number, b"")

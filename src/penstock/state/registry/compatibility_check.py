@@ -1,7 +1,7 @@
 """The work that a new schema makes: understanding it, and comparing it with those before it.
 
-May take a while, so it is done by a worker, on a `Plan` that holds all it needs; what came of it is
-brought back to the machine as a `Verdict`.
+May take a while, so it is done by a worker, on a `CheckPlan` that holds all it needs; what came of
+it is brought back to the machine as a `CompatibilityVerdict`.
 """
 
 import hashlib
@@ -11,21 +11,21 @@ from typing import Any, NamedTuple
 from penstock.state.registry.compatibility_levels import Level
 from penstock.state.registry.formats import parse, unreadable
 from penstock.state.registry.json_text import write_sorted_json
-from penstock.state.registry.parsed_schemas import Parsed, Reference, Source
+from penstock.state.registry.parsed_schemas import Parsed, Reference, SchemaSource
 from penstock.state.registry.subject_names import DEFAULT_CONTEXT, short_for
 
 
-class Plan(NamedTuple):
+class CheckPlan(NamedTuple):
     """A schema, and what it must go with."""
 
     revision: int
     """Of the state that this was made from."""
-    source: Source
+    source: SchemaSource
     extras: tuple[Any, Any]
     """Metadata and rules."""
     normalizes: bool
     level: Level
-    previous: tuple[tuple[int, Source], ...]
+    previous: tuple[tuple[int, SchemaSource], ...]
     """Versions to compare with, the last one first."""
     known: frozenset[str]
     """Guids for which no comparison is needed: they are versions of the subject."""
@@ -34,7 +34,7 @@ class Plan(NamedTuple):
     context: str = DEFAULT_CONTEXT
 
 
-class Verdict(NamedTuple):
+class CompatibilityVerdict(NamedTuple):
     """What a schema says, and what speaks against it."""
 
     text: str
@@ -46,7 +46,7 @@ class Verdict(NamedTuple):
     """With the plan's other extras."""
 
 
-def judge(plan: Plan) -> Verdict:
+def judge(plan: CheckPlan) -> CompatibilityVerdict:
     """Raises Rejected when the schema is none."""
     parsed = parse(plan.source)
     text, canonical = parsed.text, parsed.canonical
@@ -65,14 +65,14 @@ def judge(plan: Plan) -> Verdict:
     messages: tuple[str, ...] = ()
     if guid not in plan.known:
         messages = tuple(_incompatible(parsed, plan))
-    return Verdict(text, guid, parsed.record_name, messages, other_guid)
+    return CompatibilityVerdict(text, guid, parsed.record_name, messages, other_guid)
 
 
-def format_text(source: Source, form: str) -> str:
+def format_text(source: SchemaSource, form: str) -> str:
     return parse(source).formatted(form)
 
 
-def _incompatible(parsed: Parsed, plan: Plan) -> list[str]:
+def _incompatible(parsed: Parsed, plan: CheckPlan) -> list[str]:
     """The first version that does not fit says why."""
     for version, source in plan.previous:
         before = parse(source)

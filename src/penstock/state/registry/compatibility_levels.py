@@ -30,7 +30,7 @@ class Level(StrEnum):
         return self.name.startswith(("FORWARD", "FULL"))
 
 
-class Mode(StrEnum):
+class SubjectMode(StrEnum):
     """What may be done to a subject."""
 
     READWRITE = "READWRITE"
@@ -42,4 +42,4 @@ class Mode(StrEnum):
 
 
 DEFAULT_LEVEL = Level.BACKWARD
-DEFAULT_MODE = Mode.READWRITE
+DEFAULT_MODE = SubjectMode.READWRITE

@@ -10,8 +10,13 @@ import msgspec
 
 from penstock.base.state_machine import Record
 from penstock.state.registry import limits, requests
-from penstock.state.registry.compatibility_levels import DEFAULT_LEVEL, DEFAULT_MODE, Level, Mode
-from penstock.state.registry.errors import Number, Rejected
+from penstock.state.registry.compatibility_levels import (
+    DEFAULT_LEVEL,
+    DEFAULT_MODE,
+    Level,
+    SubjectMode,
+)
+from penstock.state.registry.errors import RegistryErrorCode, Rejected
 from penstock.state.registry.json_text import write_sorted_json
 from penstock.state.registry.queries import no_subject, no_version, require_subject, show_config
 from penstock.state.registry.records import (
@@ -35,17 +40,17 @@ from penstock.state.registry.subject_names import (
     split_subject,
 )
 
-Outcome = tuple[list[Record], Any]
+ChangeOutcome = tuple[list[Record], Any]
 """Records to keep, and the answer."""
 LEVELS = ", ".join(Level)
-SETTABLE = ", ".join(Mode)
+SETTABLE = ", ".join(SubjectMode)
 
 
-def require_writable(state: RegistryState, subject: str) -> Mode:
+def require_writable(state: RegistryState, subject: str) -> SubjectMode:
     mode = state.mode_of(subject)
-    if mode is Mode.READONLY:
+    if mode is SubjectMode.READONLY:
         raise Rejected(
-            Number.NOT_PERMITTED,
+            RegistryErrorCode.NOT_PERMITTED,
             f"Subject {subject[:200]} in context {context_of(subject)} is in read-only mode",
         )
     return mode
@@ -54,7 +59,7 @@ def require_writable(state: RegistryState, subject: str) -> Mode:
 # -- deleting -----------------------------------------------------------------------------------
 
 
-def delete_version(state: RegistryState, call: requests.DeleteVersion) -> Outcome:
+def delete_version(state: RegistryState, call: requests.DeleteVersion) -> ChangeOutcome:
     subject, version = call.subject, call.version
     require_subject(state, subject, deleted=True)
     kept = state.get(subject, version, deleted=call.permanent)
@@ -62,7 +67,7 @@ def delete_version(state: RegistryState, call: requests.DeleteVersion) -> Outcom
         hidden = state.get(subject, version, deleted=True)
         if hidden is not None and version != requests.LATEST:
             raise Rejected(
-                Number.VERSION_SOFT_DELETED,
+                RegistryErrorCode.VERSION_SOFT_DELETED,
                 f"Subject '{subject[:200]}' Version {version} was soft deleted. "
                 "Set permanent=true to delete permanently",
             )
@@ -74,7 +79,7 @@ def delete_version(state: RegistryState, call: requests.DeleteVersion) -> Outcom
         return [schema_record(_hidden(kept))], kept.version
     if not kept.deleted:
         raise Rejected(
-            Number.VERSION_NOT_SOFT_DELETED,
+            RegistryErrorCode.VERSION_NOT_SOFT_DELETED,
             f"Subject '{subject[:200]}' Version {kept.version} was not deleted first before "
             "being permanently deleted",
         )
@@ -84,13 +89,13 @@ def delete_version(state: RegistryState, call: requests.DeleteVersion) -> Outcom
     return records, kept.version
 
 
-def delete_subject(state: RegistryState, call: requests.DeleteSubject) -> Outcome:
+def delete_subject(state: RegistryState, call: requests.DeleteSubject) -> ChangeOutcome:
     subject = call.subject
     require_subject(state, subject, deleted=True)
     rows = state.versions(subject, deleted=call.permanent)
     if not rows:
         raise Rejected(
-            Number.SUBJECT_SOFT_DELETED,
+            RegistryErrorCode.SUBJECT_SOFT_DELETED,
             f"Subject '{subject[:200]}' was soft deleted. Set permanent=true to delete permanently",
         )
     require_writable(state, subject)
@@ -100,7 +105,7 @@ def delete_subject(state: RegistryState, call: requests.DeleteSubject) -> Outcom
         return [schema_record(_hidden(kept)) for kept in rows], numbers
     if not all(kept.deleted for kept in rows):
         raise Rejected(
-            Number.SUBJECT_NOT_SOFT_DELETED,
+            RegistryErrorCode.SUBJECT_NOT_SOFT_DELETED,
             f"Subject '{subject[:200]}' was not deleted first before being permanently deleted",
         )
     return [*_forgotten(state, rows), *_forgotten_settings(state, subject)], numbers
@@ -120,16 +125,16 @@ def _forgotten(state: RegistryState, rows: list[KeptSchema]) -> list[Record]:
     return records
 
 
-def delete_context(state: RegistryState, call: requests.DeleteContext) -> Outcome:
+def delete_context(state: RegistryState, call: requests.DeleteContext) -> ChangeOutcome:
     """Its numbers go with it: whoever makes it anew begins with 1."""
     context = context_of(call.subject)
     if context == DEFAULT_CONTEXT:
-        raise Rejected(Number.NOT_PERMITTED, "The default context cannot be deleted.")
+        raise Rejected(RegistryErrorCode.NOT_PERMITTED, "The default context cannot be deleted.")
     if context not in state.contexts:
-        raise Rejected(Number.SUBJECT_NOT_FOUND, f"Context '{context[:200]}' not found.")
+        raise Rejected(RegistryErrorCode.SUBJECT_NOT_FOUND, f"Context '{context[:200]}' not found.")
     if state.contexts[context].by_id:
         raise Rejected(
-            Number.CONTEXT_NOT_EMPTY,
+            RegistryErrorCode.CONTEXT_NOT_EMPTY,
             f"The specified context '{call.subject[:300]}' is not empty. Delete its subjects with "
             "permanent=true first.",
         )
@@ -152,7 +157,7 @@ def _require_unreferenced(state: RegistryState, rows: list[KeptSchema], *, perma
         for other in state.referred_by(kept.place, deleted=permanent):
             if other.place not in going:
                 raise Rejected(
-                    Number.REFERENCE_EXISTS,
+                    RegistryErrorCode.REFERENCE_EXISTS,
                     f"One or more references exist to the schema {{subject={kept.subject[:200]},"
                     f"version={kept.version}}}.",
                 )
@@ -161,17 +166,20 @@ def _require_unreferenced(state: RegistryState, rows: list[KeptSchema], *, perma
 # -- settings -----------------------------------------------------------------------------------
 
 
-def put_config(state: RegistryState, call: requests.PutConfig) -> Outcome:
+def put_config(state: RegistryState, call: requests.PutConfig) -> ChangeOutcome:
     subject = check_scope(call.subject) if call.subject is not None else None
     if call.level is not None and call.level.upper() not in set(Level):
         raise Rejected(
-            Number.INVALID_LEVEL, f"Invalid compatibility level. Valid values are: {LEVELS}"
+            RegistryErrorCode.INVALID_LEVEL,
+            f"Invalid compatibility level. Valid values are: {LEVELS}",
         )
     _check_room(state, subject)
     if call.alias:
         check_subject(seen_from(context_of(subject), call.alias))
     if call.group is not None and len(call.group) > limits.SUBJECT_CHARS_MAX:
-        raise Rejected(Number.NOT_PERMITTED, "the name of the compatibility group is too long")
+        raise Rejected(
+            RegistryErrorCode.NOT_PERMITTED, "the name of the compatibility group is too long"
+        )
     said = KeptConfig(
         call.level.upper() if call.level is not None else None,
         call.normalize,
@@ -184,7 +192,7 @@ def put_config(state: RegistryState, call: requests.PutConfig) -> Outcome:
     )
     if len(write_sorted_json(msgspec.to_builtins(said))) > 2 * limits.EXTRAS_BYTES_MAX:
         raise Rejected(
-            Number.SCHEMA_TOO_LARGE,
+            RegistryErrorCode.SCHEMA_TOO_LARGE,
             f"a config may have {2 * limits.EXTRAS_BYTES_MAX} bytes at most",
         )
     new = {name: value for name, value in msgspec.structs.asdict(said).items() if value is not None}
@@ -192,7 +200,7 @@ def put_config(state: RegistryState, call: requests.PutConfig) -> Outcome:
     return [config_record(subject, after)], show_config(said, "compatibility")
 
 
-def delete_config(state: RegistryState, call: requests.DeleteConfig) -> Outcome:
+def delete_config(state: RegistryState, call: requests.DeleteConfig) -> ChangeOutcome:
     config = state.configs.get(call.subject)
     if config is None:
         if call.subject is not None:
@@ -201,26 +209,32 @@ def delete_config(state: RegistryState, call: requests.DeleteConfig) -> Outcome:
     return [config_record(call.subject, None)], show_config(config)
 
 
-def put_mode(state: RegistryState, call: requests.PutMode) -> Outcome:
+def put_mode(state: RegistryState, call: requests.PutMode) -> ChangeOutcome:
     subject = check_scope(call.subject) if call.subject is not None else None
     written = call.mode.upper()
-    if written not in set(Mode) or (subject is not None and written == Mode.READONLY_OVERRIDE):
-        raise Rejected(Number.INVALID_MODE, f"Invalid mode. Valid values are {SETTABLE}")
+    if written not in set(SubjectMode) or (
+        subject is not None and written == SubjectMode.READONLY_OVERRIDE
+    ):
+        raise Rejected(RegistryErrorCode.INVALID_MODE, f"Invalid mode. Valid values are {SETTABLE}")
     _check_room(state, subject)
-    mode = Mode(written)
+    mode = SubjectMode(written)
     cleared: list[Record] = []
-    if mode is Mode.IMPORT and not call.force and _current_mode(state, subject) is not Mode.IMPORT:
+    if (
+        mode is SubjectMode.IMPORT
+        and not call.force
+        and _current_mode(state, subject) is not SubjectMode.IMPORT
+    ):
         in_the_way = sorted(one for one in state.subjects if _is_within(one, subject))
         if any(state.versions(one) for one in in_the_way):
             raise Rejected(
-                Number.NOT_PERMITTED,
+                RegistryErrorCode.NOT_PERMITTED,
                 "Cannot import since found existing subjects; delete them first, or use force=true",
             )
         # What is only hidden would be in the way of what comes.
         hidden = [kept for one in in_the_way for kept in state.versions(one, deleted=True)]
         if len(hidden) > limits.VERSIONS_MAX:
             raise Rejected(
-                Number.NOT_PERMITTED,
+                RegistryErrorCode.NOT_PERMITTED,
                 f"more than {limits.VERSIONS_MAX} deleted versions would have to go for good; "
                 "delete some of them with permanent=true first",
             )
@@ -229,7 +243,7 @@ def put_mode(state: RegistryState, call: requests.PutMode) -> Outcome:
     return [*cleared, mode_record(subject, mode.value)], {"mode": mode.value}
 
 
-def delete_mode(state: RegistryState, call: requests.DeleteMode) -> Outcome:
+def delete_mode(state: RegistryState, call: requests.DeleteMode) -> ChangeOutcome:
     mode = state.modes.get(call.subject)
     records: list[Record] = []
     if mode is not None:
@@ -254,8 +268,10 @@ def _is_within(one: str | None, scope: str | None) -> bool:
 def _check_room(state: RegistryState, subject: str | None) -> None:
     is_new = subject not in state.configs and subject not in state.modes
     if is_new and len(state.configs) + len(state.modes) >= limits.SETTINGS_MAX:
-        raise Rejected(Number.NOT_PERMITTED, "too many subjects have settings of their own")
+        raise Rejected(
+            RegistryErrorCode.NOT_PERMITTED, "too many subjects have settings of their own"
+        )
 
 
-def _current_mode(state: RegistryState, subject: str | None) -> Mode:
+def _current_mode(state: RegistryState, subject: str | None) -> SubjectMode:
     return state.modes.get(subject, DEFAULT_MODE)

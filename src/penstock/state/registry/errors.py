@@ -9,7 +9,7 @@ from enum import IntEnum
 from penstock.base.errors import ErrorCode, Refused
 
 
-class Number(IntEnum):
+class RegistryErrorCode(IntEnum):
     """The numbers that clients of the registry tell refusals apart by."""
 
     SUBJECT_NOT_FOUND = 40401
@@ -42,11 +42,11 @@ class Number(IntEnum):
 class Rejected(Refused):
     """A refusal with the registry's own number."""
 
-    def __init__(self, number: Number, message: str) -> None:
+    def __init__(self, number: RegistryErrorCode, message: str) -> None:
         super().__init__(ErrorCode.INVALID_REQUEST, message)
         self.number = number
 
 
 def invalid(message: str) -> Rejected:
     """The schema itself is at fault."""
-    return Rejected(Number.INVALID_SCHEMA, f"Invalid schema: {message}")
+    return Rejected(RegistryErrorCode.INVALID_SCHEMA, f"Invalid schema: {message}")

@@ -6,17 +6,17 @@ Protobuf needs a package that may not be installed, and is loaded when it is fir
 from functools import lru_cache
 
 from penstock.state.registry.avro.schema import AvroFormat
-from penstock.state.registry.errors import Number, Rejected, invalid
+from penstock.state.registry.errors import RegistryErrorCode, Rejected, invalid
 from penstock.state.registry.jsonschema.schema import JsonFormat
-from penstock.state.registry.limits import Budget, check_size
+from penstock.state.registry.limits import StepBudget, check_size
 from penstock.state.registry.parsed_schemas import (
     AVRO,
     JSON,
     PROTOBUF,
-    Format,
     Parsed,
     Reference,
-    Source,
+    SchemaFormat,
+    SchemaSource,
 )
 
 REMEMBERED_MAX = 512
@@ -26,13 +26,13 @@ MESSAGES_MAX = 20
 
 
 @lru_cache(maxsize=8)
-def format_of(kind: str) -> Format:
+def format_of(kind: str) -> SchemaFormat:
     if kind == AVRO:
         return AvroFormat()
     if kind == JSON:
         return JsonFormat()
     if kind != PROTOBUF:
-        raise Rejected(Number.INVALID_SCHEMA, f"Invalid schema type {kind[:80]}")
+        raise Rejected(RegistryErrorCode.INVALID_SCHEMA, f"Invalid schema type {kind[:80]}")
     try:
         from penstock.state.registry.protobuf.schema import ProtobufFormat
     except ImportError:
@@ -42,7 +42,7 @@ def format_of(kind: str) -> Format:
     return ProtobufFormat()
 
 
-def parse(source: Source) -> Parsed:
+def parse(source: SchemaSource) -> Parsed:
     """Understands a schema; raises Rejected if it cannot be."""
     size = len(source.text) + sum(len(one.text) for one in source.closure)
     if size <= REMEMBERED_BYTES_MAX:
@@ -50,7 +50,7 @@ def parse(source: Source) -> Parsed:
     return _parse(source)
 
 
-def _parse(source: Source) -> Parsed:
+def _parse(source: SchemaSource) -> Parsed:
     check_size(source.text)
     done: dict[tuple[str, int], Parsed] = {}
     try:
@@ -77,7 +77,7 @@ def unreadable(reader: Parsed, writer: Parsed) -> list[str]:
     if reader.type != writer.type:
         return [f"the schema's type changed from {writer.type} to {reader.type}"]
     try:
-        found = format_of(reader.type).unreadable(reader, writer, Budget())
+        found = format_of(reader.type).unreadable(reader, writer, StepBudget())
     except RecursionError:
         raise invalid("it is nested too deep to be compared") from None
     return list(dict.fromkeys(found))[:MESSAGES_MAX]

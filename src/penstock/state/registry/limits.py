@@ -1,10 +1,10 @@
 """How much a schema, a subject and the registry may hold, and how much thinking one is worth.
 
-Everything a client sends is counted against one of these before it is believed. `Budget` bounds
+Everything a client sends is counted against one of these before it is believed. `StepBudget` bounds
 work whose amount the size of a schema does not: comparing alternatives with alternatives.
 """
 
-from penstock.state.registry.errors import Number, Rejected, invalid
+from penstock.state.registry.errors import RegistryErrorCode, Rejected, invalid
 
 SCHEMA_BYTES_MAX = 1_000_000
 """Of one schema's text."""
@@ -39,7 +39,7 @@ EXTRAS_BYTES_MAX = 64 << 10
 """Of a schema's metadata and rules."""
 
 
-class Budget:
+class StepBudget:
     """Steps that are left for one schema."""
 
     __slots__ = ("left",)
@@ -61,5 +61,6 @@ def check_depth(depth: int) -> None:
 def check_size(text: str) -> None:
     if len(text) > SCHEMA_BYTES_MAX or len(text.encode("utf-8", "replace")) > SCHEMA_BYTES_MAX:
         raise Rejected(
-            Number.SCHEMA_TOO_LARGE, f"a schema may have {SCHEMA_BYTES_MAX} bytes at most"
+            RegistryErrorCode.SCHEMA_TOO_LARGE,
+            f"a schema may have {SCHEMA_BYTES_MAX} bytes at most",
         )

@@ -1,13 +1,13 @@
 """What every format's parsed schema can do, and what it is parsed from.
 
 A schema is parsed with everything that it refers to: `closure` lists those in an order in which
-each comes after what it needs itself. Whoever makes a `Source` has bounded it.
+each comes after what it needs itself. Whoever makes a `SchemaSource` has bounded it.
 """
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from penstock.state.registry.limits import Budget
+from penstock.state.registry.limits import StepBudget
 
 AVRO = "AVRO"
 JSON = "JSON"
@@ -33,7 +33,7 @@ class Dependency(NamedTuple):
     references: tuple[Reference, ...]
 
 
-class Source(NamedTuple):
+class SchemaSource(NamedTuple):
     """A schema's text, and those of all schemas that it needs."""
 
     type: str
@@ -72,11 +72,11 @@ class Parsed(Protocol):
         ...
 
 
-class Format(Protocol):
+class SchemaFormat(Protocol):
     """One of Avro, JSON and Protobuf."""
 
     def parse(self, text: str, references: Mapping[str, Parsed]) -> Parsed: ...
 
-    def unreadable(self, reader: Parsed, writer: Parsed, budget: Budget) -> list[str]:
+    def unreadable(self, reader: Parsed, writer: Parsed, budget: StepBudget) -> list[str]:
         """What `reader` cannot read of what `writer` writes, in words."""
         ...

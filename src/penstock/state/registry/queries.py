@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 from penstock.state.registry import requests
 from penstock.state.registry.compatibility_levels import DEFAULT_LEVEL, DEFAULT_MODE
-from penstock.state.registry.errors import Number, Rejected
+from penstock.state.registry.errors import RegistryErrorCode, Rejected
 from penstock.state.registry.naming_strategies import strategy_of, subject_of
 from penstock.state.registry.parsed_schemas import AVRO
 from penstock.state.registry.records import KeptConfig, KeptSchema
-from penstock.state.registry.state import Place, RegistryState
+from penstock.state.registry.state import RegistryState, SubjectVersion
 from penstock.state.registry.subject_names import (
     DEFAULT_CONTEXT,
     EVERYWHERE,
@@ -29,16 +29,16 @@ LISTED_BYTES_MAX = 16 << 20
 
 
 def no_subject(subject: str) -> Rejected:
-    return Rejected(Number.SUBJECT_NOT_FOUND, f"Subject '{subject[:200]}' not found.")
+    return Rejected(RegistryErrorCode.SUBJECT_NOT_FOUND, f"Subject '{subject[:200]}' not found.")
 
 
 def no_version(version: int) -> Rejected:
-    return Rejected(Number.VERSION_NOT_FOUND, f"Version {version} not found.")
+    return Rejected(RegistryErrorCode.VERSION_NOT_FOUND, f"Version {version} not found.")
 
 
 def no_schema(what: object = None) -> Rejected:
     said = "Schema not found" if what is None else f"Schema {str(what)[:80]} not found"
-    return Rejected(Number.SCHEMA_NOT_FOUND, said)
+    return Rejected(RegistryErrorCode.SCHEMA_NOT_FOUND, said)
 
 
 def require_subject(state: RegistryState, subject: str, *, deleted: bool) -> None:
@@ -109,7 +109,7 @@ def show_config(config: KeptConfig, level: str = "compatibilityLevel") -> dict[s
 # -- listings -----------------------------------------------------------------------------------
 
 
-def _page(rows: Iterable[T], page: requests.Page) -> list[T]:
+def _page(rows: Iterable[T], page: requests.ListPage) -> list[T]:
     start = max(0, page.offset)
     limit = page.limit if 0 <= page.limit <= requests.LIMIT_MAX else requests.LIMIT_MAX
     return list(islice(rows, start, start + limit))
@@ -153,7 +153,8 @@ def list_schemas(state: RegistryState, call: requests.ListSchemas) -> list[dict[
     page = _page(wanted(), call)
     if sum(len(kept.schema) for kept in page) > LISTED_BYTES_MAX:
         raise Rejected(
-            Number.SCHEMA_TOO_LARGE, "there is too much to list: ask with a smaller limit"
+            RegistryErrorCode.SCHEMA_TOO_LARGE,
+            "there is too much to list: ask with a smaller limit",
         )
     return [show_version(kept) for kept in page]
 
@@ -200,7 +201,7 @@ def get_referrers(state: RegistryState, call: requests.GetReferrers) -> list[int
 
 def find_by_id(
     state: RegistryState, schema_id: int, subject: str | None, *, anywhere: bool
-) -> tuple[dict[Place, KeptSchema], KeptSchema | None]:
+) -> tuple[dict[SubjectVersion, KeptSchema], KeptSchema | None]:
     """Places of an id, and the last version of the subject that has it.
 
     The subject says in which context to look: it may be one alone (`:.sales:`). With `anywhere` a
@@ -256,7 +257,9 @@ def list_ids_of_guid(state: RegistryState, call: requests.ListIdsOfGuid) -> list
     ]
 
 
-def what_is_shown(state: RegistryState, call: requests.Call, shown: dict[str, Any]) -> KeptSchema:
+def what_is_shown(
+    state: RegistryState, call: requests.RegistryCall, shown: dict[str, Any]
+) -> KeptSchema:
     """The version whose schema an answer shows."""
     if "subject" in shown:
         kept = state.get(shown["subject"], shown["version"], deleted=True)
@@ -290,7 +293,7 @@ def get_config(state: RegistryState, call: requests.GetConfig) -> dict[str, Any]
     has_default = call.default_to_global or call.subject in (None, EVERYWHERE)
     if config is None and not has_default:
         raise Rejected(
-            Number.SUBJECT_HAS_NO_LEVEL,
+            RegistryErrorCode.SUBJECT_HAS_NO_LEVEL,
             f"Subject '{(call.subject or '')[:200]}' does not have subject-level compatibility "
             "configured",
         )
@@ -311,7 +314,7 @@ def get_mode(state: RegistryState, call: requests.GetMode) -> dict[str, str]:
         mode = DEFAULT_MODE
     if mode is None:
         raise Rejected(
-            Number.SUBJECT_HAS_NO_MODE,
+            RegistryErrorCode.SUBJECT_HAS_NO_MODE,
             f"Subject '{(call.subject or '')[:200]}' does not have subject-level mode configured",
         )
     return {"mode": mode.value}

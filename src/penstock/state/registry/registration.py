@@ -12,13 +12,13 @@ from typing import Any
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.state_machine import Record
 from penstock.state.registry import limits, requests
-from penstock.state.registry.compatibility_check import Plan, Verdict
-from penstock.state.registry.compatibility_levels import Level, Mode
-from penstock.state.registry.config_changes import Outcome, require_writable
+from penstock.state.registry.compatibility_check import CheckPlan, CompatibilityVerdict
+from penstock.state.registry.compatibility_levels import Level, SubjectMode
+from penstock.state.registry.config_changes import ChangeOutcome, require_writable
 from penstock.state.registry.descriptions import described
-from penstock.state.registry.errors import Number, Rejected, invalid
+from penstock.state.registry.errors import RegistryErrorCode, Rejected, invalid
 from penstock.state.registry.json_text import write_sorted_json
-from penstock.state.registry.parsed_schemas import SCHEMA_TYPES, Dependency, Reference, Source
+from penstock.state.registry.parsed_schemas import SCHEMA_TYPES, Dependency, Reference, SchemaSource
 from penstock.state.registry.queries import (
     elsewhere,
     metadata_properties,
@@ -51,7 +51,7 @@ class Outdated(Refused):
 # -- planning -----------------------------------------------------------------------------------
 
 
-def plan_for(state: RegistryState, call: requests.Proposal) -> Plan:
+def plan_for(state: RegistryState, call: requests.Proposal) -> CheckPlan:
     """Raises Rejected for what needs no look at the schema itself."""
     _check_proposal(call)
     subject = state.named(call.subject)
@@ -63,7 +63,7 @@ def plan_for(state: RegistryState, call: requests.Proposal) -> Plan:
     full = _described(state, call, subject)
     extras = own
     if isinstance(call, requests.Register):
-        if _check_mode(state, call, subject) is not Mode.IMPORT:
+        if _check_mode(state, call, subject) is not SubjectMode.IMPORT:
             extras = full
             previous = _previous(state, subject, level, full[0])
     elif isinstance(call, requests.CheckProposal):
@@ -74,7 +74,7 @@ def plan_for(state: RegistryState, call: requests.Proposal) -> Plan:
     if normalizes:
         references = tuple(sorted(references))
     source = source_of(state, call.type, call.schema, references)
-    return Plan(
+    return CheckPlan(
         state.revision,
         source,
         extras,
@@ -107,10 +107,10 @@ def _check_proposal(call: requests.Proposal) -> None:
     if isinstance(call, requests.Register):
         check_subject(call.subject)
     if call.type not in SCHEMA_TYPES:
-        raise Rejected(Number.INVALID_SCHEMA, f"Invalid schema type {call.type[:80]}")
+        raise Rejected(RegistryErrorCode.INVALID_SCHEMA, f"Invalid schema type {call.type[:80]}")
     limits.check_size(call.schema)
     if not call.schema.strip():
-        raise Rejected(Number.INVALID_SCHEMA, "Empty schema")
+        raise Rejected(RegistryErrorCode.INVALID_SCHEMA, "Empty schema")
     if len(call.references) > limits.REFERENCES_MAX:
         raise invalid(f"it has more than {limits.REFERENCES_MAX} references")
     if any(len(one.name) > limits.REFERENCE_CHARS_MAX for one in call.references):
@@ -118,18 +118,18 @@ def _check_proposal(call: requests.Proposal) -> None:
     extras = len(write_sorted_json((call.metadata, call.rules)))
     if extras > limits.EXTRAS_BYTES_MAX:
         raise Rejected(
-            Number.SCHEMA_TOO_LARGE,
+            RegistryErrorCode.SCHEMA_TOO_LARGE,
             f"metadata and rules may have {limits.EXTRAS_BYTES_MAX} bytes at most",
         )
 
 
-def _check_mode(state: RegistryState, call: requests.Register, subject: str) -> Mode:
+def _check_mode(state: RegistryState, call: requests.Register, subject: str) -> SubjectMode:
     mode = require_writable(state, subject)
     said = f"Subject {subject[:200]} in context {context_of(subject)} is"
-    if call.id is not None and mode is not Mode.IMPORT:
-        raise Rejected(Number.NOT_PERMITTED, f"{said} not in import mode")
-    if call.id is None and mode is Mode.IMPORT:
-        raise Rejected(Number.NOT_PERMITTED, f"{said} not in read-write mode")
+    if call.id is not None and mode is not SubjectMode.IMPORT:
+        raise Rejected(RegistryErrorCode.NOT_PERMITTED, f"{said} not in import mode")
+    if call.id is None and mode is SubjectMode.IMPORT:
+        raise Rejected(RegistryErrorCode.NOT_PERMITTED, f"{said} not in read-write mode")
     if call.id is not None and not 0 <= call.id <= ID_MAX:
         raise invalid(f"an id goes from 0 to {ID_MAX}")
     if call.version is not None and not -1 <= call.version <= ID_MAX:
@@ -198,13 +198,13 @@ def _references(
     return tuple(found)
 
 
-def kept_source(state: RegistryState, kept: KeptSchema) -> Source:
+def kept_source(state: RegistryState, kept: KeptSchema) -> SchemaSource:
     return source_of(state, kept.schemaType, kept.schema, kept.referred)
 
 
 def source_of(
     state: RegistryState, kind: str, text: str, references: tuple[Reference, ...]
-) -> Source:
+) -> SchemaSource:
     """A schema and all that it needs, those first that need nothing."""
     closure: dict[tuple[str, int], Dependency] = {}
 
@@ -227,15 +227,15 @@ def source_of(
             closure[place] = Dependency(*place, kept.schemaType, kept.schema, kept.referred)
 
     gather(references, 1)
-    return Source(kind, text, references, tuple(closure.values()))
+    return SchemaSource(kind, text, references, tuple(closure.values()))
 
 
-def check_amount(plan: Plan) -> None:
+def check_amount(plan: CheckPlan) -> None:
     """How much is to be read for one comparison."""
     amount = sum(len(one.text) for _, one in plan.previous)
     if amount > limits.COMPARED_BYTES_MAX:
         raise Rejected(
-            Number.SCHEMA_TOO_LARGE,
+            RegistryErrorCode.SCHEMA_TOO_LARGE,
             "there is too much to compare with; delete old versions, or choose a level that is "
             "not transitive",
         )
@@ -245,8 +245,8 @@ def check_amount(plan: Plan) -> None:
 
 
 def register(
-    state: RegistryState, call: requests.Register, plan: Plan, verdict: Verdict
-) -> Outcome:
+    state: RegistryState, call: requests.Register, plan: CheckPlan, verdict: CompatibilityVerdict
+) -> ChangeOutcome:
     if plan.revision != state.revision:
         raise Outdated
     subject = state.named(call.subject)
@@ -256,7 +256,7 @@ def register(
             return [], _registered(kept)
     if verdict.messages:
         raise Rejected(
-            Number.INCOMPATIBLE_SCHEMA,
+            RegistryErrorCode.INCOMPATIBLE_SCHEMA,
             "Schema being registered is incompatible with an earlier schema for subject "
             f'"{subject[:200]}", details: [{"; ".join(verdict.messages)}]',
         )
@@ -289,7 +289,9 @@ def _registered(kept: KeptSchema) -> dict[str, Any]:
     return {"id": kept.id, "version": kept.version, "guid": kept.guid}
 
 
-def _id_for(state: RegistryState, call: requests.Register, context: str, verdict: Verdict) -> int:
+def _id_for(
+    state: RegistryState, call: requests.Register, context: str, verdict: CompatibilityVerdict
+) -> int:
     """An id is given to what a schema says, under whatever subjects of a context it is."""
     numbering = state.numbering(context)
     known = numbering.by_guid.get(verdict.guid)
@@ -297,12 +299,12 @@ def _id_for(state: RegistryState, call: requests.Register, context: str, verdict
         if known:
             return next(iter(known.values())).id
         if numbering.highest_id >= ID_MAX:
-            raise Rejected(Number.STORE, "there are no ids left")
+            raise Rejected(RegistryErrorCode.STORE, "there are no ids left")
         return numbering.highest_id + 1
     others = numbering.by_id.get(call.id, {})
     if any(kept.guid != verdict.guid for kept in others.values()):
         raise Rejected(
-            Number.NOT_PERMITTED,
+            RegistryErrorCode.NOT_PERMITTED,
             f"Overwrite new schema with id {call.id} in context {context} is not permitted.",
         )
     return call.id
@@ -333,7 +335,7 @@ def _first_of_context(state: RegistryState, kept: KeptSchema) -> list[Record]:
         return []
     if len(state.contexts) > limits.CONTEXTS_MAX:
         raise Rejected(
-            Number.NOT_PERMITTED,
+            RegistryErrorCode.NOT_PERMITTED,
             f"there may be {limits.CONTEXTS_MAX} contexts at most beside the default one; delete "
             "one that is empty first",
         )
@@ -353,13 +355,16 @@ def _superseded(state: RegistryState, kept: KeptSchema) -> list[Record]:
 def _check_room(state: RegistryState, kept: KeptSchema) -> None:
     if len(state.subjects.get(kept.subject, {})) >= limits.VERSIONS_MAX:
         raise Rejected(
-            Number.NOT_PERMITTED, f"a subject may have {limits.VERSIONS_MAX} versions at most"
+            RegistryErrorCode.NOT_PERMITTED,
+            f"a subject may have {limits.VERSIONS_MAX} versions at most",
         )
     if state.count >= limits.SCHEMAS_MAX or state.text_bytes >= limits.TOTAL_BYTES_MAX:
-        raise Rejected(Number.NOT_PERMITTED, "the registry is full")
+        raise Rejected(RegistryErrorCode.NOT_PERMITTED, "the registry is full")
 
 
-def look_up(state: RegistryState, call: requests.LookUp, verdict: Verdict) -> dict[str, Any]:
+def look_up(
+    state: RegistryState, call: requests.LookUp, verdict: CompatibilityVerdict
+) -> dict[str, Any]:
     subject = state.named(call.subject)
     for one in chain([subject], elsewhere(state, subject) if call.anywhere else ()):
         rows = state.versions(one, deleted=call.deleted)
@@ -371,7 +376,7 @@ def look_up(state: RegistryState, call: requests.LookUp, verdict: Verdict) -> di
     raise no_schema()
 
 
-def check(call: requests.CheckProposal, verdict: Verdict) -> dict[str, Any]:
+def check(call: requests.CheckProposal, verdict: CompatibilityVerdict) -> dict[str, Any]:
     answer: dict[str, Any] = {"is_compatible": not verdict.messages}
     if call.verbose:
         answer["messages"] = list(verdict.messages)

@@ -13,12 +13,12 @@ LIMIT_MAX = 10_000
 """Of a listing, if nothing smaller is asked for."""
 
 
-class Call(msgspec.Struct, frozen=True, tag_field="call"):
+class RegistryCall(msgspec.Struct, frozen=True, tag_field="call", tag="Call"):
     """Anything that can be asked. Tags travel between nodes and are in the audit log: each class
     says its own, which stays when the class is renamed."""
 
 
-class Page(Call, frozen=True):
+class ListPage(RegistryCall, frozen=True, tag="Page"):
     """A stretch of a listing."""
 
     offset: int = 0
@@ -33,7 +33,7 @@ class NamedReference(msgspec.Struct, frozen=True):
     version: int
 
 
-class Proposal(Call, frozen=True):
+class Proposal(RegistryCall, frozen=True, tag="Proposal"):
     """A schema that a client shows."""
 
     subject: str
@@ -71,7 +71,7 @@ class CheckProposal(Proposal, frozen=True, tag="CheckProposal"):
     verbose: bool = False
 
 
-class ListSubjects(Page, frozen=True, tag="ListSubjects"):
+class ListSubjects(ListPage, frozen=True, tag="ListSubjects"):
     prefix: str = ""
     deleted: bool = False
     deleted_only: bool = False
@@ -79,24 +79,24 @@ class ListSubjects(Page, frozen=True, tag="ListSubjects"):
     """In every context a subject whose name there begins so."""
 
 
-class ListVersions(Page, frozen=True, tag="ListVersions"):
+class ListVersions(ListPage, frozen=True, tag="ListVersions"):
     subject: str = ""
     deleted: bool = False
     deleted_only: bool = False
 
 
-class ListSchemas(Page, frozen=True, tag="ListSchemas"):
+class ListSchemas(ListPage, frozen=True, tag="ListSchemas"):
     prefix: str = ""
     deleted: bool = False
     latest_only: bool = False
     everywhere: bool = False
 
 
-class ListContexts(Page, frozen=True, tag="ListContexts"):
+class ListContexts(ListPage, frozen=True, tag="ListContexts"):
     prefix: str = ""
 
 
-class GetVersion(Call, frozen=True, tag="GetVersion"):
+class GetVersion(RegistryCall, frozen=True, tag="GetVersion"):
     subject: str
     version: int
     deleted: bool = False
@@ -106,7 +106,7 @@ class GetVersion(Call, frozen=True, tag="GetVersion"):
     anywhere: bool = False
 
 
-class GetByMetadata(Call, frozen=True, tag="GetByMetadata"):
+class GetByMetadata(RegistryCall, frozen=True, tag="GetByMetadata"):
     """The last version whose metadata has all of these properties."""
 
     subject: str
@@ -115,13 +115,13 @@ class GetByMetadata(Call, frozen=True, tag="GetByMetadata"):
     form: str = ""
 
 
-class GetReferrers(Call, frozen=True, tag="GetReferrers"):
+class GetReferrers(RegistryCall, frozen=True, tag="GetReferrers"):
     subject: str
     version: int
     deleted: bool = False
 
 
-class GetById(Call, frozen=True, tag="GetById"):
+class GetById(RegistryCall, frozen=True, tag="GetById"):
     id: int
     subject: str | None = None
     form: str = ""
@@ -138,16 +138,16 @@ class GetByIdThere(GetById, frozen=True, tag="GetByIdThere"):
     """
 
 
-class GetByGuid(Call, frozen=True, tag="GetByGuid"):
+class GetByGuid(RegistryCall, frozen=True, tag="GetByGuid"):
     guid: str
     form: str = ""
 
 
-class ListIdsOfGuid(Call, frozen=True, tag="ListIdsOfGuid"):
+class ListIdsOfGuid(RegistryCall, frozen=True, tag="ListIdsOfGuid"):
     guid: str
 
 
-class ListPlaces(Page, frozen=True, tag="ListPlaces"):
+class ListPlaces(ListPage, frozen=True, tag="ListPlaces"):
     """Subjects, or subjects and versions, that have an id."""
 
     id: int = 0
@@ -158,29 +158,29 @@ class ListPlaces(Page, frozen=True, tag="ListPlaces"):
     """All subjects of the context in which the id is found by way of this one."""
 
 
-class DeleteVersion(Call, frozen=True, tag="DeleteVersion"):
+class DeleteVersion(RegistryCall, frozen=True, tag="DeleteVersion"):
     subject: str
     version: int
     permanent: bool = False
 
 
-class DeleteSubject(Call, frozen=True, tag="DeleteSubject"):
+class DeleteSubject(RegistryCall, frozen=True, tag="DeleteSubject"):
     subject: str
     permanent: bool = False
 
 
-class DeleteContext(Call, frozen=True, tag="DeleteContext"):
+class DeleteContext(RegistryCall, frozen=True, tag="DeleteContext"):
     """An empty one; `subject` is its name as the prefix of subjects, `:.sales:`."""
 
     subject: str
 
 
-class GetConfig(Call, frozen=True, tag="GetConfig"):
+class GetConfig(RegistryCall, frozen=True, tag="GetConfig"):
     subject: str | None = None
     default_to_global: bool = False
 
 
-class PutConfig(Call, frozen=True, tag="PutConfig"):
+class PutConfig(RegistryCall, frozen=True, tag="PutConfig"):
     subject: str | None = None
     level: str | None = None
     normalize: bool | None = None
@@ -192,27 +192,27 @@ class PutConfig(Call, frozen=True, tag="PutConfig"):
     override_rules: dict[str, Any] | None = None
 
 
-class DeleteConfig(Call, frozen=True, tag="DeleteConfig"):
+class DeleteConfig(RegistryCall, frozen=True, tag="DeleteConfig"):
     subject: str | None = None
 
 
-class GetMode(Call, frozen=True, tag="GetMode"):
+class GetMode(RegistryCall, frozen=True, tag="GetMode"):
     subject: str | None = None
     default_to_global: bool = False
 
 
-class PutMode(Call, frozen=True, tag="PutMode"):
+class PutMode(RegistryCall, frozen=True, tag="PutMode"):
     mode: str
     subject: str | None = None
     force: bool = False
 
 
-class DeleteMode(Call, frozen=True, tag="DeleteMode"):
+class DeleteMode(RegistryCall, frozen=True, tag="DeleteMode"):
     subject: str | None = None
     recursive: bool = False
 
 
-class Vouch(Call, frozen=True, tag="Vouch"):
+class Vouch(RegistryCall, frozen=True, tag="Vouch"):
     """Which of these ids and guids are schemas of the subject that a topic's records have."""
 
     topic: str

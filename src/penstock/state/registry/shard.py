@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple
 
 from penstock.base.state_machine import NOTHING, Decision, Token
 from penstock.state.registry import config_changes, queries, registration, requests
-from penstock.state.registry.compatibility_check import Plan, Verdict
-from penstock.state.registry.parsed_schemas import Source
+from penstock.state.registry.compatibility_check import CheckPlan, CompatibilityVerdict
+from penstock.state.registry.parsed_schemas import SchemaSource
 from penstock.state.registry.state import RegistryState
 
-LOOKS: Final[dict[type[requests.Call], Callable[[RegistryState, Any], Any]]] = {
+LOOKS: Final[dict[type[requests.RegistryCall], Callable[[RegistryState, Any], Any]]] = {
     requests.ListSubjects: queries.list_subjects,
     requests.ListVersions: queries.list_versions,
     requests.ListSchemas: queries.list_schemas,
@@ -31,7 +31,7 @@ LOOKS: Final[dict[type[requests.Call], Callable[[RegistryState, Any], Any]]] = {
     requests.Vouch: queries.vouch,
 }
 CHANGES: Final[
-    dict[type[requests.Call], Callable[[RegistryState, Any], config_changes.Outcome]]
+    dict[type[requests.RegistryCall], Callable[[RegistryState, Any], config_changes.ChangeOutcome]]
 ] = {
     requests.DeleteVersion: config_changes.delete_version,
     requests.DeleteSubject: config_changes.delete_subject,
@@ -47,7 +47,7 @@ class Unformed(NamedTuple):
     """An answer whose schema is asked for in another form, which takes a worker to make."""
 
     shown: dict[str, Any]
-    source: Source
+    source: SchemaSource
     form: str
 
 
@@ -74,7 +74,7 @@ class RegistryShard:
 
     # -- calls ------------------------------------------------------------------------------
 
-    def answer(self, call: requests.Call, token: Token) -> Decision:
+    def answer(self, call: requests.RegistryCall, token: Token) -> Decision:
         """Of every call that shows no schema."""
         look = LOOKS.get(type(call))
         if look is not None:
@@ -83,13 +83,13 @@ class RegistryShard:
         records, reply = CHANGES[type(call)](self.state, call)
         return Decision(tuple(records), ((token, reply),))
 
-    def plan(self, call: requests.Proposal) -> Plan:
+    def plan(self, call: requests.Proposal) -> CheckPlan:
         plan = registration.plan_for(self.state, call)
         registration.check_amount(plan)
         return plan
 
     def conclude(
-        self, call: requests.Proposal, plan: Plan, verdict: Verdict, token: Token
+        self, call: requests.Proposal, plan: CheckPlan, verdict: CompatibilityVerdict, token: Token
     ) -> Decision:
         """Raises `Outdated` when a new plan must be made."""
         if isinstance(call, requests.Register):
@@ -101,7 +101,7 @@ class RegistryShard:
         assert isinstance(call, requests.CheckProposal)
         return Decision(replies=((token, registration.check(call, verdict)),))
 
-    def _shown(self, call: requests.Call, shown: Any) -> Any:
+    def _shown(self, call: requests.RegistryCall, shown: Any) -> Any:
         form = getattr(call, "form", "")
         if not form:
             return shown

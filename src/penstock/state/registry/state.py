@@ -7,7 +7,12 @@ numbers its schemas by itself; subjects, configs and modes have their context in
 
 from collections.abc import Iterator
 
-from penstock.state.registry.compatibility_levels import DEFAULT_LEVEL, DEFAULT_MODE, Level, Mode
+from penstock.state.registry.compatibility_levels import (
+    DEFAULT_LEVEL,
+    DEFAULT_MODE,
+    Level,
+    SubjectMode,
+)
 from penstock.state.registry.records import (
     KeptConfig,
     KeptContext,
@@ -24,7 +29,7 @@ from penstock.state.registry.subject_names import (
     seen_from,
 )
 
-Place = tuple[str, int]
+SubjectVersion = tuple[str, int]
 """A subject and a version of it."""
 
 
@@ -34,8 +39,8 @@ class Numbering:
     __slots__ = ("by_guid", "by_id", "highest_id")
 
     def __init__(self) -> None:
-        self.by_id: dict[int, dict[Place, KeptSchema]] = {}
-        self.by_guid: dict[str, dict[Place, KeptSchema]] = {}
+        self.by_id: dict[int, dict[SubjectVersion, KeptSchema]] = {}
+        self.by_guid: dict[str, dict[SubjectVersion, KeptSchema]] = {}
         self.highest_id = 0
 
 
@@ -47,10 +52,10 @@ class RegistryState:
         """Versions in ascending order."""
         self.contexts: dict[str, Numbering] = {DEFAULT_CONTEXT: Numbering()}
         """The default one is always there."""
-        self.referrers: dict[Place, dict[Place, None]] = {}
+        self.referrers: dict[SubjectVersion, dict[SubjectVersion, None]] = {}
         """Which versions refer to one, deleted ones included."""
         self.configs: dict[str | None, KeptConfig] = {}
-        self.modes: dict[str | None, Mode] = {}
+        self.modes: dict[str | None, SubjectMode] = {}
         """As the configs: by subject, or by context; None: the default context."""
         self.count = 0
         self.text_bytes = 0
@@ -73,7 +78,7 @@ class RegistryState:
         elif isinstance(kept, KeptConfig):
             self.configs[read.subject] = kept
         elif isinstance(kept, KeptMode):
-            self.modes[read.subject] = Mode(kept.mode)
+            self.modes[read.subject] = SubjectMode(kept.mode)
         elif isinstance(kept, KeptId):
             self._given(DEFAULT_CONTEXT, kept.id)
         elif isinstance(kept, KeptContext):
@@ -110,7 +115,7 @@ class RegistryState:
         if context != DEFAULT_CONTEXT and not self.numbering(context).by_id:
             self.contexts.pop(context, None)
 
-    def _forget(self, place: Place) -> None:
+    def _forget(self, place: SubjectVersion) -> None:
         subject, version = place
         versions = self.subjects.get(subject, {})
         gone = versions.pop(version, None)
@@ -155,7 +160,7 @@ class RegistryState:
         found = self.subjects.get(subject, {}).get(version)
         return found if found is not None and (deleted or not found.deleted) else None
 
-    def referred_by(self, place: Place, *, deleted: bool) -> Iterator[KeptSchema]:
+    def referred_by(self, place: SubjectVersion, *, deleted: bool) -> Iterator[KeptSchema]:
         for subject, version in self.referrers.get(place, {}):
             found = self.get(subject, version, deleted=deleted)
             if found is not None:
@@ -181,12 +186,12 @@ class RegistryState:
                 return known.normalize
         return False
 
-    def mode_of(self, subject: str | None) -> Mode:
-        if self.modes.get(None) is Mode.READONLY_OVERRIDE:
-            return Mode.READONLY
+    def mode_of(self, subject: str | None) -> SubjectMode:
+        if self.modes.get(None) is SubjectMode.READONLY_OVERRIDE:
+            return SubjectMode.READONLY
         return next(self.modes_of(subject), DEFAULT_MODE)
 
-    def modes_of(self, subject: str | None) -> Iterator[Mode]:
+    def modes_of(self, subject: str | None) -> Iterator[SubjectMode]:
         return (self.modes[one] for one in _scopes(subject) if one in self.modes)
 
     def named(self, subject: str) -> str:

@@ -7,7 +7,7 @@ and is kept without it. What is set for a context is kept under `:.sales:`, whic
 
 import unicodedata
 
-from penstock.state.registry.errors import Number, Rejected
+from penstock.state.registry.errors import RegistryErrorCode, Rejected
 from penstock.state.registry.limits import CONTEXT_CHARS_MAX, SUBJECT_CHARS_MAX
 from penstock.state.registry.requests import LATEST
 
@@ -72,7 +72,7 @@ def read_context(written: str) -> str:
         context = DEFAULT_CONTEXT + context
     if ":" in context or not _is_sound(context, ""):
         raise Rejected(
-            Number.INVALID_SUBJECT,
+            RegistryErrorCode.INVALID_SUBJECT,
             f"'{written[:200]}' is no context: a name has {CONTEXT_CHARS_MAX} characters at most, "
             "none of them a colon or a control character",
         )
@@ -89,7 +89,8 @@ def check_subject(written: str) -> str:
     is_fit = name and name not in RESERVED and subject != EVERYWHERE + name
     if not is_fit or not _is_sound(context, name):
         raise Rejected(
-            Number.INVALID_SUBJECT, f"The specified subject '{subject[:200]}' is not a valid."
+            RegistryErrorCode.INVALID_SUBJECT,
+            f"The specified subject '{subject[:200]}' is not a valid.",
         )
     return subject
 
@@ -118,7 +119,7 @@ def read_version(written: str) -> int:
     is_number = written.isascii() and written.isdigit() and len(written) <= DIGITS_MAX
     if not is_number or not 1 <= int(written) <= VERSION_MAX:
         raise Rejected(
-            Number.INVALID_VERSION,
+            RegistryErrorCode.INVALID_VERSION,
             f"The specified version '{written[:80]}' is not a valid version id. Allowed values "
             'are between [1, 2^31-1] and the string "latest"',
         )

@@ -23,7 +23,7 @@ class TxnConfig:
     """
 
 
-class Caller(Protocol):
+class TransactionCaller(Protocol):
     """Who asks: here only the version of the API that is spoken counts."""
 
     @property

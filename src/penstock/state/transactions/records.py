@@ -51,14 +51,14 @@ STATE_NAMES: Final = {
 }
 
 
-class Producer(NamedTuple):
+class ProducerEpoch(NamedTuple):
     """Who a producer says it is; an older epoch of the same id is an older self."""
 
     id: int
     epoch: int
 
 
-NOBODY: Final = Producer(NO_ID, NO_EPOCH)
+NOBODY: Final = ProducerEpoch(NO_ID, NO_EPOCH)
 
 
 class TxnRecord(msgspec.Struct, array_like=True, tag="t", frozen=True):
@@ -84,17 +84,17 @@ class TxnRecord(msgspec.Struct, array_like=True, tag="t", frozen=True):
     """Sorted; of the open or prepared transaction."""
 
     @property
-    def producer(self) -> Producer:
-        return Producer(self.producer_id, self.producer_epoch)
+    def producer(self) -> ProducerEpoch:
+        return ProducerEpoch(self.producer_id, self.producer_epoch)
 
     @property
-    def previous(self) -> Producer:
-        return Producer(self.previous_id, self.previous_epoch)
+    def previous(self) -> ProducerEpoch:
+        return ProducerEpoch(self.previous_id, self.previous_epoch)
 
     @property
-    def successor(self) -> Producer:
+    def successor(self) -> ProducerEpoch:
         """Who the producer is once the prepared transaction is complete."""
-        return self.producer if self.next_id == NO_ID else Producer(self.next_id, 0)
+        return self.producer if self.next_id == NO_ID else ProducerEpoch(self.next_id, 0)
 
 
 _Key: TypeAlias = tuple[int, int, str]

@@ -17,7 +17,7 @@ from typing import Any, Final
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.state_machine import NOTHING, Decision, Token
 from penstock.state.transactions import add_partitions
-from penstock.state.transactions.config import Caller, TxnConfig
+from penstock.state.transactions.config import TransactionCaller, TxnConfig
 from penstock.state.transactions.listing import describe_row, list_rows
 from penstock.state.transactions.markers import WriteMarkers, markers_for
 from penstock.state.transactions.records import (
@@ -26,7 +26,7 @@ from penstock.state.transactions.records import (
     TRANSACTIONS_V0,
     TRANSACTIONS_V2,
     Partition,
-    Producer,
+    ProducerEpoch,
     TxnRecord,
     TxnState,
     decode_key,
@@ -82,7 +82,7 @@ class TxnShard:
     # Requests.
 
     def handle(
-        self, request_name: str, request: Any, token: Token, caller: Caller, now_ms: int
+        self, request_name: str, request: Any, token: Token, caller: TransactionCaller, now_ms: int
     ) -> Decision:
         """Decides on a request by its API's name; the reply is that API's response.
 
@@ -105,7 +105,7 @@ class TxnShard:
         now_ms: int,
     ) -> Decision:
         """Enters what a Produce (v12+) or TxnOffsetCommit (v5+) is about to write (KIP-890)."""
-        producer = Producer(producer_id, epoch)
+        producer = ProducerEpoch(producer_id, epoch)
         return self._add(transactional_id, producer, partitions, token, ErrorCode.NONE, now_ms)
 
     def verify(
@@ -116,13 +116,13 @@ class TxnShard:
         A read: the host answers it once everything appended before it is committed.
         """
         txn = self._find(transactional_id)
-        txn.verify(Producer(producer_id, epoch), (topic, partition))
+        txn.verify(ProducerEpoch(producer_id, epoch), (topic, partition))
 
     def _init_producer_id(
         self, request: InitProducerIdRequest, token: Token, _: int, now_ms: int
     ) -> Decision:
         transactional_id = request.transactional_id
-        expected = Producer(request.producer_id, request.producer_epoch)
+        expected = ProducerEpoch(request.producer_id, request.producer_epoch)
         is_half_given = (expected.id == NOBODY.id) != (expected.epoch == NOBODY.epoch)
         if not transactional_id or is_half_given:
             raise Refused(ErrorCode.INVALID_REQUEST)
@@ -153,7 +153,7 @@ class TxnShard:
         self, request: AddPartitionsToTxnTransaction, token: Token, _: int, now_ms: int
     ) -> Decision:
         transactional_id = request.transactional_id
-        producer = Producer(request.producer_id, request.producer_epoch)
+        producer = ProducerEpoch(request.producer_id, request.producer_epoch)
         partitions = add_partitions.partitions_of(request)
         if request.verify_only:
             txn, codes = self._find(transactional_id), {}
@@ -170,14 +170,14 @@ class TxnShard:
         self, request: AddOffsetsToTxnRequest, token: Token, _: int, now_ms: int
     ) -> Decision:
         partition = (OFFSETS_TOPIC, self._offsets_partition_of(request.group_id))
-        producer = Producer(request.producer_id, request.producer_epoch)
+        producer = ProducerEpoch(request.producer_id, request.producer_epoch)
         reply = AddOffsetsToTxnResponse(error_code=ErrorCode.NONE)
         return self._add(request.transactional_id, producer, [partition], token, reply, now_ms)
 
     def _add(
         self,
         transactional_id: str,
-        producer: Producer,
+        producer: ProducerEpoch,
         partitions: Sequence[Partition],
         token: Token,
         reply: object,
@@ -197,7 +197,7 @@ class TxnShard:
     ) -> Decision:
         transactional_id = request.transactional_id
         txn = self._find(transactional_id)
-        producer = Producer(request.producer_id, request.producer_epoch)
+        producer = ProducerEpoch(request.producer_id, request.producer_epoch)
         version = TRANSACTIONS_V2 if api_version >= _END_TXN_V2_SINCE else TRANSACTIONS_V0
         record = txn.end(producer, request.committed, version, now_ms, self._take_producer_id)
         successor = (record or txn.record).successor

@@ -37,7 +37,7 @@ from penstock.state.transactions.records import (
     PREPARED,
     TRANSACTIONS_V2,
     Partition,
-    Producer,
+    ProducerEpoch,
     TxnRecord,
     TxnState,
     each_partition,
@@ -72,7 +72,7 @@ class Txn:
     # InitProducerId.
 
     def initialise(
-        self, timeout_ms: int, expected: Producer, now_ms: int, take_id: TakeId
+        self, timeout_ms: int, expected: ProducerEpoch, now_ms: int, take_id: TakeId
     ) -> TxnRecord:
         """The state to move to: Empty with the producer to answer, or an abort to wait for."""
         record = self.record
@@ -101,7 +101,9 @@ class Txn:
 
     # AddPartitionsToTxn, AddOffsetsToTxn, Produce.
 
-    def add(self, producer: Producer, added: Sequence[Partition], now_ms: int) -> TxnRecord | None:
+    def add(
+        self, producer: ProducerEpoch, added: Sequence[Partition], now_ms: int
+    ) -> TxnRecord | None:
         """The state with these partitions in the transaction; None when they are in already."""
         self._check_current(producer)
         record, now_ms = self.record, self._later(now_ms)
@@ -119,7 +121,7 @@ class Txn:
             partitions=group_partitions(list(partitions)),
         )
 
-    def verify(self, producer: Producer, partition: Partition) -> None:
+    def verify(self, producer: ProducerEpoch, partition: Partition) -> None:
         """Refuses a write to a partition that is not in the open transaction."""
         self._check_current(producer)
         if partition not in self.partitions:
@@ -130,7 +132,7 @@ class Txn:
     # EndTxn.
 
     def end(
-        self, producer: Producer, committed: bool, version: int, now_ms: int, take_id: TakeId
+        self, producer: ProducerEpoch, committed: bool, version: int, now_ms: int, take_id: TakeId
     ) -> TxnRecord | None:
         """The state to move to; None for a repetition of what has been done already."""
         record = self.record
@@ -148,7 +150,7 @@ class Txn:
             return self._prepare(outcome, version, producer, now_ms, take_id)
         raise Refused(ErrorCode.INVALID_TXN_STATE, "there is no transaction to end")
 
-    def fence(self, now_ms: int, take_id: TakeId, previous: Producer) -> TxnRecord:
+    def fence(self, now_ms: int, take_id: TakeId, previous: ProducerEpoch) -> TxnRecord:
         """Aborts the open transaction on nobody's request but `previous`'s, who may go on."""
         assert self.record.state is TxnState.ONGOING
         return self._prepare(TxnState.PREPARE_ABORT, TRANSACTIONS_V2, previous, now_ms, take_id)
@@ -175,7 +177,7 @@ class Txn:
 
     # Checks.
 
-    def _check_current(self, producer: Producer) -> None:
+    def _check_current(self, producer: ProducerEpoch) -> None:
         record = self.record
         if record.state in PREPARED and producer in (record.successor, record.producer):
             raise Refused(ErrorCode.CONCURRENT_TRANSACTIONS, "the last transaction is being ended")
@@ -187,7 +189,7 @@ class Txn:
         if producer.epoch != record.producer_epoch:
             raise _fenced(producer, record)
 
-    def _is_repetition(self, producer: Producer, version: int) -> bool:
+    def _is_repetition(self, producer: ProducerEpoch, version: int) -> bool:
         """Whether this producer, in this version, has already ended the last transaction.
 
         Before KIP-890 the epoch does not tell: it is a repetition if no transaction is open.
@@ -210,7 +212,7 @@ class Txn:
     # Ending.
 
     def _prepare(
-        self, outcome: TxnState, version: int, previous: Producer, now_ms: int, take_id: TakeId
+        self, outcome: TxnState, version: int, previous: ProducerEpoch, now_ms: int, take_id: TakeId
     ) -> TxnRecord:
         record, now_ms = self.record, self._later(now_ms)
         is_open = record.state is TxnState.ONGOING
@@ -263,13 +265,13 @@ def _is_exhausted(epoch: int) -> bool:
     return epoch >= EPOCH_MAX - 1
 
 
-def _bumped(producer: Producer, take_id: TakeId) -> Producer:
+def _bumped(producer: ProducerEpoch, take_id: TakeId) -> ProducerEpoch:
     if _is_exhausted(producer.epoch):
-        return Producer(take_id(), 0)
-    return Producer(producer.id, producer.epoch + 1)
+        return ProducerEpoch(take_id(), 0)
+    return ProducerEpoch(producer.id, producer.epoch + 1)
 
 
-def _fenced(producer: Producer, record: TxnRecord) -> Refused:
+def _fenced(producer: ProducerEpoch, record: TxnRecord) -> Refused:
     return Refused(
         ErrorCode.PRODUCER_FENCED,
         f"producer {producer.id} at epoch {producer.epoch} is not the current one, "

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from penstock.app.outbox.enqueue import Outbox
 from penstock.app.outbox.relay import Relay, RelayConfig, open_engine
-from penstock.app.outbox.tables import State
+from penstock.app.outbox.tables import RowState
 from penstock.client.cluster import Cluster, parse_brokers
 from penstock.runtime.random import SystemRandom
 from penstock.testing import Broker
@@ -60,7 +60,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(limited())
 
 
-def states(engine: Engine, outbox: Outbox) -> dict[State, int]:
+def states(engine: Engine, outbox: Outbox) -> dict[RowState, int]:
     """Only those that there are."""
     with engine.connect() as connection:
         return {state: n for state, n in outbox.counts(connection).items() if n}

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, select
 from penstock.app.outbox.claims import Hold, LaneLost, Lanes
 from penstock.app.outbox.enqueue import Outbox
 from penstock.app.outbox.relay import open_engine
-from penstock.app.outbox.tables import State
+from penstock.app.outbox.tables import RowState
 from simulation.clock import SimClock
 from simulation.random import SimRandom
 from tests.postgres import PostgresProcess
@@ -115,7 +115,9 @@ def test_who_lost_a_lane_changes_nothing(stage: Stage) -> None:
     ):
         with pytest.raises(LaneLost):
             change()
-    assert states(stage.engine, stage.outbox) == before == {State.PENDING: 2, State.CLAIMED: 1}
+    assert (
+        states(stage.engine, stage.outbox) == before == {RowState.PENDING: 2, RowState.CLAIMED: 1}
+    )
     stage.lanes.renew(new)
 
 
@@ -136,7 +138,11 @@ def test_batches_are_numbered_upwards_and_settled_once(stage: Stage) -> None:
     third = stage.lanes.claim(hold, 1, 1_000)
     assert third is not None
     stage.lanes.mark_failed(hold, "too large")
-    assert states(stage.engine, stage.outbox) == {State.PENDING: 2, State.SENT: 2, State.FAILED: 1}
+    assert states(stage.engine, stage.outbox) == {
+        RowState.PENDING: 2,
+        RowState.SENT: 2,
+        RowState.FAILED: 1,
+    }
     doubt = stage.lanes.in_doubt(hold)
     assert (doubt.number, doubt.done, doubt.last) == (None, 2, 3)
     with stage.engine.connect() as connection:
@@ -168,4 +174,4 @@ def test_only_old_messages_that_were_sent_are_removed(stage: Stage) -> None:
         stage.clock.jump(1_000)
     assert stage.lanes.purge(hold, 1_500) == 1
     assert stage.lanes.purge(hold, 0) == 1
-    assert states(stage.engine, stage.outbox) == {State.PENDING: 2}
+    assert states(stage.engine, stage.outbox) == {RowState.PENDING: 2}

@@ -8,7 +8,7 @@ from sqlalchemy import Column, Engine, ForeignKey, Integer, MetaData, String, Ta
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from penstock.app.outbox.enqueue import Outbox, unpack_headers
-from penstock.app.outbox.tables import State
+from penstock.app.outbox.tables import RowState
 from penstock.app.outgoing import HeaderValue
 from penstock.base.errors import ErrorCode, Refused
 from simulation.clock import EPOCH_MS, SimClock
@@ -43,7 +43,7 @@ def test_a_message_is_kept_as_it_was_given(engine: Engine, outbox: Outbox) -> No
         ("penstock-delay-ms", b"900000"),
         ("penstock-priority", b"9"),
     ]
-    assert (row.state, row.created_ms, row.message_id) == (State.PENDING, EPOCH_MS, message_id)
+    assert (row.state, row.created_ms, row.message_id) == (RowState.PENDING, EPOCH_MS, message_id)
     assert len(message_id) == 32
 
 
@@ -69,7 +69,7 @@ def test_orm_sessions_use_the_tables_beside_their_own(tmp_path: Path) -> None:
             outbox.enqueue(session, "orders", "never")
         with Session(engine) as session:
             assert session.query(Order).count() == 1
-            assert outbox.counts(session)[State.PENDING] == 1
+            assert outbox.counts(session)[RowState.PENDING] == 1
 
 
 def test_tables_may_be_asked_for_twice_and_named_otherwise() -> None:

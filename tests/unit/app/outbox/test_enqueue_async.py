@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from penstock.app.outbox.enqueue import Outbox
 from penstock.app.outbox.inbox import Inbox
-from penstock.app.outbox.tables import State
+from penstock.app.outbox.tables import RowState
 from tests.postgres import PostgresProcess
 
 
@@ -28,7 +28,7 @@ async def use(url: str) -> None:
         assert await inbox.is_first_async(session, "m-3")
     async with AsyncSession(engine) as session:
         counts = await session.run_sync(outbox.counts)
-        assert counts[State.PENDING] == 2
+        assert counts[RowState.PENDING] == 2
         assert await inbox.is_first_async(session, "m-3")
     await engine.dispose()
 

@@ -11,16 +11,16 @@ from sqlalchemy.orm import Session
 from penstock.app.outbox.claims import Hold, InDoubt, LaneLost, Lanes
 from penstock.app.outbox.enqueue import Outbox
 from penstock.app.outbox.relay import (
-    Choice,
     OutOfStep,
     Relay,
     RelayConfig,
+    ResumeChoice,
     TableMissing,
     open_engine,
     relaying,
 )
-from penstock.app.outbox.sender import LaneSender
-from penstock.app.outbox.tables import State
+from penstock.app.outbox.sender import ClaimSender
+from penstock.app.outbox.tables import RowState
 from penstock.app.sync import SyncClient
 from penstock.client.cluster import Cluster, parse_brokers
 from penstock.runtime.clock import SystemClock
@@ -78,7 +78,7 @@ def test_what_was_committed_is_sent_and_what_was_rolled_back_is_not(
         "message_id": b"m-1",
         "penstock-dedup-id": b"m-1",
     }
-    assert states(engine, outbox) == {State.SENT: 1}
+    assert states(engine, outbox) == {RowState.SENT: 1}
 
 
 def test_messages_of_a_key_leave_in_order_however_many_batches_it_takes(
@@ -132,7 +132,7 @@ def test_a_message_that_cannot_be_sent_fails_alone(
         outbox.enqueue(connection, "small", "last")
     assert drain(broker, engine, outbox) == (10, 2)
     assert payloads(broker, "small") == [*(b"%d" % n for n in range(10) if n != 4), b"last"]
-    assert states(engine, outbox) == {State.SENT: 10, State.FAILED: 2}
+    assert states(engine, outbox) == {RowState.SENT: 10, RowState.FAILED: 2}
     with engine.begin() as connection:
         messages = outbox.tables.messages
         failed = connection.execute(messages.select().where(messages.c.error.is_not(None))).all()
@@ -160,10 +160,10 @@ def test_a_relay_that_died_leaves_nothing_twice_and_nothing_behind(
             assert hold is not None
             claimed = relay._lanes.claim(hold, 100, 100_000)
             assert claimed is not None
-            from penstock.app.outbox.sender import LaneSender
+            from penstock.app.outbox.sender import ClaimSender
             from penstock.client.producer.transactional import TransactionalWriter
 
-            sender = LaneSender(hold, relay._lanes, cluster, relay._workers, QUICK)
+            sender = ClaimSender(hold, relay._lanes, cluster, relay._workers, QUICK)
             writer = TransactionalWriter(cluster, hold.identity)
             if died != "before the write":
                 await writer.begin()
@@ -176,10 +176,10 @@ def test_a_relay_that_died_leaves_nothing_twice_and_nothing_behind(
     run(die())
     expire_leases(engine, outbox)
     before = states(engine, outbox)
-    assert before == {State.SENT: 1, State.CLAIMED: 3}
+    assert before == {RowState.SENT: 1, RowState.CLAIMED: 3}
     drain(broker, engine, outbox)
     assert_once(broker, topic, [b"first", b"a", b"b", b"c"])
-    assert states(engine, outbox) == {State.SENT: 4}
+    assert states(engine, outbox) == {RowState.SENT: 4}
     # A queue reads uncommitted records unless told otherwise, and tells copies by their ids.
     copies = len(broker.messages(topic, committed=False))
     assert copies == (7 if died == "while writing" else 4)
@@ -222,7 +222,7 @@ def test_a_relay_whose_lane_was_taken_sends_nothing_more(
                 enqueue(engine, outbox, "taken", [text])
                 await asyncio.sleep(0.001)
             # What the first one wrote but could not mark is found by the second, and not counted.
-            while states(engine, outbox) != {State.SENT: 51}:
+            while states(engine, outbox) != {RowState.SENT: 51}:
                 await asyncio.sleep(0.01)
             for task in (first, second):
                 task.cancel()
@@ -268,12 +268,12 @@ def test_a_ledger_that_does_not_fit_stops_the_relay_until_somebody_decides(
         lanes, messages = outbox.tables.lanes, outbox.tables.messages
         connection.execute(update(lanes).values(batch=9, done=8, lease_until_ms=0))
         connection.execute(
-            update(messages).where(messages.c.state == State.PENDING).values(state=1, batch=9)
+            update(messages).where(messages.c.state == RowState.PENDING).values(state=1, batch=9)
         )
     with pytest.raises(OutOfStep, match="batch 9 of lane 0 may be in the log or not"):
         drain(broker, engine, outbox)
     expire_leases(engine, outbox)
-    drain(broker, engine, outbox, RelayConfig(poll_ms=5, in_doubt=Choice.RESEND))
+    drain(broker, engine, outbox, RelayConfig(poll_ms=5, in_doubt=ResumeChoice.RESEND))
     assert_once(broker, "ledger", [b"a", b"b"])
 
 
@@ -289,7 +289,7 @@ def test_a_database_older_than_the_log_stops_the_relay_until_somebody_decides(
     with pytest.raises(OutOfStep, match="older than the log"):
         drain(broker, engine, outbox)
     expire_leases(engine, outbox)
-    drain(broker, engine, outbox, RelayConfig(poll_ms=5, in_doubt=Choice.RESEND))
+    drain(broker, engine, outbox, RelayConfig(poll_ms=5, in_doubt=ResumeChoice.RESEND))
     assert_once(broker, "restored", [b"a", b"b", b"c"])
 
 
@@ -323,7 +323,7 @@ def test_a_relay_that_is_overtaken_while_it_looks_back_is_no_cause_for_alarm(
             hold = lanes.take([])
             assert hold is not None
             try:
-                await LaneSender(hold, lanes, cluster, workers, QUICK).run()
+                await ClaimSender(hold, lanes, cluster, workers, QUICK).run()
             finally:
                 workers.close()
 

@@ -18,25 +18,25 @@ from penstock.broker.api.quota_meter import Meter
 from penstock.broker.api.route_row import Needs, Operation, ResourceType, Route
 from penstock.broker.server.send_queue import BUFFERS
 from penstock.cluster.configs.configs import BrokerConfigs
-from penstock.cluster.controller.recent_failures import Losses
+from penstock.cluster.controller.recent_failures import RecentFailures
 from penstock.cluster.metadata import store_keys, topics
 from penstock.cluster.metadata.image import Image
-from penstock.cluster.metadata.membership import Membership
-from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.membership import ClusterMembership
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.producer_ids import ProducerIds
 from penstock.cluster.metadata.topics import NewTopic
 from penstock.cluster.replication.partitions import Partitions
-from penstock.cluster.replication.peer_connections import Peers
+from penstock.cluster.replication.peer_connections import PeerConnections
 from penstock.coordinator.audit_log import AuditLog
 from penstock.coordinator.groups import GroupCoordinator
 from penstock.coordinator.groups_by_topic import Positions
 from penstock.coordinator.queues.admin import QueueAdmin
-from penstock.coordinator.queues.dead_letter_writer import Burials
+from penstock.coordinator.queues.dead_letter_writer import DeadLetterWriter
 from penstock.coordinator.queues.open_queues import QueueCoordinator
-from penstock.coordinator.queues.router import QueueReach
+from penstock.coordinator.queues.router import QueueRouter
 from penstock.coordinator.registry import RegistryCoordinator
 from penstock.coordinator.runtime.internal_topics import InternalTopics
-from penstock.coordinator.runtime.shard_host import Surroundings
+from penstock.coordinator.runtime.shard_host import HostContext
 from penstock.coordinator.runtime.steady_clock import SteadyTime
 from penstock.coordinator.transactions import TxnCoordinator
 from penstock.log.flusher import Flusher
@@ -174,7 +174,7 @@ class Node:
         self.disk.mkdir("data")
         self.disk.sync_dir("")
         self.configs = BrokerConfigs(configs)
-        membership = Membership(NODE, self.store, self.configs, is_leased=False)
+        membership = ClusterMembership(NODE, self.store, self.configs, is_leased=False)
         await membership.register(broker)
         self.failures: list[OSError] = []
         clock = SimClock(loop)
@@ -182,21 +182,21 @@ class Node:
         partitions = Partitions(
             NODE, self.disk, self.workers, clock, self.store, flusher, self.configs, "data/logs"
         )
-        follower = Follower(self.store)
+        follower = MetadataWatcher(self.store)
         await partitions.start(await follower.start(), None)
         follower.on_change(self._configure)
         follower.on_change(partitions.follow)
         producer_ids = ProducerIds(self.store)
         random = SimRandom(loop.seed)
-        peers = Peers(NODE, follower)
-        self.around = around = Surroundings(
+        peers = PeerConnections(NODE, follower)
+        self.around = around = HostContext(
             partitions, follower, self.workers, SteadyTime(clock), peers
         )
         internal = InternalTopics(self.store, follower, partitions, self.configs, random)
         self.rights = Rights()
         groups = GroupCoordinator(around, self.configs, internal, self.rights.shows)
         txns = TxnCoordinator(around, self.configs, internal, producer_ids, groups)
-        burials = Burials(around, self.configs, self.store, random, producer_ids)
+        burials = DeadLetterWriter(around, self.configs, self.store, random, producer_ids)
         queues = QueueCoordinator(around, self.configs, internal, burials)
         registry = RegistryCoordinator(around, internal)
         follower.on_change(groups.follow)
@@ -214,7 +214,7 @@ class Node:
             configs=self.configs,
             partitions=partitions,
             follower=follower,
-            losses=Losses(follower),
+            losses=RecentFailures(follower),
             membership=membership,
             store=self.store,
             disk=self.disk,
@@ -226,7 +226,7 @@ class Node:
             txns=txns,
             queues=queues,
             queue_admin=QueueAdmin(around, queues),
-            queue_reach=QueueReach(around, queues),
+            queue_reach=QueueRouter(around, queues),
             positions=Positions(around, queues.keeping, groups),
             registry=registry,
             audit=AuditLog(around, internal, self.configs),

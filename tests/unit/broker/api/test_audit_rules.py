@@ -19,7 +19,7 @@ from penstock.broker.api.context import AllowAll
 from penstock.broker.api.dispatch import Dispatcher
 from penstock.broker.api.route_row import Route
 from penstock.broker.api.routes import ROUTES
-from penstock.security.audit_entries import DENIED, Entry
+from penstock.security.audit_entries import DENIED, AuditEntry
 from penstock.wire.messages import REQUESTS
 from penstock.wire.messages.configs import (
     IncrementalAlterableConfig,
@@ -46,7 +46,7 @@ from tests.wire.instances import make
 ON = {"audit.enable": "true"}
 
 
-def entries(node: Node) -> list[Entry]:
+def entries(node: Node) -> list[AuditEntry]:
     return node.ctx.audit._trail.take(100, node.ctx.clock.now_ms())
 
 

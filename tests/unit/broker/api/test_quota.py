@@ -15,7 +15,7 @@ from penstock.broker.api.route_row import Needs, Operation, ResourceType, Route
 from penstock.cluster.access import quotas
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.security.acl_types import NODE_USER
-from penstock.security.quotas import DEFAULT, Entity, Kind
+from penstock.security.quotas import DEFAULT, Entity, QuotaKind
 from penstock.wire.messages import REQUESTS, RESPONSES
 from penstock.wire.messages.metadata import MetadataResponse
 from penstock.wire.messages.topics import (
@@ -221,10 +221,10 @@ def test_while_there_is_no_quota_nothing_is_metered() -> None:
     async def test(node: Node) -> None:
         meter = node.ctx.meter
         assert not meter.is_on
-        assert meter.charge(Kind.PRODUCE, "User:a", None, 1e9, 0.0) == 0
+        assert meter.charge(QuotaKind.PRODUCE, "User:a", None, 1e9, 0.0) == 0
         await limit(node, producer_byte_rate=1)
         assert meter.is_on
-        assert meter.charge(Kind.FETCH, "User:a", None, 1e9, 0.0) == 0
+        assert meter.charge(QuotaKind.FETCH, "User:a", None, 1e9, 0.0) == 0
         assert meter.fetch_bytes_max("User:a", None) == float("inf")
         client = Client()
         call = metered(node, 3, 9, client, Operation.DESCRIBE)

@@ -21,7 +21,7 @@ from penstock.broker.api.routes import ROUTES
 from penstock.cluster.access.authorizer import Authorizer
 from penstock.cluster.metadata.store_keys import NO_LEADER
 from penstock.security.acl_types import Permission
-from penstock.security.acls import AccessControl, Entry, Resource
+from penstock.security.acls import AccessControl, AclEntry, Resource
 from penstock.wire.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicState
 from penstock.wire.schema import Field, wire_of
 from tests.unit.broker.api.harness import Client, Node, on_node
@@ -313,7 +313,7 @@ class Exactly(Authorizer):
     def __init__(self, needs: Iterable[Needs]) -> None:
         lists = {
             Resource(need.resource, RESOURCES[need.resource]): (
-                Entry("User:eve", "*", need.operation, Permission.ALLOW),
+                AclEntry("User:eve", "*", need.operation, Permission.ALLOW),
             )
             for need in needs
         }

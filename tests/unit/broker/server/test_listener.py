@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from penstock.broker.server import listener
-from penstock.broker.server.connection import Connection
+from penstock.broker.server.connection import KafkaConnection
 from penstock.broker.server.listener import (
     HANDSHAKE_SECONDS,
     QUIET_SECONDS,
@@ -139,7 +139,7 @@ def test_others_are_served_while_many_connections_are_looked_at(
     def look() -> None:
         seen.append(judged)
 
-    def count(self: Listener, connection: Connection, now: float) -> None:
+    def count(self: Listener, connection: KafkaConnection, now: float) -> None:
         nonlocal judged
         if judged == seen[-1]:
             asyncio.get_running_loop().call_soon(look)

@@ -3,9 +3,9 @@
 import asyncio
 from typing import Any
 
-from penstock.broker.server.read_pause import Muting
+from penstock.broker.server.read_pause import ReadPause
 from penstock.cluster.access import quotas
-from penstock.security.quotas import DEFAULT, Entity, Kind
+from penstock.security.quotas import DEFAULT, Entity, QuotaKind
 from penstock.wire.messages.fetch import FetchResponse
 from penstock.wire.messages.produce import ProduceResponse
 from simulation.loop import SimLoop, run
@@ -40,7 +40,7 @@ def throttle_ms(frame: bytes) -> int:
 def test_a_muting_ends_when_its_last_extension_is_over_and_only_once() -> None:
     async def main(loop: SimLoop) -> None:
         ends: list[float] = []
-        muting = Muting(lambda: ends.append(loop.time()))
+        muting = ReadPause(lambda: ends.append(loop.time()))
         muting.extend(1.0)
         await asyncio.sleep(0.5)
         muting.extend(2.0)
@@ -73,7 +73,7 @@ def test_a_producer_above_its_quota_is_answered_at_once_and_then_not_read() -> N
         assert 3.0 <= world.loop.time() - began < 3.5
         await peer.replies(3)
         metrics = world.node.ctx.metrics.catalogue.families["penstock_throttles_total"]
-        assert metrics.counter(Kind.PRODUCE).value >= 1
+        assert metrics.counter(QuotaKind.PRODUCE).value >= 1
 
     in_world(check)
 

@@ -1,10 +1,10 @@
 """The memory budget of all connections."""
 
-from penstock.broker.server.receive_budget import STRANGERS_BYTES, Budget
+from penstock.broker.server.receive_budget import STRANGERS_BYTES, ReceiveBudget
 
 
 def test_holding_stops_at_the_maximum_and_goes_on_after_a_release() -> None:
-    budget = Budget(100)
+    budget = ReceiveBudget(100)
     assert budget.hold("a", 60)
     assert not budget.hold("b", 50)
     budget.release("a")
@@ -13,7 +13,7 @@ def test_holding_stops_at_the_maximum_and_goes_on_after_a_release() -> None:
 
 
 def test_growing_counts_the_difference() -> None:
-    budget = Budget(100)
+    budget = ReceiveBudget(100)
     assert budget.hold("a", 40)
     assert budget.hold("b", 40)
     assert budget.hold("a", 60)
@@ -23,13 +23,13 @@ def test_growing_counts_the_difference() -> None:
 
 
 def test_one_who_is_alone_may_exceed_it_so_that_nobody_starves() -> None:
-    budget = Budget(100)
+    budget = ReceiveBudget(100)
     assert budget.hold("a", 500)
     assert budget.hold("a", 900)
 
 
 def test_when_all_others_wait_the_last_one_may_exceed_it() -> None:
-    budget = Budget(100)
+    budget = ReceiveBudget(100)
     assert budget.hold("a", 50)
     assert budget.hold("b", 50)
     assert not budget.hold("a", 80)
@@ -38,7 +38,7 @@ def test_when_all_others_wait_the_last_one_may_exceed_it() -> None:
 
 
 def test_waiters_are_woken_in_order_when_there_is_room_for_what_they_want() -> None:
-    budget = Budget(100)
+    budget = ReceiveBudget(100)
     woken: list[str] = []
     assert budget.hold("x", 60)
     assert budget.hold("y", 40)
@@ -56,7 +56,7 @@ def test_waiters_are_woken_in_order_when_there_is_room_for_what_they_want() -> N
 
 
 def test_nobody_overtakes_those_who_wait() -> None:
-    budget = Budget(100)
+    budget = ReceiveBudget(100)
     assert budget.hold("x", 90)
     assert budget.hold("y", 5)
     assert not budget.hold("a", 50)
@@ -65,7 +65,7 @@ def test_nobody_overtakes_those_who_wait() -> None:
 
 
 def test_when_only_waiters_are_left_the_first_goes_on_whatever_it_wants() -> None:
-    budget = Budget(100)
+    budget = ReceiveBudget(100)
     woken: list[str] = []
     assert budget.hold("a", 60)
     assert budget.hold("b", 40)
@@ -81,13 +81,13 @@ def test_when_only_waiters_are_left_the_first_goes_on_whatever_it_wants() -> Non
 
 
 def test_a_negative_maximum_is_none() -> None:
-    budget = Budget(-1)
+    budget = ReceiveBudget(-1)
     assert budget.hold("a", 1 << 40)
     assert budget.hold("b", 1 << 40)
 
 
 def test_strangers_have_a_budget_of_their_own_and_do_not_wait() -> None:
-    budget = Budget(1 << 30)
+    budget = ReceiveBudget(1 << 30)
     half = STRANGERS_BYTES // 2
     assert budget.lend("a", half)
     assert budget.lend("b", half - 1)

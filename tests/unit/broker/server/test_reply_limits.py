@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from penstock.broker.server import reply_limits
-from penstock.broker.server.reply_limits import LARGE_BYTES, Unsent
+from penstock.broker.server.reply_limits import LARGE_BYTES, ReplyLimits
 from penstock.wire.messages.configs import DescribeConfigsRequest, DescribeConfigsResource
 from tests.unit.broker.server.world import World, correlation_of, framed, in_world, produce_frame
 
@@ -38,10 +38,10 @@ class Someone:
         self.is_ended = True
 
 
-def pool(monkeypatch: pytest.MonkeyPatch) -> Unsent:
+def pool(monkeypatch: pytest.MonkeyPatch) -> ReplyLimits:
     monkeypatch.setattr(reply_limits, "UNREAD_BYTES_MAX", 16 * LARGE_BYTES)
     monkeypatch.setattr(reply_limits, "HOLDER_BYTES_MAX", 4 * LARGE_BYTES)
-    return Unsent()
+    return ReplyLimits()
 
 
 def test_one_holder_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import pytest
 
 from penstock.base.ports import Buffer, Slice
-from penstock.broker.server.send_queue import CHUNK_BYTES, Outbox
-from penstock.broker.server.writable_poller import Room
+from penstock.broker.server.send_queue import CHUNK_BYTES, SendQueue
+from penstock.broker.server.writable_poller import WritablePoller
 from penstock.log.config import LogConfig
 from penstock.log.log import Log
 from penstock.log.read_span import FileSlice
@@ -37,8 +37,8 @@ class Sender(asyncio.Protocol):
     """An outbox on a real socket, pumped as a connection does."""
 
     def __init__(self) -> None:
-        self.outbox: Outbox
-        self.room = Room()
+        self.outbox: SendQueue
+        self.room = WritablePoller()
         self.transport: Any
         self.failure: Exception | None = None
         self.is_lost = asyncio.Event()
@@ -48,7 +48,7 @@ class Sender(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
         self.transport.set_write_buffer_limits(high=256 * KIB, low=0)
-        self.outbox = Outbox(self.transport, self.room, self.pump)
+        self.outbox = SendQueue(self.transport, self.room, self.pump)
 
     def pause_writing(self) -> None:
         self.outbox.is_paused = True
@@ -206,7 +206,7 @@ def test_without_a_socket_what_is_open_leaves_in_chunks() -> None:
         def write(self, data: Any) -> None:
             self.taken.append(len(data))
 
-    outbox = Outbox(Hungry(), Room(), never)
+    outbox = SendQueue(Hungry(), WritablePoller(), never)
     outbox.put([b"head", memoryview(bytes(2 * CHUNK_BYTES + 5))])
     outbox.pump()
     assert Hungry.taken == [4, CHUNK_BYTES, CHUNK_BYTES, 5]
@@ -344,7 +344,7 @@ def test_without_a_socket_everything_goes_through_the_transport(tmp_path: Path) 
 
     log = log_of(tmp_path, [MIB, 10])
     transport = Plain()
-    outbox = Outbox(transport, Room(), never)
+    outbox = SendQueue(transport, WritablePoller(), never)
     outbox.put([b"head", slice_of(log), b"tail"])
     assert outbox.parts
     outbox.pump()
@@ -353,7 +353,7 @@ def test_without_a_socket_everything_goes_through_the_transport(tmp_path: Path) 
 
 
 def test_what_is_cleared_is_not_sent() -> None:
-    outbox = Outbox(asyncio.Transport(), Room(), never)
+    outbox = SendQueue(asyncio.Transport(), WritablePoller(), never)
     outbox.put([b"never"])
     outbox.clear()
     outbox.pump()

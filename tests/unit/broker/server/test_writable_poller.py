@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from penstock.broker.server.writable_poller import Room
+from penstock.broker.server.writable_poller import WritablePoller
 from tests.unit.broker.server.loops import on_both_loops, run
 
 A_MOMENT = 0.02
@@ -55,7 +55,7 @@ def test_each_wait_is_answered_once_when_there_is_room(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     async def check() -> None:
-        room, told = Room(), Told()
+        room, told = WritablePoller(), Told()
         with pair() as (near, far):
             for turn in range(1, 4):
                 fill(near)
@@ -80,7 +80,7 @@ def test_room_made_before_the_wait_is_not_missed(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     async def check() -> None:
-        room, told = Room(), Told()
+        room, told = WritablePoller(), Told()
         with pair() as (near, far):
             for turn in (1, 2):
                 fill(near)
@@ -96,7 +96,7 @@ def test_room_made_before_the_wait_is_not_missed(
 @on_both_loops
 def test_a_broken_socket_ends_the_wait(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
     async def check() -> None:
-        room, told = Room(), Told()
+        room, told = WritablePoller(), Told()
         with pair() as (near, far):
             fill(near)
             room.wait(near.fileno(), told.by("room"))
@@ -113,7 +113,7 @@ def test_only_those_with_room_are_told_and_none_that_was_forgotten(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     async def check() -> None:
-        room, told = Room(), Told()
+        room, told = WritablePoller(), Told()
         with pair() as (first, its_far), pair() as (second, other_far), pair() as (third, _):
             for near, name in ((first, "first"), (second, "second"), (third, "third")):
                 fill(near)
@@ -135,7 +135,7 @@ def test_a_number_that_is_used_again_belongs_to_the_newcomer(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     async def check() -> None:
-        room, told = Room(), Told()
+        room, told = WritablePoller(), Told()
         with pair() as (near, _):
             number = near.fileno()
             fill(near)
@@ -159,7 +159,7 @@ def test_who_fills_the_socket_again_is_told_again_until_it_does_not(
     new_loop: Callable[[], asyncio.AbstractEventLoop], count: int
 ) -> None:
     async def check() -> None:
-        room, told = Room(), Told()
+        room, told = WritablePoller(), Told()
         with contextlib.ExitStack() as stack:
             pairs = [stack.enter_context(pair()) for _ in range(count)]
             for number, (near, _) in enumerate(pairs):
@@ -195,7 +195,7 @@ def test_who_fails_is_not_told_again(new_loop: Callable[[], asyncio.AbstractEven
         asyncio.get_running_loop().set_exception_handler(
             lambda loop, context: failures.append(context["exception"])
         )
-        room = Room()
+        room = WritablePoller()
 
         def fail() -> bool:
             raise KeyError("a bug")

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from penstock.broker.server.connection import Connection
+from penstock.broker.server.connection import KafkaConnection
 from penstock.broker.server.listener import Limits, Listener
 from penstock.wire.codec import reader, writer
 from penstock.wire.framing import read_response_header, request_frame
@@ -181,7 +181,7 @@ class World:
         assert isinstance(peer, Peer)
         return peer
 
-    def only_connection(self) -> Connection:
+    def only_connection(self) -> KafkaConnection:
         (connection,) = self.listener._connections
         return connection
 

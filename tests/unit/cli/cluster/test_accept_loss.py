@@ -6,14 +6,18 @@ from click.testing import CliRunner
 
 from penstock.cli.cluster.accept_loss import accept_loss
 from penstock.cluster.metadata import accepted_losses
-from penstock.cluster.replication.high_watermark_checkpoint import FORMAT, FORMAT_KEY, Watermarks
+from penstock.cluster.replication.high_watermark_checkpoint import (
+    FORMAT,
+    FORMAT_KEY,
+    HighWatermarks,
+)
 from penstock.runtime.disk import LocalDisk
 
 
 def known(tmp_path: Path) -> LocalDisk:
     disk = LocalDisk()
     ends = {FORMAT_KEY: FORMAT, "a.b.AAAAAAAAAAAAAAAAAAAAAA/0": 7, "a.BBBBBBBBBBBBBBBBBBBBBB/0": 3}
-    Watermarks(disk, str(tmp_path)).write(ends)
+    HighWatermarks(disk, str(tmp_path)).write(ends)
     return disk
 
 

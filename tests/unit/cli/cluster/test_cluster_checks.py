@@ -3,7 +3,7 @@
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicId
 from penstock.cli.cluster.cluster_checks import judge_cluster, unreachable
-from penstock.cli.cluster.machine_checks import Check, Verdict
+from penstock.cli.cluster.machine_checks import Check, CheckVerdict
 from penstock.client.metadata import PartitionInfo, TopicInfo
 
 
@@ -22,19 +22,19 @@ def judged(topics: list[TopicInfo], nodes: list[int], controller: int = 1) -> di
 
 def test_a_cluster_with_every_copy_in_place_is_well() -> None:
     found = judged([topic("t", (1, (1, 2, 3), (1, 2, 3)))], [1, 2, 3])
-    assert {check.verdict for check in found.values()} == {Verdict.ok}
+    assert {check.verdict for check in found.values()} == {CheckVerdict.ok}
 
 
 def test_a_partition_without_a_leader_fails_by_name() -> None:
     found = judged([topic("t", (1, (1,), (1,)), (-1, (4,), (4,)))], [1, 2, 3])
-    assert found["leaders"].verdict is Verdict.fail
+    assert found["leaders"].verdict is CheckVerdict.fail
     assert "t-1" in found["leaders"].finding
-    assert found["replication"].verdict is Verdict.warn
+    assert found["replication"].verdict is CheckVerdict.warn
 
 
 def test_a_missing_copy_names_the_node_to_start() -> None:
     found = judged([topic("t", (1, (1, 2, 3), (1, 2)))], [1, 2])
-    assert found["replicas"].verdict is Verdict.warn
+    assert found["replicas"].verdict is CheckVerdict.warn
     assert "start node 3" in found["replicas"].action
     assert "third" in found["cluster"].action
 
@@ -46,10 +46,10 @@ def test_many_names_are_cut_short() -> None:
 
 
 def test_a_controller_that_is_not_there_fails() -> None:
-    assert judged([], [1, 2, 3], 9)["cluster"].verdict is Verdict.fail
-    assert unreachable("refused").verdict is Verdict.fail
+    assert judged([], [1, 2, 3], 9)["cluster"].verdict is CheckVerdict.fail
+    assert unreachable("refused").verdict is CheckVerdict.fail
 
 
 def test_one_copy_is_all_that_one_node_can_have() -> None:
     found = judged([topic("t", (1, (1,), (1,)))], [1])
-    assert found["replication"].verdict is Verdict.ok
+    assert found["replication"].verdict is CheckVerdict.ok

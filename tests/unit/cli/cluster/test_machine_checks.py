@@ -5,16 +5,21 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.cluster import machine_checks
-from penstock.cli.cluster.machine_checks import Verdict
+from penstock.cli.cluster.machine_checks import CheckVerdict
 
-OK, WARN, FAIL, SKIPPED = Verdict.ok, Verdict.warn, Verdict.fail, Verdict.skipped
+OK, WARN, FAIL, SKIPPED = (
+    CheckVerdict.ok,
+    CheckVerdict.warn,
+    CheckVerdict.fail,
+    CheckVerdict.skipped,
+)
 GIB = 1 << 30
 
 
 @pytest.mark.parametrize(
     ("free", "verdict"), [(50, OK), (15, OK), (14, WARN), (5, WARN), (4, FAIL), (0, FAIL)]
 )
-def test_space_matters_long_before_there_is_none(free: int, verdict: Verdict) -> None:
+def test_space_matters_long_before_there_is_none(free: int, verdict: CheckVerdict) -> None:
     check = machine_checks.judge_space("disk space", "/data", 100 * GIB, free * GIB)
     assert check.verdict is verdict
     assert f"({free} %)" in check.finding
@@ -23,7 +28,7 @@ def test_space_matters_long_before_there_is_none(free: int, verdict: Verdict) ->
 
 @pytest.mark.parametrize(("median", "verdict"), [(0.3, OK), (21, WARN), (201, FAIL)])
 def test_a_disk_is_judged_by_its_usual_sync_not_by_its_worst(
-    median: float, verdict: Verdict
+    median: float, verdict: CheckVerdict
 ) -> None:
     check = machine_checks.judge_syncs([median] * 9 + [900.0])
     assert check.verdict is verdict
@@ -33,7 +38,7 @@ def test_a_disk_is_judged_by_its_usual_sync_not_by_its_worst(
 @pytest.mark.parametrize(
     ("soft", "verdict"), [(1024, FAIL), (20_000, WARN), (65_536, OK), (-1, OK)]
 )
-def test_few_open_files_are_too_few(soft: int, verdict: Verdict) -> None:
+def test_few_open_files_are_too_few(soft: int, verdict: CheckVerdict) -> None:
     assert machine_checks.judge_files(soft).verdict is verdict
 
 
@@ -42,7 +47,7 @@ def test_few_open_files_are_too_few(soft: int, verdict: Verdict) -> None:
     [(0, 3.0, OK), (0, 2_000.0, WARN), (5, 0.0, WARN), (-1, 0.0, SKIPPED)],
 )
 def test_a_clock_that_nobody_keeps_is_told_of(
-    state: int, error_ms: float, verdict: Verdict
+    state: int, error_ms: float, verdict: CheckVerdict
 ) -> None:
     assert machine_checks.judge_clock(state, error_ms).verdict is verdict
 

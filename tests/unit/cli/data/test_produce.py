@@ -10,7 +10,7 @@ import pytest
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.cli.data.produce import (
-    Line,
+    InputLine,
     confirm_all,
     file_of,
     parse_header,
@@ -19,23 +19,23 @@ from penstock.cli.data.produce import (
     split_line,
 )
 from penstock.cli.terminal.errors import UserError
-from penstock.cli.terminal.output import Format
+from penstock.cli.terminal.output import OutputFormat
 
 
 @pytest.mark.parametrize(
     ("raw", "delimiter", "tombstone", "expected"),
     [
-        (b"a:1", None, False, Line(b"fixed", b"a:1")),
-        (b"a:1:2", b":", False, Line(b"a", b"1:2")),
-        (b"no delimiter", b":", False, Line(b"fixed", b"no delimiter")),
-        (b"a:", b":", False, Line(b"a", b"")),
-        (b"a:", b":", True, Line(b"a", None)),
-        (b"a--b", b"--", False, Line(b"a", b"b")),
-        (b"", None, False, Line(b"fixed", b"")),
+        (b"a:1", None, False, InputLine(b"fixed", b"a:1")),
+        (b"a:1:2", b":", False, InputLine(b"a", b"1:2")),
+        (b"no delimiter", b":", False, InputLine(b"fixed", b"no delimiter")),
+        (b"a:", b":", False, InputLine(b"a", b"")),
+        (b"a:", b":", True, InputLine(b"a", None)),
+        (b"a--b", b"--", False, InputLine(b"a", b"b")),
+        (b"", None, False, InputLine(b"fixed", b"")),
     ],
 )
 def test_a_line_becomes_key_and_value(
-    raw: bytes, delimiter: bytes | None, tombstone: bool, expected: Line
+    raw: bytes, delimiter: bytes | None, tombstone: bool, expected: InputLine
 ) -> None:
     assert split_line(raw, b"fixed", delimiter, tombstone) == expected
 
@@ -62,10 +62,10 @@ def test_a_file_is_one_record(tmp_path: Path) -> None:
     photo = tmp_path / "photo"
     photo.write_bytes(b"two\nlines\x00\n")
 
-    async def read() -> list[Line]:
+    async def read() -> list[InputLine]:
         return [line async for line in file_of(str(photo), b"k")]
 
-    assert asyncio.run(read()) == [Line(b"k", b"two\nlines\x00\n")]
+    assert asyncio.run(read()) == [InputLine(b"k", b"two\nlines\x00\n")]
 
 
 def test_a_refusal_says_how_many_records_are_missing() -> None:
@@ -92,13 +92,13 @@ def test_a_refusal_says_how_many_records_are_missing() -> None:
 
 
 def test_the_report_counts_and_says_where(capsys: pytest.CaptureFixture[str]) -> None:
-    report("t", {1: [5, 9, 5], 0: [3, 3, 1]}, Format.text)
+    report("t", {1: [5, 9, 5], 0: [3, 3, 1]}, OutputFormat.text)
     assert capsys.readouterr().out == (
         "produced 6 records to t: partition 0 offset 3, partition 1 offsets 5-9\n"
     )
-    report("t", {0: [3, 3, 1]}, Format.text)
+    report("t", {0: [3, 3, 1]}, OutputFormat.text)
     assert capsys.readouterr().out.startswith("produced 1 record to t")
-    report("t", {0: [3, 4, 2]}, Format.json)
+    report("t", {0: [3, 4, 2]}, OutputFormat.json)
     assert json.loads(capsys.readouterr().out) == {
         "topic": "t",
         "count": 2,

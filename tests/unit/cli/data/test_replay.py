@@ -5,19 +5,23 @@ import pytest
 from penstock.cli.data.replay import parse_range
 from penstock.cli.main import run
 from penstock.cli.terminal.errors import UserError
-from penstock.client.offset_syntax import END, START, Anchor, OffsetRange, Position
+from penstock.client.offset_syntax import END, START, Anchor, OffsetPosition, OffsetRange
 
 
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [
         (("start", None, None, None), OffsetRange(START)),
-        (("5", None, "end", None), OffsetRange(Position(Anchor.EXACT, 5), END)),
-        (("-5", None, "7", None), OffsetRange(Position(Anchor.END, 5), Position(Anchor.EXACT, 7))),
+        (("5", None, "end", None), OffsetRange(OffsetPosition(Anchor.EXACT, 5), END)),
+        (
+            ("-5", None, "7", None),
+            OffsetRange(OffsetPosition(Anchor.END, 5), OffsetPosition(Anchor.EXACT, 7)),
+        ),
         (
             (None, "2026-11-01", None, "@2026-11-02"),
             OffsetRange(
-                Position(Anchor.TIME, 1_793_491_200_000), Position(Anchor.TIME, 1_793_577_600_000)
+                OffsetPosition(Anchor.TIME, 1_793_491_200_000),
+                OffsetPosition(Anchor.TIME, 1_793_577_600_000),
             ),
         ),
     ],

@@ -9,13 +9,13 @@ from penstock.cli.groups.findings import (
     show_key,
     stuck_partitions,
 )
-from penstock.client.admin.scaling import Row, Scaling
+from penstock.client.admin.scaling import PartitionLag, Scaling
 
-Rows = dict[tuple[str, int], Row]
+Rows = dict[tuple[str, int], PartitionLag]
 
 
 def rows(*pairs: tuple[int, int]) -> Rows:
-    return {("t", index): Row(*pair) for index, pair in enumerate(pairs)}
+    return {("t", index): PartitionLag(*pair) for index, pair in enumerate(pairs)}
 
 
 def findings(

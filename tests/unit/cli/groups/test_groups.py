@@ -7,10 +7,10 @@ import pytest
 
 from penstock.cli import main
 from penstock.cli.groups.arguments import is_chosen, parse_topics, refuse_members
-from penstock.cli.groups.seek import FILE_ROWS_MAX, Move, parse_rows
+from penstock.cli.groups.seek import FILE_ROWS_MAX, OffsetMove, parse_rows
 from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.output import show_duration, show_time
-from penstock.client.admin.groups import GroupInfo, GroupMember
+from penstock.client.admin.groups import DescribedMember, GroupInfo
 from penstock.client.metadata import TopicPartition
 from tests.unit.cli.test_main import NOBODY, complaint
 
@@ -89,8 +89,8 @@ def test_a_file_has_a_largest_size() -> None:
 
 def test_a_move_from_nowhere_has_no_difference() -> None:
     where = TopicPartition("t", 0)
-    assert Move(where, None, 5, 5).difference is None
-    assert Move(where, 7, 5, 5).difference == -2
+    assert OffsetMove(where, None, 5, 5).difference is None
+    assert OffsetMove(where, 7, 5, 5).difference == -2
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,9 @@ def test_a_move_from_nowhere_has_no_difference() -> None:
     [(1, "a member (Stable); stop it first"), (2, "2 members (Stable); stop them first")],
 )
 def test_a_group_with_members_is_refused_with_what_to_do(count: int, expected: str) -> None:
-    members = tuple(GroupMember(f"m{index}", None, "c", "h", (), (), ()) for index in range(count))
+    members = tuple(
+        DescribedMember(f"m{index}", None, "c", "h", (), (), ()) for index in range(count)
+    )
     info = GroupInfo("g", "Stable", "classic", "consumer", "range", None, 1, members)
     with pytest.raises(UserError) as caught:
         refuse_members(info, "seek")

@@ -6,8 +6,8 @@ import pytest
 
 from penstock.cli.queues.dlq_arguments import document_of, filter_of, parse_letter, show_data
 from penstock.cli.terminal.errors import UserError
-from penstock.client.consumer.fetched import Message
-from penstock.client.dead_letters.letter import LetterFilter, letter_of
+from penstock.client.consumer.fetched import FetchedRecord
+from penstock.client.dead_letters.letter import DeadLetterFilter, letter_of
 
 NOTHING: dict[str, Any] = {
     "letters": (),
@@ -25,41 +25,41 @@ NOTHING: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("given", "chosen"),
     [
-        ({}, LetterFilter()),
-        ({"letters": ("0:5", "1:7")}, LetterFilter(ids=frozenset({(0, 5), (1, 7)}))),
+        ({}, DeadLetterFilter()),
+        ({"letters": ("0:5", "1:7")}, DeadLetterFilter(ids=frozenset({(0, 5), (1, 7)}))),
         (
             {"error": "Time*", "message": "bank"},
-            LetterFilter(error_class="Time*", error_text="bank"),
+            DeadLetterFilter(error_class="Time*", error_text="bank"),
         ),
-        ({"key": ""}, LetterFilter(key=b"")),
-        ({"header": "colour"}, LetterFilter(header=("colour", None))),
-        ({"header": "colour:red:1"}, LetterFilter(header=("colour", b"red:1"))),
-        ({"header": "colour:"}, LetterFilter(header=("colour", b""))),
-        ({"source": "t"}, LetterFilter(source_topic="t")),
-        ({"source": "t:3"}, LetterFilter(source_topic="t", source_partition=3)),
+        ({"key": ""}, DeadLetterFilter(key=b"")),
+        ({"header": "colour"}, DeadLetterFilter(header=("colour", None))),
+        ({"header": "colour:red:1"}, DeadLetterFilter(header=("colour", b"red:1"))),
+        ({"header": "colour:"}, DeadLetterFilter(header=("colour", b""))),
+        ({"source": "t"}, DeadLetterFilter(source_topic="t")),
+        ({"source": "t:3"}, DeadLetterFilter(source_topic="t", source_partition=3)),
         (
             {"source": "t:3:100"},
-            LetterFilter(source_topic="t", source_partition=3, source_offsets=(100, 101)),
+            DeadLetterFilter(source_topic="t", source_partition=3, source_offsets=(100, 101)),
         ),
         (
             {"source": "t:3:100-"},
-            LetterFilter(source_topic="t", source_partition=3, source_offsets=(100, None)),
+            DeadLetterFilter(source_topic="t", source_partition=3, source_offsets=(100, None)),
         ),
         (
             {"source": "t:3:100-200"},
-            LetterFilter(source_topic="t", source_partition=3, source_offsets=(100, 200)),
+            DeadLetterFilter(source_topic="t", source_partition=3, source_offsets=(100, 200)),
         ),
         (
             {"failed": "@2026-11-01:1d"},
-            LetterFilter(failed_from_ms=1_793_491_200_000, failed_until_ms=1_793_577_600_000),
+            DeadLetterFilter(failed_from_ms=1_793_491_200_000, failed_until_ms=1_793_577_600_000),
         ),
         (
             {"failed": "@2026-11-01:end", "redrives_max": 0, "by_group": "g"},
-            LetterFilter(failed_from_ms=1_793_491_200_000, redrives_max=0, group="g"),
+            DeadLetterFilter(failed_from_ms=1_793_491_200_000, redrives_max=0, group="g"),
         ),
     ],
 )
-def test_options_become_a_filter(given: dict[str, Any], chosen: LetterFilter) -> None:
+def test_options_become_a_filter(given: dict[str, Any], chosen: DeadLetterFilter) -> None:
     assert filter_of(**NOTHING | given) == chosen
 
 
@@ -109,7 +109,7 @@ def test_data_is_shown_as_text_where_it_is_text(
 
 
 def test_a_letter_is_a_document() -> None:
-    letter = letter_of(Message("t.dlq", 0, 3, 1_000, b"k", b"\xff", (("h", None),)))
+    letter = letter_of(FetchedRecord("t.dlq", 0, 3, 1_000, b"k", b"\xff", (("h", None),)))
     document = document_of(letter)
     assert document["letter"] == "0:3"
     assert document["headers"] == [["h", None]]

@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.server.local_cluster import NODES_MAX, LocalCluster, NodeChild, Plan, _check
+from penstock.cli.server.local_cluster import (
+    NODES_MAX,
+    ClusterPlan,
+    LocalCluster,
+    NodeChild,
+    _check,
+)
 from penstock.cli.terminal.errors import UserError
 from penstock.node.config import load
 from penstock.runtime.directory_lock import DirectoryLock, InUse
@@ -18,7 +24,7 @@ from penstock.runtime.etcd.config import EtcdConfig
     ("nodes", "copies", "in_sync"), [(1, "1", "1"), (2, "2", "1"), (3, "3", "2"), (5, "3", "2")]
 )
 def test_the_defaults_fit_the_number_of_nodes(nodes: int, copies: str, in_sync: str) -> None:
-    settings = Plan(Path("data"), nodes).settings()
+    settings = ClusterPlan(Path("data"), nodes).settings()
     assert settings["default.replication.factor"] == copies
     assert settings["offsets.topic.replication.factor"] == copies
     assert settings["transaction.state.log.replication.factor"] == copies
@@ -27,13 +33,13 @@ def test_the_defaults_fit_the_number_of_nodes(nodes: int, copies: str, in_sync: 
 
 
 def test_what_was_asked_for_wins_over_the_defaults() -> None:
-    plan = Plan(Path("data"), 3, sets={"min.insync.replicas": "1", "num.partitions": "6"})
+    plan = ClusterPlan(Path("data"), 3, sets={"min.insync.replicas": "1", "num.partitions": "6"})
     assert plan.settings()["min.insync.replicas"] == "1"
     assert plan.settings()["num.partitions"] == "6"
 
 
 def test_nodes_take_the_next_ports_and_zero_stays_the_systems_choice() -> None:
-    plan = Plan(Path("data"), 3)
+    plan = ClusterPlan(Path("data"), 3)
     assert [plan.port_of(9092, node_id) for node_id in (1, 2, 3)] == [9092, 9093, 9094]
     assert [plan.port_of(0, node_id) for node_id in (1, 2, 3)] == [0, 0, 0]
 
@@ -41,7 +47,7 @@ def test_nodes_take_the_next_ports_and_zero_stays_the_systems_choice() -> None:
 def test_the_file_written_for_a_node_says_what_the_node_will_be_told(tmp_path: Path) -> None:
     data = tmp_path / 'with "quotes" and \\'
     data.mkdir()
-    plan = Plan(data, 3, "127.0.0.1", 9092, 8080, {"broker.rack": 'a "rack"'})
+    plan = ClusterPlan(data, 3, "127.0.0.1", 9092, 8080, {"broker.rack": 'a "rack"'})
     NodeChild(plan, 2, "http://127.0.0.1:2379")._write_config(9093, 8081)
     config = load(str(data / "node-2.toml"), {}, {})
     assert (config.node_id, config.kafka_port, config.http_port) == (2, 9093, 8081)
@@ -53,7 +59,7 @@ def test_the_file_written_for_a_node_says_what_the_node_will_be_told(tmp_path: P
 @pytest.mark.parametrize("nodes", [0, -1, NODES_MAX + 1])
 def test_an_absurd_number_of_nodes_is_refused(tmp_path: Path, nodes: int) -> None:
     with pytest.raises(UserError, match=f"--nodes {nodes} is not between"):
-        _check(Plan(tmp_path, nodes), print)
+        _check(ClusterPlan(tmp_path, nodes), print)
 
 
 @pytest.mark.parametrize(("kafka", "http", "fits"), [(9092, 9094, False), (9092, 9095, True)])
@@ -61,19 +67,19 @@ def test_ports_that_would_run_into_each_other_are_refused(
     tmp_path: Path, kafka: int, http: int, fits: bool
 ) -> None:
     for one, other in ((kafka, http), (http, kafka)):
-        plan = Plan(tmp_path, 3, kafka_port=one, http_port=other)
+        plan = ClusterPlan(tmp_path, 3, kafka_port=one, http_port=other)
         if fits:
             _check(plan, print)
         else:
             with pytest.raises(UserError, match="run into those from 9094 on"):
                 _check(plan, print)
-    _check(Plan(tmp_path, 3, kafka_port=0, http_port=0), print)
+    _check(ClusterPlan(tmp_path, 3, kafka_port=0, http_port=0), print)
 
 
 def test_the_directory_of_a_single_node_is_not_made_a_clusters(tmp_path: Path) -> None:
     (tmp_path / "meta.json").write_text("{}")
     with pytest.raises(UserError, match="holds the data of one node by itself"):
-        _check(Plan(tmp_path, 3), print)
+        _check(ClusterPlan(tmp_path, 3), print)
 
 
 def test_nodes_that_are_left_out_are_named(tmp_path: Path) -> None:
@@ -81,9 +87,9 @@ def test_nodes_that_are_left_out_are_named(tmp_path: Path) -> None:
         (tmp_path / f"node-{node_id}").mkdir()
         (tmp_path / f"node-{node_id}.toml").touch()
     said: list[str] = []
-    _check(Plan(tmp_path, 3), said.append)
+    _check(ClusterPlan(tmp_path, 3), said.append)
     assert said == []
-    _check(Plan(tmp_path, 2), said.append)
+    _check(ClusterPlan(tmp_path, 2), said.append)
     assert len(said) == 1
     assert said[0].startswith("node-3 took part before")
 
@@ -92,7 +98,7 @@ def test_a_directory_has_one_supervisor(tmp_path: Path) -> None:
     held = DirectoryLock(str(tmp_path))
     try:
         with pytest.raises(InUse, match=f"in use by process {os.getpid()}"):
-            asyncio.run(LocalCluster(Plan(tmp_path, 3), print).run(lambda kafka, http: None))
+            asyncio.run(LocalCluster(ClusterPlan(tmp_path, 3), print).run(lambda kafka, http: None))
     finally:
         held.release()
 
@@ -102,7 +108,7 @@ def child_that(tmp_path: Path, *lines: str) -> NodeChild:
     script = tmp_path / "script"
     script.write_text("\n".join(["#!/bin/sh", *lines, ""]))
     script.chmod(0o755)
-    return NodeChild(Plan(tmp_path, 3, command=(str(script),)), 1, "http://127.0.0.1:2379")
+    return NodeChild(ClusterPlan(tmp_path, 3, command=(str(script),)), 1, "http://127.0.0.1:2379")
 
 
 def test_a_node_that_ends_instead_of_serving_is_shown_with_its_last_words(tmp_path: Path) -> None:

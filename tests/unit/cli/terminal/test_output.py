@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from penstock.cli.terminal.output import (
-    Format,
+    OutputFormat,
     harmless,
     print_data,
     print_table,
@@ -78,17 +78,17 @@ def test_a_terminal_is_not_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("is_seen", [True, False])
-@pytest.mark.parametrize("format", [Format.json, Format.yaml])
+@pytest.mark.parametrize("format", [OutputFormat.json, OutputFormat.yaml])
 def test_documents_mean_the_same_on_a_terminal(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     is_seen: bool,
-    format: Format,
+    format: OutputFormat,
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: is_seen)
     print_data({"a": [HOSTILE]}, format)
     said = capsys.readouterr().out
-    if format is Format.json:
+    if format is OutputFormat.json:
         assert json.loads(said) == {"a": [HOSTILE]}
         assert ("\x9b" in said) is not is_seen, "into a pipe it goes as it is"
     if is_seen:

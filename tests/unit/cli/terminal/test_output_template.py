@@ -6,9 +6,9 @@ import pytest
 
 from penstock.cli.terminal.errors import UserError
 from penstock.cli.terminal.output_template import as_json, compile_template, show_time
-from penstock.client.consumer.fetched import Message
+from penstock.client.consumer.fetched import FetchedRecord
 
-MESSAGE = Message(
+MESSAGE = FetchedRecord(
     topic="orders",
     partition=3,
     offset=42,

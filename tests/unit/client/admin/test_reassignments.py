@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.client.admin.reassignments import PREFERRED, UNCLEAN, Move, Moves
+from penstock.client.admin.reassignments import PREFERRED, UNCLEAN, Reassignments, ReplicaMove
 from penstock.client.cluster import Cluster
 from penstock.client.metadata import TopicPartition
 from penstock.wire.messages.reassignments import (
@@ -57,7 +57,7 @@ def test_each_move_has_its_own_answer() -> None:
 
         broker.answers[AlterPartitionReassignmentsRequest] = answer
         targets = {A0: (1, 2), A1: None, B0: (9,)}
-        answers = await Moves(cluster).reassign(targets, keep_factor=True)
+        answers = await Reassignments(cluster).reassign(targets, keep_factor=True)
         assert (answers[A0], answers[A1]) == (None, None)
         refused = answers[B0]
         assert isinstance(refused, Refused)
@@ -82,7 +82,7 @@ def test_moves_under_way_are_listed() -> None:
                 topics=[OngoingTopicReassignment(name="a", partitions=[row])],
             )
         )
-        assert await Moves(cluster).under_way() == {A1: Move((3, 1), (3,), (1,))}
+        assert await Reassignments(cluster).under_way() == {A1: ReplicaMove((3, 1), (3,), (1,))}
 
     with_model(scenario)
 
@@ -111,7 +111,7 @@ def test_elections_are_asked_for_by_kind(unclean: bool, kind: int) -> None:
             )
 
         broker.answers[ElectLeadersRequest] = answer
-        answers = await Moves(cluster).elect([A0, A1], unclean=unclean)
+        answers = await Reassignments(cluster).elect([A0, A1], unclean=unclean)
         assert answers[A0] is None
         refused = answers[A1]
         assert refused is not None
@@ -126,6 +126,6 @@ def test_a_refusal_of_the_whole_request_is_raised() -> None:
             error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), replica_election_results=[]
         )
         with pytest.raises(Refused):
-            await Moves(cluster).elect([A0])
+            await Reassignments(cluster).elect([A0])
 
     with_model(scenario)

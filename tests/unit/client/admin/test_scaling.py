@@ -3,60 +3,67 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.admin.scaling import Row, Standing, Wish, rates, scale, standing
+from penstock.client.admin.scaling import (
+    GroupStanding,
+    PartitionLag,
+    ScalingTarget,
+    rates,
+    scale,
+    standing,
+)
 
 
-def at(at_s: float, done: int, end: int, partitions: int = 10) -> Standing:
-    return Standing(at_s, partitions, done, end, end - done, end - done)
+def at(at_s: float, done: int, end: int, partitions: int = 10) -> GroupStanding:
+    return GroupStanding(at_s, partitions, done, end, end - done, end - done)
 
 
 def test_a_standing_adds_up_partitions() -> None:
-    found = standing(5.0, {("t", 0): Row(3, 10), ("t", 1): Row(9, 8)})
-    assert found == Standing(5.0, 2, 12, 18, 7, 7)
+    found = standing(5.0, {("t", 0): PartitionLag(3, 10), ("t", 1): PartitionLag(9, 8)})
+    assert found == GroupStanding(5.0, 2, 12, 18, 7, 7)
 
 
 def test_members_are_wanted_for_what_comes_in_and_what_has_gathered() -> None:
     # Two members read 100/s each; 300/s come in, and 6,000 are to be read within a minute.
-    found = scale(at(0, 0, 5_000), at(10, 2_000, 8_000), 2, Wish(target_s=60))
+    found = scale(at(0, 0, 5_000), at(10, 2_000, 8_000), 2, ScalingTarget(target_s=60))
     assert (found.read_per_s, found.written_per_s, found.member_per_s) == (200, 300, 100)
     assert found.desired == 4
-    assert scale(at(0, 0, 5_000), at(10, 2_000, 8_000), 2, Wish(target_s=6)).desired == 10
+    assert scale(at(0, 0, 5_000), at(10, 2_000, 8_000), 2, ScalingTarget(target_s=6)).desired == 10
 
 
 def test_no_more_members_than_partitions_except_in_a_queue() -> None:
     before, now = at(0, 0, 90_000, 3), at(10, 1_000, 90_000, 3)
-    found = scale(before, now, 1, Wish(target_s=1))
+    found = scale(before, now, 1, ScalingTarget(target_s=1))
     assert found.desired == 3
     assert "3 partitions" in found.reason
-    assert scale(before, now, 1, Wish(target_s=1, high=50), is_queue=True).desired == 50
+    assert scale(before, now, 1, ScalingTarget(target_s=1, high=50), is_queue=True).desired == 50
 
 
 def test_nothing_to_do_needs_nobody_unless_a_minimum_is_asked_for() -> None:
     before, now = at(0, 10, 10), at(10, 10, 10)
-    assert scale(before, now, 3, Wish()).desired == 0
-    assert scale(before, now, 3, Wish(low=2)).desired == 2
+    assert scale(before, now, 3, ScalingTarget()).desired == 0
+    assert scale(before, now, 3, ScalingTarget(low=2)).desired == 2
 
 
 def test_who_reads_nothing_is_not_helped_by_more_of_the_same() -> None:
-    found = scale(at(0, 5, 100), at(10, 5, 400), 4, Wish(target_s=1))
+    found = scale(at(0, 5, 100), at(10, 5, 400), 4, ScalingTarget(target_s=1))
     assert found.desired == 4
     assert "read nothing" in found.reason
 
 
 def test_the_first_question_leaves_it_at_what_there_is() -> None:
-    assert scale(None, at(0, 0, 100), 4, Wish()).desired == 4
-    assert scale(None, at(0, 0, 100), 0, Wish()).desired == 1
-    assert scale(None, at(0, 100, 100), 0, Wish()).desired == 0
-    assert scale(None, at(0, 0, 600), 1, Wish(target_s=60, rate=2)).desired == 5
+    assert scale(None, at(0, 0, 100), 4, ScalingTarget()).desired == 4
+    assert scale(None, at(0, 0, 100), 0, ScalingTarget()).desired == 1
+    assert scale(None, at(0, 100, 100), 0, ScalingTarget()).desired == 0
+    assert scale(None, at(0, 0, 600), 1, ScalingTarget(target_s=60, rate=2)).desired == 5
 
 
 def test_a_rate_seen_earlier_brings_a_group_back_from_zero() -> None:
-    found = scale(at(0, 0, 0), at(10, 0, 1_000), 0, Wish(target_s=60), known_rate=50)
+    found = scale(at(0, 0, 0), at(10, 0, 1_000), 0, ScalingTarget(target_s=60), known_rate=50)
     assert found.desired == 3
 
 
 def test_an_idle_period_does_not_make_members_look_slow() -> None:
-    found = scale(at(0, 0, 0), at(10, 10, 10), 2, Wish(), known_rate=100)
+    found = scale(at(0, 0, 0), at(10, 10, 10), 2, ScalingTarget(), known_rate=100)
     assert found.member_per_s == 100
     assert found.desired == 1
 
@@ -82,5 +89,5 @@ def test_the_answer_is_always_within_what_was_asked_for(
 ) -> None:
     before = at(0, done, done + lag + read)
     now = at(10, done + read, done + lag + read + written)
-    found = scale(before, now, members, Wish(low=low, high=high))
+    found = scale(before, now, members, ScalingTarget(low=low, high=high))
     assert low <= found.desired <= max(low, min(high, 10))

@@ -4,8 +4,8 @@ import pytest
 
 from penstock.client.consumer import record_counts
 from penstock.client.consumer.record_counts import count_records
-from penstock.client.dead_letters.replay import Copier, Copy, offsets_of
-from penstock.client.list_offsets import Span
+from penstock.client.dead_letters.replay import Copier, CopyPlan, offsets_of
+from penstock.client.list_offsets import OffsetSpan
 from penstock.client.metadata import TopicPartition
 from penstock.state.queues.intervals import IntervalSet
 from penstock.wire.compression import Codec
@@ -19,18 +19,18 @@ async def prepare(desk: Desk) -> None:
     await desk.admin.create_topic("t", 1, 1)
     await desk.admin.create_topic("copy", 1, 1)
     await desk.produce("t", [b"%d" % number for number in range(10)])
-    await Copier(desk.cluster, Copy("c", "copy", {T0: Span(0, 10)}), records_max=2).run()
+    await Copier(desk.cluster, CopyPlan("c", "copy", {T0: OffsetSpan(0, 10)}), records_max=2).run()
 
 
 def test_markers_of_transactions_are_no_records() -> None:
     async def scene(desk: Desk) -> None:
         await prepare(desk)
-        whole = offsets_of(Span(0, 15))
+        whole = offsets_of(OffsetSpan(0, 15))
         counted = await count_records(desk.cluster, {T0: whole, COPY0: whole})
         assert counted.records == {T0: 10, COPY0: 10}
         assert counted.is_exact
         # Offsets 0-7 of the copy: two records and a marker, twice, and two records more.
-        assert (await count_records(desk.cluster, {COPY0: offsets_of(Span(0, 8))})).total == 6
+        assert (await count_records(desk.cluster, {COPY0: offsets_of(OffsetSpan(0, 8))})).total == 6
 
     on_cluster(scene)
 
@@ -52,7 +52,7 @@ def test_a_large_range_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def scene(desk: Desk) -> None:
         await prepare(desk)
-        counted = await count_records(desk.cluster, {COPY0: offsets_of(Span(0, 10))})
+        counted = await count_records(desk.cluster, {COPY0: offsets_of(OffsetSpan(0, 10))})
         assert (counted.total, counted.is_exact) == (10, False)
 
     on_cluster(scene)

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.consumer import record_reader
-from penstock.client.consumer.fetched import HERE_BYTES_MAX, Message
+from penstock.client.consumer.fetched import HERE_BYTES_MAX, FetchedRecord
 from penstock.client.consumer.record_reader import pick_at, read_at
 from penstock.client.metadata import TopicPartition
 from penstock.state.queues.intervals import IntervalSet
@@ -79,7 +79,7 @@ def test_what_unpacks_to_much_comes_in_pieces_and_in_order(
         # Five of ten records, one of five small ones and two large ones, two of the other three.
         assert len(workers.modules) == 8
 
-        def odd(message: Message) -> bytes | None:
+        def odd(message: FetchedRecord) -> bytes | None:
             return message.value if message.offset % 2 else None
 
         workers.modules.clear()

@@ -2,22 +2,28 @@
 
 import pytest
 
-from penstock.client.consumer.fetched import Message
-from penstock.client.dead_letters.letter import REDRIVES, Letter, LetterFilter, Place, letter_of
+from penstock.client.consumer.fetched import FetchedRecord
+from penstock.client.dead_letters.letter import (
+    REDRIVES,
+    DeadLetterFilter,
+    DeadLetterMessage,
+    Place,
+    letter_of,
+)
 from penstock.state.queues import dead_letter_format as written
 from penstock.state.queues.delivery import DeadLetter
-from penstock.state.queues.delivery_state import Failure
+from penstock.state.queues.delivery_state import DeliveryFailure
 from penstock.wire.columns import Record
 
 
-def message_of(record: Record, partition: int = 0, offset: int = 7) -> Message:
-    return Message("t.dlq", partition, offset, record.timestamp, *record[2:])
+def message_of(record: Record, partition: int = 0, offset: int = 7) -> FetchedRecord:
+    return FetchedRecord("t.dlq", partition, offset, record.timestamp, *record[2:])
 
 
-def buried() -> Letter:
+def buried() -> DeadLetterMessage:
     record = Record(0, 1_000, b"k", b"payload", (("colour", b"red"), (REDRIVES, b"2")))
-    dead = DeadLetter(42, Failure(5, 0, 2_000, 3_000, "Timeout", "the bank did not answer"))
-    copy = written.letter_of(written.Source("t", 3, "workers"), dead, record, 4_000)
+    dead = DeadLetter(42, DeliveryFailure(5, 0, 2_000, 3_000, "Timeout", "the bank did not answer"))
+    copy = written.letter_of(written.RecordSource("t", 3, "workers"), dead, record, 4_000)
     return letter_of(message_of(copy))
 
 
@@ -41,48 +47,48 @@ def test_a_message_of_another_hand_is_a_letter_of_unknown_origin() -> None:
 @pytest.mark.parametrize(
     ("chosen", "is_meant"),
     [
-        (LetterFilter(), True),
-        (LetterFilter(error_class="Time*"), True),
-        (LetterFilter(error_class="timeout"), False),
-        (LetterFilter(error_text="bank"), True),
-        (LetterFilter(error_text="post office"), False),
-        (LetterFilter(key=b"k"), True),
-        (LetterFilter(key=b""), False),
-        (LetterFilter(header=("colour", None)), True),
-        (LetterFilter(header=("colour", b"red")), True),
-        (LetterFilter(header=("colour", b"blue")), False),
-        (LetterFilter(header=("penstock-dlq-topic", None)), False),
-        (LetterFilter(failed_from_ms=3_000), True),
-        (LetterFilter(failed_from_ms=3_001), False),
-        (LetterFilter(failed_until_ms=3_000), False),
-        (LetterFilter(source_topic="t", source_partition=3), True),
-        (LetterFilter(source_partition=2), False),
-        (LetterFilter(source_offsets=(40, 42)), False),
-        (LetterFilter(source_offsets=(42, None)), True),
-        (LetterFilter(group="workers"), True),
-        (LetterFilter(group="others"), False),
-        (LetterFilter(redrives_max=1), False),
-        (LetterFilter(redrives_max=2), True),
-        (LetterFilter(ids=frozenset({(0, 7), (1, 1)})), True),
-        (LetterFilter(ids=frozenset({(0, 8)})), False),
-        (LetterFilter(error_class="Timeout", key=b"other"), False),
+        (DeadLetterFilter(), True),
+        (DeadLetterFilter(error_class="Time*"), True),
+        (DeadLetterFilter(error_class="timeout"), False),
+        (DeadLetterFilter(error_text="bank"), True),
+        (DeadLetterFilter(error_text="post office"), False),
+        (DeadLetterFilter(key=b"k"), True),
+        (DeadLetterFilter(key=b""), False),
+        (DeadLetterFilter(header=("colour", None)), True),
+        (DeadLetterFilter(header=("colour", b"red")), True),
+        (DeadLetterFilter(header=("colour", b"blue")), False),
+        (DeadLetterFilter(header=("penstock-dlq-topic", None)), False),
+        (DeadLetterFilter(failed_from_ms=3_000), True),
+        (DeadLetterFilter(failed_from_ms=3_001), False),
+        (DeadLetterFilter(failed_until_ms=3_000), False),
+        (DeadLetterFilter(source_topic="t", source_partition=3), True),
+        (DeadLetterFilter(source_partition=2), False),
+        (DeadLetterFilter(source_offsets=(40, 42)), False),
+        (DeadLetterFilter(source_offsets=(42, None)), True),
+        (DeadLetterFilter(group="workers"), True),
+        (DeadLetterFilter(group="others"), False),
+        (DeadLetterFilter(redrives_max=1), False),
+        (DeadLetterFilter(redrives_max=2), True),
+        (DeadLetterFilter(ids=frozenset({(0, 7), (1, 1)})), True),
+        (DeadLetterFilter(ids=frozenset({(0, 8)})), False),
+        (DeadLetterFilter(error_class="Timeout", key=b"other"), False),
     ],
 )
 def test_a_filter_means_letters_that_agree_with_all_of_it(
-    chosen: LetterFilter, is_meant: bool
+    chosen: DeadLetterFilter, is_meant: bool
 ) -> None:
     assert chosen.matches(buried()) is is_meant
 
 
 def test_a_letter_of_unknown_origin_comes_from_nowhere_in_particular() -> None:
     letter = letter_of(message_of(Record(0, 9, None, b"v", ())))
-    assert LetterFilter().matches(letter)
-    assert not LetterFilter(source_offsets=(0, None)).matches(letter)
+    assert DeadLetterFilter().matches(letter)
+    assert not DeadLetterFilter(source_offsets=(0, None)).matches(letter)
 
 
 def test_a_filter_describes_only_what_it_asks_for() -> None:
-    assert LetterFilter().described() == {}
-    chosen = LetterFilter(
+    assert DeadLetterFilter().described() == {}
+    chosen = DeadLetterFilter(
         ids=frozenset({(1, 5), (0, 9)}), key=b"k", header=("h", b"v"), redrives_max=0
     )
     assert chosen.described() == {

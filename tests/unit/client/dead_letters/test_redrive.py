@@ -7,15 +7,15 @@ from random import Random
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.client.dead_letters.letter import REDRIVES, Letter, LetterFilter, Place
+from penstock.client.dead_letters.letter import REDRIVES, DeadLetterFilter, DeadLetterMessage, Place
 from penstock.client.dead_letters.open import note_of
 from penstock.client.dead_letters.redrive import (
     APART_MAX,
     AUDIT,
     LETTERS_MAX,
     REDRIVEN_FROM,
-    Errand,
     Redriver,
+    RedriveRequest,
     copy_of,
     is_hollow,
     target_of,
@@ -26,7 +26,7 @@ from penstock.state.queues import dead_letter_format as headers
 from penstock.state.queues import delivery_headers
 from tests.unit.client.on_cluster import Desk, on_cluster
 
-LETTER = Letter(
+LETTER = DeadLetterMessage(
     topic="t.dlq",
     partition=1,
     offset=7,
@@ -59,7 +59,7 @@ async def bury(desk: Desk, count: int, topic: str = "t", error: str = "Timeout")
 
 
 async def redrive(desk: Desk, **asked: object) -> Redriver:
-    errand = Errand("t.dlq", "run", "me", **asked)  # type: ignore[arg-type]
+    errand = RedriveRequest("t.dlq", "run", "me", **asked)  # type: ignore[arg-type]
     redriver = Redriver(desk.cluster, desk.clock, errand)
     await redriver.run()
     return redriver
@@ -122,7 +122,7 @@ def test_letters_are_sent_with_the_time_of_now_or_their_own() -> None:
         await desk.admin.create_topic("t", 1, 1)
         await desk.admin.create_topic("t.dlq", 1, 1)
         await bury(desk, 2)
-        first = LetterFilter(ids=frozenset({(0, 0)}))
+        first = DeadLetterFilter(ids=frozenset({(0, 0)}))
         assert (await redrive(desk, chosen=first, keeps_timestamp=True)).report.settled == 1
         await redrive(desk)
         times = [message.timestamp for message in await desk.read("t")]
@@ -138,12 +138,12 @@ def test_a_limit_a_purge_and_a_revision_are_kept_to_and_recorded() -> None:
         await desk.admin.create_topic("t.dlq", 1, 1)
         await bury(desk, 6)
         told: list[int] = []
-        errand = Errand("t.dlq", "one", "me", limit=2)
+        errand = RedriveRequest("t.dlq", "one", "me", limit=2)
         redriver = Redriver(desk.cluster, desk.clock, errand, told.append)
         assert (await redriver.run()).targets == {TopicPartition("t", 0): 2}
         assert told == [2]
         await redrive(desk, limit=1, revise=lambda letter: replace(letter, payload=b"new"))
-        await redrive(desk, purges=True, chosen=LetterFilter(ids=frozenset({(0, 5)})))
+        await redrive(desk, purges=True, chosen=DeadLetterFilter(ids=frozenset({(0, 5)})))
         assert [m.value for m in await desk.read("t")] == [b"0", b"1", b"new"]
         assert (await look_into(desk.cluster, "t.dlq")).letters == 2
         entries = [json.loads(message.value or b"") for message in await desk.read(AUDIT)]
@@ -185,7 +185,7 @@ def test_a_letter_that_is_too_large_is_reported_and_all_others_go(may_see: bool)
         compressible = b"z" * 5_000
         sent = [*small[:4], large, *small[4:], compressible]
         await desk.produce("t.dlq", sent, headers=told)
-        errand = Errand("t.dlq", "run", "me")
+        errand = RedriveRequest("t.dlq", "run", "me")
         redriver = Redriver(desk.cluster, desk.clock, errand)
         if not may_see:
             redriver._limits["t"] = None

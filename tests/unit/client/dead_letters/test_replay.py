@@ -4,12 +4,12 @@ from penstock.client.admin.admin import Admin
 from penstock.client.admin.queues import finish, inspect, list_queues
 from penstock.client.dead_letters.replay import (
     Copier,
-    Copy,
+    CopyPlan,
     finished_within,
     replay_share_group,
     unfinished_copy,
 )
-from penstock.client.list_offsets import Span
+from penstock.client.list_offsets import OffsetSpan
 from penstock.client.metadata import TopicPartition
 from penstock.client.share.consumer import ShareConsumer
 from tests.unit.client.on_cluster import Desk, on_cluster
@@ -32,7 +32,7 @@ def test_only_what_one_group_has_finished_is_offered_again() -> None:
         assert sorted(await list_queues(desk.cluster, ["t"])) == [("t", "g"), ("t", "other")]
         for group in ("g", "other"):
             await finish(desk.cluster, group, {T0: [(0, 6)]})
-        span = Span(4, 9)
+        span = OffsetSpan(4, 9)
         assert len(await finished_within(desk.cluster, "g", T0, span)) == 3
         assert await replay_share_group(desk.cluster, "g", {T0: span}) == {T0: 3}
         assert not await finished_within(desk.cluster, "g", T0, span)
@@ -52,9 +52,9 @@ def test_a_copy_keeps_everything_and_leaves_nothing_behind() -> None:
             await desk.produce(
                 "t", values, partition=partition, headers=[("h", b"v")], key=b"k%d" % partition
             )
-        spans = {T0: Span(1, 4), TopicPartition("t", 1): Span(0, 5)}
+        spans = {T0: OffsetSpan(1, 4), TopicPartition("t", 1): OffsetSpan(0, 5)}
         told: list[int] = []
-        copier = Copier(desk.cluster, Copy("c", "same", spans), told.append, records_max=2)
+        copier = Copier(desk.cluster, CopyPlan("c", "same", spans), told.append, records_max=2)
         report = await copier.run()
         assert (report.copied, sum(told), report.is_resumed) == (8, 8, False)
         source = [m for m in await desk.read("t") if m.partition or 1 <= m.offset < 4]
@@ -64,7 +64,7 @@ def test_a_copy_keeps_everything_and_leaves_nothing_behind() -> None:
             sorted(shown)
         )
         assert await unfinished_copy(desk.cluster, "c") == {}
-        await Copier(desk.cluster, Copy("d", "more", spans)).run()
+        await Copier(desk.cluster, CopyPlan("d", "more", spans)).run()
         by_key = {message.key: message.partition for message in await desk.read("more")}
         assert len(by_key) == 2
 

@@ -3,7 +3,13 @@
 from dataclasses import replace
 
 from penstock.client.admin.admin import Admin
-from penstock.client.dead_letters.topics import KINDS_MAX, OTHERS, Kinds, LetterBox, list_boxes
+from penstock.client.dead_letters.topics import (
+    KINDS_MAX,
+    OTHERS,
+    DeadLetterTopic,
+    Kinds,
+    list_boxes,
+)
 from tests.unit.client.dead_letters.test_redrive import LETTER, bury
 from tests.unit.client.on_cluster import Desk, on_cluster
 
@@ -16,7 +22,7 @@ def test_topics_are_found_by_name_and_by_config() -> None:
         name = "errors.deadletterqueue.topic.name"
         await Admin(desk.cluster).alter_configs(32, "g", {name: "morgue"})
         morgue, letters = await list_boxes(desk.cluster)
-        assert morgue == LetterBox("morgue", 2, 0, None)
+        assert morgue == DeadLetterTopic("morgue", 2, 0, None)
         assert (letters.topic, letters.letters) == ("t.dlq", 3)
         assert letters.oldest_ms is not None
 

@@ -8,12 +8,12 @@ import pytest
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.errors import ConnectionLost, DeliveryTimeout
 from penstock.client.metadata import TopicPartition
-from penstock.client.producer.batch import Acked, Batch, Identity, Sent, record_bytes
-from penstock.client.producer.partition_queue import Lane
+from penstock.client.producer.batch import Acked, Batch, ProducerIdentity, Sent, record_bytes
+from penstock.client.producer.partition_queue import PartitionQueue
 from penstock.wire.records import Record
 
 WHERE = TopicPartition("t", 0)
-ME = Identity(7, 0)
+ME = ProducerIdentity(7, 0)
 LOST = ConnectionLost("gone")
 
 
@@ -31,9 +31,11 @@ def on_a_loop(test: Callable[[], None]) -> Callable[[], None]:
     return wrapped
 
 
-def make_lane(*, is_idempotent: bool = True, linger_s: float = 0.0, batch_bytes: int = 1) -> Lane:
+def make_lane(
+    *, is_idempotent: bool = True, linger_s: float = 0.0, batch_bytes: int = 1
+) -> PartitionQueue:
     """A lane whose every record is a batch of its own, unless told otherwise."""
-    lane = Lane(
+    lane = PartitionQueue(
         WHERE,
         is_idempotent=is_idempotent,
         in_flight_max=5,
@@ -47,13 +49,13 @@ def make_lane(*, is_idempotent: bool = True, linger_s: float = 0.0, batch_bytes:
     return lane
 
 
-def add(lane: Lane, count: int, at: float = 0.0) -> None:
+def add(lane: PartitionQueue, count: int, at: float = 0.0) -> None:
     for number in range(count):
         record = Record(0, 0, None, b"%d" % number)
         lane.add(record, record_bytes(record), at)
 
 
-def take(lane: Lane, count: int, now: float = 0.0) -> list[Batch]:
+def take(lane: PartitionQueue, count: int, now: float = 0.0) -> list[Batch]:
     taken = [lane.take(1, now) for _ in range(count)]
     assert all(batch is not None for batch in taken)
     return [batch for batch in taken if batch is not None]
@@ -63,7 +65,7 @@ def refused(code: ErrorCode) -> Refused:
     return Refused(code, code.name)
 
 
-def fail(lane: Lane, batch: Batch, error: Exception, retry_at: float = 0.0) -> None:
+def fail(lane: PartitionQueue, batch: Batch, error: Exception, retry_at: float = 0.0) -> None:
     lane.failed(batch, error, was_sent=True, retry_at=retry_at)
 
 
@@ -86,7 +88,7 @@ def test_batches_are_numbered_in_order_and_five_may_be_in_flight() -> None:
 def test_until_the_broker_knows_the_producer_only_one_is_in_flight() -> None:
     lane = make_lane()
     lane._forget_identity()
-    lane.identify(Identity(8, 0))
+    lane.identify(ProducerIdentity(8, 0))
     add(lane, 3)
     (first,) = take(lane, 1)
     assert lane.take(1, 0.0) is None
@@ -169,13 +171,13 @@ def test_a_hole_in_the_numbers_asks_for_a_new_identity() -> None:
     assert lane.needs_identity
     assert lane.spent == ME
     assert lane.take(1, 0.0) is None
-    lane.identify(Identity(8, 0))
+    lane.identify(ProducerIdentity(8, 0))
     assert take(lane, 1) == [second]
     lane.succeeded(second, Acked(0, -1))
     assert take(lane, 1) == [third]
     assert [(b.identity, b.sequence) for b in (second, third)] == [
-        (Identity(8, 0), 0),
-        (Identity(8, 0), 1),
+        (ProducerIdentity(8, 0), 0),
+        (ProducerIdentity(8, 0), 1),
     ]
 
 
@@ -197,9 +199,9 @@ def test_a_broker_that_forgot_the_producer_gets_a_new_identity() -> None:
     add(lane, 1)
     (batch,) = take(lane, 1)
     fail(lane, batch, refused(ErrorCode.UNKNOWN_PRODUCER_ID))
-    lane.identify(Identity(9, 0))
+    lane.identify(ProducerIdentity(9, 0))
     assert take(lane, 1) == [batch]
-    assert (batch.identity, batch.sequence) == (Identity(9, 0), 0)
+    assert (batch.identity, batch.sequence) == (ProducerIdentity(9, 0), 0)
 
 
 @on_a_loop

@@ -5,12 +5,19 @@ import asyncio
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.client.share.acknowledgements import UNSEEN, Ack, Acks, Note, Verdict, batches_of
+from penstock.client.share.acknowledgements import (
+    UNSEEN,
+    Ack,
+    AcknowledgementType,
+    Acks,
+    VerdictNote,
+    batches_of,
+)
 from penstock.wire.messages.share import ShareAcknowledgementBatch
 
 
 def accept(offset: int) -> Ack:
-    return Ack(offset, Verdict.ACCEPT)
+    return Ack(offset, AcknowledgementType.ACCEPT)
 
 
 def offsets(group: list[Ack]) -> list[int]:
@@ -58,25 +65,25 @@ def test_a_verdict_overtakes_a_renewal_of_its_record() -> None:
     async def test() -> None:
         done = asyncio.get_running_loop().create_future()
         acks = Acks()
-        acks.add(Ack(1, Verdict.RENEW, done=done))
+        acks.add(Ack(1, AcknowledgementType.RENEW, done=done))
         acks.add(accept(1))
         (ack,) = acks.take()
-        assert ack.verdict is Verdict.ACCEPT
+        assert ack.verdict is AcknowledgementType.ACCEPT
         assert done.result() is None
 
     asyncio.run(test())
 
 
 def test_neighbours_with_the_same_verdict_are_one_run() -> None:
-    delayed = Note(delay_ms=5)
+    delayed = VerdictNote(delay_ms=5)
     acks = [
         accept(1),
         accept(2),
-        Ack(3, Verdict.RELEASE, delayed),
-        Ack(4, Verdict.RELEASE, delayed),
-        Ack(5, Verdict.RELEASE, UNSEEN),
+        Ack(3, AcknowledgementType.RELEASE, delayed),
+        Ack(4, AcknowledgementType.RELEASE, delayed),
+        Ack(5, AcknowledgementType.RELEASE, UNSEEN),
         accept(7),
-        Ack(8, Verdict.REJECT, Note(error_class="E", error_message="m")),
+        Ack(8, AcknowledgementType.REJECT, VerdictNote(error_class="E", error_message="m")),
     ]
     found = batches_of(acks, ShareAcknowledgementBatch)
     assert [(b.first_offset, b.last_offset, *b.acknowledge_types) for b in found] == [
@@ -94,7 +101,7 @@ def test_neighbours_with_the_same_verdict_are_one_run() -> None:
 def test_whoever_waits_is_told_once() -> None:
     async def test() -> None:
         done = asyncio.get_running_loop().create_future()
-        ack = Ack(1, Verdict.ACCEPT, done=done)
+        ack = Ack(1, AcknowledgementType.ACCEPT, done=done)
         ack.fail(Refused(ErrorCode.INVALID_RECORD_STATE, "gone"))
         ack.succeed()
         with pytest.raises(Refused, match="gone"):

@@ -11,9 +11,9 @@ from penstock.client.cluster import Cluster
 from penstock.client.connection import ConnectionConfig
 from penstock.client.metadata import TopicPartition
 from penstock.client.producer.producer import Producer
-from penstock.client.share.acknowledgements import Verdict
+from penstock.client.share.acknowledgements import AcknowledgementType
 from penstock.client.share.consumer import ShareConfig, ShareConsumer
-from penstock.client.share.leases import Lease
+from penstock.client.share.leases import HeldLease
 from simulation.clock import SimClock
 from simulation.random import SimRandom
 from tests.unit.app.simulated import Sim, on_broker
@@ -51,18 +51,18 @@ def new_consumer(sim: Sim, config: ShareConfig | None = None, seed: int = 7) -> 
                          ["jobs"], config)  # fmt: skip
 
 
-async def drain(consumer: ShareConsumer, seconds: float) -> list[Lease]:
+async def drain(consumer: ShareConsumer, seconds: float) -> list[HeldLease]:
     """Accepts what comes until nothing has come for so long."""
-    found: list[Lease] = []
+    found: list[HeldLease] = []
     while leases := await consumer.receive(100, int(seconds * 1000)):
         found += leases
         for lease in leases:
-            consumer.settle(lease, Verdict.ACCEPT)
+            consumer.settle(lease, AcknowledgementType.ACCEPT)
     await consumer.flush()
     return found
 
 
-def values(leases: list[Lease]) -> list[int]:
+def values(leases: list[HeldLease]) -> list[int]:
     return sorted(int(lease.message.value or b"") for lease in leases)
 
 
@@ -80,14 +80,14 @@ def test_records_of_all_partitions_and_nodes_are_received_once() -> None:
 def test_verdicts_and_fetches_move_to_the_new_leader() -> None:
     async def test(sim: Sim, cluster: Cluster) -> None:
         async with new_consumer(sim) as consumer:
-            leases: list[Lease] = []
+            leases: list[HeldLease] = []
             while len(leases) < 6:
                 leases += await consumer.receive(6, 5_000)
             where = TopicPartition("jobs", 0)
             leader = await cluster.leader(where)
             await sim.cluster.hosts[leader].stop()
             outcomes = await asyncio.gather(
-                *(consumer.settle(lease, Verdict.ACCEPT) for lease in leases),
+                *(consumer.settle(lease, AcknowledgementType.ACCEPT) for lease in leases),
                 return_exceptions=True,
             )
             lost = {
@@ -107,13 +107,13 @@ def test_no_more_is_held_than_allowed() -> None:
     async def test(sim: Sim, cluster: Cluster) -> None:
         config = ShareConfig(prefetch=50, held_max=8)
         async with new_consumer(sim, config) as consumer:
-            taken: list[Lease] = []
+            taken: list[HeldLease] = []
             while found := await consumer.receive(5, 2_000):
                 taken += found
                 assert consumer.held <= 8
             assert len(taken) == 8
             for lease in taken:
-                consumer.settle(lease, Verdict.ACCEPT)
+                consumer.settle(lease, AcknowledgementType.ACCEPT)
             assert len(await drain(consumer, 2)) == 32
 
     on_jobs(test, count=40, partitions=2)
@@ -124,7 +124,7 @@ def test_a_wait_of_nothing_still_asks_once() -> None:
         async with new_consumer(sim) as consumer:
             before = sim.loop.time()
             (lease,) = await consumer.receive(10, 0)
-            await consumer.settle(lease, Verdict.ACCEPT)
+            await consumer.settle(lease, AcknowledgementType.ACCEPT)
             assert await consumer.receive(10, 0) == []
             assert sim.loop.time() - before < 1
 
@@ -151,7 +151,7 @@ def test_a_closed_consumer_takes_no_verdicts() -> None:
         await consumer.close()
         await consumer.close()
         with pytest.raises(Refused, match="closed") as refused:
-            consumer.settle(lease, Verdict.ACCEPT)
+            consumer.settle(lease, AcknowledgementType.ACCEPT)
         assert refused.value.code is ErrorCode.INVALID_REQUEST
         with pytest.raises(Refused, match="closed"):
             await consumer.receive(1, 0)

@@ -1,23 +1,23 @@
 """Records that are held: fetched ahead, handed out, renewed, given back."""
 
-from penstock.client.consumer.fetched import Message
-from penstock.client.share.held_records import LEFTOVER_S, UNASKED_S, Holdings
-from penstock.client.share.leases import Lease
+from penstock.client.consumer.fetched import FetchedRecord
+from penstock.client.share.held_records import LEFTOVER_S, UNASKED_S, HeldRecords
+from penstock.client.share.leases import HeldLease
 
 LOCK_S = 30.0
 
 
-def lease(offset: int, now: float = 0.0) -> Lease:
-    message = Message("jobs", 0, offset, 0, None, b"", ())
-    return Lease(message, 1, now + LOCK_S, LOCK_S)
+def lease(offset: int, now: float = 0.0) -> HeldLease:
+    message = FetchedRecord("jobs", 0, offset, 0, None, b"", ())
+    return HeldLease(message, 1, now + LOCK_S, LOCK_S)
 
 
-def offsets(leases: list[Lease]) -> list[int]:
+def offsets(leases: list[HeldLease]) -> list[int]:
     return [one.message.offset for one in leases]
 
 
-def holding(*numbers: int) -> Holdings:
-    holdings = Holdings()
+def holding(*numbers: int) -> HeldRecords:
+    holdings = HeldRecords()
     holdings.add(lease(offset) for offset in numbers)
     return holdings
 

@@ -7,7 +7,7 @@ import pytest
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId
 from penstock.client.connection import Address
-from penstock.client.consumer.fetched import Message
+from penstock.client.consumer.fetched import FetchedRecord
 from penstock.client.metadata import (
     Broker,
     Metadata,
@@ -15,8 +15,8 @@ from penstock.client.metadata import (
     TopicInfo,
     TopicPartition,
 )
-from penstock.client.share.acknowledgements import Ack, Note, Verdict
-from penstock.client.share.leases import Lease
+from penstock.client.share.acknowledgements import Ack, AcknowledgementType, VerdictNote
+from penstock.client.share.leases import HeldLease
 from penstock.client.share.partitions import SharePartitions, fetch_topics, forgotten_topics
 
 TOPIC = TopicId(b"t" * 16)
@@ -33,11 +33,15 @@ def metadata(*leaders: int) -> Metadata:
     return Metadata("c", 1, brokers, {"jobs": TopicInfo("jobs", TOPIC, False, partitions)})
 
 
-def lease(offset: int = 0, deadline: float = 10.0) -> Lease:
-    return Lease(Message("jobs", 0, offset, 0, None, b"", ()), 1, deadline, 10.0)
+def lease(offset: int = 0, deadline: float = 10.0) -> HeldLease:
+    return HeldLease(FetchedRecord("jobs", 0, offset, 0, None, b"", ()), 1, deadline, 10.0)
 
 
-def ack(offset: int = 0, verdict: Verdict = Verdict.ACCEPT, deadline: float = 10.0) -> Ack:
+def ack(
+    offset: int = 0,
+    verdict: AcknowledgementType = AcknowledgementType.ACCEPT,
+    deadline: float = 10.0,
+) -> Ack:
     done = asyncio.get_running_loop().create_future()
     return Ack(offset, verdict, lease=lease(offset, deadline), done=done)
 
@@ -106,8 +110,8 @@ def test_verdicts_whose_lease_is_over_are_not_tried_again() -> None:
 def test_a_renewed_lease_begins_anew() -> None:
     async def test() -> None:
         partitions = assigned(0)
-        one, other = ack(0, Verdict.RENEW), ack(1, Verdict.RENEW)
-        other.note = Note(lock_ms=60_000)
+        one, other = ack(0, AcknowledgementType.RENEW), ack(1, AcknowledgementType.RENEW)
+        other.note = VerdictNote(lock_ms=60_000)
         partitions.heard(PLACE, [one, other], 0, None, 30_000, now=5.0)
         assert one.lease is not None
         assert other.lease is not None
@@ -119,7 +123,7 @@ def test_a_renewed_lease_begins_anew() -> None:
 def test_a_group_that_forbids_renewal_spoils_no_other_verdict() -> None:
     async def test() -> None:
         partitions = assigned(0)
-        renewal, accept = ack(0, Verdict.RENEW), ack(1)
+        renewal, accept = ack(0, AcknowledgementType.RENEW), ack(1)
         heard = partitions.heard(
             PLACE, [renewal, accept], ErrorCode.INVALID_REQUEST, "no", 0, now=1.0
         )
@@ -148,7 +152,9 @@ def test_a_record_that_is_not_ours_is_lost_alone() -> None:
 
 def test_requests_are_put_together_by_topic() -> None:
     other = TopicId(b"u" * 16)
-    rows = fetch_topics({(TOPIC, 1): [], (other, 0): [], (TOPIC, 0): [Ack(4, Verdict.GAP)]})
+    rows = fetch_topics(
+        {(TOPIC, 1): [], (other, 0): [], (TOPIC, 0): [Ack(4, AcknowledgementType.GAP)]}
+    )
     assert [(row.topic_id, [p.partition_index for p in row.partitions]) for row in rows] == [
         (TOPIC, [0, 1]),
         (other, [0]),

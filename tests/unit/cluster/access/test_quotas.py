@@ -5,7 +5,7 @@ import pytest
 from penstock.base.errors import ErrorCode, Refused
 from penstock.cluster.access import quotas
 from penstock.cluster.access.quotas import EntityFilter
-from penstock.security.quotas import DEFAULT, Entity, EntityType, Kind
+from penstock.security.quotas import DEFAULT, Entity, EntityType, QuotaKind
 from tests.unit.broker.api.harness import Node, on_node
 
 ALICE = Entity("alice")
@@ -102,8 +102,8 @@ def test_filters_find_what_kafkas_do(wanted: EntityFilter, found: int) -> None:
 
     async def test(node: Node) -> None:
         for entity in entities:
-            await change(node, entity, **{Kind.PRODUCE: 1.0})
-        await change(node, Entity(ip=DEFAULT), **{Kind.CONNECTION: 1.0})
+            await change(node, entity, **{QuotaKind.PRODUCE: 1.0})
+        await change(node, Entity(ip=DEFAULT), **{QuotaKind.CONNECTION: 1.0})
         assert len(quotas.matching(node.ctx.image, wanted)) == found
 
     on_node(test)

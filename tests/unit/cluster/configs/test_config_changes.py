@@ -13,7 +13,7 @@ from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.metadata import store_keys, topics
 from penstock.cluster.metadata.image import load
 from penstock.cluster.metadata.store_keys import PartitionRecord, TopicRecord
-from penstock.cluster.metadata.topics import Plan
+from penstock.cluster.metadata.topics import TopicPlan
 from simulation.loop import SimLoop, run
 from simulation.store import SimEtcd, SimStore
 
@@ -190,7 +190,7 @@ def on_store(work: Callable[[SimStore], Awaitable[None]], unknown: float = 0) ->
 async def make_topic(store: SimStore) -> None:
     born = PartitionRecord(replicas=(1,), leader=1, isr=(1,))
     record = TopicRecord(show_topic_id(ID), (born,), {"retention.ms": "1"})
-    await topics.create_topic(store, Plan("t", ID, record))
+    await topics.create_topic(store, TopicPlan("t", ID, record))
 
 
 @pytest.mark.parametrize("unknown", [0.0, 0.4])

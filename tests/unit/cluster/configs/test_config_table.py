@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.cluster.configs.config_table import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
-from penstock.cluster.configs.config_types import Config, ConfigType, Mode, Scope, parse
+from penstock.cluster.configs.config_types import Config, ConfigType, Scope, UpdateMode, parse
 
 ALL = (*TOPIC_CONFIGS, *BROKER_CONFIGS, *GROUP_CONFIGS)
 BROKER_NAMES = {config.name: config for config in BROKER_CONFIGS}
@@ -37,7 +37,7 @@ def test_a_topic_config_and_its_broker_default_agree() -> None:
             first = BROKER_NAMES[config.synonyms[0].name]
             if first.default is not None:
                 assert first.default == config.default, config.name
-            assert first.mode is Mode.CLUSTER_WIDE, config.name
+            assert first.mode is UpdateMode.CLUSTER_WIDE, config.name
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.cluster.configs.config_types import Scope, Source
+from penstock.cluster.configs.config_types import ConfigSource, Scope
 from penstock.cluster.configs.configs import (
     BrokerConfigs,
     InvalidConfig,
@@ -97,10 +97,10 @@ def test_a_brokers_own_value_wins_over_the_clusters_over_the_files() -> None:
     assert broker.integer("message.max.bytes") == 3
     rows = broker.sources("message.max.bytes")
     assert [(row.text, row.source) for row in rows] == [
-        ("3", Source.DYNAMIC_BROKER_CONFIG),
-        ("2", Source.DYNAMIC_DEFAULT_BROKER_CONFIG),
-        ("1", Source.STATIC_BROKER_CONFIG),
-        ("1048588", Source.DEFAULT_CONFIG),
+        ("3", ConfigSource.DYNAMIC_BROKER_CONFIG),
+        ("2", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+        ("1", ConfigSource.STATIC_BROKER_CONFIG),
+        ("1048588", ConfigSource.DEFAULT_CONFIG),
     ]
 
 
@@ -117,7 +117,7 @@ def test_a_topic_reads_the_brokers_coarser_synonym() -> None:
     broker = BrokerConfigs({"log.retention.hours": "2"})
     described = describe_topic("retention.ms", {}, broker)
     assert described.text == "7200000"
-    assert described.source is Source.STATIC_BROKER_CONFIG
+    assert described.source is ConfigSource.STATIC_BROKER_CONFIG
     assert described.synonyms[0].name == "log.retention.hours"
 
 
@@ -142,24 +142,24 @@ def test_a_topics_own_value_comes_first_and_shows_what_it_hides() -> None:
     described = describe_topic("segment.bytes", {"segment.bytes": "1048576"}, broker)
     assert described.text == "1048576"
     assert [(row.name, row.source) for row in described.synonyms] == [
-        ("segment.bytes", Source.DYNAMIC_TOPIC_CONFIG),
-        ("log.segment.bytes", Source.STATIC_BROKER_CONFIG),
-        ("log.segment.bytes", Source.DEFAULT_CONFIG),
+        ("segment.bytes", ConfigSource.DYNAMIC_TOPIC_CONFIG),
+        ("log.segment.bytes", ConfigSource.STATIC_BROKER_CONFIG),
+        ("log.segment.bytes", ConfigSource.DEFAULT_CONFIG),
     ]
 
 
 def test_a_topic_config_without_a_synonym_has_its_own_default() -> None:
     described = describe_topic("remote.storage.enable", {}, BrokerConfigs())
-    assert (described.text, described.source) == ("false", Source.DEFAULT_CONFIG)
+    assert (described.text, described.source) == ("false", ConfigSource.DEFAULT_CONFIG)
     assert described.synonyms == ()
 
 
 def test_a_group_config_reads_the_brokers_default() -> None:
     broker = BrokerConfigs({"group.consumer.session.timeout.ms": "50000"})
     described = describe_group("consumer.session.timeout.ms", {}, broker)
-    assert (described.text, described.source) == ("50000", Source.STATIC_BROKER_CONFIG)
+    assert (described.text, described.source) == ("50000", ConfigSource.STATIC_BROKER_CONFIG)
     own = describe_group("consumer.session.timeout.ms", described_values(), broker)
-    assert (own.text, own.source) == ("46000", Source.GROUP_CONFIG)
+    assert (own.text, own.source) == ("46000", ConfigSource.GROUP_CONFIG)
 
 
 def described_values() -> dict[str, str]:

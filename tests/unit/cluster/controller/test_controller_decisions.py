@@ -7,7 +7,7 @@ from penstock.base.ports import Change
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.controller.controller_decisions import (
     BALANCED_MAX,
-    Duties,
+    ControllerDecisions,
     balance,
     is_settled,
 )
@@ -46,7 +46,7 @@ def three_up(*changes: Change) -> Image:
     return EMPTY.apply([broker(1), broker(2), broker(3), *changes])
 
 
-def indexes(duties: Duties, image: Image) -> list[int]:
+def indexes(duties: ControllerDecisions, image: Image) -> list[int]:
     return [wish.index for wish in duties.wishes(image)]
 
 
@@ -60,14 +60,14 @@ def test_a_partition_is_settled_when_all_in_sync_are_up_and_nothing_moves() -> N
 
 
 def test_a_dead_broker_makes_all_partitions_of_interest_leaderless_ones_first() -> None:
-    duties = Duties(BrokerConfigs())
+    duties = ControllerDecisions(BrokerConfigs())
     image = three_up(topic(birth((2, 1)), birth((1, 2)), birth((3,))))
     assert indexes(duties, image) == []
     assert indexes(duties, image.apply([broker(1, is_up=False)])) == [1, 0]
 
 
 def test_what_was_wished_for_is_not_wished_again_until_it_changes() -> None:
-    duties = Duties(BrokerConfigs())
+    duties = ControllerDecisions(BrokerConfigs())
     image = three_up(topic(birth((1, 2)))).apply([broker(1, is_up=False)])
     assert indexes(duties, image) == [0]
     assert indexes(duties, image) == []
@@ -81,7 +81,7 @@ def test_what_was_wished_for_is_not_wished_again_until_it_changes() -> None:
 
 
 def test_a_config_makes_a_topic_worth_another_look() -> None:
-    duties = Duties(BrokerConfigs())
+    duties = ControllerDecisions(BrokerConfigs())
     nobody = PartitionRecord(replicas=(4, 1), leader=NO_LEADER, isr=(), elr=(4,))
     image = three_up(topic(nobody))
     assert indexes(duties, image) == []
@@ -91,7 +91,7 @@ def test_a_config_makes_a_topic_worth_another_look() -> None:
 
 def test_a_config_of_the_cluster_makes_everything_worth_another_look() -> None:
     configs = BrokerConfigs()
-    duties = Duties(configs)
+    duties = ControllerDecisions(configs)
     nobody = PartitionRecord(replicas=(4, 1), leader=NO_LEADER, isr=(), elr=(4,))
     image = three_up(topic(nobody))
     assert indexes(duties, image) == []
@@ -100,7 +100,7 @@ def test_a_config_of_the_cluster_makes_everything_worth_another_look() -> None:
 
 
 def test_deletions_are_looked_at_once_for_each_change() -> None:
-    duties = Duties(BrokerConfigs())
+    duties = ControllerDecisions(BrokerConfigs())
     waiting = store_keys.encode(DeletedRecord("a", 1, (1, 2), (1,)))
     done = store_keys.encode(DeletedRecord("a", 1, (1, 2), (2, 1)))
     image = three_up(Change(store_keys.deleted_key(TOPIC), waiting, 5))

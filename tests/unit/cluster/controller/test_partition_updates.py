@@ -11,11 +11,11 @@ from penstock.base.ids import TopicId, show_topic_id
 from penstock.base.ports import Delete, Expect, Put, UnknownResult
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.controller import partition_updates
-from penstock.cluster.controller.partition_updates import Changed, SeatLost, Wish
+from penstock.cluster.controller.partition_updates import Changed, ControllerLost, PartitionWish
 from penstock.cluster.controller.placement import birth
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import Image, load
-from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.store_keys import BrokerRecord, PartitionRecord, TopicRecord
 from simulation.loop import SimLoop, run
 from simulation.store import SimEtcd, SimStore
@@ -52,9 +52,9 @@ def lead(record: PartitionRecord) -> PartitionRecord | None:
     )
 
 
-def wishes(image: Image, decide: partition_updates.Decide = lead) -> list[Wish]:
+def wishes(image: Image, decide: partition_updates.UpdateFunction = lead) -> list[PartitionWish]:
     return [
-        Wish(topic, index, decide)
+        PartitionWish(topic, index, decide)
         for topic in image.topics.values()
         for index in range(len(topic.partitions))
     ]
@@ -128,7 +128,10 @@ def test_a_wish_may_be_refused_alone() -> None:
         def refuse(record: PartitionRecord) -> PartitionRecord | None:
             raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT)
 
-        mixed = [Wish(image.topics["t"], 0, refuse), Wish(image.topics["t"], 1, lead)]
+        mixed = [
+            PartitionWish(image.topics["t"], 0, refuse),
+            PartitionWish(image.topics["t"], 1, lead),
+        ]
         first, second = await partition_updates.change(store, mixed)
         assert isinstance(first, Refused)
         assert isinstance(second, Changed)
@@ -143,7 +146,7 @@ def test_a_lost_seat_changes_nothing_and_says_so() -> None:
         seat = await store.commit([], [Put("/seat", b"1")])
         assert seat is not None
         await store.commit([], [Put("/seat", b"2")])
-        with pytest.raises(SeatLost):
+        with pytest.raises(ControllerLost):
             await partition_updates.change(store, wishes(image), [Expect("/seat", seat)])
         assert (await image_of(store)).topics["t"].changed == {}
 
@@ -213,7 +216,7 @@ def test_a_replica_leaves_before_it_throws_its_copy_away() -> None:
         for node in (1, 2, 3):
             broker = store_keys.encode(BrokerRecord(node, "h", node))
             await store.commit([], [Put(store_keys.broker_key(node), broker)])
-        follower = Follower(store)
+        follower = MetadataWatcher(store)
         await follower.start()
         # The image is old: another change has been made since.
         now = replace(birth((1, 2, 3)), isr=(1, 2), elr=(3,), partition_epoch=1)

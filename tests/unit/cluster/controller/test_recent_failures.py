@@ -4,10 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 
 from penstock.base.ports import Delete, Put
-from penstock.cluster.controller.recent_failures import LOOK_SECONDS, PATIENCE_SECONDS, Losses
+from penstock.cluster.controller.recent_failures import (
+    LOOK_SECONDS,
+    PATIENCE_SECONDS,
+    RecentFailures,
+)
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import Image
-from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.store_keys import BrokerRecord
 from simulation.loop import SimLoop, run
 from simulation.store import SimEtcd, SimStore
@@ -20,8 +24,8 @@ class World:
 
     def __init__(self, loop: SimLoop) -> None:
         self.store = SimStore(SimEtcd(loop.seed))
-        self.follower = Follower(self.store)
-        self.losses = Losses(self.follower)
+        self.follower = MetadataWatcher(self.store)
+        self.losses = RecentFailures(self.follower)
 
     async def register(self, node_id: int) -> None:
         record = BrokerRecord(node_id, f"node-{node_id}", 9092, 1)
@@ -137,7 +141,7 @@ def test_a_cluster_gets_a_moment_to_notice_and_a_single_node_needs_none() -> Non
         began_s = loop.time()
         await world.losses.look()
         assert loop.time() - began_s >= LOOK_SECONDS
-        alone = Losses(Follower(world.store))
+        alone = RecentFailures(MetadataWatcher(world.store))
         began_s = loop.time()
         await alone.look()
         assert loop.time() == began_s

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.base.ports import Delete, Entry, Put
+from penstock.base.ports import Delete, Put, StoreEntry
 from penstock.cluster.metadata.compare_and_swap import swap
 from simulation.loop import SimLoop, run
 from simulation.store import SimEtcd, SimStore
 
 
-def increment(entries: Sequence[Entry | None]) -> Sequence[Put | Delete]:
+def increment(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
     entry = entries[0]
     return [Put("/n", str(int(entry.value) + 1 if entry else 1).encode())]
 
@@ -47,7 +47,7 @@ def test_an_unknown_result_is_looked_up_and_not_done_twice() -> None:
         etcd.unknown_ratio = 0.6
         store = SimStore(etcd)
 
-        def append(entries: Sequence[Entry | None]) -> Sequence[Put | Delete]:
+        def append(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
             entry = entries[0]
             return [Put("/n", (entry.value if entry else b"") + b"x")]
 
@@ -69,7 +69,7 @@ def test_a_delete_with_an_unknown_result_is_found_done() -> None:
         await store.commit([], [Put("/a", b"1")])
         etcd.unknown_ratio = 0.6
 
-        def move(entries: Sequence[Entry | None]) -> Sequence[Put | Delete]:
+        def move(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
             if entries[0] is None:
                 raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return [Delete("/a"), Put("/b", b"1")]
@@ -86,7 +86,7 @@ def test_a_refusal_changes_nothing() -> None:
     async def main(loop: SimLoop) -> None:
         etcd = SimEtcd(loop.seed)
 
-        def refuse(entries: Sequence[Entry | None]) -> Sequence[Put | Delete]:
+        def refuse(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
             raise Refused(ErrorCode.POLICY_VIOLATION)
 
         with pytest.raises(Refused):

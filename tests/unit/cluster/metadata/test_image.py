@@ -1,7 +1,7 @@
 """The image: what changes make of it, and what they must not touch."""
 
 from penstock.base.ids import NodeId, TopicId, show_topic_id
-from penstock.base.ports import Change, Entry
+from penstock.base.ports import Change, StoreEntry
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import EMPTY, NO_NODE, Image, load
 from penstock.cluster.metadata.store_keys import (
@@ -106,7 +106,7 @@ def test_loading_is_the_same_as_following() -> None:
     for change in changes:
         followed = followed.apply([change])
     entries = sorted(
-        (Entry(change.key, change.value or b"", change.revision) for change in changes),
+        (StoreEntry(change.key, change.value or b"", change.revision) for change in changes),
         key=lambda entry: entry.key,
     )
     loaded = load(12, entries)

@@ -11,8 +11,12 @@ from penstock.base.ports import Delete, Put
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import EMPTY, load
-from penstock.cluster.metadata.membership import Membership, NodeIdTaken, leads_what_others_could
-from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.membership import (
+    ClusterMembership,
+    NodeIdTaken,
+    leads_what_others_could,
+)
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.store_keys import BrokerRecord, PartitionRecord, TopicRecord
 from simulation.loop import SimLoop, run
 from simulation.store import SimEtcd, SimStore
@@ -29,8 +33,8 @@ class World:
         self.loop = loop
         self.etcd = SimEtcd(loop.seed)
         self.store = SimStore(self.etcd)
-        self.membership = Membership(1, self.store, BrokerConfigs(), is_leased=is_leased)
-        self.follower = Follower(self.store)
+        self.membership = ClusterMembership(1, self.store, BrokerConfigs(), is_leased=is_leased)
+        self.follower = MetadataWatcher(self.store)
         self.follower.on_change(self.membership.follow)
         self.fenced = 0
         self.membership.on_fenced(self._count)
@@ -84,7 +88,7 @@ def test_every_life_has_a_higher_epoch_than_the_one_before() -> None:
         await world.join()
         epochs = [world.membership.epoch]
         for _ in range(3):
-            again = Membership(1, SimStore(world.etcd), BrokerConfigs(), is_leased=True)
+            again = ClusterMembership(1, SimStore(world.etcd), BrokerConfigs(), is_leased=True)
             await again.register(RECORD)
             epochs.append(again.epoch)
         assert epochs == sorted(set(epochs))
@@ -98,7 +102,7 @@ def test_every_life_has_a_higher_epoch_than_the_one_before() -> None:
 def test_another_directory_under_the_same_id_is_never_overwritten() -> None:
     async def test(world: World) -> None:
         await world.join()
-        other = Membership(1, SimStore(world.etcd), BrokerConfigs(), is_leased=True)
+        other = ClusterMembership(1, SimStore(world.etcd), BrokerConfigs(), is_leased=True)
         with pytest.raises(NodeIdTaken, match=r"node id 1 is taken: process 11 at node-1:9092"):
             await other.register(replace(RECORD, directory_id="another"))
         with pytest.raises(NodeIdTaken):
@@ -111,7 +115,7 @@ def test_another_directory_under_the_same_id_is_never_overwritten() -> None:
 def test_a_living_owner_of_the_id_is_waited_for_in_vain_and_named() -> None:
     async def test(world: World) -> None:
         await world.join()
-        other = Membership(1, SimStore(world.etcd), BrokerConfigs(), is_leased=True)
+        other = ClusterMembership(1, SimStore(world.etcd), BrokerConfigs(), is_leased=True)
         began_s = world.loop.time()
         with pytest.raises(NodeIdTaken):
             await other.await_vacancy("another", world.said.append)
@@ -126,7 +130,7 @@ def test_a_dead_owner_of_the_id_is_gone_with_its_lease() -> None:
     async def test(world: World) -> None:
         await world.join()
         world.tasks[1].cancel()  # Renews no more.
-        other = Membership(1, SimStore(world.etcd), BrokerConfigs(), is_leased=True)
+        other = ClusterMembership(1, SimStore(world.etcd), BrokerConfigs(), is_leased=True)
         await other.await_vacancy("another", world.said.append)
         await other.register(replace(RECORD, directory_id="another"))
         assert other.epoch > world.membership.epoch
@@ -137,7 +141,7 @@ def test_a_dead_owner_of_the_id_is_gone_with_its_lease() -> None:
 def test_ones_own_past_life_is_not_waited_for() -> None:
     async def test(world: World) -> None:
         await world.join()
-        again = Membership(1, SimStore(world.etcd), BrokerConfigs(), is_leased=True)
+        again = ClusterMembership(1, SimStore(world.etcd), BrokerConfigs(), is_leased=True)
         began_s = world.loop.time()
         await again.await_vacancy("mine", world.said.append)
         await again.vacate("mine")
@@ -274,7 +278,7 @@ def test_a_lease_that_ended_early_is_noticed_at_the_next_renewal() -> None:
 def test_whoever_takes_the_place_over_ends_the_node_that_had_it() -> None:
     async def test(world: World) -> None:
         await world.join()
-        copy = Membership(1, SimStore(world.etcd), BrokerConfigs(), is_leased=True)
+        copy = ClusterMembership(1, SimStore(world.etcd), BrokerConfigs(), is_leased=True)
         await copy.register(replace(RECORD, pid=99))
         with pytest.raises(NodeIdTaken, match="process 99"):
             await world.tasks[1]

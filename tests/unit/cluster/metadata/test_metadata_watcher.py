@@ -6,7 +6,7 @@ from contextlib import suppress
 from penstock.base.ports import Put
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import Image
-from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.store_keys import ConfigsRecord
 from simulation.loop import SimLoop, run
 from simulation.store import SimEtcd, SimStore
@@ -29,7 +29,7 @@ def test_the_image_is_complete_after_start() -> None:
     async def main(loop: SimLoop) -> None:
         store = SimStore(SimEtcd(loop.seed))
         revision = await write(store, 1)
-        follower = Follower(store)
+        follower = MetadataWatcher(store)
         image = await follower.start()
         assert image.revision == revision
         assert image.cluster_configs == {"n": "1"}
@@ -40,7 +40,7 @@ def test_the_image_is_complete_after_start() -> None:
 
 def test_an_empty_store_gives_an_image_too() -> None:
     async def main(loop: SimLoop) -> None:
-        follower = Follower(SimStore(SimEtcd(loop.seed)))
+        follower = MetadataWatcher(SimStore(SimEtcd(loop.seed)))
         assert (await follower.start()).topics == {}
         await follower.reached(0)
 
@@ -52,7 +52,7 @@ def test_every_image_is_told_in_order_with_the_one_before() -> None:
         etcd = SimEtcd(loop.seed)
         etcd.watch_delay_s = (0.0, 0.5)
         store = SimStore(etcd)
-        follower = Follower(store)
+        follower = MetadataWatcher(store)
         await follower.start()
         told: list[tuple[Image, Image]] = []
         follower.on_change(lambda before, after: told.append((before, after)))
@@ -73,7 +73,7 @@ def test_whoever_waits_is_woken_after_the_callbacks() -> None:
         etcd = SimEtcd(loop.seed)
         etcd.watch_delay_s = (1.0, 1.0)
         store = SimStore(etcd)
-        follower = Follower(store)
+        follower = MetadataWatcher(store)
         await follower.start()
         seen: list[str] = []
         follower.on_change(lambda before, after: seen.append("callback"))
@@ -101,7 +101,7 @@ def test_a_lost_watch_is_made_good_by_reading_everything() -> None:
         etcd = SimEtcd(loop.seed)
         etcd.watch_delay_s = (5.0, 5.0)
         store = SimStore(etcd)
-        follower = Follower(store)
+        follower = MetadataWatcher(store)
         await follower.start()
         told: list[Image] = []
         follower.on_change(lambda before, after: told.append(after))
@@ -126,7 +126,7 @@ def test_a_store_that_is_down_is_asked_again() -> None:
         etcd = SimEtcd(loop.seed)
         etcd.watch_delay_s = (5.0, 5.0)
         store = SimStore(etcd)
-        follower = Follower(store)
+        follower = MetadataWatcher(store)
         await follower.start()
         task = asyncio.ensure_future(follower.run())
         revision = await write(store, 1)

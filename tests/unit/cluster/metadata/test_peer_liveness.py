@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.cluster.controller.recent_failures import Losses
+from penstock.cluster.controller.recent_failures import RecentFailures
 from penstock.cluster.metadata.image import EMPTY, Image
-from penstock.cluster.metadata.metadata_watcher import Follower
-from penstock.cluster.metadata.peer_liveness import Links
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
+from penstock.cluster.metadata.peer_liveness import PeerLiveness
 from penstock.cluster.metadata.store_keys import BrokerRecord
 from penstock.wire.codec import writer
 from penstock.wire.framing import response_frame
@@ -57,9 +57,9 @@ class World:
     def __init__(self, loop: SimLoop) -> None:
         self.loop = loop
         self.reports: list[tuple[int, int, float]] = []
-        losses = Losses(Follower(SimStore(SimEtcd(loop.seed))))
+        losses = RecentFailures(MetadataWatcher(SimStore(SimEtcd(loop.seed))))
         self.answers: list[tuple[int, int, float]] = []
-        self.links = Links(1, self._report, losses, self)
+        self.links = PeerLiveness(1, self._report, losses, self)
         self.image = EMPTY
 
     def answered(self, node_id: int, broker_epoch: int) -> None:

@@ -7,9 +7,9 @@ from penstock.base.ports import Put
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import Image
-from penstock.cluster.metadata.membership import Membership
-from penstock.cluster.metadata.metadata_watcher import Follower
-from penstock.cluster.metadata.peer_reachability import Reach, cuts_of, silence_seconds
+from penstock.cluster.metadata.membership import ClusterMembership
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
+from penstock.cluster.metadata.peer_reachability import PeerReachability, cuts_of, silence_seconds
 from penstock.cluster.metadata.store_keys import BrokerRecord, ReachRecord
 from simulation.loop import SimLoop, run
 from simulation.random import SimRandom
@@ -27,13 +27,13 @@ class World:
         self.loop = loop
         self.etcd = SimEtcd(loop.seed)
         self.store = SimStore(self.etcd)
-        self.follower = Follower(self.store)
+        self.follower = MetadataWatcher(self.store)
         configs = BrokerConfigs()
-        self.membership = Membership(1, self.store, configs, is_leased=True)
+        self.membership = ClusterMembership(1, self.store, configs, is_leased=True)
         self.follower.on_change(self.membership.follow)
         self.given_up: list[int] = []
         random = SimRandom(loop.seed)
-        self.reach = Reach(
+        self.reach = PeerReachability(
             self.store, self.follower, self.membership, configs, random, self.given_up.append
         )
         self.silence_s = silence_seconds(configs)
@@ -65,7 +65,7 @@ class World:
 
     async def image(self) -> Image:
         """The truth, not what a node believes."""
-        return await Follower(SimStore(self.etcd)).start()
+        return await MetadataWatcher(SimStore(self.etcd)).start()
 
     async def told(self) -> dict[int, int]:
         found = (await self.image()).reach.get(1)

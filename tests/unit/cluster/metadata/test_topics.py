@@ -16,7 +16,7 @@ from penstock.cluster.metadata.store_keys import (
     PartitionRecord,
     TopicRecord,
 )
-from penstock.cluster.metadata.topics import NewTopic, Plan
+from penstock.cluster.metadata.topics import NewTopic, TopicPlan
 from simulation.loop import SimLoop, run
 from simulation.random import SimRandom
 from simulation.store import SimEtcd, SimStore
@@ -41,7 +41,7 @@ def image(names: tuple[str, ...] = (), brokers: dict[int, BrokerRecord] | None =
     return EMPTY.apply(changes)
 
 
-def plan(new: NewTopic, seen: Image | None = None, **configs: str) -> Plan:
+def plan(new: NewTopic, seen: Image | None = None, **configs: str) -> TopicPlan:
     broker = BrokerConfigs({name.replace("_", "."): value for name, value in configs.items()})
     return topics.plan_topic(new, seen or image(), broker, RANDOM)
 

@@ -3,8 +3,8 @@
 from typing import Any, cast
 
 from penstock.base.ids import TopicId
-from penstock.cluster.replication.fetch_session import FetchSession, FetchTerms
-from penstock.cluster.replication.replica_follower import NOT_ASKED, Following
+from penstock.cluster.replication.fetch_session import FetchTerms, FollowerFetchSession
+from penstock.cluster.replication.replica_follower import NOT_ASKED, ReplicaFollower
 from penstock.wire.messages.fetch import FetchPartition, FetchReplicaState, FetchRequest
 
 TERMS = FetchTerms(wait_ms=500, bytes_min=1, bytes_max=10_000, partition_bytes_max=1_000)
@@ -12,7 +12,7 @@ STATE = FetchReplicaState(replica_id=9, replica_epoch=3)
 
 
 class Copy:
-    """As much of a `Following` as a session looks at."""
+    """As much of a `ReplicaFollower` as a session looks at."""
 
     def __init__(self, index: int, topic: bytes = b"t") -> None:
         self.key = (TopicId(topic.ljust(16, b"\0")), index)
@@ -27,16 +27,16 @@ class Copy:
 
 class Talk:
     def __init__(self, copies: list[Copy]) -> None:
-        self.session = FetchSession()
+        self.session = FollowerFetchSession()
         self.number = 0
         for copy in copies:
             self.want(copy)
 
     def want(self, copy: Copy) -> None:
-        self.session.want(cast("Following", copy))
+        self.session.want(cast("ReplicaFollower", copy))
 
     def leave_out(self, copy: Copy) -> None:
-        self.session.leave_out(cast("Following", copy))
+        self.session.leave_out(cast("ReplicaFollower", copy))
 
     def ask(self) -> FetchRequest:
         self.number += 1

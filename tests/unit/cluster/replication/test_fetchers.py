@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from penstock.cluster.metadata.store_keys import PartitionRecord
-from penstock.cluster.replication.replica_follower import Condition
+from penstock.cluster.replication.replica_follower import FollowerStatus
 from penstock.wire.messages.fetch import FetchRequest
 from simulation.loop import SimLoop, run
 from simulation.network import host_context
@@ -36,7 +36,7 @@ def test_every_leader_is_followed() -> None:
         node.follow()
         await until(lambda: (a.log.durable_offset, b.log.durable_offset) == (1, 2))
         assert [fetcher.leader for fetcher in node.fetchers.fetchers] == [1, 2]
-        assert node.fetchers.count(Condition.READY) == 2
+        assert node.fetchers.count(FollowerStatus.READY) == 2
 
     with_two_leaders(scenario)
 

@@ -9,7 +9,7 @@ from penstock.base.ports import Delete, Put
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.store_keys import BrokerRecord, PartitionRecord
 from penstock.cluster.replication.isr import InSyncReplicas
-from penstock.cluster.replication.leader_state import Leading
+from penstock.cluster.replication.leader_state import LeaderState
 from tests.unit.broker.api.harness import Node, on_node
 from tests.unit.broker.api.replicating import append, led, replicate, synced
 
@@ -26,7 +26,7 @@ class Leader:
         node.background(self.isr.run())
 
     @property
-    def leading(self) -> Leading:
+    def leading(self) -> LeaderState:
         leading = led(self.node).leading
         assert leading is not None
         return leading

@@ -2,7 +2,7 @@
 ISR."""
 
 from penstock.cluster.metadata.store_keys import BrokerRecord, PartitionRecord
-from penstock.cluster.replication.leader_state import JOIN_SECONDS, UNKNOWN, Away, Leading
+from penstock.cluster.replication.leader_state import JOIN_SECONDS, UNKNOWN, Away, LeaderState
 
 LAG = 10.0
 BROKERS = {node: BrokerRecord(node, "h", 1, epoch=100 + node) for node in (1, 2, 3)}
@@ -10,12 +10,14 @@ BROKERS = {node: BrokerRecord(node, "h", 1, epoch=100 + node) for node in (1, 2,
 
 def reign(
     isr: tuple[int, ...] = (1, 2, 3), *, min_isr: int = 2, start: int = 0, **more: object
-) -> Leading:
+) -> LeaderState:
     record = PartitionRecord((1, 2, 3), 1, isr, 7, 4, **more)  # type: ignore[arg-type]
-    return Leading(1, record, min_isr, start, 0.0)
+    return LeaderState(1, record, min_isr, start, 0.0)
 
 
-def fetched(leading: Leading, node: int, offset: int, end: int = 100, now_s: float = 0.0) -> None:
+def fetched(
+    leading: LeaderState, node: int, offset: int, end: int = 100, now_s: float = 0.0
+) -> None:
     assert leading.fetched(node, 100 + node, offset, end, now_s) is not None
 
 
@@ -47,7 +49,7 @@ def test_while_there_is_an_elr_nothing_is_committed_even_if_fewer_would_do() -> 
 
 
 def test_a_topic_with_fewer_replicas_than_asked_for_needs_all_it_has() -> None:
-    leading = Leading(1, PartitionRecord((1,), 1, (1,)), 2, 0, 0.0)
+    leading = LeaderState(1, PartitionRecord((1,), 1, (1,)), 2, 0, 0.0)
     assert leading.is_alone
     assert not leading.is_under_min
 

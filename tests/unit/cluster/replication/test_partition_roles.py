@@ -8,7 +8,7 @@ import pytest
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NodeId, TopicId
 from penstock.cluster.metadata.store_keys import PartitionRecord
-from penstock.cluster.replication.partition import Home, Partition
+from penstock.cluster.replication.partition import Partition, PartitionHome
 from penstock.log.config import LogConfig
 from penstock.log.flusher import Flusher
 from penstock.log.log import Log
@@ -39,7 +39,7 @@ class Bench:
         self.ready: list[Partition] = []
         self.silent: set[int] = set()
         flusher = Flusher(self.disk, self.workers, lambda error: None)
-        home = Home(
+        home = PartitionHome(
             NodeId(1),
             flusher,
             self.validity,
@@ -351,7 +351,7 @@ def test_an_epoch_that_only_others_have_ends_where_the_new_leaders_began() -> No
 def test_the_high_watermark_of_an_earlier_life_is_taken_as_far_as_the_log_goes() -> None:
     async def check(bench: Bench) -> None:
         bench.log.append_replica(_stamped(bench, 0, 3), 0)
-        home = Home(NodeId(1), Flusher(bench.disk, bench.workers, lambda error: None))
+        home = PartitionHome(NodeId(1), Flusher(bench.disk, bench.workers, lambda error: None))
         for known, taken in ((2, 2), (7, 3), (0, 0)):
             partition = Partition(
                 "t", TopicId(bytes(16)), 0, bench.log, THREE, RULES, home, high_watermark=known

@@ -15,7 +15,7 @@ from penstock.base.ports import Disk, Put
 from penstock.cluster.configs import config_changes
 from penstock.cluster.configs.configs import BrokerConfigs, Scope
 from penstock.cluster.metadata import store_keys, topics
-from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.replication.partition import Partition
 from penstock.cluster.replication.partitions import RETRY_SECONDS, Partitions
 from penstock.cluster.storage.log_directories import directory_of
@@ -64,7 +64,7 @@ class Bench:
             self.configs,
             self.root,
         )
-        self.follower = Follower(self.store)
+        self.follower = MetadataWatcher(self.store)
         await self.partitions.start(await self.follower.start(), clean)
         self.follower.on_change(
             lambda before, after: void(self.configs.follow(after.cluster_configs, {}))

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.cluster.metadata import accepted_losses
 from penstock.cluster.metadata.store_keys import PartitionRecord
-from penstock.cluster.replication.high_watermark_checkpoint import FILE, FORMAT_KEY, Watermarks
+from penstock.cluster.replication.high_watermark_checkpoint import FILE, FORMAT_KEY, HighWatermarks
 from penstock.cluster.replication.partitions import RETRY_SECONDS
 from penstock.cluster.storage.log_directories import directory_of
 from simulation.disk import Fault, SimDisk
@@ -28,7 +28,7 @@ def test_a_replica_is_written_down_before_it_is_served() -> None:
         served: list[bool] = []
 
         def look() -> None:
-            known = Watermarks(bench.disk, "data").read()
+            known = HighWatermarks(bench.disk, "data").read()
             served.extend(
                 name_of(bench, one.topic, one.index) in known for one in bench.partitions.replicas()
             )
@@ -39,7 +39,7 @@ def test_a_replica_is_written_down_before_it_is_served() -> None:
         disk_of(bench).on_operation = None
         assert len(bench.partitions) == 4
         assert all(served)
-        known = Watermarks(bench.disk, "data").read()
+        known = HighWatermarks(bench.disk, "data").read()
         assert sorted(known) == sorted(
             [FORMAT_KEY, *(name_of(bench, "t", index) for index in range(3)), name_of(bench, "u")]
         )
@@ -54,7 +54,7 @@ def test_a_replica_that_cannot_be_written_down_is_not_served() -> None:
         assert bench.partitions.replica("t", 0) is None
         await asyncio.sleep(RETRY_SECONDS + 1)
         assert not bench.get("t").log.is_lost
-        assert name_of(bench) in Watermarks(bench.disk, "data").read()
+        assert name_of(bench) in HighWatermarks(bench.disk, "data").read()
 
     on_bench(check)
 
@@ -130,7 +130,7 @@ def test_a_replica_that_moved_away_and_back_is_not_lost() -> None:
         await bench.partitions.save_watermarks()
         await become(bench, PartitionRecord((2, 3), 2, (2, 3), 2, 2))
         await bench.partitions.save_watermarks()
-        assert name_of(bench) not in Watermarks(bench.disk, "data").read()
+        assert name_of(bench) not in HighWatermarks(bench.disk, "data").read()
         await become(bench, PartitionRecord((1, 2, 3), 2, (2, 3), 2, 3))
         replica = bench.partitions.replica("t", 0)
         assert replica is not None

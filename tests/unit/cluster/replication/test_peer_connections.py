@@ -8,9 +8,9 @@ import pytest
 
 from penstock.client.errors import ConnectionLost, RequestTimeout, Unreachable
 from penstock.cluster.metadata.image import EMPTY
-from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.store_keys import BrokerRecord
-from penstock.cluster.replication.peer_connections import Peers
+from penstock.cluster.replication.peer_connections import PeerConnections
 from penstock.wire.messages.metadata import MetadataRequest, MetadataResponse
 from simulation.loop import SimLoop, run
 from simulation.store import SimEtcd, SimStore
@@ -24,8 +24,8 @@ class World:
 
     def __init__(self) -> None:
         self.others = {number: ModelBroker(number, f"node-{number}") for number in (2, 3)}
-        self.follower = Follower(SimStore(SimEtcd(1)))
-        self.peers = Peers(1, self.follower)
+        self.follower = MetadataWatcher(SimStore(SimEtcd(1)))
+        self.peers = PeerConnections(1, self.follower)
 
     def show(self, *records: BrokerRecord) -> None:
         before = self.follower.image

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from penstock.base.errors import ErrorCode
 from penstock.cluster.replication.partition import Partition
-from penstock.cluster.replication.replica_follower import Condition
+from penstock.cluster.replication.replica_follower import FollowerStatus
 from penstock.log.log import Log
 from penstock.wire.messages.fetch import FetchPartitionData, FetchRequest, FetchResponse
 from penstock.wire.records import Record, encode, read_header
@@ -43,7 +43,7 @@ async def agree(copy: Partition, led: Led, seconds: float = 10.0) -> None:
     assert content(copy.log) == content(led.log)
 
 
-def condition(node: Node, copy: Partition) -> Condition:
+def condition(node: Node, copy: Partition) -> FollowerStatus:
     following = node.fetchers.following(copy)
     assert following is not None
     return following.condition
@@ -131,7 +131,7 @@ def test_the_next_leader_is_followed_when_the_cut_for_the_last_one_is_made() -> 
             led.append(b"c")
             node.elect(copy, 1, 3)
             await asyncio.sleep(0.1)
-            assert condition(node, copy) is Condition.BUSY
+            assert condition(node, copy) is FollowerStatus.BUSY
         await agree(copy, led)
 
     replicate(scenario)
@@ -283,7 +283,7 @@ def test_a_log_that_fails_is_not_asked_for_any_more() -> None:
         leader.append("t", b"a")
         leader.append("u", b"a")
         await until(lambda: other.log.durable_offset == 1)
-        assert condition(node, copy) is Condition.BROKEN
+        assert condition(node, copy) is FollowerStatus.BROKEN
         before = len(leader.seen)
         await asyncio.sleep(5)
         assert len(leader.seen) - before < 15
@@ -308,7 +308,7 @@ def test_a_log_that_failed_is_copied_anew_once_nobody_counts_on_it() -> None:
         await agree(copy, led)
         copy.log.quarantine("a bit has flipped")
         leader.append("t", b"x")
-        await until(lambda: condition(node, copy) is Condition.BROKEN)
+        await until(lambda: condition(node, copy) is FollowerStatus.BROKEN)
         for eligible in (True, True):
             node.follow()
             await asyncio.sleep(1)
@@ -334,7 +334,7 @@ def test_a_log_that_cannot_be_made_anew_is_tried_again_later() -> None:
         await agree(copy, led)
         copy.log.quarantine("a bit has flipped")
         leader.append("t", b"x")
-        await until(lambda: condition(node, copy) is Condition.BROKEN)
+        await until(lambda: condition(node, copy) is FollowerStatus.BROKEN)
         expel(copy)
         node.disk.inject(Fault("rename", errno.EIO, path="t-0"))
         node.follow()

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from penstock.cluster.configs.configs import BrokerConfigs
-from penstock.cluster.metadata.image import EMPTY, Topic
-from penstock.cluster.metadata.metadata_watcher import Follower
-from penstock.cluster.replication.throttle import Bucket, Throttle
+from penstock.cluster.metadata.image import EMPTY, TopicImage
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
+from penstock.cluster.replication.throttle import Throttle, ThrottleBucket
 from simulation.store import SimEtcd, SimStore
 from tests.unit.cluster.replicas import ModelLeader, Node, content, replicate, topic_id, until
 
@@ -16,7 +16,7 @@ RATE = {"follower.replication.throttled.rate": "1000000"}
 
 
 def test_a_bucket_lets_its_rate_through() -> None:
-    bucket = Bucket()
+    bucket = ThrottleBucket()
     now_s, taken = 100.0, 0
     while now_s < 110.0:
         wait_s = bucket.wait_s(1000, now_s)
@@ -29,7 +29,7 @@ def test_a_bucket_lets_its_rate_through() -> None:
 
 
 def test_a_rate_of_nothing_lets_nothing_through() -> None:
-    bucket = Bucket()
+    bucket = ThrottleBucket()
     assert bucket.wait_s(0, 5.0) == 0.0
     bucket.take(1, 0, 5.0)
     assert bucket.wait_s(0, 1e6) == 1.0
@@ -41,9 +41,9 @@ def test_a_rate_of_nothing_lets_nothing_through() -> None:
 )
 def test_a_list_names_the_replicas_of_this_node(text: str, named: set[int]) -> None:
     async def main() -> None:
-        follower = Follower(SimStore(SimEtcd(1)))
+        follower = MetadataWatcher(SimStore(SimEtcd(1)))
         configs = {"leader.replication.throttled.replicas": text}
-        topic = Topic("t", topic_id("t"), configs, (), {}, (), 1)
+        topic = TopicImage("t", topic_id("t"), configs, (), {}, (), 1)
         follower.image = replace(EMPTY, topics={"t": topic})
         limited = BrokerConfigs({"leader.replication.throttled.rate": "5"})
         throttle = Throttle("leader", 9, limited, follower)
@@ -57,7 +57,7 @@ def test_a_list_names_the_replicas_of_this_node(text: str, named: set[int]) -> N
 
 def throttled(node: Node) -> None:
     configs = {"follower.replication.throttled.replicas": "0:9"}
-    topic = Topic("t", topic_id("t"), configs, (), {}, (), 1)
+    topic = TopicImage("t", topic_id("t"), configs, (), {}, (), 1)
     node.follower.image = replace(node.follower.image, topics={"t": topic})
 
 

@@ -11,11 +11,11 @@ from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ids import NodeId, TopicId
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.metadata.store_keys import PartitionRecord
-from penstock.cluster.replication.partition import Home, Partition, ProduceRules
+from penstock.cluster.replication.partition import Partition, PartitionHome, ProduceRules
 from penstock.cluster.replication.partitions import Partitions
 from penstock.cluster.storage.compaction_schedule import Compactor
-from penstock.cluster.storage.housekeeping import Upkeep
-from penstock.cluster.storage.write_pressure import Pressure
+from penstock.cluster.storage.housekeeping import Housekeeping
+from penstock.cluster.storage.write_pressure import WritePressure
 from penstock.log.flusher import Flusher
 from penstock.log.log import Log, LogConfig
 from penstock.wire.records import Record, check_batch, encode, read_header
@@ -68,7 +68,7 @@ class SomePartitions:
 
     def __init__(self, partitions: list[Partition]) -> None:
         self.partitions = partitions
-        self.pressure = Pressure()
+        self.pressure = WritePressure()
 
     def replicas(self) -> list[Partition]:
         return self.partitions
@@ -101,7 +101,7 @@ class House:
         self.log = self.partition.log
         broker = BrokerConfigs({key.replace("_", "."): value for key, value in configs.items()})
         some = cast("Partitions", SomePartitions(self.partitions))
-        self.upkeep = Upkeep(some, broker, self.disk, self.workers, self.clock, "data")
+        self.upkeep = Housekeeping(some, broker, self.disk, self.workers, self.clock, "data")
         self.compactor = Compactor(
             some, broker, self.disk, self.workers, self.lane, self.clock, self.upkeep
         )
@@ -109,7 +109,7 @@ class House:
 
     def _open(self, index: int, config: LogConfig) -> Partition:
         log = Log.open(self.disk, f"data/topic-{index}", config, self.clock.now_ms())
-        home = Home(NodeId(1), self.flusher)
+        home = PartitionHome(NodeId(1), self.flusher)
         record = PartitionRecord((1,), 1, (1,), leader_epoch=1)
         partition = Partition("topic", TopicId(bytes(16)), index, log, record, RULES, home)
         partition.lead(record, 1, 0.0)
@@ -185,7 +185,7 @@ class Kept:
     def __init__(self, node: Node) -> None:
         self.node = node
         ctx = node.ctx
-        self.upkeep = Upkeep(
+        self.upkeep = Housekeeping(
             ctx.partitions, node.configs, node.disk, node.workers, ctx.clock, ctx.data_dir
         )
         self.lane = SimWorkers(1)

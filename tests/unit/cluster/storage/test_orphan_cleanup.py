@@ -9,8 +9,8 @@ from penstock.cluster.controller.placement import birth
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import Image, load
 from penstock.cluster.metadata.store_keys import DeletedRecord, PartitionRecord, TopicRecord
-from penstock.cluster.storage.log_directories import Directories, directory_of
-from penstock.cluster.storage.orphan_cleanup import Clearing
+from penstock.cluster.storage.log_directories import LogDirectories, directory_of
+from penstock.cluster.storage.orphan_cleanup import OrphanCleanup
 from simulation.clock import SimClock
 from simulation.disk import Fault, SimDisk
 from simulation.loop import SimLoop, run
@@ -30,10 +30,10 @@ class Bench:
         self.clearing = self.again(loop)
         self.loop = loop
 
-    def again(self, loop: SimLoop) -> Clearing:
+    def again(self, loop: SimLoop) -> OrphanCleanup:
         """As after a restart."""
-        directories = Directories(self.disk, SimClock(loop), ROOT)
-        return Clearing(NODE, self.store, SimWorkers(loop.seed), directories)
+        directories = LogDirectories(self.disk, SimClock(loop), ROOT)
+        return OrphanCleanup(NODE, self.store, SimWorkers(loop.seed), directories)
 
     def fill(self, topic_id: TopicId = TOPIC, name: str = "t", count: int = 3) -> str:
         parent = f"{ROOT}/{directory_of(name, topic_id)}"

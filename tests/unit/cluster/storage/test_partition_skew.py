@@ -1,6 +1,6 @@
 """How evenly partitions are written to, from one round to the next."""
 
-from penstock.cluster.storage.partition_skew import Heat, Warmth
+from penstock.cluster.storage.partition_skew import PartitionSkew, Warmth
 from tests.unit.broker.api.harness import Node, on_node
 
 
@@ -9,7 +9,7 @@ def test_what_is_appended_between_rounds_counts_and_nothing_older() -> None:
         await node.create("t", 3)
         await node.create("idle", 1)
         await node.produce("t", 4, index=0)
-        heat = Heat(node.ctx.partitions)
+        heat = PartitionSkew(node.ctx.partitions)
         await heat.look()
         assert heat.topics == {"idle": Warmth(1), "t": Warmth(3)}
         before = node.ctx.partitions.get("t", 1)
@@ -27,7 +27,7 @@ def test_what_is_appended_between_rounds_counts_and_nothing_older() -> None:
 def test_topics_of_the_broker_are_left_out() -> None:
     async def test(node: Node) -> None:
         await node.ctx.groups.ensure()
-        heat = Heat(node.ctx.partitions)
+        heat = PartitionSkew(node.ctx.partitions)
         await heat.look()
         assert heat.topics == {}
 

@@ -7,12 +7,12 @@ from penstock.cluster.storage.write_pressure import (
     SLOW_SECONDS_MAX,
     Full,
     Policy,
-    Pressure,
+    WritePressure,
     slowness,
 )
 
 
-def refusal(pressure: Pressure, topic: str = "t") -> ErrorCode | None:
+def refusal(pressure: WritePressure, topic: str = "t") -> ErrorCode | None:
     try:
         pressure.check(topic, 0)
     except Refused as refused:
@@ -21,7 +21,7 @@ def refusal(pressure: Pressure, topic: str = "t") -> ErrorCode | None:
 
 
 def test_nothing_is_asked_while_nothing_weighs() -> None:
-    pressure = Pressure()
+    pressure = WritePressure()
     assert not pressure.is_on
     pressure.tell_disk(None, 0.5)
     assert pressure.is_on
@@ -31,13 +31,13 @@ def test_nothing_is_asked_while_nothing_weighs() -> None:
 
 
 def test_a_full_disk_refuses_everything() -> None:
-    pressure = Pressure()
+    pressure = WritePressure()
     pressure.tell_disk("full")
     assert refusal(pressure) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_a_full_backlog_refuses_its_own_producers_by_its_policy() -> None:
-    pressure = Pressure()
+    pressure = WritePressure()
     pressure.tell_backlogs({("t", 0): Full(Policy.BLOCK, "?"), ("u", 0): Full(Policy.REJECT, "?")})
     assert refusal(pressure, "t") is ErrorCode.KAFKA_STORAGE_ERROR
     assert refusal(pressure, "u") is ErrorCode.POLICY_VIOLATION

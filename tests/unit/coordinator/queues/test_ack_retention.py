@@ -8,11 +8,11 @@ import pytest
 
 from penstock.broker.api.groups.offset_commit import offset_commit
 from penstock.cluster.replication.partition import Partition
-from penstock.cluster.storage.housekeeping import Upkeep
-from penstock.coordinator.groups_by_topic import Kind, Position
+from penstock.cluster.storage.housekeeping import Housekeeping
+from penstock.coordinator.groups_by_topic import GroupPosition, PositionKind
 from penstock.coordinator.queues.ack_retention import AckRetention, needing
-from penstock.coordinator.queues.open_queue import Queue
-from penstock.state.queues.delivery import Delivery, Outcome
+from penstock.coordinator.queues.open_queue import OpenQueue
+from penstock.state.queues.delivery import Delivery, DeliveryOutcome
 from penstock.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -35,7 +35,9 @@ class Room:
     def __init__(self, node: Node) -> None:
         self.node = node
         ctx = node.ctx
-        self.upkeep = Upkeep(ctx.partitions, ctx.configs, ctx.disk, ctx.workers, ctx.clock, "data")
+        self.upkeep = Housekeeping(
+            ctx.partitions, ctx.configs, ctx.disk, ctx.workers, ctx.clock, "data"
+        )
         self.keeper = AckRetention(ctx.queues, ctx.positions, ctx.configs, self.upkeep, ctx.clock)
 
     @property
@@ -51,7 +53,7 @@ class Room:
         await self.node.ctx.groups.ensure()
         await self.node.ctx.queues.keeping.ensure()
 
-    async def queue(self, group: str) -> Queue:
+    async def queue(self, group: str) -> OpenQueue:
         await configure(self.node, group)
         return await self.node.ctx.queues.open(await key_of(self.node, group))
 
@@ -79,7 +81,7 @@ class Room:
         return self.partition.log.start_offset
 
 
-def _accept(group: str, first: int, last: int, machine: Delivery, now_ms: int) -> Outcome:
+def _accept(group: str, first: int, last: int, machine: Delivery, now_ms: int) -> DeliveryOutcome:
     return machine.accept(group, first, last, now_ms)
 
 
@@ -217,9 +219,9 @@ def test_the_disk_is_freed_when_all_is_finished() -> None:
     play(scene)
 
 
-SHARE = Position(Kind.SHARE, "a", "t", 0)
-PLAIN = Position(Kind.CONSUMER, "b", "t", 0, 5)
-CURSOR = Position(Kind.CONSUMER, "penstock-redrive.t", "t", 0, 5)
+SHARE = GroupPosition(PositionKind.SHARE, "a", "t", 0)
+PLAIN = GroupPosition(PositionKind.CONSUMER, "b", "t", 0, 5)
+CURSOR = GroupPosition(PositionKind.CONSUMER, "penstock-redrive.t", "t", 0, 5)
 
 
 @pytest.mark.parametrize(
@@ -234,6 +236,6 @@ CURSOR = Position(Kind.CONSUMER, "penstock-redrive.t", "t", 0, 5)
     ],
 )
 def test_whose_position_counts(
-    there: list[Position], named: tuple[str, ...], counted: list[Position] | None
+    there: list[GroupPosition], named: tuple[str, ...], counted: list[GroupPosition] | None
 ) -> None:
     assert needing(there, named) == counted

@@ -4,8 +4,8 @@ import pytest
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId
-from penstock.coordinator.queues.admin import Kind, Told, answer_of, told_by
-from penstock.coordinator.queues.open_queues import Standing
+from penstock.coordinator.queues.admin import ChangeKind, Told, answer_of, told_by
+from penstock.coordinator.queues.open_queues import QueueStanding
 from penstock.state.queues.state_shard import QueueKey
 from penstock.wire.messages.internal.queues import QueueCall
 from tests.unit.coordinator.queueing import CONFIGS, Node, change, key_of, on_node, opened, take
@@ -20,7 +20,7 @@ def test_every_queue_gets_its_own_answer() -> None:
         told = await node.ctx.queue_admin.describe([missing, queue.key, beyond, other])
         assert isinstance(told[0], Refused)
         assert told[0].code is ErrorCode.UNKNOWN_TOPIC_ID
-        assert told[1] == Standing(0, queue.leader_epoch, 5)
+        assert told[1] == QueueStanding(0, queue.leader_epoch, 5)
         assert isinstance(told[2], Refused)
         assert told[2].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert told[3] is None
@@ -35,7 +35,7 @@ def test_queues_are_moved_forgotten_and_woken() -> None:
         await take(queue)
         await change(queue, lambda m, now: m.accept("a", 0, 4, now))
         assert await admin.move([(queue.key, 3)]) == [None]
-        assert await admin.describe([queue.key]) == [Standing(3, queue.leader_epoch, 2)]
+        assert await admin.describe([queue.key]) == [QueueStanding(3, queue.leader_epoch, 2)]
         assert node.ctx.queues.find(queue.key) is None
         assert await admin.wake([queue.key]) == [None]
         assert node.ctx.queues.find(queue.key) is not None
@@ -57,7 +57,7 @@ def test_a_call_that_is_none_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "told", [None, Standing(3, 2, 7), Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "moved")]
+    "told", [None, QueueStanding(3, 2, 7), Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, "moved")]
 )
 def test_an_answer_says_on_the_wire_what_it_says_here(told: Told) -> None:
     back = told_by(answer_of(told))
@@ -69,4 +69,4 @@ def test_an_answer_says_on_the_wire_what_it_says_here(told: Told) -> None:
 
 
 def test_the_kinds_of_calls_are_numbered_for_ever() -> None:
-    assert [kind.value for kind in Kind] == [0, 1, 2, 3]
+    assert [kind.value for kind in ChangeKind] == [0, 1, 2, 3]

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from penstock.cluster.replication.partition import Partition
-from penstock.cluster.storage.write_pressure import Policy, Pressure
-from penstock.coordinator.queues.backlog_limits import Backlogs, bytes_since
+from penstock.cluster.storage.write_pressure import Policy, WritePressure
+from penstock.coordinator.queues.backlog_limits import BacklogLimits, bytes_since
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node
 from tests.unit.coordinator.queues.test_ack_retention import Room
 
@@ -18,10 +18,10 @@ class Watched(Room):
 
     def __init__(self, node: Node) -> None:
         super().__init__(node)
-        self.backlogs = Backlogs(node.ctx.queues, node.ctx.positions, node.ctx.configs)
+        self.backlogs = BacklogLimits(node.ctx.queues, node.ctx.positions, node.ctx.configs)
 
     @property
-    def pressure(self) -> Pressure:
+    def pressure(self) -> WritePressure:
         return self.node.ctx.partitions.pressure
 
     async def is_full(self) -> bool:

@@ -3,35 +3,39 @@
 import pytest
 
 from penstock.coordinator.queues import counters
-from penstock.coordinator.queues.counters import QueueCounts
+from penstock.coordinator.queues.counters import QueueCounters
 from penstock.state.queues.delivery_state import (
-    Archived,
+    ArchivedRecord,
     Buried,
-    Failure,
+    DeliveryFailure,
     Finished,
-    Lease,
-    Leased,
+    LeasedRange,
+    LeaseState,
     Moved,
     Released,
     Returned,
 )
 from penstock.state.queues.state_shard import QueueKey
 
-FAILURE = Failure(1, 0, 0, 0)
+FAILURE = DeliveryFailure(1, 0, 0, 0)
 
 
 def test_records_are_counted_by_what_became_of_them() -> None:
-    counts = QueueCounts()
-    counts.note([Leased((Lease(0, 4, "a", 0, 1), Lease(7, 7, "a", 0, 1))), Returned(4, 4)])
-    counts.note([Finished(0, 1), Released(2, 2, FAILURE), Archived(3, FAILURE), Buried(), Moved(9)])
-    assert counts == QueueCounts(delivered=5, finished=2, released=1, given_up=1, buried=1)
+    counts = QueueCounters()
+    counts.note(
+        [LeasedRange((LeaseState(0, 4, "a", 0, 1), LeaseState(7, 7, "a", 0, 1))), Returned(4, 4)]
+    )
+    counts.note(
+        [Finished(0, 1), Released(2, 2, FAILURE), ArchivedRecord(3, FAILURE), Buried(), Moved(9)]
+    )
+    assert counts == QueueCounters(delivered=5, finished=2, released=1, given_up=1, buried=1)
 
 
 KEY, OTHER = QueueKey("g", bytes(16), 0), QueueKey("g", bytes(16), 1)
 
 
 def test_the_time_to_ack_is_that_from_the_delivery_and_the_age_that_from_the_writing() -> None:
-    counts = QueueCounts()
+    counts = QueueCounters()
     counts.sample(KEY, 5, now_ms=1_000, age_s=10.0)
     counts.sample(KEY, 9, now_ms=1_000, age_s=10.0)
     counts.note([Finished(4, 6)], OTHER, 2_000)
@@ -46,7 +50,7 @@ def test_the_time_to_ack_is_that_from_the_delivery_and_the_age_that_from_the_wri
 
 
 def test_what_comes_back_is_not_acknowledged() -> None:
-    counts = QueueCounts()
+    counts = QueueCounters()
     for offset in (1, 2):
         counts.sample(KEY, offset, now_ms=0, age_s=0.0)
     counts.note([Released(1, 1, FAILURE), Returned(2, 2)], KEY, 50)
@@ -56,7 +60,7 @@ def test_what_comes_back_is_not_acknowledged() -> None:
 
 def test_samples_are_bounded_and_old_ones_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counters, "SAMPLES_MAX", 3)
-    counts = QueueCounts()
+    counts = QueueCounters()
     for offset in range(5):
         counts.sample(KEY, offset, now_ms=offset, age_s=0.0)
     counts.note([Finished(0, 4)], KEY, 10)

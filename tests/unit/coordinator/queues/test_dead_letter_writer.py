@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.cluster.metadata.image import Topic
+from penstock.cluster.metadata.image import TopicImage
 from penstock.cluster.replication.partition import Partition
 from penstock.coordinator.queues.dead_letter_writer import HEADER_BYTES
-from penstock.coordinator.queues.open_queue import Queue
-from penstock.state.queues.delivery import Delivery, Outcome
+from penstock.coordinator.queues.open_queue import OpenQueue
+from penstock.state.queues.delivery import Delivery, DeliveryOutcome
 from penstock.state.queues.delivery_state import Burial
 from penstock.wire.records import Record, batches, decode
 from tests.unit.coordinator.queueing import (
@@ -43,7 +43,7 @@ def letters(node: Node, topic: str = "t.dlq") -> list[Record]:
     return [record for position, _ in batches(view) for record in decode(view[position:])]
 
 
-async def reject(queue: Queue, count: int) -> None:
+async def reject(queue: OpenQueue, count: int) -> None:
     taking = await take(queue, "a", count)
     for offset in taking.offsets:
         assert await change(queue, lambda m, now: m.reject("a", offset, offset, now)) is None  # noqa: B023
@@ -112,7 +112,7 @@ def test_a_topic_that_takes_less_than_its_source_is_made_to_take_the_letters(
         posting = node.ctx.queues._burials._posting
         write = posting.append
 
-        async def strict(topic: Topic, index: int, batch: memoryview) -> int:
+        async def strict(topic: TopicImage, index: int, batch: memoryview) -> int:
             if len(batch) > int(node.ctx.image.topics["t.dlq"].configs["max.message.bytes"]):
                 raise Refused(ErrorCode.MESSAGE_TOO_LARGE)
             return await write(topic, index, batch)
@@ -171,14 +171,14 @@ def test_a_batch_that_was_planned_is_written_by_the_next_life_of_the_queue() -> 
     on_node(test, configs=CONFIGS)
 
 
-def _given_up(machine: Delivery, plan: Burial, now_ms: int) -> Outcome:
+def _given_up(machine: Delivery, plan: Burial, now_ms: int) -> DeliveryOutcome:
     outcome = machine.reject("a", plan.offsets[0], plan.offsets[-1], now_ms)
     outcome.ops += machine.plan_burial(plan)
     return outcome
 
 
-def _planned(machine: Delivery, plan: Burial) -> Outcome:
-    return Outcome(machine.plan_burial(plan))
+def _planned(machine: Delivery, plan: Burial) -> DeliveryOutcome:
+    return DeliveryOutcome(machine.plan_burial(plan))
 
 
 def test_a_topic_that_went_and_came_again_gets_letters_again() -> None:

@@ -5,9 +5,9 @@ from penstock.coordinator.queues import inspection
 from penstock.coordinator.queues.gauges import (
     NAMES_MAX,
     OTHERS,
-    Depth,
+    DepthTotals,
+    QueueGauge,
     QueueWatch,
-    Totals,
     letter_topics,
 )
 from penstock.coordinator.queues.inspection import Inspection
@@ -31,7 +31,7 @@ def test_open_queues_are_counted_by_group_and_topic() -> None:
         await change(queue, lambda m, now: m.accept("a", 0, 0, now))
         watch = QueueWatch(node.ctx.queues)
         await watch.look()
-        assert watch.queues == {("g", "t"): Depth(5, 4, 1, 0, 1_000)}
+        assert watch.queues == {("g", "t"): QueueGauge(5, 4, 1, 0, 1_000)}
         assert watch.letters == {}
 
     on_node(test, configs=CONFIGS)
@@ -61,11 +61,11 @@ def test_letters_count_until_they_are_settled() -> None:
         await node.produce("t.dlq", 4)
         watch = QueueWatch(node.ctx.queues)
         await watch.look()
-        assert watch.letters == {"t.dlq": Depth(4, 4, 0, 0, 1_000)}
+        assert watch.letters == {"t.dlq": QueueGauge(4, 4, 0, 0, 1_000)}
         key = await key_of(node, DEAD_LETTERS, "t.dlq")
         await inspection.finish(node.ctx.queues, key, [(0, 3)])
         await watch.look()
-        assert watch.letters == {"t.dlq": Depth()}
+        assert watch.letters == {"t.dlq": QueueGauge()}
         assert watch.queues == {}
 
     on_node(test, configs=CONFIGS)
@@ -82,14 +82,14 @@ def test_a_topic_that_a_group_names_is_one_of_dead_letters() -> None:
 
 
 def test_beyond_the_bound_names_are_added_up() -> None:
-    totals: Totals[str] = Totals(OTHERS)
+    totals: DepthTotals[str] = DepthTotals(OTHERS)
     for number in range(NAMES_MAX + 3):
         totals.add(f"t{number:04}", Inspection(0, 9, unfinished=number, oldest_ms=number))
     shown = totals.largest()
     assert len(shown) == NAMES_MAX + 1
-    assert shown[OTHERS] == Depth(unfinished=0 + 1 + 2, oldest_ms=0)
+    assert shown[OTHERS] == QueueGauge(unfinished=0 + 1 + 2, oldest_ms=0)
 
 
 def test_an_age_is_none_where_nothing_waits() -> None:
-    assert Depth().age_seconds(5_000) == 0
-    assert Depth(oldest_ms=2_000).age_seconds(5_000) == 3
+    assert QueueGauge().age_seconds(5_000) == 0
+    assert QueueGauge(oldest_ms=2_000).age_seconds(5_000) == 3

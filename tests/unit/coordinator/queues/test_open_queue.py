@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.coordinator.queues.open_queue import SNAPSHOT_BYTES_MIN, Loaded, Queue
+from penstock.coordinator.queues.open_queue import SNAPSHOT_BYTES_MIN, Loaded, OpenQueue
 from penstock.state.queues.delivery import Delivery
 from penstock.state.queues.delivery_headers import Intake
-from penstock.state.queues.delivery_state import Kept, Snapshot, decode_ops, decode_snapshot
+from penstock.state.queues.delivery_state import QueueState, Snapshot, decode_ops, decode_snapshot
 from penstock.state.queues.policy import QueuePolicy
 from penstock.state.queues.state_shard import QueueKey
 from tests.unit.coordinator.queueing import CONFIGS, Node, Taking, append, on_node
@@ -35,11 +35,11 @@ class Keeper:
             future.set_result(number)
         return future
 
-    def replay(self) -> Kept:
-        kept = Kept(Snapshot(0))
+    def replay(self) -> QueueState:
+        kept = QueueState(Snapshot(0))
         for _, payload, is_snapshot in self.written:
             if is_snapshot:
-                kept = Kept(decode_snapshot(payload))
+                kept = QueueState(decode_snapshot(payload))
             else:
                 for op in decode_ops(payload):
                     kept.apply(op)
@@ -47,12 +47,12 @@ class Keeper:
 
 
 class World:
-    def __init__(self, node: Node, keeper: Keeper, queue: Queue) -> None:
+    def __init__(self, node: Node, keeper: Keeper, queue: OpenQueue) -> None:
         self.node = node
         self.keeper = keeper
         self.queue = queue
-        self.buried: list[Queue] = []
-        self.closed: list[Queue] = []
+        self.buried: list[OpenQueue] = []
+        self.closed: list[OpenQueue] = []
 
 
 async def world(
@@ -70,10 +70,10 @@ async def world(
     keeper = Keeper()
     policy = policy or QueuePolicy(lock_ms=1_000, backoff_base_ms=0)
     made: World
-    queue = Queue(
+    queue = OpenQueue(
         QueueKey("g", partition.topic_id, 0),
         partition,
-        Delivery(policy, Kept(Snapshot(0))),
+        Delivery(policy, QueueState(Snapshot(0))),
         Loaded(),
         Intake(policy.order),
         keeper,

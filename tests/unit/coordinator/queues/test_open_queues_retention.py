@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from penstock.cluster.storage.housekeeping import Upkeep
+from penstock.cluster.storage.housekeeping import Housekeeping
 from penstock.coordinator.queues.ack_retention import AckRetention
 from penstock.state.queues import delivery_headers
 from penstock.wire.records import Record, encode, read_header
@@ -31,7 +31,7 @@ def test_a_delay_longer_than_retention_is_waited_for(limit: str, is_used: bool) 
 
     async def test(node: Node) -> None:
         ctx = node.ctx
-        upkeep = Upkeep(ctx.partitions, ctx.configs, ctx.disk, ctx.workers, ctx.clock, "data")
+        upkeep = Housekeeping(ctx.partitions, ctx.configs, ctx.disk, ctx.workers, ctx.clock, "data")
         AckRetention(ctx.queues, ctx.positions, ctx.configs, upkeep, ctx.clock)
         await node.create("t", 1, **short)
         partition = ctx.partitions.get("t", 0)

@@ -3,13 +3,13 @@
 import asyncio
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.coordinator.queues.receive import Taken, Wanted, take
+from penstock.coordinator.queues.receive import ReceiveRequest, Taken, take
 from penstock.coordinator.queues.record_reader import records_of
 from penstock.state.queues.state_shard import QueueKey
 from penstock.wire.records import Record, encode, read_header
 from tests.unit.coordinator.queueing import CONFIGS, Node, append, configure, key_of, on_node
 
-ALL = Wanted("a", 100, 1 << 20)
+ALL = ReceiveRequest("a", 100, 1 << 20)
 
 
 async def set_up(node: Node, *counts: int) -> list[QueueKey]:
@@ -32,7 +32,7 @@ def offsets(taken: Taken) -> dict[int, list[int]]:
 def test_queues_are_asked_in_turn_until_there_is_enough() -> None:
     async def test(node: Node) -> None:
         keys = await set_up(node, 3, 5, 5)
-        wanted = Wanted("a", 6, 1 << 20, bytes_min=1 << 20)
+        wanted = ReceiveRequest("a", 6, 1 << 20, bytes_min=1 << 20)
         assert offsets(await take(node.ctx.queues, keys, wanted)) == {
             0: [0, 1, 2],
             1: [0, 1, 2],
@@ -49,7 +49,7 @@ def test_queues_are_asked_in_turn_until_there_is_enough() -> None:
 def test_who_waited_for_one_queue_gets_what_others_have_by_then() -> None:
     async def test(node: Node) -> None:
         keys = await set_up(node, 0, 0, 0)
-        wanted = Wanted("a", 3, 1 << 20, wait_ms=60_000)
+        wanted = ReceiveRequest("a", 3, 1 << 20, wait_ms=60_000)
         waiting = asyncio.ensure_future(take(node.ctx.queues, keys, wanted))
         await asyncio.sleep(1)
         for index in (2, 0, 1):
@@ -70,7 +70,7 @@ def test_it_waits_for_whichever_has_something_first() -> None:
     async def test(node: Node) -> None:
         keys = await set_up(node, 0, 0)
         waiting = asyncio.ensure_future(
-            take(node.ctx.queues, keys, Wanted("a", 10, 1 << 20, wait_ms=60_000))
+            take(node.ctx.queues, keys, ReceiveRequest("a", 10, 1 << 20, wait_ms=60_000))
         )
         await asyncio.sleep(1)
         await node.produce("t", 2, index=1)
@@ -83,7 +83,7 @@ def test_it_waits_for_whichever_has_something_first() -> None:
 def test_a_lease_is_as_long_as_it_was_asked_for() -> None:
     async def test(node: Node) -> None:
         keys = await set_up(node, 1)
-        await take(node.ctx.queues, keys, Wanted("a", 1, 1 << 20, lock_ms=2_000))
+        await take(node.ctx.queues, keys, ReceiveRequest("a", 1, 1 << 20, lock_ms=2_000))
         await asyncio.sleep(1.9)
         assert offsets(await take(node.ctx.queues, keys, ALL)) == {}
         await asyncio.sleep(0.2)
@@ -100,7 +100,7 @@ def test_what_does_not_fit_is_given_back_and_not_counted() -> None:
         await take(node.ctx.queues, keys, ALL)
         for _ in range(3):
             await append(node, (("large", b"x" * 5_000),))
-        taken = await take(node.ctx.queues, keys, Wanted("a", 10, 6_000))
+        taken = await take(node.ctx.queues, keys, ReceiveRequest("a", 10, 6_000))
         assert offsets(taken) == {0: [10]}
         (queue,) = node.ctx.queues.queues()
         assert queue.machine.kept.leased == 11
@@ -114,7 +114,7 @@ def test_what_does_not_fit_is_given_back_and_not_counted() -> None:
 def test_who_goes_away_leaves_everything_as_it_was() -> None:
     async def test(node: Node) -> None:
         keys = await set_up(node, 2)
-        wanted = Wanted("a", 10, 1 << 20, bytes_min=1 << 20, wait_ms=60_000)
+        wanted = ReceiveRequest("a", 10, 1 << 20, bytes_min=1 << 20, wait_ms=60_000)
         waiting = asyncio.ensure_future(take(node.ctx.queues, keys, wanted))
         await asyncio.sleep(1)
         (queue,) = node.ctx.queues.queues()
@@ -135,7 +135,7 @@ def test_what_is_wrong_with_one_queue_is_told_beside_what_others_have() -> None:
         taken = await take(node.ctx.queues, [beyond, *keys], ALL)
         assert offsets(taken) == {1: [0]}
         assert taken.refused[beyond].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        alone = await take(node.ctx.queues, [beyond], Wanted("a", 1, 1, wait_ms=600_000))
+        alone = await take(node.ctx.queues, [beyond], ReceiveRequest("a", 1, 1, wait_ms=600_000))
         assert list(alone.refused) == [beyond]
 
     on_node(test, configs=CONFIGS)
@@ -144,7 +144,7 @@ def test_what_is_wrong_with_one_queue_is_told_beside_what_others_have() -> None:
 def test_a_queue_that_closes_meanwhile_is_told_of_at_once() -> None:
     async def test(node: Node) -> None:
         keys = await set_up(node, 0)
-        wanted = Wanted("a", 1, 1 << 20, wait_ms=600_000)
+        wanted = ReceiveRequest("a", 1, 1 << 20, wait_ms=600_000)
         waiting = asyncio.ensure_future(take(node.ctx.queues, keys, wanted))
         await asyncio.sleep(1)
         (queue,) = node.ctx.queues.queues()
@@ -158,6 +158,6 @@ def test_a_queue_that_closes_meanwhile_is_told_of_at_once() -> None:
 def test_nothing_wanted_is_nothing_taken() -> None:
     async def test(node: Node) -> None:
         keys = await set_up(node, 1)
-        assert offsets(await take(node.ctx.queues, keys, Wanted("a", 0, 1 << 20))) == {}
+        assert offsets(await take(node.ctx.queues, keys, ReceiveRequest("a", 0, 1 << 20))) == {}
 
     on_node(test, configs=CONFIGS)

@@ -13,9 +13,9 @@ from typing import cast
 import pytest
 import uvloop
 
-from penstock.broker.server.read_pause import Muting
+from penstock.broker.server.read_pause import ReadPause
 from penstock.coordinator.queues.open_queues import QueueCoordinator
-from penstock.coordinator.queues.receive import Wanted, take
+from penstock.coordinator.queues.receive import ReceiveRequest, take
 
 WAITS = 4_000
 PATIENCE_S = 20.0
@@ -45,7 +45,7 @@ def test_every_wait_for_records_ends(new_loop: Callable[[], asyncio.AbstractEven
 
     async def poll(after_ms: int, wait_ms: int) -> object:
         await asyncio.sleep(after_ms / 7_000)
-        return await take(nowhere, [], Wanted("a", 1, 1000, wait_ms=wait_ms))
+        return await take(nowhere, [], ReceiveRequest("a", 1, 1000, wait_ms=wait_ms))
 
     async def test() -> int:
         polls = (poll(at % 400, wait_ms) for at, wait_ms in enumerate(waits_ms()))
@@ -61,7 +61,7 @@ def test_every_pause_of_a_connection_ends(
     async def pause(after_ms: int, wait_ms: int) -> object:
         await asyncio.sleep(after_ms / 7_000)
         over = asyncio.Event()
-        muting = Muting(over.set)
+        muting = ReadPause(over.set)
         muting.extend(wait_ms / 2000)
         muting.extend(wait_ms / 1000)
         return await over.wait()

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from penstock.coordinator.queues.record_reader import Leased, read_leased, records_of
-from penstock.state.queues.delivery_state import Lease
+from penstock.coordinator.queues.record_reader import LeasedBatches, read_leased, records_of
+from penstock.state.queues.delivery_state import LeaseState
 from penstock.wire.records import (
     Record,
     check_stored,
@@ -17,17 +17,17 @@ from tests.unit.coordinator.queueing import CONFIGS, Node, append, on_node, pack
 MIB = 1 << 20
 
 
-def lease(first: int, last: int, count: int = 1) -> Lease:
-    return Lease(first, last, "a", 0, count)
+def lease(first: int, last: int, count: int = 1) -> LeaseState:
+    return LeaseState(first, last, "a", 0, count)
 
 
-async def read(node: Node, *leases: Lease, bytes_max: int = 1 << 20) -> Leased:
+async def read(node: Node, *leases: LeaseState, bytes_max: int = 1 << 20) -> LeasedBatches:
     partition = node.ctx.partitions.get("t", 0)
     assert partition is not None
     return await read_leased(partition, node.workers, leases, bytes_max)
 
 
-def offsets(leased: Leased) -> list[tuple[int, int]]:
+def offsets(leased: LeasedBatches) -> list[tuple[int, int]]:
     return [(record.offset, count) for record, count in records_of(leased)]
 
 

@@ -11,40 +11,42 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.coordinator.queues.receive import Taken, Wanted
-from penstock.coordinator.queues.record_reader import Leased
-from penstock.coordinator.queues.router import QueueReach
-from penstock.coordinator.queues.settle import Ruling, Verdict
-from penstock.state.queues.delivery_state import Lease
+from penstock.coordinator.queues.receive import ReceiveRequest, Taken
+from penstock.coordinator.queues.record_reader import LeasedBatches
+from penstock.coordinator.queues.router import QueueRouter
+from penstock.coordinator.queues.settle import SettleAction, SettleCommand
+from penstock.state.queues.delivery_state import LeaseState
 from penstock.state.queues.state_shard import QueueKey
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node
 
-WANTED = Wanted("m", 10, 1 << 20, wait_ms=60_000)
+WANTED = ReceiveRequest("m", 10, 1 << 20, wait_ms=60_000)
 KEYS = {node: [QueueKey("g", b"t" * 16, node)] for node in (1, 2, 3)}
 
 
-class Race(QueueReach):
+class Race(QueueRouter):
     """Three nodes, of which some give at the very same moment, and some never."""
 
     def __init__(self, node: Node, giving: set[int]) -> None:
         super().__init__(node.around, node.ctx.queues)
         self.giving = giving
-        self.settled: list[tuple[int, Ruling]] = []
+        self.settled: list[tuple[int, SettleCommand]] = []
         self.start = asyncio.Event()
 
     def _take_at(
-        self, node_id: int, keys: Sequence[QueueKey], wanted: Wanted
+        self, node_id: int, keys: Sequence[QueueKey], wanted: ReceiveRequest
     ) -> Coroutine[Any, Any, Taken]:
         async def take() -> Taken:
             await self.start.wait()
             if node_id not in self.giving:
                 await asyncio.Event().wait()
-            lease = Lease(7, 8, wanted.member, 1, 1)
-            return Taken({key: Leased(leases=[lease]) for key in keys})
+            lease = LeaseState(7, 8, wanted.member, 1, 1)
+            return Taken({key: LeasedBatches(leases=[lease]) for key in keys})
 
         return take()
 
-    async def _settle_at(self, node_id: int, rulings: Sequence[Ruling]) -> list[Refused | None]:
+    async def _settle_at(
+        self, node_id: int, rulings: Sequence[SettleCommand]
+    ) -> list[Refused | None]:
         self.settled += [(node_id, ruling) for ruling in rulings]
         return [None] * len(rulings)
 
@@ -61,7 +63,7 @@ def test_one_gives_and_the_others_get_theirs_back(giving: set[int]) -> None:
         (kept,) = (key.partition for key in taken.found)
         assert {node_id for node_id, _ in race.settled} == giving - {kept}
         for _, ruling in race.settled:
-            assert ruling[1:5] == ("m", 7, 8, Verdict.GIVE_BACK)
+            assert ruling[1:5] == ("m", 7, 8, SettleAction.GIVE_BACK)
 
     on_node(test, configs=CONFIGS)
 
@@ -89,11 +91,11 @@ def test_queues_without_a_leader_are_the_reason_only_if_there_are_no_others() ->
         there = QueueKey("g", node.ctx.image.topics["t"].id, 0)
         nowhere = there._replace(partition=5)
         started = asyncio.get_running_loop().time()
-        wanted = Wanted("m", 10, 1 << 20, wait_ms=2_000)
+        wanted = ReceiveRequest("m", 10, 1 << 20, wait_ms=2_000)
         taken = await node.ctx.queue_reach.take([there, nowhere], wanted)
         assert (taken.found, taken.refused) == ({}, {})
         assert asyncio.get_running_loop().time() - started >= 2
-        taken = await node.ctx.queue_reach.take([nowhere], Wanted("m", 10, 1 << 20))
+        taken = await node.ctx.queue_reach.take([nowhere], ReceiveRequest("m", 10, 1 << 20))
         assert taken.refused[nowhere].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     on_node(test, configs=CONFIGS)

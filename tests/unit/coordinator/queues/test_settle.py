@@ -4,18 +4,20 @@ import asyncio
 from typing import Any
 
 from penstock.base.errors import ErrorCode
-from penstock.coordinator.queues.settle import Ruling, Verdict, settle
+from penstock.coordinator.queues.settle import SettleAction, SettleCommand, settle
 from penstock.state.queues.state_shard import QueueKey
 from tests.unit.coordinator.queueing import CONFIGS, Node, key_of, on_node, opened, take
 
 LOST = ErrorCode.INVALID_RECORD_STATE
 
 
-def ruling(key: QueueKey, offset: int, verdict: Verdict = Verdict.ACCEPT, **more: Any) -> Ruling:
-    return Ruling(key, "a", offset, offset, verdict)._replace(**more)
+def ruling(
+    key: QueueKey, offset: int, verdict: SettleAction = SettleAction.ACCEPT, **more: Any
+) -> SettleCommand:
+    return SettleCommand(key, "a", offset, offset, verdict)._replace(**more)
 
 
-async def codes(node: Node, *rulings: Ruling) -> list[ErrorCode | None]:
+async def codes(node: Node, *rulings: SettleCommand) -> list[ErrorCode | None]:
     answers = await settle(node.ctx.queues, rulings)
     return [None if answer is None else answer.code for answer in answers]
 
@@ -28,10 +30,10 @@ def test_every_verdict_does_what_it_says() -> None:
             await codes(
                 node,
                 ruling(queue.key, 0),
-                ruling(queue.key, 1, Verdict.RELEASE, delay_ms=60_000),
-                ruling(queue.key, 2, Verdict.REJECT, error_class="Bad"),
-                ruling(queue.key, 3, Verdict.EXTEND, lock_ms=90_000),
-                ruling(queue.key, 4, Verdict.GIVE_BACK),
+                ruling(queue.key, 1, SettleAction.RELEASE, delay_ms=60_000),
+                ruling(queue.key, 2, SettleAction.REJECT, error_class="Bad"),
+                ruling(queue.key, 3, SettleAction.EXTEND, lock_ms=90_000),
+                ruling(queue.key, 4, SettleAction.GIVE_BACK),
             )
             == [None] * 5
         )

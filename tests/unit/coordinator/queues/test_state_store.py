@@ -10,14 +10,14 @@ from penstock.base.ids import TopicId
 from penstock.coordinator.queues.state_store import (
     SETTLED_SECONDS,
     STATES,
-    Kind,
-    QueueKeeping,
+    QueueStateStore,
+    StateRequestKind,
     answer_of,
     reply_of,
     shard_key,
 )
 from penstock.node.node import Node as RealNode
-from penstock.state.queues.state_shard import Kept, QueueKey
+from penstock.state.queues.state_shard import QueueKey, StoredQueueState
 from penstock.wire.messages.internal.queues import QueueStateAnswer, QueueStateCall
 from simulation.cluster import SimCluster
 from simulation.loop import SimLoop, run
@@ -30,10 +30,10 @@ def keys(count: int) -> list[QueueKey]:
     return [QueueKey("g", TOPIC, index) for index in range(count)]
 
 
-async def exercise(keeping: QueueKeeping, key: QueueKey) -> None:
+async def exercise(keeping: QueueStateStore, key: QueueKey) -> None:
     """Every call once, and what must come of it."""
     await keeping.ensure()
-    assert await keeping.read(key, 1) == Kept(0, None, ())
+    assert await keeping.read(key, 1) == StoredQueueState(0, None, ())
     await keeping.write(key, 1, 0, b"S", True)
     # More than goes into one request.
     writes = [
@@ -48,7 +48,7 @@ async def exercise(keeping: QueueKeeping, key: QueueKey) -> None:
         await keeping.write(key, 1, 30, b"", False)
     assert refused.value.code is ErrorCode.FENCED_LEADER_EPOCH
     await keeping.forget(key)
-    assert await keeping.read(key, 2) == Kept(0, None, ())
+    assert await keeping.read(key, 2) == StoredQueueState(0, None, ())
 
 
 def test_states_are_kept_read_and_forgotten_here() -> None:
@@ -93,7 +93,7 @@ def test_calls_of_other_nodes_are_answered_or_refused() -> None:
         await keeping.ensure()
         answers: list[QueueStateAnswer] = []
         key = keys(1)[0]
-        for kind in (Kind.SNAPSHOT, Kind.READ, 9):
+        for kind in (StateRequestKind.SNAPSHOT, StateRequestKind.READ, 9):
             call = QueueStateCall(
                 kind=kind,
                 group_id=key.group,
@@ -112,19 +112,21 @@ def test_calls_of_other_nodes_are_answered_or_refused() -> None:
 
 
 def test_an_answer_says_on_the_wire_what_the_shard_said() -> None:
-    def back(kind: Kind, reply: object) -> object:
+    def back(kind: StateRequestKind, reply: object) -> object:
         call = QueueStateCall(
             kind=kind, group_id="g", topic_id=TopicId(TOPIC), partition=0, leader_epoch=1
         )
         return reply_of(call, answer_of(reply))  # type: ignore[arg-type]
 
-    kept = Kept(3, b"S", (b"a",))
-    assert back(Kind.READ, kept) == kept
-    assert back(Kind.READ, Kept(0, None, ())) == Kept(0, None, ())
-    assert back(Kind.DELTA, 7) == 7
-    assert back(Kind.FORGET, None) is None
+    kept = StoredQueueState(3, b"S", (b"a",))
+    assert back(StateRequestKind.READ, kept) == kept
+    assert back(StateRequestKind.READ, StoredQueueState(0, None, ())) == StoredQueueState(
+        0, None, ()
+    )
+    assert back(StateRequestKind.DELTA, 7) == 7
+    assert back(StateRequestKind.FORGET, None) is None
     with pytest.raises(Refused) as refused:
-        back(Kind.DELTA, Refused(ErrorCode.NOT_COORDINATOR, "why"))
+        back(StateRequestKind.DELTA, Refused(ErrorCode.NOT_COORDINATOR, "why"))
     assert (refused.value.code, refused.value.message) == (ErrorCode.NOT_COORDINATOR, "why")
 
 

@@ -3,12 +3,12 @@
 import asyncio
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.coordinator.queues.wakeup import QueueWaking
+from penstock.coordinator.queues.wakeup import QueueWakeup
 from tests.unit.coordinator.queueing import CONFIGS, Node, change, on_node, opened, take
 
 
 def waking_on(node: Node) -> None:
-    waking = QueueWaking(node.around, node.ctx.queues.keeping, node.ctx.queue_admin)
+    waking = QueueWakeup(node.around, node.ctx.queues.keeping, node.ctx.queue_admin)
     node.ctx.follower.on_change(waking.follow)
     node.background(waking.run())
 

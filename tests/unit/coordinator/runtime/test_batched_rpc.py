@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from penstock.coordinator.runtime.batched_rpc import ITEMS_MAX, LANES, QUEUED_MAX, Courier
+from penstock.coordinator.runtime.batched_rpc import ITEMS_MAX, LANES, QUEUED_MAX, BatchedRpc
 from simulation.loop import SimLoop, run
 
 
@@ -14,7 +14,7 @@ class Road:
 
     def __init__(self) -> None:
         self.deliveries: list[tuple[float, int, str, list[int]]] = []
-        self.courier: Courier[int] = Courier("road", self.deliver)
+        self.courier: BatchedRpc[int] = BatchedRpc("road", self.deliver)
 
     async def deliver(self, node_id: int, lane: str, items: list[int]) -> None:
         began_s = asyncio.get_running_loop().time()
@@ -83,7 +83,7 @@ def test_a_bug_in_a_delivery_ends_the_courier() -> None:
         async def deliver(node_id: int, lane: str, items: list[int]) -> None:
             raise ValueError("a bug")
 
-        courier: Courier[int] = Courier("road", deliver)
+        courier: BatchedRpc[int] = BatchedRpc("road", deliver)
         running = asyncio.ensure_future(courier.run())
         courier.send(1, 1)
         with pytest.raises(ValueError, match="a bug"):

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.cluster.metadata import topics
-from penstock.coordinator.runtime.shard_host import Host, ask
+from penstock.coordinator.runtime.shard_host import ShardHost, ask
 from penstock.state.groups.records import offset_key
 from penstock.wire.records import Record, encode, read_header
 from tests.unit.broker.api.harness import Node, on_node
@@ -15,7 +15,7 @@ from tests.unit.coordinator.tally import TOPIC, Replies, Tally, count, host_on
 FEW = {"offsets.topic.num.partitions": "2"}
 
 
-async def loaded(host: Host[Tally]) -> None:
+async def loaded(host: ShardHost[Tally]) -> None:
     while host.is_loading:
         await asyncio.sleep(0.01)
 

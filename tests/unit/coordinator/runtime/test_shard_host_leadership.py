@@ -8,7 +8,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.store_keys import PartitionRecord
 from penstock.cluster.replication.partition import Partition
-from penstock.coordinator.runtime.shard_host import Host
+from penstock.coordinator.runtime.shard_host import ShardHost
 from tests.unit.broker.api.harness import NODE, Node, on_node
 from tests.unit.coordinator.tally import TOPIC, Replies, Tally, count, host_on
 
@@ -24,7 +24,7 @@ async def elect(node: Node, leader: int, epoch: int, isr: tuple[int, ...] = (1,)
     return partition
 
 
-async def hosted(node: Node) -> Host[Tally]:
+async def hosted(node: Node) -> ShardHost[Tally]:
     host = await host_on(node)
     node.ctx.partitions.on_change(host.follow)
     return host

@@ -8,7 +8,7 @@ import pytest
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.state_machine import Decision, Token
 from penstock.coordinator.runtime import shard_runtime as seats
-from penstock.coordinator.runtime.shard_runtime import Effect, Seat
+from penstock.coordinator.runtime.shard_runtime import Effect, ShardRuntime
 from penstock.wire.records import batches
 from simulation.disk import Fault
 from tests.unit.broker.api.harness import Node, on_node
@@ -94,7 +94,7 @@ def test_a_machine_that_can_apply_a_decision_by_itself_is_not_made_to_read_it() 
     on_node(test, configs=FEW)
 
 
-def batches_of(seat: Seat[Tally]) -> list[int]:
+def batches_of(seat: ShardRuntime[Tally]) -> list[int]:
     """The number of records in each batch of the seat's partition."""
     log = seat.partition.log
     span = log.locate(0, 1_000_000, log.end_offset)
@@ -173,7 +173,7 @@ def test_a_machine_that_breaks_takes_the_rest_of_its_turn_with_it() -> None:
 
 def test_an_effect_that_breaks_the_machine_leaves_the_rest_of_the_batch_alone() -> None:
     async def test(node: Node) -> None:
-        def effects(seat: Seat[Tally]) -> Effect | None:
+        def effects(seat: ShardRuntime[Tally]) -> Effect | None:
             return (lambda: seat.discard("it went wrong")) if seat.require().counts else None
 
         seat = (await host_on(node, effects=effects)).seat(0)

@@ -8,7 +8,7 @@ from typing import Any, cast
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.gateway.app import build_app
 from penstock.gateway.console.console import About, Console
-from penstock.gateway.console.mount import Site
+from penstock.gateway.console.mount import ConsoleMount
 from penstock.gateway.http.authentication import Users
 from penstock.gateway.http.body_limit import BodyLimit
 from simulation.cluster import SimCluster
@@ -27,7 +27,7 @@ class Looker(Web):
     def __init__(self, node: Node, users: Users | None = None) -> None:
         super().__init__(node)
         self.console = Console(self.door, About("1.2.3", "abc", "127.0.0.1:9092"), users)
-        site = Site(self.console)
+        site = ConsoleMount(self.console)
         self.app = site.wrap(BodyLimit(build_app(replace(self.state, annex=site)), self.door))
 
     async def own(self, path: str, **query: Any) -> Any:

@@ -3,7 +3,7 @@
 import asyncio
 
 from penstock.gateway.console.middleware import CONTENT_SECURITY_POLICY
-from penstock.security.login import Identity, LoginFailed
+from penstock.security.login import AuthenticatedIdentity, LoginFailed
 from tests.unit.gateway.console.looking import OURS, Looker, on_console
 
 
@@ -13,7 +13,7 @@ class Ann:
     async def verify(self, name: str, password: str, peer: str) -> bool:
         return (name, password) == ("ann", "right")
 
-    async def verify_token(self, token: str) -> Identity:
+    async def verify_token(self, token: str) -> AuthenticatedIdentity:
         raise LoginFailed("no tokens here")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.api.route_row import Needs, Operation, ResourceType
-from penstock.gateway.console.route_row import Row
+from penstock.gateway.console.route_row import ConsoleRow
 from penstock.gateway.console.route_table import ROWS
 from penstock.gateway.http.audit import ADMINISTRATIVE_ROUTES, ORDINARY_ROUTES
 from tests.unit.gateway.console.looking import API, OURS, Looker, on_console
@@ -37,14 +37,14 @@ BODIES: dict[str, Any] = {
 }
 
 
-def path_of(row: Row) -> str:
+def path_of(row: ConsoleRow) -> str:
     path = API + row.path.replace("{name}", TOPIC).replace("{group}", GROUP)
     path = path.replace("{partition}", "0").replace("{offset}", "0").replace("{id}", "x")
     query = QUERY.get(path.rpartition("/")[2])
     return f"{path}?{query}" if query else path
 
 
-async def ask(web: Looker, row: Row) -> tuple[int, bytes]:
+async def ask(web: Looker, row: ConsoleRow) -> tuple[int, bytes]:
     body = BODIES.get(f"{row.method} {row.path}")
     visit = web.begin(row.method, path_of(row), body, **OURS)
     if row.path in ENDLESS:
@@ -70,7 +70,7 @@ async def prepare(web: Looker) -> Lists:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.method} {row.path}")
-def test_without_any_right_nothing_is_told_and_nothing_is_changed(row: Row) -> None:
+def test_without_any_right_nothing_is_told_and_nothing_is_changed(row: ConsoleRow) -> None:
     async def test(web: Looker) -> None:
         await prepare(web)
         before = web.node.ctx.image

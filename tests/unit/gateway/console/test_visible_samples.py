@@ -2,8 +2,8 @@
 
 from collections import deque
 
-from penstock.coordinator.groups_by_topic import Kind
-from penstock.gateway.console.sampler import SAMPLES_MAX, Line, Sample
+from penstock.coordinator.groups_by_topic import PositionKind
+from penstock.gateway.console.sampler import SAMPLES_MAX, GroupLine, Sample
 from penstock.gateway.console.visible_samples import (
     VIEWS_MAX,
     Views,
@@ -16,7 +16,10 @@ from penstock.gateway.core.caller import Principal
 
 
 def sample(at_s: float, written: int, lag: int, done: int) -> Sample:
-    lines = {("g", "t"): Line(Kind.CONSUMER, lag, done), ("w", "t"): Line(Kind.SHARE, 5, done)}
+    lines = {
+        ("g", "t"): GroupLine(PositionKind.CONSUMER, lag, done),
+        ("w", "t"): GroupLine(PositionKind.SHARE, 5, done),
+    }
     return Sample(at_s, int(at_s * 1000), {"t": written, "hidden": written * 9}, lines, {}, 0, 0)
 
 

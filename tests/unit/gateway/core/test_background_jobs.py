@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from penstock.base.errors import Refused
-from penstock.client.dead_letters.redrive import Report
+from penstock.client.dead_letters.redrive import RedriveReport
 from penstock.gateway.core.background_jobs import (
     COMPLETED,
     FAILED,
     REMEMBERED_MAX,
     RUNNING,
-    Errands,
+    BackgroundJobs,
     Told,
 )
 from simulation.clock import SimClock
@@ -21,16 +21,16 @@ from simulation.random import SimRandom
 
 def on_errands(test: object) -> None:
     loop = SimLoop(1)
-    loop.run(test(Errands(SimClock(loop), SimRandom(1))))  # type: ignore[operator]
+    loop.run(test(BackgroundJobs(SimClock(loop), SimRandom(1))))  # type: ignore[operator]
 
 
 def test_the_oldest_that_ended_are_forgotten_and_too_many_are_refused() -> None:
-    async def test(errands: Errands) -> None:
-        async def once(told: Told) -> Report:
+    async def test(errands: BackgroundJobs) -> None:
+        async def once(told: Told) -> RedriveReport:
             told(1)
-            return Report(settled=1)
+            return RedriveReport(settled=1)
 
-        async def forever(told: Told) -> Report:
+        async def forever(told: Told) -> RedriveReport:
             await asyncio.Event().wait()
             raise AssertionError
 
@@ -50,8 +50,8 @@ def test_the_oldest_that_ended_are_forgotten_and_too_many_are_refused() -> None:
 
 
 def test_one_whose_broker_cannot_be_reached_has_failed() -> None:
-    async def test(errands: Errands) -> None:
-        async def lost(told: Told) -> Report:
+    async def test(errands: BackgroundJobs) -> None:
+        async def lost(told: Told) -> RedriveReport:
             raise OSError("gone")
 
         errand, _ = errands.start("t", "redrive", lost)

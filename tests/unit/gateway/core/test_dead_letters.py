@@ -7,7 +7,7 @@ import pytest
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.dead_letters.replay import Copier
 from penstock.gateway.core.dead_letters import EACH_MAX, ERRANDS_MAX
-from penstock.security.quotas import Kind
+from penstock.security.quotas import QuotaKind
 from tests.unit.gateway.http.asking import Web
 from tests.unit.gateway.http.rights import EVE, Lists
 from tests.unit.gateway.http.served import bury, on_served
@@ -85,7 +85,7 @@ def test_copies_and_redrives_are_charged_to_whoever_asked(monkeypatch: pytest.Mo
         await bury(web, "x" * 1000)
         await web.publish("y" * 1000, topic="source")
         await web.publish("before", topic="copy")
-        charged: list[tuple[str, Kind, float]] = []
+        charged: list[tuple[str, QuotaKind, float]] = []
         owed = [3.0, 0.0, 0.0, 0.0]
         charging = web.door.charging
         monkeypatch.setattr(
@@ -99,7 +99,7 @@ def test_copies_and_redrives_are_charged_to_whoever_asked(monkeypatch: pytest.Mo
         web.who = "User:bob"
         assert (await web.post("/dlq/t.dlq/redrive", {})).status == 200
         found = [(who, kind) for who, kind, size in charged if size >= 1000]
-        both = [Kind.FETCH, Kind.PRODUCE]
+        both = [QuotaKind.FETCH, QuotaKind.PRODUCE]
         assert found == [("User:ann", kind) for kind in both] + [
             ("User:bob", kind) for kind in both
         ]

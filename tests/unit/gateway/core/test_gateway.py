@@ -7,15 +7,15 @@ import pytest
 from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.gateway.core.caller import Principal
-from penstock.gateway.core.gateway import Door, Settlement, Verdict
-from penstock.gateway.core.messages import Outgoing, Placed, Received
+from penstock.gateway.core.gateway import Gateway, SettleAction, Settlement
+from penstock.gateway.core.messages import OutgoingMessage, Placed, ReceivedMessage
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node, pack
 
 WHO = Principal("User:ann")
 AUTO = CONFIGS | {"auto.create.topics.enable": "true", "num.partitions": "2"}
 
 
-async def published(door: Door, *messages: Outgoing, topic: str = "t") -> list[Placed]:
+async def published(door: Gateway, *messages: OutgoingMessage, topic: str = "t") -> list[Placed]:
     placed = await door.publish(WHO, topic, list(messages))
     for one in placed:
         assert isinstance(one, Placed), one
@@ -23,12 +23,12 @@ async def published(door: Door, *messages: Outgoing, topic: str = "t") -> list[P
 
 
 async def received(
-    door: Door, count: int = 10, *, group: str = "g", wait_ms: int = 0, topic: str = "t"
-) -> list[Received]:
+    door: Gateway, count: int = 10, *, group: str = "g", wait_ms: int = 0, topic: str = "t"
+) -> list[ReceivedMessage]:
     return await door.receive(WHO, topic, group, records_max=count, wait_ms=wait_ms)
 
 
-async def settled(door: Door, verdict: Verdict, *receipts: str) -> list[ErrorCode | None]:
+async def settled(door: Gateway, verdict: SettleAction, *receipts: str) -> list[ErrorCode | None]:
     answers = await door.settle(WHO, [Settlement(receipt, verdict) for receipt in receipts])
     return [None if answer is None else answer.code for answer in answers]
 
@@ -36,8 +36,10 @@ async def settled(door: Door, verdict: Verdict, *receipts: str) -> list[ErrorCod
 def test_what_is_published_is_received_and_settled_once() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 3)
-        door = Door(node.ctx)
-        messages = [Outgoing(b"v%d" % n, key=b"k%d" % n, headers=(("h", b"1"),)) for n in range(9)]
+        door = Gateway(node.ctx)
+        messages = [
+            OutgoingMessage(b"v%d" % n, key=b"k%d" % n, headers=(("h", b"1"),)) for n in range(9)
+        ]
         placed = await published(door, *messages)
         assert {one.partition for one in placed} == {0, 1, 2}
         found = await received(door)
@@ -47,9 +49,10 @@ def test_what_is_published_is_received_and_settled_once() -> None:
         }
         assert all(one.delivery_count == 1 and one.headers == (("h", b"1"),) for one in found)
         receipts = [one.receipt for one in found]
-        assert await settled(door, Verdict.ACCEPT, *receipts) == [None] * 9
+        assert await settled(door, SettleAction.ACCEPT, *receipts) == [None] * 9
         assert (
-            await settled(door, Verdict.ACCEPT, *receipts) == [ErrorCode.INVALID_RECORD_STATE] * 9
+            await settled(door, SettleAction.ACCEPT, *receipts)
+            == [ErrorCode.INVALID_RECORD_STATE] * 9
         )
         assert await received(door) == []
 
@@ -58,8 +61,8 @@ def test_what_is_published_is_received_and_settled_once() -> None:
 
 def test_a_topic_is_made_where_that_is_allowed() -> None:
     async def test(node: Node) -> None:
-        door = Door(node.ctx)
-        await published(door, Outgoing(b"v"), topic="new")
+        door = Gateway(node.ctx)
+        await published(door, OutgoingMessage(b"v"), topic="new")
         assert len(node.ctx.image.topics["new"].partitions) == 2
         with pytest.raises(Refused) as refused:
             await received(door, topic="other")
@@ -70,8 +73,10 @@ def test_a_topic_is_made_where_that_is_allowed() -> None:
 
 def test_many_that_need_the_same_new_topic_all_get_it() -> None:
     async def test(node: Node) -> None:
-        door = Door(node.ctx)
-        await asyncio.gather(*(published(door, Outgoing(b"v"), topic="new") for _ in range(20)))
+        door = Gateway(node.ctx)
+        await asyncio.gather(
+            *(published(door, OutgoingMessage(b"v"), topic="new") for _ in range(20))
+        )
         assert len(await received(door, 100, topic="new")) == 20
 
     on_node(test, configs=AUTO)
@@ -80,7 +85,7 @@ def test_many_that_need_the_same_new_topic_all_get_it() -> None:
 def test_an_unknown_topic_is_refused_where_none_are_made() -> None:
     async def test(node: Node) -> None:
         with pytest.raises(Refused) as refused:
-            await published(Door(node.ctx), Outgoing(b"v"), topic="new")
+            await published(Gateway(node.ctx), OutgoingMessage(b"v"), topic="new")
         assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     on_node(test, configs=CONFIGS | {"auto.create.topics.enable": "false"})
@@ -89,19 +94,19 @@ def test_an_unknown_topic_is_refused_where_none_are_made() -> None:
 def test_values_that_make_no_sense_are_refused_in_their_place() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 1)
-        door = Door(node.ctx)
+        door = Gateway(node.ctx)
         placed = await door.publish(
             WHO,
             "t",
             [
-                Outgoing(b"good"),
-                Outgoing(b"v", priority=10),
-                Outgoing(b"v", delay_ms=-1),
-                Outgoing(b"v", dedup_id=""),
-                Outgoing(b"v", partition=1),
-                Outgoing(b"v", headers=(("", b"1"),)),
-                Outgoing(b"x" * (2 << 20)),
-                Outgoing(b"good too"),
+                OutgoingMessage(b"good"),
+                OutgoingMessage(b"v", priority=10),
+                OutgoingMessage(b"v", delay_ms=-1),
+                OutgoingMessage(b"v", dedup_id=""),
+                OutgoingMessage(b"v", partition=1),
+                OutgoingMessage(b"v", headers=(("", b"1"),)),
+                OutgoingMessage(b"x" * (2 << 20)),
+                OutgoingMessage(b"good too"),
             ],
         )
         codes = [one.code if isinstance(one, Refused) else one.offset for one in placed]
@@ -114,8 +119,8 @@ def test_values_that_make_no_sense_are_refused_in_their_place() -> None:
 def test_more_than_one_batch_takes_is_split_and_keeps_its_order() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 1)
-        door = Door(node.ctx)
-        placed = await published(door, *(Outgoing(b"%d" % n * 100_000) for n in range(9)))
+        door = Gateway(node.ctx)
+        placed = await published(door, *(OutgoingMessage(b"%d" % n * 100_000) for n in range(9)))
         assert [one.offset for one in placed] == list(range(9))
 
     on_node(test, configs=CONFIGS | {"message.max.bytes": "350000"})
@@ -124,12 +129,12 @@ def test_more_than_one_batch_takes_is_split_and_keeps_its_order() -> None:
 def test_a_delay_and_a_priority_count() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 1)
-        door = Door(node.ctx)
+        door = Gateway(node.ctx)
         await published(
             door,
-            Outgoing(b"later", delay_ms=5_000),
-            Outgoing(b"low"),
-            Outgoing(b"high", priority=9),
+            OutgoingMessage(b"later", delay_ms=5_000),
+            OutgoingMessage(b"low"),
+            OutgoingMessage(b"high", priority=9),
         )
         assert [one.payload for one in await received(door, 1)] == [b"high"]
         assert [one.payload for one in await received(door)] == [b"low"]
@@ -143,14 +148,16 @@ def test_a_delay_and_a_priority_count() -> None:
 def test_what_is_released_comes_again_and_what_is_rejected_does_not() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 1)
-        door = Door(node.ctx)
-        await published(door, Outgoing(b"a"), Outgoing(b"b"))
+        door = Gateway(node.ctx)
+        await published(door, OutgoingMessage(b"a"), OutgoingMessage(b"b"))
         first, second = await received(door)
         answers = await door.settle(
             WHO,
             [
-                Settlement(first.receipt, Verdict.RELEASE, delay_ms=1_000),
-                Settlement(second.receipt, Verdict.REJECT, error_class="Bad", error_message="no"),
+                Settlement(first.receipt, SettleAction.RELEASE, delay_ms=1_000),
+                Settlement(
+                    second.receipt, SettleAction.REJECT, error_class="Bad", error_message="no"
+                ),
             ],
         )
         assert answers == [None, None]
@@ -158,7 +165,7 @@ def test_what_is_released_comes_again_and_what_is_rejected_does_not() -> None:
         (again,) = await received(door, wait_ms=5_000)
         assert (again.payload, again.delivery_count) == (b"a", 2)
         assert again.receipt != first.receipt
-        assert await settled(door, Verdict.ACCEPT, first.receipt) == [
+        assert await settled(door, SettleAction.ACCEPT, first.receipt) == [
             ErrorCode.INVALID_RECORD_STATE
         ]
 
@@ -168,18 +175,20 @@ def test_what_is_released_comes_again_and_what_is_rejected_does_not() -> None:
 def test_a_lease_lasts_as_long_as_it_is_extended() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 1)
-        door = Door(node.ctx)
-        await published(door, Outgoing(b"a"))
+        door = Gateway(node.ctx)
+        await published(door, OutgoingMessage(b"a"))
         (one,) = await door.receive(WHO, "t", "g", records_max=1, wait_ms=0, lock_ms=1_000)
         await asyncio.sleep(0.9)
-        extension = Settlement(one.receipt, Verdict.EXTEND, lock_ms=2_000)
+        extension = Settlement(one.receipt, SettleAction.EXTEND, lock_ms=2_000)
         assert await door.settle(WHO, [extension]) == [None]
         await asyncio.sleep(1.9)
-        assert await settled(door, Verdict.ACCEPT, one.receipt) == [None]
-        await published(door, Outgoing(b"b"))
+        assert await settled(door, SettleAction.ACCEPT, one.receipt) == [None]
+        await published(door, OutgoingMessage(b"b"))
         (two,) = await door.receive(WHO, "t", "g", records_max=1, wait_ms=0, lock_ms=1_000)
         await asyncio.sleep(1.1)
-        assert await settled(door, Verdict.ACCEPT, two.receipt) == [ErrorCode.INVALID_RECORD_STATE]
+        assert await settled(door, SettleAction.ACCEPT, two.receipt) == [
+            ErrorCode.INVALID_RECORD_STATE
+        ]
 
     on_node(test, configs=CONFIGS)
 
@@ -187,12 +196,12 @@ def test_a_lease_lasts_as_long_as_it_is_extended() -> None:
 def test_one_settlement_that_is_refused_takes_nothing_from_the_others() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 1)
-        door = Door(node.ctx)
-        await published(door, *(Outgoing(b"v") for _ in range(5)))
+        door = Gateway(node.ctx)
+        await published(door, *(OutgoingMessage(b"v") for _ in range(5)))
         receipts = [one.receipt for one in await received(door)]
         lost = ErrorCode.INVALID_RECORD_STATE
-        assert await settled(door, Verdict.ACCEPT, receipts[2]) == [None]
-        assert await settled(door, Verdict.ACCEPT, *receipts) == [None, None, lost, None, None]
+        assert await settled(door, SettleAction.ACCEPT, receipts[2]) == [None]
+        assert await settled(door, SettleAction.ACCEPT, *receipts) == [None, None, lost, None, None]
 
     on_node(test, configs=CONFIGS)
 
@@ -200,12 +209,14 @@ def test_one_settlement_that_is_refused_takes_nothing_from_the_others() -> None:
 def test_foreign_and_damaged_receipts_are_told_from_lost_leases() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 1)
-        door = Door(node.ctx)
-        await published(door, Outgoing(b"a"))
+        door = Gateway(node.ctx)
+        await published(door, OutgoingMessage(b"a"))
         (one,) = await received(door)
         damaged = one.receipt[:-8] + "AAAAAAA="
         bad = ErrorCode.INVALID_REQUEST
-        assert await settled(door, Verdict.ACCEPT, "", "é", "nonsense", damaged, one.receipt) == [
+        assert await settled(
+            door, SettleAction.ACCEPT, "", "é", "nonsense", damaged, one.receipt
+        ) == [
             bad,
             bad,
             bad,
@@ -219,10 +230,10 @@ def test_foreign_and_damaged_receipts_are_told_from_lost_leases() -> None:
 def test_a_receiver_that_goes_away_has_received_nothing() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 1)
-        door = Door(node.ctx)
+        door = Gateway(node.ctx)
         waiting = asyncio.ensure_future(received(door, wait_ms=60_000))
         await asyncio.sleep(1)
-        await published(door, Outgoing(b"a"))
+        await published(door, OutgoingMessage(b"a"))
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         (one,) = await received(door, wait_ms=1_000)
@@ -234,19 +245,19 @@ def test_a_receiver_that_goes_away_has_received_nothing() -> None:
 def test_every_call_needs_its_right() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 1)
-        door = Door(node.ctx)
-        await published(door, Outgoing(b"a"))
+        door = Gateway(node.ctx)
+        await published(door, OutgoingMessage(b"a"))
         (one,) = await received(door)
         denied = node.rights.denied
         denied.add((Operation.WRITE, ResourceType.TOPIC, "t"))
         denied.add((Operation.READ, ResourceType.GROUP, "g"))
         with pytest.raises(Refused) as refused:
-            await published(door, Outgoing(b"b"))
+            await published(door, OutgoingMessage(b"b"))
         assert refused.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
         with pytest.raises(Refused) as refused:
             await received(door)
         assert refused.value.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
-        assert await settled(door, Verdict.ACCEPT, one.receipt) == [
+        assert await settled(door, SettleAction.ACCEPT, one.receipt) == [
             ErrorCode.GROUP_AUTHORIZATION_FAILED
         ]
 
@@ -256,14 +267,14 @@ def test_every_call_needs_its_right() -> None:
 def test_an_envelope_is_filled_in_where_it_is_absent() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 1)
-        door = Door(node.ctx)
+        door = Gateway(node.ctx)
         own = (("message_id", b"mine"), ("trace_id", b"t1"), ("retry_count", b"3"))
         placed = await published(
             door,
-            Outgoing(b"a", has_envelope=True),
-            Outgoing(b"b", headers=own, has_envelope=True),
-            Outgoing(b"c", has_envelope=True, trace_id="t2"),
-            Outgoing(b"d"),
+            OutgoingMessage(b"a", has_envelope=True),
+            OutgoingMessage(b"b", headers=own, has_envelope=True),
+            OutgoingMessage(b"c", has_envelope=True, trace_id="t2"),
+            OutgoingMessage(b"d"),
         )
         found = await received(door)
         first, third = dict(found[0].headers), dict(found[2].headers)
@@ -283,7 +294,7 @@ def test_a_receive_hands_out_so_much_and_gives_the_rest_back() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 1)
         await pack(node, *[7 << 20] * 5)
-        door = Door(node.ctx)
+        door = Gateway(node.ctx)
         first = await received(door)
         await asyncio.sleep(1)
         found = [await received(door) for _ in range(3)]
@@ -299,7 +310,7 @@ def test_what_is_too_large_for_any_door_goes_to_the_dead_letters() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 1)
         await pack(node, 17 << 20, 10)
-        door = Door(node.ctx)
+        door = Gateway(node.ctx)
         seen = [one.offset for _ in range(3) for one in await received(door)]
         assert seen == [1]
         await asyncio.sleep(1)
@@ -317,7 +328,7 @@ def test_a_log_is_read_so_much_at_a_time() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 1)
         await pack(node, *[7 << 20] * 5)
-        door = Door(node.ctx)
+        door = Gateway(node.ctx)
         positions = {0: 0}
         topic = node.ctx.image.topics["t"]
         counts = [

@@ -7,7 +7,7 @@ import pytest
 from penstock.base.errors import ErrorCode
 from penstock.coordinator.runtime.internal_producer import produce_request
 from penstock.gateway.core.caller import Principal
-from penstock.gateway.core.in_process_calls import Handlers
+from penstock.gateway.core.in_process_calls import InProcessCalls
 from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from penstock.wire.messages.produce import ProduceResponse
 from penstock.wire.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -23,7 +23,7 @@ def batch() -> memoryview:
 
 def test_answers_that_come_at_once_and_answers_that_are_waited_for() -> None:
     async def test(node: Node) -> None:
-        handlers = Handlers(node.ctx)
+        handlers = InProcessCalls(node.ctx)
         versions = ApiVersionsRequest(client_software_name="x", client_software_version="1")
         assert (await handlers.ask(WHO, versions, ApiVersionsResponse)).api_keys
         gone = await handlers.ask(
@@ -47,7 +47,7 @@ def test_an_answer_that_does_not_come_is_given_up_when_its_time_is_up() -> None:
         partition.log.on_durable = None  # Nothing is committed any more.
         request = produce_request(node.ctx.image.topics["t"], [(0, batch())], timeout_ms=3_000)
         started = asyncio.get_running_loop().time()
-        response = await Handlers(node.ctx).ask(WHO, request, ProduceResponse)
+        response = await InProcessCalls(node.ctx).ask(WHO, request, ProduceResponse)
         (row,) = response.responses[0].partition_responses
         assert row.error_code == ErrorCode.REQUEST_TIMED_OUT
         assert 3 <= asyncio.get_running_loop().time() - started < 3.5
@@ -62,7 +62,7 @@ def test_whoever_goes_away_is_as_a_client_that_hung_up() -> None:
         assert partition is not None
         on_durable, partition.log.on_durable = partition.log.on_durable, None
         request = produce_request(node.ctx.image.topics["t"], [(0, batch())])
-        asking = asyncio.ensure_future(Handlers(node.ctx).ask(WHO, request, ProduceResponse))
+        asking = asyncio.ensure_future(InProcessCalls(node.ctx).ask(WHO, request, ProduceResponse))
         await asyncio.sleep(1)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -3,14 +3,14 @@
 import asyncio
 
 from penstock.coordinator.runtime.steady_clock import SteadyTime
-from penstock.gateway.core.messages import Received
+from penstock.gateway.core.messages import ReceivedMessage
 from penstock.gateway.core.prefetch import Prefetch
 from simulation.clock import SimClock
 from simulation.loop import SimLoop, run
 
 
-def message(receipt: str, until_ms: int) -> Received:
-    return Received("t", 0, 0, None, None, (), 0, 1, receipt, until_ms)
+def message(receipt: str, until_ms: int) -> ReceivedMessage:
+    return ReceivedMessage("t", 0, 0, None, None, (), 0, 1, receipt, until_ms)
 
 
 def test_room_comes_with_settlements_and_with_time() -> None:

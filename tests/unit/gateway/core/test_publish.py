@@ -6,9 +6,9 @@ import pytest
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.gateway.core.caller import Principal
-from penstock.gateway.core.gateway import Door
-from penstock.gateway.core.in_process_calls import Handlers
-from penstock.gateway.core.messages import Outgoing, Placed
+from penstock.gateway.core.gateway import Gateway
+from penstock.gateway.core.in_process_calls import InProcessCalls
+from penstock.gateway.core.messages import OutgoingMessage, Placed
 from penstock.wire.messages.produce import ProduceRequest, ProduceResponse
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node
 
@@ -18,7 +18,9 @@ WHO = Principal("User:ann")
 class Moving:
     """The handlers of a node that refuses the first appends, before or after writing them."""
 
-    def __init__(self, handlers: Handlers, code: ErrorCode, times: int, is_written: bool) -> None:
+    def __init__(
+        self, handlers: InProcessCalls, code: ErrorCode, times: int, is_written: bool
+    ) -> None:
         self._ask = handlers.ask
         self._code, self._left, self._is_written = code, times, is_written
         self.produced = 0
@@ -52,10 +54,10 @@ async def publish(
     node: Node, code: ErrorCode, times: int, *, is_written: bool
 ) -> tuple[Placed | Refused, int]:
     await node.create("t", 1)
-    door = Door(node.ctx)
+    door = Gateway(node.ctx)
     moving = Moving(door.handlers, code, times, is_written)
     door.handlers.ask = moving.ask  # type: ignore[method-assign]
-    (placed,) = await door.publish(WHO, "t", [Outgoing(b"v")])
+    (placed,) = await door.publish(WHO, "t", [OutgoingMessage(b"v")])
     return placed, moving.produced
 
 
@@ -80,10 +82,10 @@ def test_a_leader_that_is_not_there_yet_is_asked_again(code: ErrorCode) -> None:
 def test_a_message_that_would_wait_longer_than_it_is_kept_is_refused(ahead: str) -> None:
     async def test(node: Node) -> None:
         await node.create("t", 1, retention_ms="60000")
-        door, now_ms = Door(node.ctx), node.ctx.clock.now_ms()
+        door, now_ms = Gateway(node.ctx), node.ctx.clock.now_ms()
         base_ms = now_ms if ahead == "deliver_at_ms" else 0
         waits: list[dict[str, Any]] = [{ahead: base_ms + ms} for ms in (59_000, 90_000)]
-        good, bad = await door.publish(WHO, "t", [Outgoing(b"v", **wait) for wait in waits])
+        good, bad = await door.publish(WHO, "t", [OutgoingMessage(b"v", **wait) for wait in waits])
         assert isinstance(good, Placed)
         assert isinstance(bad, Refused)
         assert "90000 ms" in str(bad.message)

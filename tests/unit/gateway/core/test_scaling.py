@@ -1,11 +1,11 @@
 """What is remembered of groups between questions is bounded, and forgets what is old."""
 
-from penstock.client.admin.scaling import Standing
+from penstock.client.admin.scaling import GroupStanding
 from penstock.gateway.core.scaling import KEPT_MAX, OLD_SECONDS, SPACING_SECONDS, _History
 
 
-def at(at_s: float, partitions: int = 1) -> Standing:
-    return Standing(at_s, partitions, 0, 0, 0, 0)
+def at(at_s: float, partitions: int = 1) -> GroupStanding:
+    return GroupStanding(at_s, partitions, 0, 0, 0, 0)
 
 
 def test_moments_are_spaced_and_few() -> None:

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message
 
 from penstock.base.metrics import Catalogue
 from penstock.gateway.app import HttpState, build_app
-from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.http.body_limit import BodyLimit
 from penstock.gateway.http.problems import PRINCIPAL
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node
@@ -96,7 +96,7 @@ class Web:
         self.host = "127.0.0.1"
         self.who: str | None = None
         """Whom they have shown to be."""
-        self.door = Door(node.ctx)
+        self.door = Gateway(node.ctx)
         self.state = HttpState(
             version="1.2.3",
             node_id=1,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from penstock.broker.api.route_row import Needs, Operation, ResourceType
 from penstock.security.acl_types import ANONYMOUS, Permission
-from penstock.security.acls import AccessControl, Entry, Resource
+from penstock.security.acls import AccessControl, AclEntry, Resource
 
 EVE, HOST, ELSEWHERE = "User:eve", "10.9.8.7", "10.9.8.8"
 TOPIC, GROUP, MISSING = "secret-topic", "secret-group", "nosuch-topic"
@@ -22,10 +22,10 @@ class Lists:
 
     def give(self, needs: Iterable[Needs], host: str = HOST, **names: str) -> None:
         """`names`: of resources by their type, where they are not the secret ones."""
-        lists: dict[Resource, tuple[Entry, ...]] = {}
+        lists: dict[Resource, tuple[AclEntry, ...]] = {}
         for need in needs:
             name = names.get(need.resource.name.lower(), NAMES[need.resource])
-            entry = Entry(EVE, host, need.operation, Permission.ALLOW)
+            entry = AclEntry(EVE, host, need.operation, Permission.ALLOW)
             resource = Resource(need.resource, name)
             lists[resource] = (*lists.get(resource, ()), entry)
         # Simulated nodes do not log in to each other.

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.gateway.http.authentication import Authentication
-from penstock.security.login import Identity, LoginFailed
+from penstock.security.login import AuthenticatedIdentity, LoginFailed
 from tests.unit.gateway.http.asking import Answer, Web, on_web
 
 
@@ -22,7 +22,7 @@ class Bob:
             raise Refused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "try again")
         return (name, password) == ("bob", "right")
 
-    async def verify_token(self, token: str) -> Identity:
+    async def verify_token(self, token: str) -> AuthenticatedIdentity:
         raise LoginFailed("no tokens here")
 
 

@@ -3,25 +3,25 @@
 from collections.abc import Awaitable, Callable
 
 from penstock.cluster.access import quotas
-from penstock.gateway.core.gateway import Door
-from penstock.gateway.http.connection_limits import Admission
+from penstock.gateway.core.gateway import Gateway
+from penstock.gateway.http.connection_limits import ConnectionLimiter
 from penstock.gateway.http.forwarded import read_networks
-from penstock.security.quotas import Entity, Kind
+from penstock.security.quotas import Entity, QuotaKind
 from tests.unit.broker.api.harness import Node, on_node
 
 HERE, THERE = "10.0.0.1", "10.0.0.2"
 
 
 def with_admission(
-    test: Callable[[Node, Admission], Awaitable[None]], *proxies: str, **configs: str
+    test: Callable[[Node, ConnectionLimiter], Awaitable[None]], *proxies: str, **configs: str
 ) -> None:
     async def scene(node: Node) -> None:
-        await test(node, Admission(Door(node.ctx), read_networks(proxies)))
+        await test(node, ConnectionLimiter(Gateway(node.ctx), read_networks(proxies)))
 
     on_node(scene, configs={name.replace("_", "."): value for name, value in configs.items()})
 
 
-def come(admission: Admission, address: str) -> bool:
+def come(admission: ConnectionLimiter, address: str) -> bool:
     is_admitted = admission.admits(address)
     if is_admitted:
         admission.opened(address)
@@ -29,7 +29,7 @@ def come(admission: Admission, address: str) -> bool:
 
 
 def test_one_address_does_not_take_the_places_of_all() -> None:
-    async def test(node: Node, admission: Admission) -> None:
+    async def test(node: Node, admission: ConnectionLimiter) -> None:
         assert [come(admission, HERE) for _ in range(3)] == [True, True, False]
         assert come(admission, THERE)
         assert node.ctx.metrics.connections_refused.value == 1
@@ -40,7 +40,7 @@ def test_one_address_does_not_take_the_places_of_all() -> None:
 
 
 def test_an_address_may_have_a_limit_of_its_own() -> None:
-    async def test(node: Node, admission: Admission) -> None:
+    async def test(node: Node, admission: ConnectionLimiter) -> None:
         assert [come(admission, HERE) for _ in range(3)] == [True, True, False]
         assert [come(admission, THERE) for _ in range(2)] == [True, False]
 
@@ -48,7 +48,7 @@ def test_an_address_may_have_a_limit_of_its_own() -> None:
 
 
 def test_handshakes_count_as_well() -> None:
-    async def test(node: Node, admission: Admission) -> None:
+    async def test(node: Node, admission: ConnectionLimiter) -> None:
         assert come(admission, HERE)
         assert admission.admits(HERE, 5, 0)
         assert not admission.admits(HERE, 5, 1)
@@ -58,18 +58,20 @@ def test_handshakes_count_as_well() -> None:
 
 
 def test_a_proxy_stands_for_many() -> None:
-    async def test(node: Node, admission: Admission) -> None:
+    async def test(node: Node, admission: ConnectionLimiter) -> None:
         assert all(come(admission, HERE) for _ in range(5))
 
     with_admission(test, "10.0.0.0/31", max_connections_per_ip="2")
 
 
 def test_a_quota_of_new_connections_holds_here_too() -> None:
-    async def test(node: Node, admission: Admission) -> None:
+    async def test(node: Node, admission: ConnectionLimiter) -> None:
         ctx = node.ctx
         entity = Entity(ip=HERE)
         before = ctx.image
-        await ctx.reached(await quotas.alter(ctx.store, ctx.image, entity, {Kind.CONNECTION: 2.0}))
+        await ctx.reached(
+            await quotas.alter(ctx.store, ctx.image, entity, {QuotaKind.CONNECTION: 2.0})
+        )
         ctx.meter.follow(before, ctx.image)
         assert [come(admission, HERE) for _ in range(4)] == [True, True, False, False]
         assert come(admission, THERE)

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Mapping
 import pytest
 from starlette.responses import PlainTextResponse
 
-from penstock.gateway.core.gateway import Door
-from penstock.gateway.http.csrf import Origins
+from penstock.gateway.core.gateway import Gateway
+from penstock.gateway.http.csrf import CsrfCheck
 from penstock.gateway.http.forwarded import read_networks
 from tests.unit.broker.api.harness import Node, on_node
 from tests.unit.gateway.http.asking import Web
@@ -28,7 +28,7 @@ def with_port(
         node.rights.is_on = is_guarded
         networks = read_networks([proxies] if proxies else [])
         web = Web(node)
-        web.app = Origins(PlainTextResponse("done"), Door(node.ctx), host, networks)
+        web.app = CsrfCheck(PlainTextResponse("done"), Gateway(node.ctx), host, networks)
         web.host = "10.0.0.1"
 
         async def ask(method: str, path: str, headers: Mapping[str, str]) -> int:

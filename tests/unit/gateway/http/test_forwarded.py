@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.gateway.http.forwarded import Peers, read_networks
+from penstock.gateway.http.forwarded import ForwardedFor, read_networks
 
 TRUSTED = read_networks(["10.0.0.0/24", "192.168.7.1", "::1"])
 
@@ -17,7 +17,7 @@ def address(client: str | None, *forwarded: str, trusted: bool = True) -> str:
         "client": None if client is None else (client, 1),
         "headers": [(b"x-forwarded-for", value.encode()) for value in forwarded],
     }
-    return Peers(nowhere, TRUSTED if trusted else []).address(scope)
+    return ForwardedFor(nowhere, TRUSTED if trusted else []).address(scope)
 
 
 def test_without_trusted_proxies_only_the_connection_counts() -> None:

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from penstock.gateway.http.connection_limits import Admission
+from penstock.gateway.http.connection_limits import ConnectionLimiter
 from penstock.gateway.http.protocol import BoundedProtocol
 
 H2C = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n"
@@ -38,7 +38,7 @@ def serve(app: ASGIApp, scene: Callable[[int], Awaitable[None]]) -> None:
             app, http=BoundedProtocol, lifespan="off", log_config=None, access_log=False
         )
         config.load()
-        state, admission = ServerState(), Admission(None)
+        state, admission = ServerState(), ConnectionLimiter(None)
 
         def connect() -> BoundedProtocol:
             return BoundedProtocol(config, state, asyncio.Event(), admission, is_admitted=True)

@@ -10,11 +10,11 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock.gateway.http import protocol, response_budget
-from penstock.gateway.http.forwarded import Peers
+from penstock.gateway.http.forwarded import ForwardedFor
 from penstock.gateway.http.problems import PRINCIPAL
 from penstock.gateway.http.protocol import CONNECTION, BoundedProtocol
 from penstock.gateway.http.request_io import Waits
-from penstock.gateway.http.response_budget import Answers
+from penstock.gateway.http.response_budget import ResponseBudget
 from penstock.gateway.http.server_sent_events import EventStream
 from tests.unit.gateway.http.test_protocol import serve
 
@@ -28,7 +28,7 @@ class Site:
     """An application whose answers are large, and those who ask for them and read nothing."""
 
     def __init__(self, app: ASGIApp, bytes_max: int = BYTES_MAX, share: int = HOLDER_MAX) -> None:
-        self.answers = Answers(app, bytes_max, share)
+        self.answers = ResponseBudget(app, bytes_max, share)
         self.connections: dict[BoundedProtocol, None] = {}
         self.asked = 0
         self._peers: list[socket.socket] = []
@@ -39,7 +39,7 @@ class Site:
                 scope[PRINCIPAL] = value.decode()
         self.connections[scope[CONNECTION]] = None
         self.asked += 1
-        await Peers(self.answers, [])(scope, receive, send)
+        await ForwardedFor(self.answers, [])(scope, receive, send)
 
     async def ask(self, port: int, user: str = "") -> socket.socket:
         """Reads nothing yet."""

@@ -7,8 +7,8 @@ from starlette.datastructures import QueryParams
 
 from penstock.broker.api.route_row import Needs, Operation, ResourceType
 from penstock.gateway.registry.permissions import BY_ID, FILTERED, OPERATIONS, topic_of
-from penstock.gateway.registry.request import Asked
-from penstock.gateway.registry.route_table import ROWS, Row
+from penstock.gateway.registry.request import RegistryRequest
+from penstock.gateway.registry.route_table import ROWS, RegistryRow
 from penstock.state.registry import requests
 from tests.unit.gateway.http.asking import Answer, Web, on_web
 from tests.unit.gateway.http.rights import EVE, HOST, Lists
@@ -70,7 +70,7 @@ def test_listings_leave_out_what_may_not_be_seen() -> None:
 
 def test_every_call_has_its_right() -> None:
     body = b'{"schema": "x", "mode": "x"}'
-    asked = Asked(
+    asked = RegistryRequest(
         {"subject": "s", "version": "1", "id": "1", "guid": "g", "context": ".c"},
         QueryParams(""),
         body,
@@ -100,7 +100,7 @@ def test_a_subject_is_its_topics_matter(subject: str, topic: str) -> None:
 BODIES = {"mode": {"mode": "READONLY"}, "config": {"compatibility": "NONE"}}
 
 
-async def ask(web: Web, row: Row, subject: str, number: int) -> Answer:
+async def ask(web: Web, row: RegistryRow, subject: str, number: int) -> Answer:
     path = row.path.replace("{subject}", subject).replace("{version}", "1")
     path = path.replace("{id}", str(number)).replace("{guid}", "no-such-guid")
     body = BODIES.get(row.path.split("/")[1], SCHEMA) if row.method in ("POST", "PUT") else None
@@ -108,7 +108,7 @@ async def ask(web: Web, row: Row, subject: str, number: int) -> Answer:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.method} {row.path}")
-def test_without_any_right_nothing_is_told_and_nothing_is_changed(row: Row) -> None:
+def test_without_any_right_nothing_is_told_and_nothing_is_changed(row: RegistryRow) -> None:
     """Whatever is there is answered as what is not, by every route of the table."""
 
     async def test(web: Web) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.gateway.rest import permissions as tables
-from penstock.gateway.rest.endpoint import Endpoint
+from penstock.gateway.rest.endpoint import RestEndpoint
 from penstock.gateway.rest.permissions import ROUTES
 from penstock.gateway.rest.route_table import ENDPOINTS
 from penstock.gateway.sns.actions import SNS_ACTIONS
@@ -56,11 +56,11 @@ LOG_MODES = [
 ]
 
 
-def name_of(row: Endpoint) -> str:
+def name_of(row: RestEndpoint) -> str:
     return f"{row.method} {row.path}"
 
 
-async def ask(web: Web, row: Endpoint, topic: str, receipt: str) -> Answer:
+async def ask(web: Web, row: RestEndpoint, topic: str, receipt: str) -> Answer:
     name = name_of(row)
     path = row.path.replace("{name}", topic).replace("{group}", GROUP)
     path = path.replace("{letter}", "0:0").replace("{task}", "none")
@@ -94,7 +94,7 @@ def become_eve(web: Web) -> Lists:
     return lists
 
 
-async def check(web: Web, row: Endpoint, topic: str, receipt: str) -> None:
+async def check(web: Web, row: RestEndpoint, topic: str, receipt: str) -> None:
     needs = ROUTES[name_of(row)]
     lists = become_eve(web)
     before = web.node.ctx.image.topics
@@ -138,7 +138,7 @@ def test_every_route_and_action_has_a_row() -> None:
 
 
 @pytest.mark.parametrize("row", OF_NODE, ids=name_of)
-def test_a_route_needs_what_its_row_says(row: Endpoint) -> None:
+def test_a_route_needs_what_its_row_says(row: RestEndpoint) -> None:
     async def test(web: Web) -> None:
         receipt = await prepare(web)
         await check(web, row, TOPIC, receipt)
@@ -147,7 +147,7 @@ def test_a_route_needs_what_its_row_says(row: Endpoint) -> None:
 
 
 @pytest.mark.parametrize("row", OF_CLUSTER, ids=name_of)
-def test_a_route_that_acts_as_a_client_needs_what_its_row_says(row: Endpoint) -> None:
+def test_a_route_that_acts_as_a_client_needs_what_its_row_says(row: RestEndpoint) -> None:
     async def test(web: Web) -> None:
         topic = TOPIC if row.path.endswith("/replay") else LETTERS
         receipt = await prepare(web)

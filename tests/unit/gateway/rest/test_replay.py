@@ -5,7 +5,7 @@ import pytest
 from penstock.base.errors import Refused
 from penstock.base.ids import Millis
 from penstock.client.consumer import record_counts, record_reader
-from penstock.client.offset_syntax import Anchor, OffsetRange, Position
+from penstock.client.offset_syntax import Anchor, OffsetPosition, OffsetRange
 from penstock.gateway.rest.replay import ReplayBody, range_of
 from tests.unit.client.on_cluster import WatchedWorkers
 from tests.unit.coordinator.queueing import pack
@@ -88,13 +88,14 @@ def test_what_makes_no_sense_is_refused() -> None:
 @pytest.mark.parametrize(
     ("body", "wanted"),
     [
-        (ReplayBody(from_offset=5), OffsetRange(Position(Anchor.EXACT, 5))),
-        (ReplayBody(from_offset="-5"), OffsetRange(Position(Anchor.END, 5))),
-        (ReplayBody(from_time="-1s"), OffsetRange(Position(Anchor.TIME, 9_000))),
+        (ReplayBody(from_offset=5), OffsetRange(OffsetPosition(Anchor.EXACT, 5))),
+        (ReplayBody(from_offset="-5"), OffsetRange(OffsetPosition(Anchor.END, 5))),
+        (ReplayBody(from_time="-1s"), OffsetRange(OffsetPosition(Anchor.TIME, 9_000))),
         (
             ReplayBody(from_time=1_700_000_000_000, until_time="2026-11-01"),
             OffsetRange(
-                Position(Anchor.TIME, 1_700_000_000_000), Position(Anchor.TIME, 1_793_491_200_000)
+                OffsetPosition(Anchor.TIME, 1_700_000_000_000),
+                OffsetPosition(Anchor.TIME, 1_793_491_200_000),
             ),
         ),
     ],

@@ -11,11 +11,11 @@ from xml.etree import ElementTree
 from starlette.applications import Starlette
 from starlette.requests import Request
 
-from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.http.problems import PRINCIPAL
 from penstock.gateway.http.request_io import Waits
-from penstock.gateway.sqs.endpoint import Entry
-from penstock.gateway.sqs.message_moves import Moves
+from penstock.gateway.sqs.endpoint import AwsEndpoint
+from penstock.gateway.sqs.message_moves import MessageMoves
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node
 
 Table = dict[str, Any]
@@ -35,10 +35,10 @@ class Failed(Exception):
 class Sdk:
     """Calls actions by name: `await sdk("SendMessage", QueueUrl=..., MessageBody=...)`."""
 
-    def __init__(self, node: Node, moves: Moves) -> None:
+    def __init__(self, node: Node, moves: MessageMoves) -> None:
         self.node = node
         self.moves = moves
-        self.entry = Entry(moves.door, moves)
+        self.entry = AwsEndpoint(moves.door, moves)
         self.host = "127.0.0.1"
         self.who: str | None = None
         """Whom they have shown to be."""
@@ -150,7 +150,7 @@ def with_sdk(test: Callable[[Sdk], Awaitable[None]], **configs: str) -> None:
     given = {name.replace("_", "."): value for name, value in configs.items()}
 
     async def run(node: Node) -> None:
-        moves = Moves(Door(node.ctx))
+        moves = MessageMoves(Gateway(node.ctx))
         background = asyncio.get_running_loop().create_task(moves.run())
         try:
             await test(Sdk(node, moves))

@@ -11,9 +11,9 @@ from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.store_keys import MoveRecord
 from penstock.coordinator.queues.policy import DEAD_LETTERS
 from penstock.gateway.core.caller import Principal
-from penstock.gateway.core.gateway import Door
+from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.sqs.errors import Fault
-from penstock.gateway.sqs.message_moves import EACH_MAX, Moves
+from penstock.gateway.sqs.message_moves import EACH_MAX, MessageMoves
 from penstock.security.acl_types import ANONYMOUS
 from tests.unit.gateway.sqs.calling import Sdk, failure, with_sdk
 
@@ -154,7 +154,7 @@ def test_a_node_goes_on_with_its_tasks_after_a_restart() -> None:
         url, _, arn = await with_letters(sdk, 5)
         record = MoveRecord(source="dead", started_ms=1, owner=1, principal=WHO.name, to_move=5)
         await sdk.node.store.commit([], [Put(store_keys.MOVES + "abc", store_keys.encode(record))])
-        again = asyncio.ensure_future(Moves(Door(sdk.node.ctx)).run())
+        again = asyncio.ensure_future(MessageMoves(Gateway(sdk.node.ctx)).run())
         assert (await ended(sdk, arn))["ApproximateNumberOfMessagesMoved"] == 5
         assert len(await sdk.receive(url)) == 5
         again.cancel()
@@ -200,7 +200,7 @@ def sdk_url(name: str) -> str:
 
 def test_one_who_starts_many_tasks_leaves_places_for_others() -> None:
     async def test(sdk: Sdk) -> None:
-        moves = Moves(Door(sdk.node.ctx))  # Nobody works on what it is given.
+        moves = MessageMoves(Gateway(sdk.node.ctx))  # Nobody works on what it is given.
 
         def begun(number: int, principal: str, host: str = "*") -> MoveRecord:
             return MoveRecord(f"q{number}", number, 1, principal, host)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.gateway.core.caller import Principal
-from penstock.gateway.core.messages import Outgoing
+from penstock.gateway.core.messages import OutgoingMessage
 from penstock.gateway.sqs.receive import BACKOFF, DEFAULT_GROUP
 from tests.unit.gateway.sqs.calling import Sdk, failure, with_sdk
 
@@ -215,7 +215,7 @@ def test_what_kafka_clients_produce_is_received_and_the_other_way_round() -> Non
         await sdk.node.create("plain", 1)
         door = sdk.moves.door
         headers = (("text", b"v"), ("raw", b"\xff"), ("penstock-priority", b"3"))
-        await door.publish(WHO, "plain", [Outgoing(b"hello", b"key", headers)])
+        await door.publish(WHO, "plain", [OutgoingMessage(b"hello", b"key", headers)])
         url = (await sdk("GetQueueUrl", QueueName="plain"))["QueueUrl"]
         (message,) = await sdk.receive(url)
         assert message["Body"] == "hello"
@@ -237,7 +237,9 @@ def test_what_kafka_clients_produce_is_received_and_the_other_way_round() -> Non
 def test_a_value_that_is_no_text_comes_as_base64_and_says_so() -> None:
     async def test(sdk: Sdk) -> None:
         await sdk.node.create("plain", 1)
-        await sdk.moves.door.publish(WHO, "plain", [Outgoing(b"\xff\x00"), Outgoing(None)])
+        await sdk.moves.door.publish(
+            WHO, "plain", [OutgoingMessage(b"\xff\x00"), OutgoingMessage(None)]
+        )
         binary, empty = await sdk.receive("http://b/0/plain")
         assert binary["Body"] == "/wA="
         assert binary["MessageAttributes"]["penstock-encoding"]["StringValue"] == "base64"

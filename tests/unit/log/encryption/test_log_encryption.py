@@ -11,7 +11,7 @@ from penstock.log import files as store
 from penstock.log.config import LogConfig
 from penstock.log.encryption import key_file
 from penstock.log.log import Log
-from penstock.log.read_span import Span
+from penstock.log.read_span import ReadSpan
 from penstock.log.segment import Segment
 from penstock.security.keyring import Keyring, kek_of
 from penstock.wire.records import ENCRYPTED, Codec, Record, batches, check_batch, encode
@@ -68,7 +68,7 @@ def test_what_is_opened_on_its_way_is_what_was_appended_in_whole_batches() -> No
     flush(log)
     segment = log.segments.active
     for cut in (0, 1):  # Half a batch at the end is left out.
-        span = Span(segment, 0, 1 << 20, log.end_offset, 0, segment.size - cut)
+        span = ReadSpan(segment, 0, 1 << 20, log.end_offset, 0, segment.size - cut)
         assert span.slice() is None
         slice_ = span.sealed_slice()
         assert slice_ is not None

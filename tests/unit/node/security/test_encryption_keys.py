@@ -12,7 +12,7 @@ from penstock.cluster.configs import config_changes
 from penstock.cluster.configs.config_changes import Alteration, Op, altering, with_key
 from penstock.cluster.configs.configs import Scope
 from penstock.cluster.metadata import topics
-from penstock.cluster.storage.log_encryption import Progress
+from penstock.cluster.storage.log_encryption import RotationProgress
 from penstock.node.config import NodeConfig
 from penstock.node.node import Node, NodeFailed
 from penstock.security.keyring import KeyTrouble, kek_of
@@ -127,12 +127,12 @@ def test_rotation_goes_step_by_step_and_the_old_key_may_go_when_nothing_uses_it(
             await encryption.reload()
         kek.write_text(f"{NEW}\n{OLD}\n")
         await encryption.reload()
-        assert await encryption.rotate(2) == Progress(2, 1)
+        assert await encryption.rotate(2) == RotationProgress(2, 1)
         assert encryption.uses() == {NEW_ID: 2, OLD_ID: 1}
         await topics.delete_topic(node.store, "b")
         assert append(node, "a") == 1
-        assert await encryption.rotate(100) == Progress(1, 0)
-        assert await encryption.rotate(100) == Progress(0, 0)
+        assert await encryption.rotate(100) == RotationProgress(1, 0)
+        assert await encryption.rotate(100) == RotationProgress(0, 0)
         kek.write_text(NEW)
         await encryption.reload()
 

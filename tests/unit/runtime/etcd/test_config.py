@@ -5,20 +5,20 @@ from typing import Any
 import pytest
 
 from penstock.runtime.etcd.config import EtcdConfig, parse_endpoint
-from penstock.runtime.etcd.http import Endpoint
+from penstock.runtime.etcd.http import EtcdEndpoint
 
 
 @pytest.mark.parametrize(
     ("text", "endpoint"),
     [
-        ("http://h:1", Endpoint("h", 1, is_tls=False)),
-        ("https://h:1/", Endpoint("h", 1, is_tls=True)),
-        ("https://etcd.example", Endpoint("etcd.example", 2379, is_tls=True)),
-        ("127.0.0.1:2379", Endpoint("127.0.0.1", 2379, is_tls=False)),
-        ("http://[::1]:5", Endpoint("::1", 5, is_tls=False)),
+        ("http://h:1", EtcdEndpoint("h", 1, is_tls=False)),
+        ("https://h:1/", EtcdEndpoint("h", 1, is_tls=True)),
+        ("https://etcd.example", EtcdEndpoint("etcd.example", 2379, is_tls=True)),
+        ("127.0.0.1:2379", EtcdEndpoint("127.0.0.1", 2379, is_tls=False)),
+        ("http://[::1]:5", EtcdEndpoint("::1", 5, is_tls=False)),
     ],
 )
-def test_endpoints_are_urls_or_addresses(text: str, endpoint: Endpoint) -> None:
+def test_endpoints_are_urls_or_addresses(text: str, endpoint: EtcdEndpoint) -> None:
     assert parse_endpoint(text) == endpoint
     assert parse_endpoint(str(endpoint)) == endpoint
 

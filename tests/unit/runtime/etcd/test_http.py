@@ -11,7 +11,7 @@ import uvloop
 from penstock.base.ports import WatchLost
 from penstock.runtime.etcd import http
 from penstock.runtime.etcd.config import EtcdConfig
-from penstock.runtime.etcd.http import AnswerTooLarge, Connection, Endpoint, connect
+from penstock.runtime.etcd.http import AnswerTooLarge, EtcdConnection, EtcdEndpoint, connect
 from penstock.runtime.etcd.store import EtcdStore
 from tests.gateway import PretendedGateway
 
@@ -28,7 +28,7 @@ def chunk(data: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def served(serve: Serve) -> AsyncIterator[Connection]:
+async def served(serve: Serve) -> AsyncIterator[EtcdConnection]:
     """A connection to a server that does this with each of its own."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -42,7 +42,7 @@ async def served(serve: Serve) -> AsyncIterator[Connection]:
 
     server = await asyncio.start_server(handle, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    connection = await connect(Endpoint("127.0.0.1", port, is_tls=False), None)
+    connection = await connect(EtcdEndpoint("127.0.0.1", port, is_tls=False), None)
     try:
         yield connection
     finally:

@@ -16,7 +16,7 @@ import uvloop
 from penstock.base.errors import Corrupt
 from penstock.base.ports import Change, Expect, Put, UnknownResult, WatchLost
 from penstock.cluster.metadata import store_keys
-from penstock.cluster.metadata.metadata_watcher import Follower
+from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.metadata.store_keys import PartitionRecord, TopicRecord
 from penstock.runtime.etcd.config import EtcdConfig
 from penstock.runtime.etcd.pool import CONNECTIONS_MAX
@@ -412,7 +412,7 @@ def test_a_follower_has_the_whole_image_after_a_compaction_it_slept_through(
             opened(prefix, proxy.url) as store,
             opened(prefix, etcd.url) as other,
         ):
-            follower = Follower(store)
+            follower = MetadataWatcher(store)
             await follower.start()
             task = asyncio.create_task(follower.run())
             proxy.accepts = False

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from penstock.base.ids import show_topic_id
 from penstock.base.ports import Put
-from penstock.base.store_model import KeySpace
+from penstock.base.store_model import StoreModel
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.store_keys import NO_LEADER, PartitionRecord, TopicRecord
 from simulation.checkers.metadata import MetadataChecker
@@ -19,7 +19,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.stage = Stage()
-        self.space = KeySpace()
+        self.space = StoreModel()
         topic = TopicRecord(id=show_topic_id(TOPIC_ID), partitions=(BIRTH,))  # type: ignore[arg-type]
         self.space.apply([Put(store_keys.topic_key("t"), store_keys.encode(topic))])
         self.checker = MetadataChecker(self.stage, self.space)

@@ -14,11 +14,18 @@ from penstock.spark.option_values import OptionError
 from penstock.spark.schemas.avro import AvroForm
 from penstock.spark.schemas.format import Malformed
 from penstock.state.registry.formats import parse
-from penstock.state.registry.parsed_schemas import AVRO, JSON, Dependency, Parsed, Reference, Source
+from penstock.state.registry.parsed_schemas import (
+    AVRO,
+    JSON,
+    Dependency,
+    Parsed,
+    Reference,
+    SchemaSource,
+)
 
 
 def avro(*fields: dict[str, Any], name: str = "Order") -> Parsed:
-    return parse(Source(AVRO, json.dumps({"type": "record", "name": name, "fields": fields})))
+    return parse(SchemaSource(AVRO, json.dumps({"type": "record", "name": name, "fields": fields})))
 
 
 def field(name: str, kind: Any, **rest: Any) -> dict[str, Any]:
@@ -102,7 +109,7 @@ def test_a_row_that_does_not_fit_is_told() -> None:
 
 def test_a_schema_of_another_format_is_told() -> None:
     with pytest.raises(Malformed, match="JSON schema"):
-        AvroForm(OLD).decoder(parse(Source(JSON, '{"type":"object"}')))
+        AvroForm(OLD).decoder(parse(SchemaSource(JSON, '{"type":"object"}')))
 
 
 def test_a_schema_that_contains_itself_has_no_type() -> None:
@@ -115,6 +122,6 @@ def test_referenced_types_are_known() -> None:
     text = '{"type":"record","name":"Order","fields":[{"name":"to","type":"Address"}]}'
     reference = Reference("Address", "address-value", 1)
     needed = Dependency("address-value", 1, AVRO, address, ())
-    form = AvroForm(schema := parse(Source(AVRO, text, (reference,), (needed,))))
+    form = AvroForm(schema := parse(SchemaSource(AVRO, text, (reference,), (needed,))))
     row = {"to": {"street": "here"}}
     assert form.decoder(schema)(form.encoder()(row)) == row

@@ -13,11 +13,20 @@ from pyspark.sql.pandas.types import to_arrow_type
 from penstock.spark.schemas.format import Malformed
 from penstock.spark.schemas.json_schema import JsonForm
 from penstock.state.registry.formats import parse
-from penstock.state.registry.parsed_schemas import AVRO, JSON, Dependency, Parsed, Reference, Source
+from penstock.state.registry.parsed_schemas import (
+    AVRO,
+    JSON,
+    Dependency,
+    Parsed,
+    Reference,
+    SchemaSource,
+)
 
 
 def schema(properties: dict[str, Any], **rest: Any) -> Parsed:
-    return parse(Source(JSON, json.dumps({"type": "object", "properties": properties, **rest})))
+    return parse(
+        SchemaSource(JSON, json.dumps({"type": "object", "properties": properties, **rest}))
+    )
 
 
 RICH = schema(
@@ -103,7 +112,7 @@ def test_garbage_is_a_value_or_malformed_and_nothing_else(payload: bytes) -> Non
 
 def test_a_schema_of_another_format_is_told() -> None:
     with pytest.raises(Malformed, match="AVRO schema"):
-        JsonForm(RICH).decoder(parse(Source(AVRO, '"string"')))
+        JsonForm(RICH).decoder(parse(SchemaSource(AVRO, '"string"')))
 
 
 def test_referenced_schemas_are_known_and_nothing_is_fetched() -> None:
@@ -111,7 +120,7 @@ def test_referenced_schemas_are_known_and_nothing_is_fetched() -> None:
     text = '{"type":"object","properties":{"to":{"$ref":"address.json"}}}'
     reference = Reference("address.json", "address-value", 1)
     needed = Dependency("address-value", 1, JSON, address, ())
-    form = JsonForm(order := parse(Source(JSON, text, (reference,), (needed,))))
+    form = JsonForm(order := parse(SchemaSource(JSON, text, (reference,), (needed,))))
     assert form.spark_type.simpleString() == "struct<to:struct<street:string>>"
     assert form.decoder(order)(b'{"to":{"street":"here"}}') == {"to": {"street": "here"}}
     with pytest.raises(Malformed, match="street"):

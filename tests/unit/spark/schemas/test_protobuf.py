@@ -12,7 +12,7 @@ from penstock.spark.option_values import OptionError
 from penstock.spark.schemas.format import Malformed
 from penstock.spark.schemas.protobuf import ProtobufForm, read_indexes, write_indexes
 from penstock.state.registry.formats import parse
-from penstock.state.registry.parsed_schemas import AVRO, PROTOBUF, Source
+from penstock.state.registry.parsed_schemas import AVRO, PROTOBUF, SchemaSource
 
 TEXT = """
 syntax = "proto3";
@@ -39,7 +39,7 @@ message Order {
 }
 message Other { int32 id = 1; message Inner { int32 x = 1; } }
 """
-SCHEMA = parse(Source(PROTOBUF, TEXT))
+SCHEMA = parse(SchemaSource(PROTOBUF, TEXT))
 ROW = {
     "id": 1,
     "note": "n",
@@ -84,7 +84,7 @@ def test_another_message_of_the_file_is_chosen_by_name() -> None:
 
 def test_versions_are_resolved_by_field_numbers() -> None:
     newer = parse(
-        Source(
+        SchemaSource(
             PROTOBUF,
             'syntax = "proto3"; package shop; message Order { int32 id = 1; string added = 99; }',
         )
@@ -97,7 +97,7 @@ def test_versions_are_resolved_by_field_numbers() -> None:
 
 def test_a_number_that_no_name_is_known_for_stays_a_number() -> None:
     newer = parse(
-        Source(
+        SchemaSource(
             PROTOBUF,
             'syntax = "proto3"; package shop; message Order { enum Kind { A = 0; C = 7; } '
             "Kind kind = 5; }",
@@ -143,11 +143,11 @@ def test_a_row_that_does_not_fit_is_told(row: dict[str, object]) -> None:
 
 
 def test_a_message_that_contains_itself_has_no_type() -> None:
-    loop = parse(Source(PROTOBUF, 'syntax = "proto3"; message A { A next = 1; }'))
+    loop = parse(SchemaSource(PROTOBUF, 'syntax = "proto3"; message A { A next = 1; }'))
     with pytest.raises(OptionError, match="contains itself"):
         ProtobufForm(loop)
 
 
 def test_a_schema_of_another_format_is_told() -> None:
     with pytest.raises(Malformed, match="AVRO schema"):
-        ProtobufForm(SCHEMA).decoder(parse(Source(AVRO, '"string"')))
+        ProtobufForm(SCHEMA).decoder(parse(SchemaSource(AVRO, '"string"')))

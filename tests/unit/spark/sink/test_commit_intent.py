@@ -3,19 +3,19 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.producer.identity import Identity
+from penstock.client.producer.identity import ProducerIdentity
 from penstock.spark.sink.commit_intent import TEXT_MAX, read_producers, write_producers
 from penstock.spark.sink.committed_batches import PLACES
 
 PRODUCERS = st.dictionaries(
     st.integers(0, 99_999),
-    st.builds(Identity, st.integers(0, (1 << 63) - 1), st.integers(0, (1 << 15) - 1)),
+    st.builds(ProducerIdentity, st.integers(0, (1 << 63) - 1), st.integers(0, (1 << 15) - 1)),
     max_size=1_000,
 )
 
 
 @given(PRODUCERS)
-def test_producers_come_back_as_they_were(producers: dict[int, Identity]) -> None:
+def test_producers_come_back_as_they_were(producers: dict[int, ProducerIdentity]) -> None:
     texts = write_producers(producers)
     assert texts is not None
     assert len(texts) <= PLACES
@@ -24,7 +24,7 @@ def test_producers_come_back_as_they_were(producers: dict[int, Identity]) -> Non
 
 
 def test_a_text_that_is_missing_is_noticed() -> None:
-    texts = write_producers({task: Identity(task, 0) for task in range(1_000)})
+    texts = write_producers({task: ProducerIdentity(task, 0) for task in range(1_000)})
     assert texts is not None
     assert len(texts) > 2
     for missing in range(1, len(texts)):
@@ -33,7 +33,7 @@ def test_a_text_that_is_missing_is_noticed() -> None:
 
 
 def test_more_than_the_places_hold_are_not_noted() -> None:
-    assert write_producers({task: Identity(1 << 62, 0) for task in range(3_000)}) is None
+    assert write_producers({task: ProducerIdentity(1 << 62, 0) for task in range(3_000)}) is None
 
 
 def test_no_text_is_nobody() -> None:

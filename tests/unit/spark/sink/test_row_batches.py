@@ -15,21 +15,21 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from penstock.client.producer.batch import Identity
+from penstock.client.producer.batch import ProducerIdentity
 from penstock.client.producer.partitioner import partition_for_key
 from penstock.spark.option_values import OptionError
 from penstock.spark.settings import write_settings
-from penstock.spark.sink.row_batches import Outgoing, Part
+from penstock.spark.sink.row_batches import Part, RowBatches
 from penstock.spark.sink.schema import check_rows
 from penstock.wire.records import Record, check_batch, decode
 
 HERE = {"brokers": "localhost:9092"}
 
 
-def outgoing(count: int = 3, **options: str) -> Outgoing:
-    return Outgoing(
+def outgoing(count: int = 3, **options: str) -> RowBatches:
+    return RowBatches(
         write_settings({**HERE, **options}, is_streaming=True),
-        Identity(7, 2),
+        ProducerIdentity(7, 2),
         is_transactional=True,
         partition_count=lambda topic: count,
         now_ms=lambda: 5_000,

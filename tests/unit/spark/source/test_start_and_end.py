@@ -10,7 +10,7 @@ from penstock.client.list_offsets import EARLIEST, LATEST
 from penstock.client.metadata import TopicPartition
 from penstock.spark.option_values import OptionError
 from penstock.spark.settings import read_settings
-from penstock.spark.source.start_and_end import Position, resolve
+from penstock.spark.source.start_and_end import ReadPosition, resolve
 from penstock.spark.topics import places_of
 from penstock.wire.records import Record, encode
 from simulation.loop import SimLoop
@@ -20,7 +20,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def ask(
-    position: Position, check: Callable[[dict[TopicPartition, int]], object], **more: Any
+    position: ReadPosition, check: Callable[[dict[TopicPartition, int]], object], **more: Any
 ) -> None:
     """Two partitions of ten records each, stamped 100, 110, ...; the second began at 4."""
 
@@ -44,17 +44,17 @@ def same(expected: dict[TopicPartition, int]) -> Callable[[dict[TopicPartition, 
 @pytest.mark.parametrize(
     ("position", "expected"),
     [
-        (Position("o", everywhere=EARLIEST), {T0: 0, T1: 4}),
-        (Position("o", everywhere=LATEST), {T0: 10, T1: 10}),
-        (Position("o", offsets={"t": {0: 3, 1: -1}}), {T0: 3, T1: 10}),
-        (Position("o", offsets={"t": {0: -2, 1: -2}}), {T0: 0, T1: 4}),
-        (Position("o", timestamp_ms=145), {T0: 5, T1: 5}),
-        (Position("o", timestamps_ms={"t": {0: 0, 1: 120}}), {T0: 0, T1: 2}),
-        (Position("o", timestamp_ms=9_999, or_latest=True), {T0: 10, T1: 10}),
+        (ReadPosition("o", everywhere=EARLIEST), {T0: 0, T1: 4}),
+        (ReadPosition("o", everywhere=LATEST), {T0: 10, T1: 10}),
+        (ReadPosition("o", offsets={"t": {0: 3, 1: -1}}), {T0: 3, T1: 10}),
+        (ReadPosition("o", offsets={"t": {0: -2, 1: -2}}), {T0: 0, T1: 4}),
+        (ReadPosition("o", timestamp_ms=145), {T0: 5, T1: 5}),
+        (ReadPosition("o", timestamps_ms={"t": {0: 0, 1: 120}}), {T0: 0, T1: 2}),
+        (ReadPosition("o", timestamp_ms=9_999, or_latest=True), {T0: 10, T1: 10}),
     ],
 )
 def test_a_position_is_an_offset_of_each_partition(
-    position: Position, expected: dict[TopicPartition, int]
+    position: ReadPosition, expected: dict[TopicPartition, int]
 ) -> None:
     ask(position, same(expected))
 
@@ -62,12 +62,15 @@ def test_a_position_is_an_offset_of_each_partition(
 @pytest.mark.parametrize(
     ("position", "why"),
     [
-        (Position("startingOffsets", offsets={"t": {0: 3}}), r"says nothing of t\[1\]"),
-        (Position("o", offsets={"t": {0: 3, 1: 1, 2: 1}}), r"speaks of t\[2\], which is not read"),
-        (Position("o", timestamp_ms=9_999), "no record at or after 9999"),
+        (ReadPosition("startingOffsets", offsets={"t": {0: 3}}), r"says nothing of t\[1\]"),
+        (
+            ReadPosition("o", offsets={"t": {0: 3, 1: 1, 2: 1}}),
+            r"speaks of t\[2\], which is not read",
+        ),
+        (ReadPosition("o", timestamp_ms=9_999), "no record at or after 9999"),
     ],
 )
-def test_what_is_left_open_is_refused(position: Position, why: str) -> None:
+def test_what_is_left_open_is_refused(position: ReadPosition, why: str) -> None:
     with pytest.raises(OptionError, match=why):
         ask(position, same({}))
 

@@ -10,7 +10,7 @@ from typing import Any
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId
 from penstock.base.state_machine import Decision, Token
-from penstock.state.groups.config import Caller, GroupConfig
+from penstock.state.groups.config import GroupCaller, GroupConfig
 from penstock.state.groups.consumer_protocol import Subscription, write_subscription
 from penstock.state.groups.error_replies import refusal
 from penstock.state.groups.shard import GroupShard
@@ -182,7 +182,7 @@ class Driver:
         token = f"t{next(self._tokens)}"
         self._asked[token] = (name, version)
         fresh_id = f"id{next(self._fresh)}"
-        caller = Caller(client, "/10.0.0.1", version, fresh_id, f"User:{client}")
+        caller = GroupCaller(client, "/10.0.0.1", version, fresh_id, f"User:{client}")
         before = self.shard.durable_state() if self.replays else None
         try:
             decision = self.shard.handle(name, request, token, caller, self.now_ms)

@@ -3,8 +3,8 @@
 import msgspec
 
 from penstock.state.groups.records import (
-    Kind,
     OffsetValue,
+    RecordKind,
     encode,
     group_key,
     kind_of,
@@ -21,11 +21,11 @@ from penstock.state.groups.records import (
 
 def test_the_kind_is_read_from_the_keys_first_bytes() -> None:
     keys = {
-        Kind.OFFSET: offset_key("g" * 300, "t", 5),
-        Kind.PENDING_OFFSET: pending_key(2**40, "g", "t", 5),
-        Kind.PRODUCER: producer_key(2**40),
-        Kind.CLASSIC_GROUP: group_key(Kind.CLASSIC_GROUP, "g"),
-        Kind.CONSUMER_CURRENT: member_key(Kind.CONSUMER_CURRENT, "g", "m"),
+        RecordKind.OFFSET: offset_key("g" * 300, "t", 5),
+        RecordKind.PENDING_OFFSET: pending_key(2**40, "g", "t", 5),
+        RecordKind.PRODUCER: producer_key(2**40),
+        RecordKind.CLASSIC_GROUP: group_key(RecordKind.CLASSIC_GROUP, "g"),
+        RecordKind.CONSUMER_CURRENT: member_key(RecordKind.CONSUMER_CURRENT, "g", "m"),
     }
     assert {kind: kind_of(key) for kind, key in keys.items()} == {kind: kind for kind in keys}
 
@@ -34,12 +34,12 @@ def test_the_bytes_on_disk_do_not_change() -> None:
     assert offset_key("g", "t", 1) == b"\x95\x01\x00\xa1g\xa1t\x01"
     value = OffsetValue(1, 2, "m", 3, 4, topic_id=b"id")
     assert encode(value) == b"\x98\xa1o\x01\x02\xa1m\x03\x04\xff\xc4\x02id"
-    assert member_key(Kind.CLASSIC_MEMBER, "g", "m") == b"\x94\x05\x00\xa1g\xa1m"
+    assert member_key(RecordKind.CLASSIC_MEMBER, "g", "m") == b"\x94\x05\x00\xa1g\xa1m"
 
 
 def test_keys_and_values_come_back() -> None:
     assert read_offset_key(offset_key("g", "t", 7)) == (1, 0, "g", "t", 7)
-    assert read_member_key(member_key(Kind.CONSUMER_TARGET, "g", "m")) == (8, 0, "g", "m")
+    assert read_member_key(member_key(RecordKind.CONSUMER_TARGET, "g", "m")) == (8, 0, "g", "m")
     value = OffsetValue(2**50, 3, "note", 5, 6, 7)
     assert read_offset(encode(value)) == value
 

@@ -18,7 +18,7 @@ from typing import Any
 from penstock.base.errors import ErrorCode
 from penstock.state.groups.classic.group import ClassicGroup
 from penstock.state.groups.classic.states import COMPLETING, STABLE
-from penstock.state.groups.config import ConsumerConfig, GroupConfig
+from penstock.state.groups.config import ConsumerGroupConfig, GroupConfig
 from penstock.state.groups.consumer.group import ConsumerGroup
 from penstock.state.groups.consumer.ownership import flat
 from penstock.state.groups.shard import GroupShard
@@ -41,7 +41,7 @@ class World:
     """One group under fire."""
 
     def __init__(self, shard_type: type[GroupShard] = GroupShard, *, replays: bool = True) -> None:
-        settings = ConsumerConfig(session_timeout_ms=20_000)
+        settings = ConsumerGroupConfig(session_timeout_ms=20_000)
         config = GroupConfig(
             initial_rebalance_delay_ms=500, consumer_config_of=lambda group_id: settings
         )

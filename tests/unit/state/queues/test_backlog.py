@@ -6,25 +6,25 @@ import pytest
 
 from penstock.state.queues.backlog import Arrival, Backlog
 from penstock.state.queues.delivery_state import (
-    Failure,
+    DedupMarker,
+    DeliveryFailure,
     Finished,
-    Identified,
-    Kept,
-    Lease,
+    LeaseState,
     Moved,
+    QueueState,
     Snapshot,
 )
 from penstock.state.queues.intervals import IntervalSet
 from penstock.state.queues.policy import Order, QueuePolicy
 
-FAILURE = Failure(1, 500, 10, 20)
+FAILURE = DeliveryFailure(1, 500, 10, 20)
 
 
 def backlog(
-    order: Order = Order.NONE, kept: Kept | None = None, entries_max: int = 1_000
+    order: Order = Order.NONE, kept: QueueState | None = None, entries_max: int = 1_000
 ) -> Backlog:
     policy = QueuePolicy(order=order, entries_max=entries_max)
-    return Backlog(policy, kept or Kept(Snapshot(0)))
+    return Backlog(policy, kept or QueueState(Snapshot(0)))
 
 
 def test_a_plain_run_is_ready_as_a_whole() -> None:
@@ -38,11 +38,11 @@ def test_a_plain_run_is_ready_as_a_whole() -> None:
 def test_what_was_settled_or_leased_before_does_not_become_ready_again() -> None:
     runs = IntervalSet()
     runs.add(4, 5)
-    kept = Kept(
+    kept = QueueState(
         Snapshot(
             2,
             finished=runs.packed(),
-            leases=(Lease(6, 7, "a", 100, 1),),
+            leases=(LeaseState(6, 7, "a", 100, 1),),
             failures=((8, FAILURE),),
             archived=((9, FAILURE),),
         )
@@ -103,7 +103,7 @@ def test_what_is_for_nobody_is_finished() -> None:
 
 def test_that_records_have_ids_is_noted_once() -> None:
     waiting = backlog()
-    assert waiting.note_ids() == [Identified()]
+    assert waiting.note_ids() == [DedupMarker()]
     assert waiting.note_ids() == []
 
 

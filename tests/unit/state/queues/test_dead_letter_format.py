@@ -1,12 +1,12 @@
 """A dead letter: the whole record, and why it is here."""
 
-from penstock.state.queues.dead_letter_format import Source, letter_of
+from penstock.state.queues.dead_letter_format import RecordSource, letter_of
 from penstock.state.queues.delivery import DeadLetter
-from penstock.state.queues.delivery_state import Failure
+from penstock.state.queues.delivery_state import DeliveryFailure
 from penstock.wire.columns import Record
 
-SOURCE = Source("jobs", 3, "workers")
-LETTER = DeadLetter(42, Failure(5, 0, 1_000, 2_000, "TypeError", "no ♥"))
+SOURCE = RecordSource("jobs", 3, "workers")
+LETTER = DeadLetter(42, DeliveryFailure(5, 0, 1_000, 2_000, "TypeError", "no ♥"))
 
 
 def test_it_has_the_record_and_what_became_of_it() -> None:
@@ -31,7 +31,7 @@ def test_it_has_the_record_and_what_became_of_it() -> None:
 
 def test_headers_of_an_earlier_death_are_replaced() -> None:
     earlier = letter_of(SOURCE, LETTER, Record(42, 900, None, b"v", ()), 3_000)
-    again = letter_of(Source("other", 0, "g"), LETTER, earlier, 4_000)
+    again = letter_of(RecordSource("other", 0, "g"), LETTER, earlier, 4_000)
     topics = [value for name, value in again.headers if name == "penstock-dlq-topic"]
     assert topics == [b"other"]
     assert len(again.headers) == len(earlier.headers)

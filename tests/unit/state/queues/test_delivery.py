@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.state.queues.delivery import ANSWERED_BEFORE, Arrival, Delivery, Outcome
-from penstock.state.queues.delivery_state import Burial, Finished, Kept, Op, Snapshot
+from penstock.state.queues.delivery import ANSWERED_BEFORE, Arrival, Delivery, DeliveryOutcome
+from penstock.state.queues.delivery_state import Burial, Finished, Op, QueueState, Snapshot
 from penstock.state.queues.policy import Order, QueuePolicy
 
 LOCK_MS = 100
@@ -12,10 +12,10 @@ LOCK_MS = 100
 
 def machine(order: Order = Order.NONE, **policy: int | bool) -> Delivery:
     settings = {"lock_ms": LOCK_MS, "backoff_base_ms": 0, **policy}
-    return Delivery(QueuePolicy(order=order, **settings), Kept(Snapshot(0)))  # type: ignore[arg-type]
+    return Delivery(QueuePolicy(order=order, **settings), QueueState(Snapshot(0)))  # type: ignore[arg-type]
 
 
-def given(outcome: Outcome) -> list[tuple[int, int, int]]:
+def given(outcome: DeliveryOutcome) -> list[tuple[int, int, int]]:
     """First and last offset, and delivery count, of what was leased."""
     return [(lease.first, lease.last, lease.delivery_count) for lease in outcome.leases]
 
@@ -76,7 +76,7 @@ def in_groups(keys: str) -> Delivery:
     return queue
 
 
-def offsets(outcome: Outcome) -> list[int]:
+def offsets(outcome: DeliveryOutcome) -> list[int]:
     return [at for lease in outcome.leases for at in range(lease.first, lease.last + 1)]
 
 

@@ -6,7 +6,7 @@ import pytest
 from penstock.state.queues.delivery import Arrival, Delivery
 from penstock.state.queues.delivery_state import (
     LOCK_MS_MAX,
-    Kept,
+    QueueState,
     decode_snapshot,
     encode_ops,
     encode_snapshot,
@@ -25,12 +25,12 @@ def arrive(queue: Delivery) -> None:
 def loaded(order: Order) -> Delivery:
     """Built anew while `a` holds all records, until 100."""
     policy = QueuePolicy(order=order, lock_ms=LOCK_MS, backoff_base_ms=0)
-    before = Delivery(policy, Kept())
+    before = Delivery(policy, QueueState())
     arrive(before)
     while before.acquire("a", COUNT, 0).leases:
         if order is Order.PARTITION:
             break
-    return Delivery(policy, Kept(decode_snapshot(encode_snapshot(before.kept.snapshot()))))
+    return Delivery(policy, QueueState(decode_snapshot(encode_snapshot(before.kept.snapshot()))))
 
 
 def drain(queue: Delivery, now_ms: int) -> list[tuple[int, int]]:
@@ -98,7 +98,7 @@ def test_what_never_was_delivered_is_not_finished_by_a_member() -> None:
 
 
 def test_deadlines_of_a_clock_that_was_ahead_last_no_longer_than_when_they_began() -> None:
-    before = Delivery(QueuePolicy(lock_ms=LOCK_MS, backoff_base_ms=0), Kept())
+    before = Delivery(QueuePolicy(lock_ms=LOCK_MS, backoff_base_ms=0), QueueState())
     before.arrive_run(0, 3)
     ahead_ms = 300_000
     before.acquire("a", 1, ahead_ms)
@@ -106,7 +106,7 @@ def test_deadlines_of_a_clock_that_was_ahead_last_no_longer_than_when_they_began
     before.acquire("a", 2, ahead_ms)
     before.renew("a", 2, 2, ahead_ms, 700)
     before.release("a", 3, 3, ahead_ms, delay_ms=2_000)
-    kept = Kept(decode_snapshot(encode_snapshot(before.kept.snapshot())))
+    kept = QueueState(decode_snapshot(encode_snapshot(before.kept.snapshot())))
     kept.bound(1_000)
     assert [lease.deadline_ms for lease in kept.leases.values()] == [1_100, 6_000, 1_700]
     assert kept.failures[3].not_before_ms == 3_000
@@ -116,7 +116,7 @@ def test_deadlines_of_a_clock_that_was_ahead_last_no_longer_than_when_they_began
 
 def test_a_lease_that_an_older_version_kept_is_read_and_bounded() -> None:
     old = msgspec.msgpack.encode([0, b"", [[0, 3, "a", 1 << 50, 1]]])
-    kept = Kept(decode_snapshot(old))
+    kept = QueueState(decode_snapshot(old))
     kept.bound(1_000)
     assert kept.leases[0].deadline_ms == 1_000 + LOCK_MS_MAX
 
@@ -132,7 +132,7 @@ def test_an_older_version_reads_what_is_kept_now() -> None:
     class OldLeased(msgspec.Struct, array_like=True, frozen=True, tag="l"):
         leases: tuple[OldLease, ...]
 
-    before = Delivery(QueuePolicy(lock_ms=LOCK_MS), Kept())
+    before = Delivery(QueuePolicy(lock_ms=LOCK_MS), QueueState())
     before.arrive_run(0, 3)
     data = encode_ops(before.acquire("a", 4, 0).ops)
     (op,) = msgspec.msgpack.decode(data, type=tuple[OldLeased, ...])

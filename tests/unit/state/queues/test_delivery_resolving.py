@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.state.queues.delivery import Arrival, Delivery
-from penstock.state.queues.delivery_state import Kept, Snapshot
+from penstock.state.queues.delivery_state import QueueState, Snapshot
 from penstock.state.queues.policy import Order, QueuePolicy
 
 COUNT = 12
@@ -13,7 +13,7 @@ runs = st.lists(st.tuples(st.integers(0, 11), st.integers(0, 4)), max_size=5)
 
 def machine(order: Order = Order.NONE) -> Delivery:
     policy = QueuePolicy(order=order, lock_ms=100, backoff_base_ms=0)
-    return Delivery(policy, Kept(Snapshot(0)))
+    return Delivery(policy, QueueState(Snapshot(0)))
 
 
 def take_all(queue: Delivery, now_ms: int = 0) -> list[int]:

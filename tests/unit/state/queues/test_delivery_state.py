@@ -3,18 +3,18 @@
 import random
 
 from penstock.state.queues.delivery_state import (
-    Archived,
+    ArchivedRecord,
     Burial,
     Buried,
-    Failure,
+    DedupMarker,
+    DeliveryFailure,
     Finished,
-    Identified,
-    Kept,
-    Lease,
-    Leased,
+    LeasedRange,
+    LeaseState,
     Moved,
     Op,
     Planned,
+    QueueState,
     Released,
     Renewed,
     Reset,
@@ -26,22 +26,22 @@ from penstock.state.queues.delivery_state import (
     encode_snapshot,
 )
 
-FAILURE = Failure(1, 50, 10, 20, "Oops", "no")
+FAILURE = DeliveryFailure(1, 50, 10, 20, "Oops", "no")
 BURIAL = Burial(7, b"t" * 16, 1, 5, (3, 4), 99)
 
 
 def leased(first: int, last: int, member: str = "a", deadline_ms: int = 100, count: int = 1) -> Op:
-    return Leased((Lease(first, last, member, deadline_ms, count),))
+    return LeasedRange((LeaseState(first, last, member, deadline_ms, count),))
 
 
-def kept(*ops: Op, start: int = 0) -> Kept:
-    made = Kept(Snapshot(start))
+def kept(*ops: Op, start: int = 0) -> QueueState:
+    made = QueueState(Snapshot(start))
     for op in ops:
         made.apply(op)
     return made
 
 
-def runs(state: Kept) -> list[tuple[int, int]]:
+def runs(state: QueueState) -> list[tuple[int, int]]:
     return [(lease.first, lease.last) for lease in state.snapshot().leases]
 
 
@@ -85,7 +85,7 @@ def test_a_renewed_part_has_a_deadline_of_its_own() -> None:
 
 
 def test_archived_records_are_finished_when_their_batch_is_buried() -> None:
-    state = kept(leased(3, 5), Archived(3, FAILURE), Archived(4, FAILURE), start=3)
+    state = kept(leased(3, 5), ArchivedRecord(3, FAILURE), ArchivedRecord(4, FAILURE), start=3)
     assert state.is_settled(3)
     assert state.start == 3
     state.apply(Planned(BURIAL))
@@ -96,7 +96,7 @@ def test_archived_records_are_finished_when_their_batch_is_buried() -> None:
 
 
 def test_a_letter_whose_record_went_with_the_log_is_buried_all_the_same() -> None:
-    state = kept(leased(3, 4), Archived(3, FAILURE), Archived(4, FAILURE), start=3)
+    state = kept(leased(3, 4), ArchivedRecord(3, FAILURE), ArchivedRecord(4, FAILURE), start=3)
     state.apply(Planned(BURIAL))
     state.apply(Moved(10))
     state.apply(Buried())
@@ -104,7 +104,7 @@ def test_a_letter_whose_record_went_with_the_log_is_buried_all_the_same() -> Non
 
 
 def test_moving_the_start_finishes_what_is_below() -> None:
-    state = kept(leased(0, 9), Released(2, 2, FAILURE), Archived(3, FAILURE), Moved(5))
+    state = kept(leased(0, 9), Released(2, 2, FAILURE), ArchivedRecord(3, FAILURE), Moved(5))
     assert (state.start, runs(state)) == (5, [(5, 9)])
     assert (state.failures, state.archived) == ({}, {})
     state.apply(Moved(4))
@@ -112,7 +112,7 @@ def test_moving_the_start_finishes_what_is_below() -> None:
 
 
 def test_beginning_anew_keeps_only_what_is_on_its_way_to_the_dead_letters() -> None:
-    state = kept(leased(0, 9), Archived(3, FAILURE), Planned(BURIAL), Identified(), Reset(2))
+    state = kept(leased(0, 9), ArchivedRecord(3, FAILURE), Planned(BURIAL), DedupMarker(), Reset(2))
     assert state.snapshot() == Snapshot(2, archived=((3, FAILURE),), burial=BURIAL, has_ids=True)
 
 
@@ -122,11 +122,11 @@ def test_every_operation_survives_its_encoding() -> None:
         Renewed(0, 1, 5),
         Finished(0, 1),
         Released(0, 1, FAILURE),
-        Archived(1, FAILURE),
+        ArchivedRecord(1, FAILURE),
         Returned(0, 1),
         Planned(BURIAL),
         Buried(),
-        Identified(),
+        DedupMarker(),
         Moved(3),
         Reset(4),
     ]
@@ -136,7 +136,7 @@ def test_every_operation_survives_its_encoding() -> None:
 def test_a_snapshot_and_the_operations_after_it_bring_the_same_state() -> None:
     for seed in range(40):
         rng = random.Random(seed)
-        live = Kept(Snapshot(0))
+        live = QueueState(Snapshot(0))
         base, ops = encode_snapshot(live.snapshot()), list[Op]()
         for _ in range(80):
             first = live.start + rng.randrange(30)
@@ -155,7 +155,7 @@ def test_a_snapshot_and_the_operations_after_it_bring_the_same_state() -> None:
             ops.append(op)
             if rng.random() < 0.1:
                 base, ops = encode_snapshot(live.snapshot()), []
-            again = Kept(decode_snapshot(base))
+            again = QueueState(decode_snapshot(base))
             for one in decode_ops(encode_ops(ops)):
                 again.apply(one)
             assert again.snapshot() == live.snapshot()

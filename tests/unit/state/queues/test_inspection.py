@@ -4,12 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.state.queues.delivery_state import (
-    Archived,
-    Failure,
+    ArchivedRecord,
+    DeliveryFailure,
     Finished,
-    Kept,
-    Lease,
-    Leased,
+    LeasedRange,
+    LeaseState,
+    QueueState,
     Released,
     Snapshot,
 )
@@ -21,12 +21,12 @@ from penstock.state.queues.inspection import (
     unfinished_runs,
 )
 
-FAILED = Failure(2, 5_000, 1_000, 1_500, "Timeout", "late")
+FAILED = DeliveryFailure(2, 5_000, 1_000, 1_500, "Timeout", "late")
 runs = st.tuples(st.integers(0, 40), st.integers(0, 10)).map(lambda run: (run[0], sum(run)))
 
 
-def kept_with(*finished: tuple[int, int], start: int = 0) -> Kept:
-    kept = Kept(Snapshot(start))
+def kept_with(*finished: tuple[int, int], start: int = 0) -> QueueState:
+    kept = QueueState(Snapshot(start))
     for first, last in finished:
         kept.apply(Finished(first, last))
     return kept
@@ -38,9 +38,9 @@ def offsets_of(found: list[Run]) -> list[int]:
 
 def test_states_break_runs_and_nothing_finished_is_shown() -> None:
     kept = kept_with((4, 5))
-    kept.apply(Leased((Lease(1, 2, "m", 9_000, 1),)))
+    kept.apply(LeasedRange((LeaseState(1, 2, "m", 9_000, 1),)))
     kept.apply(Released(7, 7, FAILED))
-    kept.apply(Archived(8, FAILED))
+    kept.apply(ArchivedRecord(8, FAILED))
     found, following = unfinished_runs(kept, 0, 12, 100)
     assert found == [
         Run(0, 0, RunState.WAITING),
@@ -58,7 +58,7 @@ def test_states_break_runs_and_nothing_finished_is_shown() -> None:
 def test_a_lease_after_a_failure_is_shown_as_the_lease() -> None:
     kept = kept_with()
     kept.apply(Released(0, 0, FAILED))
-    kept.apply(Leased((Lease(0, 3, "m", 9_000, 3),)))
+    kept.apply(LeasedRange((LeaseState(0, 3, "m", 9_000, 3),)))
     found, _ = unfinished_runs(kept, 0, 4, 10)
     assert found == [Run(0, 3, RunState.LEASED, 3, 9_000, "m")]
 
@@ -78,7 +78,7 @@ def test_offering_again_undoes_finishing_and_nothing_else(
     kept = kept_with(*finished)
     before = set(offsets_of(unfinished_runs(kept, 0, 60, 1_000)[0]))
     snapshot, changed = reoffered(kept.snapshot(), *again)
-    after = Kept(snapshot)
+    after = QueueState(snapshot)
     wanted = set(range(again[0], again[1] + 1))
     assert set(offsets_of(unfinished_runs(after, 0, 60, 1_000)[0])) == before | wanted
     assert changed == len(wanted - before)
@@ -88,11 +88,11 @@ def test_offering_again_undoes_finishing_and_nothing_else(
 
 def test_what_is_held_or_dying_stays_so_when_its_neighbours_are_offered_again() -> None:
     kept = kept_with((0, 3))
-    kept.apply(Leased((Lease(4, 4, "m", 9_000, 1),)))
-    kept.apply(Archived(5, FAILED))
+    kept.apply(LeasedRange((LeaseState(4, 4, "m", 9_000, 1),)))
+    kept.apply(ArchivedRecord(5, FAILED))
     snapshot, changed = reoffered(kept.snapshot(), 2, 6)
     assert changed == 2
-    found, _ = unfinished_runs(Kept(snapshot), 0, 7, 100)
+    found, _ = unfinished_runs(QueueState(snapshot), 0, 7, 100)
     assert found == [
         Run(2, 3, RunState.WAITING),
         Run(4, 4, RunState.LEASED, 1, 9_000, "m"),

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.state_machine import Decision, Record
-from penstock.state.queues.state_shard import SLOTS, Kept, QueueKey, StateShard
+from penstock.state.queues.state_shard import SLOTS, QueueKey, StateShard, StoredQueueState
 
 KEY = QueueKey("g", b"t" * 16, 0)
 OTHER = QueueKey("g", b"t" * 16, 1)
@@ -37,9 +37,9 @@ class Keeping:
                 assert again.read(queue, 99, "t", 0).replies == live
             assert list(again.queues()) == list(self.shard.queues())
 
-    def read(self, epoch: int, key: QueueKey = KEY) -> Kept:
+    def read(self, epoch: int, key: QueueKey = KEY) -> StoredQueueState:
         found = self.take(self.shard.read(key, epoch, "t", 0))
-        assert isinstance(found, Kept)
+        assert isinstance(found, StoredQueueState)
         return found
 
     def write(
@@ -61,12 +61,12 @@ class Keeping:
 
 def test_what_was_written_is_read_in_order() -> None:
     kept = Keeping()
-    assert kept.read(1) == Kept(0, None, ())
+    assert kept.read(1) == StoredQueueState(0, None, ())
     kept.write(1, 0, b"S", snapshot=True)
     kept.write(1, 1, b"a")
     kept.write(1, 2, b"b")
-    assert kept.read(1) == Kept(2, b"S", (b"a", b"b"))
-    assert kept.read(1, OTHER) == Kept(0, None, ())
+    assert kept.read(1) == StoredQueueState(2, b"S", (b"a", b"b"))
+    assert kept.read(1, OTHER) == StoredQueueState(0, None, ())
 
 
 def test_a_snapshot_makes_what_came_before_it_worthless() -> None:
@@ -75,7 +75,7 @@ def test_a_snapshot_makes_what_came_before_it_worthless() -> None:
     kept.write(1, 1, b"a")
     kept.write(1, 1, b"T", snapshot=True)
     kept.write(1, 2, b"b")
-    assert kept.read(1) == Kept(2, b"T", (b"b",))
+    assert kept.read(1) == StoredQueueState(2, b"T", (b"b",))
 
 
 def test_a_delta_must_be_the_next_one() -> None:
@@ -106,7 +106,7 @@ def test_what_compaction_left_of_a_forgotten_queue_means_nothing() -> None:
     for key, value in dict(kept.log).items():
         if value is not None:  # Tombstones go after a while.
             later.shard.apply(key, value)
-    assert later.read(1) == Kept(0, None, ())
+    assert later.read(1) == StoredQueueState(0, None, ())
     later.write(1, 0, b"S", snapshot=True)
 
 
@@ -117,7 +117,7 @@ def test_who_reads_with_a_newer_epoch_shuts_out_the_older_leader() -> None:
     assert kept.refused(1, 1) is ErrorCode.FENCED_LEADER_EPOCH
     kept.write(2, 1, b"a")
     kept.read(3)
-    assert kept.read(3) == Kept(1, b"S", (b"a",))
+    assert kept.read(3) == StoredQueueState(1, b"S", (b"a",))
     assert kept.refused(2, 2) is ErrorCode.FENCED_LEADER_EPOCH
     with pytest.raises(Refused):
         kept.read(2)

@@ -6,7 +6,13 @@ import msgspec
 
 from penstock.base.state_machine import Decision, Record
 from penstock.state.registry.compatibility_check import format_text, judge
-from penstock.state.registry.requests import AnyCall, Call, NamedReference, Proposal, Register
+from penstock.state.registry.requests import (
+    AnyCall,
+    NamedReference,
+    Proposal,
+    Register,
+    RegistryCall,
+)
 from penstock.state.registry.shard import RegistryShard, Unformed
 from penstock.state.registry.state import RegistryState
 
@@ -31,7 +37,7 @@ class Driver:
     def state(self) -> RegistryState:
         return self.shard.state
 
-    def ask(self, call: Call) -> Any:
+    def ask(self, call: RegistryCall) -> Any:
         if isinstance(call, Proposal):
             plan = self.shard.plan(call)
             return self._keep(self.shard.conclude(call, plan, judge(plan), "token"))

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from penstock.state.registry.compatibility_check import Plan, judge
+from penstock.state.registry.compatibility_check import CheckPlan, judge
 from penstock.state.registry.compatibility_levels import Level
 from penstock.state.registry.json_text import write_json
-from penstock.state.registry.parsed_schemas import AVRO, JSON, PROTOBUF, Source
+from penstock.state.registry.parsed_schemas import AVRO, JSON, PROTOBUF, SchemaSource
 from tests.unit.state.registry import pairs_avro, pairs_json, pairs_protobuf
 
 Told = tuple[str, str, str, str, bool, bool]
@@ -35,12 +35,14 @@ ROWS = [
 
 def fits(level: Level, kind: str, new: str, *before: str) -> bool:
     """`before`: the versions there are, oldest first."""
-    rows = [(at, Source(kind, text)) for at, text in enumerate(before, 1)][::-1]
+    rows = [(at, SchemaSource(kind, text)) for at, text in enumerate(before, 1)][::-1]
     if not level.is_transitive:
         rows = rows[:1]
     if level is Level.NONE:
         rows = []
-    plan = Plan(0, Source(kind, new), (None, None), False, level, tuple(rows), frozenset())
+    plan = CheckPlan(
+        0, SchemaSource(kind, new), (None, None), False, level, tuple(rows), frozenset()
+    )
     return not judge(plan).messages
 
 
@@ -134,13 +136,13 @@ def test_another_format_never_fits(level: Level) -> None:
         PROTOBUF: pairs_protobuf.message("string a = 1;"),
     }
     for old, new in itertools.permutations(texts, 2):
-        plan = Plan(
+        plan = CheckPlan(
             0,
-            Source(new, texts[new]),
+            SchemaSource(new, texts[new]),
             (None, None),
             False,
             level,
-            ((1, Source(old, texts[old])),),
+            ((1, SchemaSource(old, texts[old])),),
             frozenset(),
         )
         assert judge(plan).messages

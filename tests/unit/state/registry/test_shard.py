@@ -4,13 +4,13 @@ import pytest
 
 from penstock.state.registry import limits, requests
 from penstock.state.registry.compatibility_check import judge
-from penstock.state.registry.compatibility_levels import Mode
-from penstock.state.registry.errors import Number, Rejected
+from penstock.state.registry.compatibility_levels import SubjectMode
+from penstock.state.registry.errors import RegistryErrorCode, Rejected
 from penstock.state.registry.registration import Outdated
 from tests.unit.state.registry.driver import ONE, OTHER, TWO, Driver, contents
 
 
-def refused(driver: Driver, call: requests.Call) -> Number:
+def refused(driver: Driver, call: requests.RegistryCall) -> RegistryErrorCode:
     with pytest.raises(Rejected) as caught:
         driver.ask(call)
     return caught.value.number
@@ -55,7 +55,9 @@ def test_before_an_import_what_was_deleted_goes_for_good() -> None:
     driver.register("outer", '{"type":"array","items":"R"}', ("R", "inner", 1))
     driver.ask(requests.DeleteSubject("outer"))
     driver.ask(requests.DeleteSubject("inner"))
-    assert refused(driver, requests.PutMode("IMPORT", "inner")) is Number.REFERENCE_EXISTS
+    assert (
+        refused(driver, requests.PutMode("IMPORT", "inner")) is RegistryErrorCode.REFERENCE_EXISTS
+    )
     driver.ask(requests.PutMode("IMPORT"))
     assert not driver.state.subjects
     assert contents(driver.replayed()) == contents(driver.state)
@@ -72,7 +74,10 @@ def test_an_import_may_have_what_is_there_and_no_other_schema_of_its_id() -> Non
     again = requests.Register("a", ONE, "AVRO", id=1, version=1)
     assert driver.ask(again)["version"] == 1
     assert driver.ask(requests.Register("b", ONE, "AVRO", id=1, version=4))["version"] == 4
-    assert refused(driver, requests.Register("c", TWO, "AVRO", id=1)) is Number.NOT_PERMITTED
+    assert (
+        refused(driver, requests.Register("c", TWO, "AVRO", id=1))
+        is RegistryErrorCode.NOT_PERMITTED
+    )
 
 
 def test_normalized_references_have_one_order() -> None:
@@ -115,7 +120,10 @@ def test_a_plan_from_before_a_change_does_not_count() -> None:
 def test_deleted_versions_are_not_compared_with() -> None:
     driver = Driver()
     driver.register("a")
-    assert refused(driver, requests.Register("a", OTHER, "AVRO")) is Number.INCOMPATIBLE_SCHEMA
+    assert (
+        refused(driver, requests.Register("a", OTHER, "AVRO"))
+        is RegistryErrorCode.INCOMPATIBLE_SCHEMA
+    )
     driver.ask(requests.DeleteVersion("a", 1))
     assert driver.register("a", OTHER) == 2
 
@@ -124,12 +132,14 @@ def test_references_hold_what_they_refer_to() -> None:
     driver = Driver()
     driver.register("inner")
     driver.register("outer", '{"type":"array","items":"R"}', ("R", "inner", 1))
-    assert refused(driver, requests.DeleteVersion("inner", 1)) is Number.REFERENCE_EXISTS
-    assert refused(driver, requests.DeleteSubject("inner")) is Number.REFERENCE_EXISTS
+    assert refused(driver, requests.DeleteVersion("inner", 1)) is RegistryErrorCode.REFERENCE_EXISTS
+    assert refused(driver, requests.DeleteSubject("inner")) is RegistryErrorCode.REFERENCE_EXISTS
     driver.ask(requests.DeleteSubject("outer"))
     driver.ask(requests.DeleteSubject("inner"))
     # Hidden referrers may come back, so they count against the second step.
-    assert refused(driver, requests.DeleteSubject("inner", True)) is Number.REFERENCE_EXISTS
+    assert (
+        refused(driver, requests.DeleteSubject("inner", True)) is RegistryErrorCode.REFERENCE_EXISTS
+    )
     driver.ask(requests.DeleteSubject("outer", True))
     assert driver.ask(requests.DeleteSubject("inner", True)) == [1]
 
@@ -155,19 +165,21 @@ def test_references_go_only_so_deep_and_so_wide() -> None:
 
     for level in range(1, limits.REFERENCE_DEPTH_MAX + 1):
         driver.ask(chained(level))
-    assert refused(driver, chained(limits.REFERENCE_DEPTH_MAX + 1)) is Number.INVALID_SCHEMA
+    assert (
+        refused(driver, chained(limits.REFERENCE_DEPTH_MAX + 1)) is RegistryErrorCode.INVALID_SCHEMA
+    )
     many = tuple(
         requests.NamedReference(f"n{n}", "s0", 1) for n in range(limits.REFERENCES_MAX + 1)
     )
     wide = requests.Register("wide", ONE, "AVRO", many)
-    assert refused(driver, wide) is Number.INVALID_SCHEMA
+    assert refused(driver, wide) is RegistryErrorCode.INVALID_SCHEMA
 
 
 def test_a_full_registry_says_so() -> None:
     driver = Driver()
     driver.register("a")
     driver.state.count = limits.SCHEMAS_MAX
-    assert refused(driver, requests.Register("b", ONE, "AVRO")) is Number.NOT_PERMITTED
+    assert refused(driver, requests.Register("b", ONE, "AVRO")) is RegistryErrorCode.NOT_PERMITTED
     assert driver.register("a") == 1
 
 
@@ -180,7 +192,7 @@ def test_a_group_keeps_major_versions_apart() -> None:
         return requests.Register("a", schema, "AVRO", metadata=metadata)
 
     driver.ask(of_major("1", ONE))
-    assert refused(driver, of_major("1", OTHER)) is Number.INCOMPATIBLE_SCHEMA
+    assert refused(driver, of_major("1", OTHER)) is RegistryErrorCode.INCOMPATIBLE_SCHEMA
     assert driver.ask(of_major("2", OTHER))["version"] == 2
     assert driver.ask(of_major("1", TWO))["version"] == 3
 
@@ -213,12 +225,12 @@ def test_read_only_everywhere_overrules_single_subjects() -> None:
     driver = Driver()
     driver.ask(requests.PutMode("READWRITE", "a"))
     driver.ask(requests.PutMode("READONLY_OVERRIDE"))
-    assert refused(driver, requests.Register("a", ONE, "AVRO")) is Number.NOT_PERMITTED
+    assert refused(driver, requests.Register("a", ONE, "AVRO")) is RegistryErrorCode.NOT_PERMITTED
     driver.ask(requests.DeleteMode())
     assert driver.register("a") == 1
     driver.ask(requests.PutMode("READONLY", "a"))
     for call in (requests.DeleteSubject("a"), requests.DeleteVersion("a", 1)):
-        assert refused(driver, call) is Number.NOT_PERMITTED
+        assert refused(driver, call) is RegistryErrorCode.NOT_PERMITTED
 
 
 def test_records_are_vouched_for_by_each_strategy() -> None:
@@ -252,13 +264,16 @@ def test_settings_of_subjects_have_a_limit() -> None:
     driver = Driver()
     driver.ask(requests.PutConfig("known", "NONE"))
     for number in range(limits.SETTINGS_MAX - 1):
-        driver.state.modes[f"s{number}"] = Mode.READONLY
+        driver.state.modes[f"s{number}"] = SubjectMode.READONLY
     for call in (requests.PutConfig("more", "NONE"), requests.PutMode("READONLY", "more")):
-        assert refused(driver, call) is Number.NOT_PERMITTED
+        assert refused(driver, call) is RegistryErrorCode.NOT_PERMITTED
     assert driver.ask(requests.PutConfig("known", "FULL")) == {"compatibility": "FULL"}
 
 
 def test_metadata_of_another_shape_is_not_found_and_not_choked_on() -> None:
     driver = Driver()
     driver.ask(requests.Register("s", ONE, "AVRO", metadata={"properties": ["a"]}))
-    assert refused(driver, requests.GetByMetadata("s", {"a": "b"})) is Number.SCHEMA_NOT_FOUND
+    assert (
+        refused(driver, requests.GetByMetadata("s", {"a": "b"}))
+        is RegistryErrorCode.SCHEMA_NOT_FOUND
+    )

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.base.state_machine import Record
 from penstock.state.registry import limits, requests
-from penstock.state.registry.errors import Number, Rejected
+from penstock.state.registry.errors import RegistryErrorCode, Rejected
 from penstock.state.registry.subject_names import (
     check_scope,
     check_subject,
@@ -19,7 +19,7 @@ from tests.unit.state.registry.driver import ONE, OTHER, TWO, Driver, contents
 REFERRING = '{"type":"array","items":"R"}'
 
 
-def refused(driver: Driver, call: requests.Call) -> Number:
+def refused(driver: Driver, call: requests.RegistryCall) -> RegistryErrorCode:
     with pytest.raises(Rejected) as caught:
         driver.ask(call)
     return caught.value.number
@@ -41,7 +41,7 @@ def test_each_context_numbers_its_schemas() -> None:
     assert driver.ask(requests.GetByIdThere(1, ":.b:"))["schema"] == OTHER
     assert driver.ask(requests.GetById(1))["schema"] == TWO
     assert driver.ask(requests.GetByIdThere(2, ":.a:", with_highest_id=True))["maxId"] == 2
-    assert refused(driver, requests.GetById(2)) is Number.SCHEMA_NOT_FOUND
+    assert refused(driver, requests.GetById(2)) is RegistryErrorCode.SCHEMA_NOT_FOUND
     assert driver.ask(requests.ListContexts()) == [".", ".a", ".b"]
     assert driver.ask(requests.ListContexts(prefix=".b")) == [".b"]
     assert driver.ask(requests.ListContexts(1, 1)) == [".a"]
@@ -73,8 +73,11 @@ def test_an_id_is_looked_for_where_its_subject_is() -> None:
     assert (found["schema"], found["subject"], found["version"]) == (TWO, ":.a:t", 1)
     assert driver.ask(requests.GetById(1, "t2", anywhere=True))["schema"] == OTHER
     assert driver.ask(requests.GetById(1, "nowhere", anywhere=True))["schema"] == ONE
-    assert refused(driver, requests.GetByIdThere(1, ":.a:nowhere")) is Number.SCHEMA_NOT_FOUND
-    assert refused(driver, requests.GetByIdThere(1, ":.c:")) is Number.SCHEMA_NOT_FOUND
+    assert (
+        refused(driver, requests.GetByIdThere(1, ":.a:nowhere"))
+        is RegistryErrorCode.SCHEMA_NOT_FOUND
+    )
+    assert refused(driver, requests.GetByIdThere(1, ":.c:")) is RegistryErrorCode.SCHEMA_NOT_FOUND
     rows = driver.ask(requests.ListPlaces(id=1, subject=":.b:"))
     assert rows == [":.b:t", ":.b:t2"]
     assert driver.ask(requests.ListPlaces(id=1, subject=":.b:t2")) == [":.b:t2"]
@@ -89,12 +92,15 @@ def test_a_version_is_found_in_another_context_when_the_default_one_has_no_such(
     assert driver.ask(requests.LookUp("t", TWO, "AVRO", anywhere=True))["subject"] == ":.a:t"
     assert (
         refused(driver, requests.LookUp("t", ONE, "AVRO", anywhere=True))
-        is Number.SUBJECT_NOT_FOUND
+        is RegistryErrorCode.SUBJECT_NOT_FOUND
     )
     assert (
-        refused(driver, requests.GetVersion(":.b:t", 1, anywhere=True)) is Number.SUBJECT_NOT_FOUND
+        refused(driver, requests.GetVersion(":.b:t", 1, anywhere=True))
+        is RegistryErrorCode.SUBJECT_NOT_FOUND
     )
-    assert refused(driver, requests.ListVersions(subject="t")) is Number.SUBJECT_NOT_FOUND
+    assert (
+        refused(driver, requests.ListVersions(subject="t")) is RegistryErrorCode.SUBJECT_NOT_FOUND
+    )
     driver.register("t", ONE)
     assert driver.ask(requests.GetVersion("t", 1, anywhere=True))["subject"] == "t"
 
@@ -105,9 +111,9 @@ def test_nodes_that_know_no_contexts_are_shown_none() -> None:
     driver.register("s", ONE)
     driver.register(":.a:t", TWO)
     assert driver.ask(requests.GetById(1, "t"))["schema"] == ONE
-    assert refused(driver, requests.GetById(1, ":.a:")) is Number.SCHEMA_NOT_FOUND
-    assert refused(driver, requests.GetVersion("t", 1)) is Number.SUBJECT_NOT_FOUND
-    assert refused(driver, requests.LookUp("t", TWO, "AVRO")) is Number.SUBJECT_NOT_FOUND
+    assert refused(driver, requests.GetById(1, ":.a:")) is RegistryErrorCode.SCHEMA_NOT_FOUND
+    assert refused(driver, requests.GetVersion("t", 1)) is RegistryErrorCode.SUBJECT_NOT_FOUND
+    assert refused(driver, requests.LookUp("t", TWO, "AVRO")) is RegistryErrorCode.SUBJECT_NOT_FOUND
 
 
 def test_references_stay_in_their_context() -> None:
@@ -120,7 +126,7 @@ def test_references_stay_in_their_context() -> None:
                 ":.a:outer", REFERRING, "AVRO", (requests.NamedReference("R", "inner", 1),)
             ),
         )
-        is Number.INVALID_SCHEMA
+        is RegistryErrorCode.INVALID_SCHEMA
     )
     driver.register(":.a:inner", ONE)
     driver.register(":.a:outer", REFERRING, ("R", "inner", 1))
@@ -128,7 +134,9 @@ def test_references_stay_in_their_context() -> None:
     assert shown["references"] == [{"name": "R", "subject": "inner", "version": 1}]
     assert driver.ask(requests.GetReferrers(":.a:inner", 1)) == [2]
     assert driver.ask(requests.GetReferrers("inner", 1)) == []
-    assert refused(driver, requests.DeleteSubject(":.a:inner")) is Number.REFERENCE_EXISTS
+    assert (
+        refused(driver, requests.DeleteSubject(":.a:inner")) is RegistryErrorCode.REFERENCE_EXISTS
+    )
     # Written out it is the same schema, and the other context has another one of the same text.
     written_out = requests.NamedReference("R", ":.a:inner", 1)
     again = requests.Register(":.a:outer", REFERRING, "AVRO", (written_out,))
@@ -170,9 +178,11 @@ def test_settings_are_a_subjects_or_its_contexts_or_everybodys() -> None:
     assert driver.ask(requests.GetConfig(":.a:")) == {"compatibilityLevel": "FULL"}
     assert driver.ask(requests.GetConfig(":.a:t", True)) == {"compatibilityLevel": "FULL"}
     assert driver.ask(requests.GetConfig(":.b:t", True)) == {"compatibilityLevel": "FORWARD"}
-    assert refused(driver, requests.GetConfig(":.b:")) is Number.SUBJECT_HAS_NO_LEVEL
+    assert refused(driver, requests.GetConfig(":.b:")) is RegistryErrorCode.SUBJECT_HAS_NO_LEVEL
     driver.ask(requests.PutMode("READONLY", ":.a:"))
-    assert refused(driver, requests.Register(":.a:s", ONE, "AVRO")) is Number.NOT_PERMITTED
+    assert (
+        refused(driver, requests.Register(":.a:s", ONE, "AVRO")) is RegistryErrorCode.NOT_PERMITTED
+    )
     assert driver.register(":.b:s") == 1
     assert driver.register("s") == 1
     assert driver.ask(requests.GetMode(":.a:s", True)) == {"mode": "READONLY"}
@@ -195,12 +205,15 @@ def test_an_import_clears_its_own_context() -> None:
     driver = Driver()
     driver.register("s", ONE)
     driver.register(":.a:s", ONE)
-    assert refused(driver, requests.PutMode("IMPORT", ":.a:")) is Number.NOT_PERMITTED
+    assert refused(driver, requests.PutMode("IMPORT", ":.a:")) is RegistryErrorCode.NOT_PERMITTED
     driver.ask(requests.DeleteSubject(":.a:s"))
     driver.ask(requests.PutMode("IMPORT", ":.a:"))
     assert list(driver.state.subjects) == ["s"]
     assert driver.ask(requests.Register(":.a:s", TWO, "AVRO", id=1, version=4))["version"] == 4
-    assert refused(driver, requests.Register("s", TWO, "AVRO", id=9)) is Number.NOT_PERMITTED
+    assert (
+        refused(driver, requests.Register("s", TWO, "AVRO", id=9))
+        is RegistryErrorCode.NOT_PERMITTED
+    )
 
 
 def test_an_empty_context_is_deleted_and_takes_its_numbers_with_it() -> None:
@@ -209,10 +222,10 @@ def test_an_empty_context_is_deleted_and_takes_its_numbers_with_it() -> None:
     driver.register(":.a:s", ONE)
     driver.register(":.a:t", TWO)
     delete = requests.DeleteContext(":.a:")
-    assert refused(driver, delete) is Number.CONTEXT_NOT_EMPTY
+    assert refused(driver, delete) is RegistryErrorCode.CONTEXT_NOT_EMPTY
     gone(driver, ":.a:s")
     driver.ask(requests.DeleteSubject(":.a:t"))
-    assert refused(driver, delete) is Number.CONTEXT_NOT_EMPTY
+    assert refused(driver, delete) is RegistryErrorCode.CONTEXT_NOT_EMPTY
     driver.ask(requests.DeleteSubject(":.a:t", True))
     assert driver.ask(requests.ListContexts()) == [".", ".a"]
     assert contents(driver.replayed()) == contents(driver.state)
@@ -222,8 +235,8 @@ def test_an_empty_context_is_deleted_and_takes_its_numbers_with_it() -> None:
     driver.ask(delete)
     assert driver.ask(requests.ListContexts()) == ["."]
     assert contents(driver.replayed()) == contents(driver.state)
-    assert refused(driver, delete) is Number.SUBJECT_NOT_FOUND
-    assert refused(driver, requests.DeleteContext(":.:")) is Number.NOT_PERMITTED
+    assert refused(driver, delete) is RegistryErrorCode.SUBJECT_NOT_FOUND
+    assert refused(driver, requests.DeleteContext(":.:")) is RegistryErrorCode.NOT_PERMITTED
     assert driver.register(":.a:t", OTHER) == 1
 
 
@@ -232,7 +245,9 @@ def test_there_may_be_so_many_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Driver()
     driver.register(":.a:s")
     driver.register(":.b:s")
-    assert refused(driver, requests.Register(":.c:s", ONE, "AVRO")) is Number.NOT_PERMITTED
+    assert (
+        refused(driver, requests.Register(":.c:s", ONE, "AVRO")) is RegistryErrorCode.NOT_PERMITTED
+    )
     assert driver.register(":.b:t", TWO) == 2
     assert driver.register("s") == 1
 
@@ -319,4 +334,4 @@ def test_subjects_and_contexts_have_one_way_to_be_written() -> None:
     ):
         with pytest.raises(Rejected) as caught:
             check_subject(bad)
-        assert caught.value.number is Number.INVALID_SUBJECT
+        assert caught.value.number is RegistryErrorCode.INVALID_SUBJECT

@@ -12,7 +12,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.state_machine import Decision, Record
 from penstock.state.transactions.config import TxnConfig
 from penstock.state.transactions.markers import WriteMarkers
-from penstock.state.transactions.records import Producer, TxnRecord
+from penstock.state.transactions.records import ProducerEpoch, TxnRecord
 from penstock.state.transactions.shard import TxnShard
 from penstock.wire.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -139,9 +139,9 @@ class Host:
 
 
 def init(
-    name: str = "t", expected: Producer | None = None, timeout_ms: int = 60_000
+    name: str = "t", expected: ProducerEpoch | None = None, timeout_ms: int = 60_000
 ) -> InitProducerIdRequest:
-    producer = expected or Producer(-1, -1)
+    producer = expected or ProducerEpoch(-1, -1)
     return InitProducerIdRequest(
         transactional_id=name,
         transaction_timeout_ms=timeout_ms,
@@ -151,7 +151,7 @@ def init(
 
 
 def add(
-    producer: Producer,
+    producer: ProducerEpoch,
     partitions: Iterable[tuple[str, int]],
     name: str = "t",
     *,
@@ -172,7 +172,9 @@ def add(
     )
 
 
-def add_offsets(producer: Producer, name: str = "t", group: str = "g") -> AddOffsetsToTxnRequest:
+def add_offsets(
+    producer: ProducerEpoch, name: str = "t", group: str = "g"
+) -> AddOffsetsToTxnRequest:
     return AddOffsetsToTxnRequest(
         transactional_id=name,
         producer_id=producer.id,
@@ -181,7 +183,7 @@ def add_offsets(producer: Producer, name: str = "t", group: str = "g") -> AddOff
     )
 
 
-def end(producer: Producer, *, committed: bool, name: str = "t") -> EndTxnRequest:
+def end(producer: ProducerEpoch, *, committed: bool, name: str = "t") -> EndTxnRequest:
     return EndTxnRequest(
         transactional_id=name,
         producer_id=producer.id,

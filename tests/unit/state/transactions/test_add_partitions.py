@@ -13,7 +13,7 @@ from penstock.state.transactions.add_partitions import (
     result_of,
     transactions_of,
 )
-from penstock.state.transactions.records import Producer
+from penstock.state.transactions.records import ProducerEpoch
 from penstock.wire.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from tests.unit.state.transactions.building import add
 
@@ -77,7 +77,7 @@ def test_an_old_request_is_one_transaction() -> None:
 
 
 def test_a_batch_keeps_its_transactions_apart() -> None:
-    batch = [add(Producer(1, 0), [("x", 0), ("x", 1)], name) for name in ("a", "b")]
+    batch = [add(ProducerEpoch(1, 0), [("x", 0), ("x", 1)], name) for name in ("a", "b")]
     request = AddPartitionsToTxnRequest(transactions=batch)
     assert list(transactions_of(request, 4)) == batch
     results = [result_of(batch[0], {("x", 1): E.TRANSACTION_ABORTABLE}), result_of(batch[1], {})]

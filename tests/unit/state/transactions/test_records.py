@@ -6,7 +6,7 @@ import pytest
 from penstock.base.errors import Corrupt
 from penstock.state.transactions.records import (
     NO_ID,
-    Producer,
+    ProducerEpoch,
     TxnRecord,
     TxnState,
     decode_key,
@@ -60,7 +60,7 @@ def test_a_value_with_more_fields_than_we_know_can_be_read() -> None:
 def test_a_value_with_the_first_fields_only_gets_the_defaults() -> None:
     short = msgspec.msgpack.encode(["t", 0, 1, 2, 3, 4])
     record = decode_value(short)
-    assert record.producer == Producer(1, 2)
+    assert record.producer == ProducerEpoch(1, 2)
     assert (record.next_id, record.partitions) == (NO_ID, ())
 
 
@@ -77,5 +77,5 @@ def test_the_same_partitions_give_the_same_bytes_in_any_order() -> None:
 
 
 def test_the_successor_is_the_next_id_once_the_epochs_are_used_up() -> None:
-    assert RECORD.successor == Producer(2**41, 0)
+    assert RECORD.successor == ProducerEpoch(2**41, 0)
     assert msgspec.structs.replace(RECORD, next_id=NO_ID).successor == RECORD.producer

@@ -10,7 +10,7 @@ from penstock.state.transactions import shard as shard_module
 from penstock.state.transactions.config import TxnConfig
 from penstock.state.transactions.records import (
     EPOCH_MAX,
-    Producer,
+    ProducerEpoch,
     TxnRecord,
     TxnState,
     encode_record,
@@ -28,15 +28,15 @@ from tests.unit.state.transactions.building import (
 
 P0, P1 = ("t", 0), ("t", 1)
 WEEK_MS = 7 * 24 * 3_600_000
-NEVER = Producer(1, 1)
+NEVER = ProducerEpoch(1, 1)
 
 
-def producer_of(host: Host, name: str = "t", timeout_ms: int = 60_000) -> Producer:
+def producer_of(host: Host, name: str = "t", timeout_ms: int = 60_000) -> ProducerEpoch:
     reply = host.ask("InitProducerId", init(name, timeout_ms=timeout_ms), 5)
-    return Producer(reply.producer_id, reply.producer_epoch)
+    return ProducerEpoch(reply.producer_id, reply.producer_epoch)
 
 
-def open_txn(host: Host, *partitions: tuple[str, int], name: str = "t") -> Producer:
+def open_txn(host: Host, *partitions: tuple[str, int], name: str = "t") -> ProducerEpoch:
     producer = producer_of(host, name)
     host.ask("AddPartitionsToTxn", add(producer, partitions, name), 5)
     return producer
@@ -47,8 +47,8 @@ BAD_INPUT: list[tuple[str, Any, ErrorCode]] = [
     ("InitProducerId", init(timeout_ms=0), ErrorCode.INVALID_TRANSACTION_TIMEOUT),
     ("InitProducerId", init(timeout_ms=-1), ErrorCode.INVALID_TRANSACTION_TIMEOUT),
     ("InitProducerId", init(timeout_ms=900_001), ErrorCode.INVALID_TRANSACTION_TIMEOUT),
-    ("InitProducerId", init(expected=Producer(1, -1)), ErrorCode.INVALID_REQUEST),
-    ("InitProducerId", init(expected=Producer(-1, 1)), ErrorCode.INVALID_REQUEST),
+    ("InitProducerId", init(expected=ProducerEpoch(1, -1)), ErrorCode.INVALID_REQUEST),
+    ("InitProducerId", init(expected=ProducerEpoch(-1, 1)), ErrorCode.INVALID_REQUEST),
     ("InitProducerId", init(expected=NEVER), ErrorCode.PRODUCER_FENCED),
     ("AddPartitionsToTxn", add(NEVER, [P0], ""), ErrorCode.INVALID_REQUEST),
     ("AddPartitionsToTxn", add(NEVER, [P0], "no"), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
@@ -63,8 +63,8 @@ BAD_INPUT: list[tuple[str, Any, ErrorCode]] = [
     ("EndTxn", end(NEVER, committed=True, name=""), ErrorCode.INVALID_REQUEST),
     ("EndTxn", end(NEVER, committed=True, name="no"), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
     ("EndTxn", end(NEVER, committed=True), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
-    ("EndTxn", end(Producer(1000, 0), committed=True), ErrorCode.INVALID_TXN_STATE),
-    ("EndTxn", end(Producer(1000, 1), committed=True), ErrorCode.PRODUCER_FENCED),
+    ("EndTxn", end(ProducerEpoch(1000, 0), committed=True), ErrorCode.INVALID_TXN_STATE),
+    ("EndTxn", end(ProducerEpoch(1000, 1), committed=True), ErrorCode.PRODUCER_FENCED),
 ]
 
 
@@ -87,7 +87,7 @@ def test_a_request_without_records_is_answered_behind_earlier_ones() -> None:
     assert not host.replies
     host.commit()
     reply = host.replies.pop(first)
-    producer = Producer(reply.producer_id, reply.producer_epoch)
+    producer = ProducerEpoch(reply.producer_id, reply.producer_epoch)
     host.call("AddPartitionsToTxn", add(producer, [P0]), 5)
     check = host.call("AddPartitionsToTxn", add(producer, [P0], verify_only=True), 5)
     assert check not in host.replies
@@ -102,7 +102,7 @@ def test_verify_only_answers_for_each_partition_and_enters_none() -> None:
     codes = [row.partition_error_code for row in reply.topic_results[0].results_by_partition]
     assert codes == [ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE]
     assert host.record().partitions == (("t", (0,)),)
-    stale = Producer(producer.id, producer.epoch - 1)
+    stale = ProducerEpoch(producer.id, producer.epoch - 1)
     reply = host.ask("AddPartitionsToTxn", add(stale, [P0], verify_only=True), 4)
     row = reply.topic_results[0].results_by_partition[0]
     assert row.partition_error_code == ErrorCode.PRODUCER_FENCED
@@ -178,7 +178,7 @@ def test_the_deadline_is_that_of_the_first_open_transaction() -> None:
 
 def test_a_timeout_without_producer_ids_in_stock_is_tried_again() -> None:
     host = Host()
-    producer = Producer(7, EPOCH_MAX - 1)
+    producer = ProducerEpoch(7, EPOCH_MAX - 1)
     record = TxnRecord(TxnState.EMPTY, producer.id, producer.epoch, 500, NOW_MS)
     host.run(Decision(records=(encode_record("t", record),)))
     host.ask("AddPartitionsToTxn", add(producer, [P0]), 5)

@@ -9,7 +9,7 @@ from penstock.state.transactions.records import (
     NOBODY,
     TRANSACTIONS_V0,
     TRANSACTIONS_V2,
-    Producer,
+    ProducerEpoch,
     TxnRecord,
     TxnState,
 )
@@ -17,10 +17,10 @@ from penstock.state.transactions.transaction import Txn, begin
 
 NOW_MS = 5_000
 P0 = ("t", 0)
-ME = Producer(1, 5)
-BEFORE = Producer(1, 4)
-STRANGER = Producer(9, 5)
-FUTURE = Producer(1, 6)
+ME = ProducerEpoch(1, 5)
+BEFORE = ProducerEpoch(1, 4)
+STRANGER = ProducerEpoch(9, 5)
+FUTURE = ProducerEpoch(1, 6)
 
 ISTATE = ErrorCode.INVALID_TXN_STATE
 FENCED = ErrorCode.PRODUCER_FENCED
@@ -94,7 +94,7 @@ ENDS_V2 = [
 
 @pytest.mark.parametrize(("state", "who", "commit", "abort"), ENDS_V2)
 def test_end_txn_under_transactions_v2(
-    state: TxnState, who: Producer, commit: ErrorCode, abort: ErrorCode
+    state: TxnState, who: ProducerEpoch, commit: ErrorCode, abort: ErrorCode
 ) -> None:
     end = txn(state).end
     assert code_of(end, who, True, TRANSACTIONS_V2, NOW_MS, take_id) is commit
@@ -120,7 +120,7 @@ ENDS_V0 = [
 
 @pytest.mark.parametrize(("state", "who", "commit", "abort"), ENDS_V0)
 def test_end_txn_of_clients_before_transactions_v2(
-    state: TxnState, who: Producer, commit: ErrorCode, abort: ErrorCode
+    state: TxnState, who: ProducerEpoch, commit: ErrorCode, abort: ErrorCode
 ) -> None:
     end = txn(state, TRANSACTIONS_V0).end
     assert code_of(end, who, True, TRANSACTIONS_V0, NOW_MS, take_id) is commit
@@ -148,7 +148,7 @@ ADDS = [
 
 @pytest.mark.parametrize(("state", "who", "add", "verify"), ADDS)
 def test_partitions_are_added_and_verified_for_the_current_producer_only(
-    state: TxnState, who: Producer, add: ErrorCode, verify: ErrorCode
+    state: TxnState, who: ProducerEpoch, add: ErrorCode, verify: ErrorCode
 ) -> None:
     machine = txn(state)
     assert code_of(machine.add, who, [P0], NOW_MS) is add
@@ -179,10 +179,10 @@ INITS = [
 @pytest.mark.parametrize(("state", "expected", "code", "producer", "previous"), INITS)
 def test_init_producer_id(
     state: TxnState,
-    expected: Producer,
+    expected: ProducerEpoch,
     code: ErrorCode,
-    producer: Producer | None,
-    previous: Producer | None,
+    producer: ProducerEpoch | None,
+    previous: ProducerEpoch | None,
 ) -> None:
     machine = txn(state)
     assert code_of(machine.initialise, 2_000, expected, NOW_MS, take_id) is code
@@ -200,7 +200,7 @@ def test_init_producer_id(
 
 def test_a_first_init_starts_at_epoch_zero() -> None:
     record = begin(7, 1_000, NOW_MS)
-    assert record.producer == Producer(7, 0)
+    assert record.producer == ProducerEpoch(7, 0)
     assert record.previous == NOBODY
 
 
@@ -255,23 +255,23 @@ def test_a_v1_end_is_no_repetition_for_a_v2_client() -> None:
 
 # The last epochs.
 
-LAST = Producer(1, EPOCH_MAX - 1)
+LAST = ProducerEpoch(1, EPOCH_MAX - 1)
 
 
 def test_used_up_epochs_bring_a_new_producer_id_with_the_end_of_a_transaction() -> None:
     machine = txn(S.ONGOING, producer_epoch=LAST.epoch)
     prepared = machine.end(LAST, True, TRANSACTIONS_V2, NOW_MS, take_id)
     assert prepared is not None
-    assert prepared.producer == Producer(1, EPOCH_MAX)
-    assert prepared.successor == Producer(77, 0)
+    assert prepared.producer == ProducerEpoch(1, EPOCH_MAX)
+    assert prepared.successor == ProducerEpoch(77, 0)
     machine.apply(prepared)
     # Whoever claims the epoch of the markers, or the next id too early, waits or is refused.
-    for who in (Producer(77, 0), Producer(1, EPOCH_MAX)):
+    for who in (ProducerEpoch(77, 0), ProducerEpoch(1, EPOCH_MAX)):
         assert code_of(machine.add, who, [P0], NOW_MS) is CONCURRENT
         assert code_of(machine.end, who, False, TRANSACTIONS_V2, NOW_MS, take_id) is CONCURRENT
     assert code_of(machine.end, LAST, True, TRANSACTIONS_V2, NOW_MS, take_id) is CONCURRENT
     machine.apply(machine.complete(NOW_MS))
-    assert machine.record.producer == Producer(77, 0)
+    assert machine.record.producer == ProducerEpoch(77, 0)
     assert machine.end(LAST, True, TRANSACTIONS_V2, NOW_MS, take_id) is None
     assert code_of(machine.end, LAST, False, TRANSACTIONS_V2, NOW_MS, take_id) is ISTATE
     assert code_of(machine.add, LAST, [P0], NOW_MS) is MAPPING
@@ -280,17 +280,17 @@ def test_used_up_epochs_bring_a_new_producer_id_with_the_end_of_a_transaction() 
 def test_used_up_epochs_bring_a_new_producer_id_with_init() -> None:
     machine = txn(S.EMPTY, producer_epoch=LAST.epoch)
     record = machine.initialise(1_000, LAST, NOW_MS, take_id)
-    assert (record.producer, record.previous) == (Producer(77, 0), LAST)
+    assert (record.producer, record.previous) == (ProducerEpoch(77, 0), LAST)
     machine.apply(record)
     again = machine.initialise(1_000, LAST, NOW_MS, take_id)
-    assert again.producer == Producer(77, 0)
+    assert again.producer == ProducerEpoch(77, 0)
 
 
 def test_used_up_epochs_bring_a_new_producer_id_with_a_timeout() -> None:
     machine = txn(S.ONGOING, producer_epoch=LAST.epoch)
     machine.apply(machine.fence(NOW_MS, take_id, previous=LAST))
     machine.apply(machine.complete(NOW_MS))
-    assert machine.record.producer == Producer(77, 0)
+    assert machine.record.producer == ProducerEpoch(77, 0)
     assert machine.end(LAST, False, TRANSACTIONS_V2, NOW_MS, take_id) is None
 
 

@@ -18,14 +18,14 @@ from penstock.state.transactions.records import (
     PREPARED,
     TRANSACTIONS_V2,
     Partition,
-    Producer,
+    ProducerEpoch,
     TxnRecord,
     TxnState,
     decode_key,
     decode_value,
     encode_record,
 )
-from penstock.wire.control_batches import Marker
+from penstock.wire.control_batches import ControlMarker
 from penstock.wire.records import CONTROL, TRANSACTIONAL, BatchHeader
 from tests.unit.state.transactions.building import NOW_MS, Host, add, end, init
 
@@ -43,7 +43,7 @@ class Client:
     def __init__(self, name: str, is_v2: bool) -> None:
         self.name = name
         self.is_v2 = is_v2
-        self.producer: Producer | None = None
+        self.producer: ProducerEpoch | None = None
 
 
 class Sent(NamedTuple):
@@ -60,7 +60,7 @@ class Write(NamedTuple):
     """A batch that the coordinator allowed, on its way into a partition."""
 
     name: str
-    producer: Producer
+    producer: ProducerEpoch
     number: int
     """The transaction in which the coordinator allowed it."""
     partition: Partition
@@ -90,8 +90,11 @@ class PartitionLog:
 
     def end(self, marker: WriteMarkers) -> list[Write]:
         """Takes a marker and returns the writes whose outcome it decided."""
-        producer = Producer(marker.producer_id, marker.producer_epoch)
-        header, body = _header(producer, TRANSACTIONAL | CONTROL), Marker(marker.committed, 0)
+        producer = ProducerEpoch(marker.producer_id, marker.producer_epoch)
+        header, body = (
+            _header(producer, TRANSACTIONAL | CONTROL),
+            ControlMarker(marker.committed, 0),
+        )
         self.producers.check_marker(header, body, marker.transaction_version)
         self.producers.apply_marker(header, body, self.offset)
         self.offset += 1
@@ -99,7 +102,7 @@ class PartitionLog:
         return self.open.pop(producer.id, [])
 
 
-def _header(producer: Producer, attributes: int) -> BatchHeader:
+def _header(producer: ProducerEpoch, attributes: int) -> BatchHeader:
     return BatchHeader(
         base_offset=0,
         length=0,
@@ -129,9 +132,9 @@ class World:
         self.reports: list[WriteMarkers] = []
         self.outcomes: dict[tuple[str, int], bool] = {}
         """What the markers of each transaction said."""
-        self.promised: dict[Producer, bool] = {}
+        self.promised: dict[ProducerEpoch, bool] = {}
         """What a v2 producer was told of its transaction."""
-        self.given: set[Producer] = set()
+        self.given: set[ProducerEpoch] = set()
         """Identities handed out by InitProducerId to producers that named none."""
         self.seen: Counter[str] = Counter()
         """What happened, to see that the faults and the good cases do."""
@@ -200,7 +203,7 @@ class World:
             if sent.kind == "InitProducerId":
                 self.initialised(sent, reply)
             elif sent.kind == "EndTxn":
-                self.ended(sent, Producer(reply.producer_id, reply.producer_epoch))
+                self.ended(sent, ProducerEpoch(reply.producer_id, reply.producer_epoch))
             elif sent.kind == "AddPartitionsToTxn":
                 request = add(_sender(sent), [sent.partition], sent.client.name, verify_only=True)
                 self.send(Sent(sent.client, "Verify", request, 4, sent.partition), at_once=False)
@@ -212,7 +215,7 @@ class World:
     def initialised(self, sent: Sent, reply: Any) -> None:
         if reply.error_code != ErrorCode.NONE:
             return
-        producer = Producer(reply.producer_id, reply.producer_epoch)
+        producer = ProducerEpoch(reply.producer_id, reply.producer_epoch)
         if sent.request.producer_id == NOBODY.id:
             assert producer not in self.given, "two producers are the same"
             self.given.add(producer)
@@ -222,7 +225,7 @@ class World:
             assert not later, "a fenced producer came back"
         sent.client.producer = producer
 
-    def ended(self, sent: Sent, successor: Producer) -> None:
+    def ended(self, sent: Sent, successor: ProducerEpoch) -> None:
         producer, committed = _sender(sent), sent.request.committed
         self.seen["committed" if committed else "aborted"] += 1
         if sent.client.is_v2:
@@ -364,5 +367,5 @@ def _check_step(last: TxnRecord, record: TxnRecord, producer_ids: list[int]) -> 
     assert record.producer_epoch <= limit, "a producer was given the last epoch"
 
 
-def _sender(sent: Sent) -> Producer:
-    return Producer(sent.request.producer_id, sent.request.producer_epoch)
+def _sender(sent: Sent) -> ProducerEpoch:
+    return ProducerEpoch(sent.request.producer_id, sent.request.producer_epoch)

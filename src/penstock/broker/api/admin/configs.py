@@ -21,13 +21,13 @@ from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.cluster.configs import config_changes
 from penstock.cluster.configs.config_changes import (
     Alteration,
-    Edit,
+    ConfigEdit,
     Op,
     altering,
     replacing,
     with_key,
 )
-from penstock.cluster.configs.config_types import Mode
+from penstock.cluster.configs.config_types import UpdateMode
 from penstock.cluster.configs.configs import (
     TABLES,
     Config,
@@ -63,7 +63,7 @@ GROUP = 32
 SCOPES = {TOPIC: Scope.TOPIC, BROKER: Scope.BROKER, GROUP: Scope.GROUP}
 APPLY_WAIT_MS = 10_000
 
-Key = tuple[int, str]
+ResourceKey = tuple[int, str]
 """Resource type and name."""
 
 _RIGHTS = {
@@ -73,7 +73,7 @@ _RIGHTS = {
 }
 
 
-def _check_resource(ctx: Context, call: Call, key: Key, operation: Operation) -> None:
+def _check_resource(ctx: Context, call: Call, key: ResourceKey, operation: Operation) -> None:
     """Raises Refused unless the resource is of a kind we have and the caller may touch it."""
     kind, name = key
     if kind not in _RIGHTS:
@@ -197,7 +197,7 @@ def _row(request: DescribeConfigsRequest, described: Described) -> DescribeConfi
     return DescribeConfigsResourceResult(
         name=config.name,
         value=None if hidden else described.text,
-        read_only=config.mode is Mode.READ_ONLY,
+        read_only=config.mode is UpdateMode.READ_ONLY,
         config_source=described.source,
         is_sensitive=hidden,
         synonyms=[
@@ -217,8 +217,8 @@ def _row(request: DescribeConfigsRequest, described: Described) -> DescribeConfi
 async def alter_configs(
     ctx: Context, call: Call, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
-    def edit_of(rows: Sequence[tuple[str, str | None]]) -> Callable[[Scope], Edit]:
-        def edit(scope: Scope) -> Edit:
+    def edit_of(rows: Sequence[tuple[str, str | None]]) -> Callable[[Scope], ConfigEdit]:
+        def edit(scope: Scope) -> ConfigEdit:
             if duplicates(name for name, _ in rows):
                 raise Refused(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
             return replacing(scope, dict(rows))
@@ -244,7 +244,7 @@ async def alter_configs(
 async def incremental_alter_configs(
     ctx: Context, call: Call, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    def edit_of(rows: Sequence[tuple[str, int, str | None]]) -> Callable[[Scope], Edit]:
+    def edit_of(rows: Sequence[tuple[str, int, str | None]]) -> Callable[[Scope], ConfigEdit]:
         return lambda scope: altering(
             scope, [Alteration(name, _operation(code), value) for name, code, value in rows]
         )
@@ -278,10 +278,10 @@ def _operation(code: int) -> Op:
 async def _alter_all(
     ctx: Context,
     call: Call,
-    edits: Sequence[tuple[Key, Callable[[Scope], Edit], Mapping[str, str | None]]],
+    edits: Sequence[tuple[ResourceKey, Callable[[Scope], ConfigEdit], Mapping[str, str | None]]],
     validate_only: bool,
-) -> dict[Key, tuple[ErrorCode, str | None]]:
-    answers: dict[Key, tuple[ErrorCode, str | None]] = {}
+) -> dict[ResourceKey, tuple[ErrorCode, str | None]]:
+    answers: dict[ResourceKey, tuple[ErrorCode, str | None]] = {}
     twice = duplicates(key for key, _, _ in edits)
     revision = 0
     for number, (key, edit_for, wanted) in enumerate(edits):
@@ -306,7 +306,7 @@ async def _alter_all(
     return answers
 
 
-def _present(ctx: Context, key: Key) -> Mapping[str, str]:
+def _present(ctx: Context, key: ResourceKey) -> Mapping[str, str]:
     """What was set for a topic or a group until now."""
     kind, name = key
     if kind == TOPIC:
@@ -314,7 +314,7 @@ def _present(ctx: Context, key: Key) -> Mapping[str, str]:
     return ctx.image.group_configs.get(name, {}) if kind == GROUP else {}
 
 
-async def _alter(ctx: Context, key: Key, edit: Edit, validate_only: bool) -> int:
+async def _alter(ctx: Context, key: ResourceKey, edit: ConfigEdit, validate_only: bool) -> int:
     kind, name = key
     if kind == TOPIC:
         return await config_changes.alter_topic(ctx.store, name, edit, validate_only=validate_only)

@@ -17,8 +17,8 @@ from penstock.broker.api.route_row import Operation
 from penstock.cluster.controller import elections, partition_updates, reassignment
 from penstock.cluster.controller.controller import count_elections
 from penstock.cluster.controller.elections import Brokers, Rules
-from penstock.cluster.controller.partition_updates import Changed, Outcome, Wish
-from penstock.cluster.metadata.image import Image, Topic
+from penstock.cluster.controller.partition_updates import Changed, PartitionWish, UpdateOutcome
+from penstock.cluster.metadata.image import Image, TopicImage
 from penstock.cluster.metadata.store_keys import PartitionRecord
 from penstock.wire.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -41,15 +41,17 @@ UNCLEAN = 1
 PARTITIONS_MAX = 10_000
 """Partitions one request may name."""
 
-Place = tuple[str, int]
-Wanted = list[tuple[Place, partition_updates.Decide]]
+PartitionPlace = tuple[str, int]
+WantedElections = list[tuple[PartitionPlace, partition_updates.UpdateFunction]]
 
 
-async def _change(ctx: Context, wanted: Wanted, timeout_ms: int) -> list[tuple[Place, Outcome]]:
+async def _change(
+    ctx: Context, wanted: WantedElections, timeout_ms: int
+) -> list[tuple[PartitionPlace, UpdateOutcome]]:
     """Makes what is wanted of each partition come true; the outcomes in the same order."""
     image = ctx.image
-    rows: list[tuple[Place, Outcome]] = []
-    wishes: list[Wish] = []
+    rows: list[tuple[PartitionPlace, UpdateOutcome]] = []
+    wishes: list[PartitionWish] = []
     for number, (place, decide) in enumerate(wanted):
         name, index = place
         if number >= PARTITIONS_MAX:
@@ -59,7 +61,7 @@ async def _change(ctx: Context, wanted: Wanted, timeout_ms: int) -> list[tuple[P
             rows.append((place, Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
         else:
             rows.append((place, None))
-            wishes.append(Wish(image.topics[name], index, decide))
+            wishes.append(PartitionWish(image.topics[name], index, decide))
     outcomes = await partition_updates.change(ctx.store, wishes)
     count_elections(wishes, outcomes, ctx.metrics.count_election)
     await _settle(ctx, outcomes, timeout_ms)
@@ -67,7 +69,7 @@ async def _change(ctx: Context, wanted: Wanted, timeout_ms: int) -> list[tuple[P
     return [(place, next(known) if row is None else row) for place, row in rows]
 
 
-async def _settle(ctx: Context, outcomes: Iterable[Outcome], timeout_ms: int) -> None:
+async def _settle(ctx: Context, outcomes: Iterable[UpdateOutcome], timeout_ms: int) -> None:
     """Answers when this node shows what was done, as far as the client's patience goes."""
     done = [outcome.revision for outcome in outcomes if isinstance(outcome, Changed)]
     if done:
@@ -95,7 +97,7 @@ async def elect_leaders(
     else:
         named = ((row.topic, index) for row in request.topic_partitions for index in row.partitions)
         places = list(dict.fromkeys(named))
-    wanted: Wanted = [
+    wanted: WantedElections = [
         (place, _election(ctx, image, place[0], request.election_type)) for place in places
     ]
     by_topic: dict[str, list[ElectLeadersPartitionResult]] = {}
@@ -137,7 +139,7 @@ def _needs_election(record: PartitionRecord, brokers: Brokers, election_type: in
 
 def _election(
     ctx: Context, image: Image, name: str, election_type: int
-) -> partition_updates.Decide:
+) -> partition_updates.UpdateFunction:
     def decide(record: PartitionRecord) -> PartitionRecord:
         brokers = image.brokers
         if not _needs_election(record, brokers, election_type):
@@ -161,7 +163,7 @@ def _election(
 
 
 def _election_row(
-    image: Image, name: str, index: int, outcome: Outcome
+    image: Image, name: str, index: int, outcome: UpdateOutcome
 ) -> ElectLeadersPartitionResult:
     code, message = ErrorCode.NONE, None
     if isinstance(outcome, Refused):
@@ -190,7 +192,7 @@ async def alter_partition_reassignments(
         for topic in request.topics
         for target in topic.partitions
     }
-    wanted: Wanted = [
+    wanted: WantedElections = [
         (place, _move(ctx, image.topics.get(place[0]), image, target, keep_factor))
         for place, target in targets.items()
     ]
@@ -209,11 +211,11 @@ async def alter_partition_reassignments(
 
 def _move(
     ctx: Context,
-    topic: Topic | None,
+    topic: TopicImage | None,
     image: Image,
     target: ReassignablePartition,
     keep_factor: bool,
-) -> partition_updates.Decide:
+) -> partition_updates.UpdateFunction:
     if topic is None:
         return lambda record: None
     rules = elections.rules_of(topic, ctx.configs)
@@ -229,7 +231,7 @@ def _move(
 
 
 def _move_row(
-    image: Image, name: str, index: int, outcome: Outcome
+    image: Image, name: str, index: int, outcome: UpdateOutcome
 ) -> ReassignablePartitionResponse:
     code, message = ErrorCode.NONE, None
     if isinstance(outcome, Refused):

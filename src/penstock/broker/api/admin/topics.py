@@ -21,7 +21,7 @@ from penstock.broker.api.response_rows import ROWS_MAX, duplicates, may, may_clu
 from penstock.broker.api.route_row import Operation
 from penstock.cluster.configs.configs import TABLES, Scope, describe_topic
 from penstock.cluster.metadata import topics
-from penstock.cluster.metadata.topics import NewTopic, Plan
+from penstock.cluster.metadata.topics import NewTopic, TopicPlan
 from penstock.wire.messages.topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -54,7 +54,7 @@ async def create_topics(
     may_create_all = may_cluster(ctx, call, Operation.CREATE)
     room = topics.PARTITIONS_PER_REQUEST_MAX
     rows: dict[str, CreatableTopicResult] = {}
-    created: dict[str, Plan] = {}
+    created: dict[str, TopicPlan] = {}
     revision = 0
     for topic in request.topics[:ROWS_MAX]:
         name = topic.name
@@ -103,7 +103,7 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
     )
 
 
-def _created(ctx: Context, call: Call, plan: Plan) -> CreatableTopicResult:
+def _created(ctx: Context, call: Call, plan: TopicPlan) -> CreatableTopicResult:
     row = CreatableTopicResult(
         name=plan.name, topic_id=plan.id, error_code=ErrorCode.NONE, error_message=None
     )
@@ -116,7 +116,7 @@ def _created(ctx: Context, call: Call, plan: Plan) -> CreatableTopicResult:
     return row
 
 
-def _effective_configs(ctx: Context, plan: Plan) -> list[CreatableTopicConfigs]:
+def _effective_configs(ctx: Context, plan: TopicPlan) -> list[CreatableTopicConfigs]:
     rows = []
     for name, config in TABLES[Scope.TOPIC].items():
         if config.is_internal:

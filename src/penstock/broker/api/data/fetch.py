@@ -21,11 +21,11 @@ from typing import Any
 from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ids import TopicId
 from penstock.broker.api.context import Call, Context
-from penstock.broker.api.data.fetch_reply import READ_COMMITTED, Found, Reply
+from penstock.broker.api.data.fetch_reply import READ_COMMITTED, FetchedPartition, Reply
 from penstock.broker.api.data.fetch_sessions import (
     FULL_NEW_SESSION,
     FULL_WITHOUT_SESSION,
-    FetchSession,
+    ConsumerFetchSession,
     Followed,
 )
 from penstock.broker.api.data.preferred_read_replica import nearest
@@ -33,7 +33,7 @@ from penstock.broker.api.data.replica_fetch import replica_fetch
 from penstock.broker.api.quota import exempt
 from penstock.broker.api.response_rows import led_partition
 from penstock.cluster.replication.partition import Partition
-from penstock.log.read_span import Span
+from penstock.log.read_span import ReadSpan
 from penstock.wire.messages.fetch import FetchRequest, FetchResponse
 
 TOPIC_IDS_SINCE = 13
@@ -51,7 +51,7 @@ def fetch(ctx: Context, call: Call, request: FetchRequest) -> Any:
     by_id = call.version >= TOPIC_IDS_SINCE
     wanted = _wanted(request, by_id)
     now = call.started
-    session: FetchSession | None = None
+    session: ConsumerFetchSession | None = None
     sessions = ctx.fetch_sessions
     epoch = request.session_epoch
     incremental = epoch not in (FULL_NEW_SESSION, FULL_WITHOUT_SESSION)
@@ -115,7 +115,7 @@ class Attempt:
         ctx: Context,
         call: Call,
         request: FetchRequest,
-        session: FetchSession | None,
+        session: ConsumerFetchSession | None,
         incremental: bool,
         wanted: list[Followed],
     ) -> None:
@@ -147,7 +147,7 @@ class Attempt:
 
     # -- looking ----------------------------------------------------------------------------
 
-    def _look(self) -> tuple[list[Found], bool]:
+    def _look(self) -> tuple[list[FetchedPartition], bool]:
         """Finds what could be sent, without reading it, and whether that is enough."""
         # Asked once for all partitions, and again after each wait: both may change meanwhile.
         self._topics_by_id = self._ctx.image.topics_by_id
@@ -162,10 +162,10 @@ class Attempt:
         has_data = False
         total = 0
         enough = False
-        founds: list[Found] = []
+        founds: list[FetchedPartition] = []
         session = self._session
         for followed in self._wanted if session is None else session.partitions.values():
-            found = Found(followed)
+            found = FetchedPartition(followed)
             founds.append(found)
             try:
                 span = self._locate(found, room, has_data)
@@ -195,7 +195,7 @@ class Attempt:
         bytes_max = self._ctx.meter.fetch_bytes_max(call.principal, call.client_id)
         return int(min(bytes_max, self._request.max_bytes))
 
-    def _locate(self, found: Found, room: int, has_data: bool) -> Span | None:
+    def _locate(self, found: FetchedPartition, room: int, has_data: bool) -> ReadSpan | None:
         ctx, followed = self._ctx, found.followed
         if isinstance(followed.topic, bytes):
             known = self._topics_by_id.get(followed.topic)
@@ -259,7 +259,7 @@ class Attempt:
 
     # -- waiting ----------------------------------------------------------------------------
 
-    def _park(self, founds: list[Found]) -> None:
+    def _park(self, founds: list[FetchedPartition]) -> None:
         for found in founds:
             if found.partition is not None:
                 found.partition.watch(self._wake)
@@ -295,7 +295,7 @@ class Attempt:
             self._timer.cancel()
             self._timer = None
 
-    def _conclude(self, founds: list[Found]) -> None:
+    def _conclude(self, founds: list[FetchedPartition]) -> None:
         self._leave()
         answer = self._reply.answer(founds)
         if isinstance(answer, FetchResponse):

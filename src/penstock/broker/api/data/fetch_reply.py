@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Protocol
 
-from penstock.base.deferred import Later
+from penstock.base.deferred import Deferred
 from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ids import NO_TOPIC_ID
 from penstock.base.metrics import Counter
@@ -19,7 +19,7 @@ from penstock.broker.api.data.fetch_sessions import Followed, TopicKey
 from penstock.broker.api.response_rows import leader_elsewhere, storage_failure
 from penstock.broker.api.traffic_counters import Traffic
 from penstock.cluster.replication.partition import Partition
-from penstock.log.read_span import Span
+from penstock.log.read_span import ReadSpan
 from penstock.wire.messages.fetch import (
     AbortedTransaction,
     FetchableTopicResponse,
@@ -42,7 +42,7 @@ SLICE_BYTES_MIN = 32 * 1024
 """From here on it is cheaper to have the kernel send a stretch of the file than to read it."""
 
 
-class Session(Protocol):
+class ReplySession(Protocol):
     """What an answer needs of the session it belongs to."""
 
     id: int
@@ -50,7 +50,7 @@ class Session(Protocol):
     def served(self, followed: Followed) -> None: ...
 
 
-class Found:
+class FetchedPartition:
     """What one partition has for this fetch."""
 
     __slots__ = (
@@ -68,7 +68,7 @@ class Found:
         self.followed = followed
         self.name = ""
         self.partition: Partition | None = None
-        self.span: Span | None = None
+        self.span: ReadSpan | None = None
         self.code = ErrorCode.NONE
         self.diverging: tuple[int, int] | None = None
         self.preferred = -1
@@ -94,7 +94,7 @@ class Reply:
         self,
         ctx: Context,
         request: FetchRequest,
-        session: Session | None,
+        session: ReplySession | None,
         incremental: bool,
         sent: Counter,
         listener: str,
@@ -110,7 +110,7 @@ class Reply:
         self._incremental = incremental
         self._endpoints: dict[int, FetchNodeEndpoint] | None = None
 
-    def answer(self, founds: list[Found]) -> FetchResponse | Awaitable[FetchResponse]:
+    def answer(self, founds: list[FetchedPartition]) -> FetchResponse | Awaitable[FetchResponse]:
         """Reads what was found; straight from the page cache, or off the loop where it is cold."""
         contents: list[Buffer | Slice] = []
         missing: list[int] = []
@@ -121,10 +121,10 @@ class Reply:
                 content = b""
             contents.append(content)
         if missing:
-            return Later(self._answer_cold, founds, contents, missing)
+            return Deferred(self._answer_cold, founds, contents, missing)
         return self._response(founds, contents)
 
-    def _content(self, span: Span) -> Buffer | Slice | None:
+    def _content(self, span: ReadSpan) -> Buffer | Slice | None:
         """What to send of it, if that needs no wait; None: a worker must read it."""
         try:
             size = span.size
@@ -140,7 +140,7 @@ class Reply:
         except OSError:
             return None  # The worker meets the same error and says what it means.
 
-    def _sealed_content(self, span: Span) -> Buffer | Slice | None:
+    def _sealed_content(self, span: ReadSpan) -> Buffer | Slice | None:
         ahead = self._ctx.read_ahead
         opened = ahead.take(span) if span.is_sealed else None
         if opened is not None:
@@ -152,7 +152,7 @@ class Reply:
         return part
 
     async def _answer_cold(
-        self, founds: list[Found], contents: list[Buffer | Slice], missing: list[int]
+        self, founds: list[FetchedPartition], contents: list[Buffer | Slice], missing: list[int]
     ) -> FetchResponse:
         """Has workers read those contents that are missing."""
         spans = [founds[at].span for at in missing]
@@ -166,7 +166,7 @@ class Reply:
                 contents[at] = content
         return self._response(founds, contents)
 
-    async def _read(self, found: Found) -> Buffer | Slice:
+    async def _read(self, found: FetchedPartition) -> Buffer | Slice:
         """Has a worker read, and check where need be; keeps large contents no longer than that."""
         span = found.span
         if span is None:
@@ -188,12 +188,14 @@ class Reply:
                 return data[: span.size]
         return span.slice() or data
 
-    def fail(self, found: Found, error: Corrupt | OSError) -> None:
+    def fail(self, found: FetchedPartition, error: Corrupt | OSError) -> None:
         assert found.partition is not None
         found.code = storage_failure(self._ctx, found.partition, error)
         found.span = None
 
-    def _response(self, founds: list[Found], contents: list[Buffer | Slice]) -> FetchResponse:
+    def _response(
+        self, founds: list[FetchedPartition], contents: list[Buffer | Slice]
+    ) -> FetchResponse:
         topics: dict[TopicKey, list[FetchPartitionData]] = {}
         session, traffic = self._session, self._traffic
         sent, records = 0, 0.0
@@ -248,7 +250,7 @@ class Reply:
             ],
         )
 
-    def _note_age(self, found: Found, content: Buffer | Slice) -> None:
+    def _note_age(self, found: FetchedPartition, content: Buffer | Slice) -> None:
         """How old what is sent is: a look at the first header, whatever there is after it.
 
         What is sent from its file would have to be read for that, so it is done now and then:
@@ -267,7 +269,9 @@ class Reply:
         if head is not None and len(head) >= BATCH_OVERHEAD:
             metrics.age_at_fetch.observe(age_seconds(head, now_ms))
 
-    def _row(self, found: Found, content: Buffer | Slice, size: int) -> FetchPartitionData:
+    def _row(
+        self, found: FetchedPartition, content: Buffer | Slice, size: int
+    ) -> FetchPartitionData:
         followed = found.followed
         partition = found.partition
         is_committed = self._request.isolation_level == READ_COMMITTED
@@ -293,7 +297,7 @@ class Reply:
             )
         return row
 
-    def _show_leader(self, found: Found, row: FetchPartitionData) -> None:
+    def _show_leader(self, found: FetchedPartition, row: FetchPartitionData) -> None:
         """Names the leader of what this node does not lead, so that nobody has to ask."""
         elsewhere = leader_elsewhere(self._ctx, found.name, found.followed.index)
         if elsewhere is None:
@@ -307,7 +311,7 @@ class Reply:
             node_id=leader.node_id, host=host, port=port, rack=leader.rack
         )
 
-    def _aborted(self, found: Found) -> list[AbortedTransaction] | None:
+    def _aborted(self, found: FetchedPartition) -> list[AbortedTransaction] | None:
         """What a read_committed consumer must skip in the segment that it gets a part of."""
         assert found.partition is not None
         assert found.span is not None
@@ -327,7 +331,7 @@ class Reply:
         return None
 
 
-def _records(found: Found, size: int) -> float:
+def _records(found: FetchedPartition, size: int) -> float:
     """How many are sent: exactly, up to the end of a segment; else by their share of its bytes."""
     span, partition = found.span, found.partition
     assert span is not None

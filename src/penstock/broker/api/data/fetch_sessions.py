@@ -48,7 +48,7 @@ class Followed:
 
 
 @dataclass(slots=True, eq=False)
-class FetchSession:
+class ConsumerFetchSession:
     """The partitions of one consumer, in the order in which they get their turn."""
 
     id: int
@@ -86,7 +86,7 @@ class FetchSessions:
     def __init__(self, sessions_max: int = SESSIONS_MAX, *, first_id: int = 1) -> None:
         assert 1 <= first_id <= EPOCH_MAX
         self._sessions_max = sessions_max
-        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self._sessions: OrderedDict[int, ConsumerFetchSession] = OrderedDict()
         self._partitions = 0
         self._next_id = first_id
 
@@ -95,7 +95,7 @@ class FetchSessions:
 
     def open(
         self, partitions: list[Followed], by_id: bool, now: float, owner: str = ANONYMOUS
-    ) -> FetchSession | None:
+    ) -> ConsumerFetchSession | None:
         """A new session for these partitions, or None when there is no place for it."""
         if not partitions or not self._has_room(0, len(partitions)):
             return None
@@ -106,7 +106,7 @@ class FetchSessions:
             self.close(oldest.id)
         while self._next_id in self._sessions:
             self._next_id = self._next_id % EPOCH_MAX + 1
-        session = FetchSession(self._next_id, by_id, now, owner)
+        session = ConsumerFetchSession(self._next_id, by_id, now, owner)
         self._next_id = self._next_id % EPOCH_MAX + 1
         self._sessions[session.id] = session
         self.update(session, partitions, [])
@@ -117,7 +117,7 @@ class FetchSessions:
 
     def resume(
         self, session_id: int, epoch: int, by_id: bool, now: float, owner: str = ANONYMOUS
-    ) -> FetchSession:
+    ) -> ConsumerFetchSession:
         """The session for its next request; refuses a stranger or a request out of turn."""
         session = self._sessions.get(session_id)
         if session is None or session.owner != owner:
@@ -133,7 +133,7 @@ class FetchSessions:
 
     def update(
         self,
-        session: FetchSession,
+        session: ConsumerFetchSession,
         wanted: list[Followed],
         forgotten: list[tuple[TopicKey, int]],
     ) -> None:

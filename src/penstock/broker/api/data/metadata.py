@@ -33,7 +33,7 @@ from penstock.broker.api.response_rows import (
 )
 from penstock.broker.api.route_row import Operation
 from penstock.cluster.metadata import topics
-from penstock.cluster.metadata.image import INTERNAL_TOPICS, Image, Topic
+from penstock.cluster.metadata.image import INTERNAL_TOPICS, Image, TopicImage
 from penstock.cluster.metadata.store_keys import NO_LEADER, PartitionRecord
 from penstock.cluster.metadata.topics import NewTopic
 from penstock.wire.messages.metadata import (
@@ -53,7 +53,7 @@ TOPIC_IDS_SINCE = 12
 NOT_ASKED = -(2**31)
 AUTO_CREATE_WAIT_MS = 5_000
 
-Found: TypeAlias = Topic | MetadataResponseTopic
+Found: TypeAlias = TopicImage | MetadataResponseTopic
 """A topic to be shown, or the row that says why it is not."""
 
 
@@ -77,7 +77,7 @@ def _names_any(
     request: MetadataRequest, version: int, image: Image, nodes: Collection[int]
 ) -> bool:
     """Whether the answer would say that one of these nodes leads."""
-    wanted: Iterable[Topic | None] = image.topics.values()
+    wanted: Iterable[TopicImage | None] = image.topics.values()
     if request.topics or (request.topics is not None and version > 0):
         wanted = [
             image.topics.get(topic.name or "") or image.topics_by_id.get(topic.topic_id)
@@ -118,7 +118,7 @@ def _answer_for(
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
     if len(found) == 1:
         [one] = found
-        if not isinstance(one, Topic):
+        if not isinstance(one, TopicImage):
             return _respond(ctx, call, request, image, [one])
         if len(one.partitions) <= PIECE_STEPS:
             rows = [_partition(image, at, record) for at, record in enumerate(one.partitions)]
@@ -135,7 +135,7 @@ def _rows(
         yield
         if one is None:
             continue
-        if not isinstance(one, Topic):
+        if not isinstance(one, TopicImage):
             shown.append(one)
             continue
         rows = []
@@ -231,7 +231,7 @@ def _row(
     ctx: Context,
     call: Call,
     request: MetadataRequest,
-    topic: Topic,
+    topic: TopicImage,
     partitions: Sequence[MetadataResponsePartition],
 ) -> MetadataResponseTopic:
     asked = request.include_topic_authorized_operations
@@ -394,7 +394,7 @@ def _described_error(code: ErrorCode, name: str) -> DescribeTopicPartitionsRespo
 
 
 def _described(
-    ctx: Context, call: Call, image: Image, topic: Topic, indexes: range
+    ctx: Context, call: Call, image: Image, topic: TopicImage, indexes: range
 ) -> Steps[DescribeTopicPartitionsResponseTopic]:
     rows = []
     for index in indexes:

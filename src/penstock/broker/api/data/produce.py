@@ -27,7 +27,7 @@ from penstock.broker.api.backpressure import slow_down
 from penstock.broker.api.context import Call, Context
 from penstock.broker.api.coordinator_calls import may_txn
 from penstock.broker.api.data.schema_checks import check_schemas
-from penstock.broker.api.data.transactional_produce import Admission, is_open, outside
+from penstock.broker.api.data.transactional_produce import TransactionalBatches, is_open, outside
 from penstock.broker.api.response_rows import leader_elsewhere, led_partition
 from penstock.broker.api.route_row import Operation
 from penstock.cluster.metadata.image import INTERNAL_TOPICS
@@ -306,9 +306,9 @@ def _check(header: BatchHeader, size: int, rules: ProduceRules, version: int, no
 
 def _admission(
     ctx: Context, call: Call, request: ProduceRequest, transactional_id: str
-) -> Admission:
+) -> TransactionalBatches:
     """Finds the batches that their transaction's coordinator must be asked about."""
-    admission = Admission(ctx, call, transactional_id)
+    admission = TransactionalBatches(ctx, call, transactional_id)
     if may_txn(ctx, call, Operation.WRITE, transactional_id):
         for topic in request.topic_data:
             for data in topic.partition_data:
@@ -377,7 +377,7 @@ async def _produce_slowly(
     call: Call,
     request: ProduceRequest,
     looks: list[tuple[PartitionProduceData, Partition]],
-    admission: Admission | None,
+    admission: TransactionalBatches | None,
 ) -> None:
     """Looks into batches on a worker and asks about others, then appends all of them."""
     prepared: dict[int, memoryview | Refused] = {}

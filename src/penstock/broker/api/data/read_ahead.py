@@ -17,7 +17,7 @@ from typing import Final
 
 from penstock.base.errors import Corrupt
 from penstock.log.encryption.decrypting_reader import Opened, open_stretch
-from penstock.log.read_span import Span
+from penstock.log.read_span import ReadSpan
 from penstock.log.search import ending
 from penstock.log.segment import Segment
 
@@ -28,7 +28,7 @@ STRETCH_BYTES_MAX: Final = 2 << 20
 """More would hold up the loop, and those who ask for more ask seldom."""
 KEPT_SECONDS: Final = 1.0
 
-Key = tuple[Segment, int]
+ReadAheadKey = tuple[Segment, int]
 
 
 class Stretch:
@@ -46,8 +46,8 @@ class ReadAhead:
     """Of one node."""
 
     def __init__(self) -> None:
-        self._stretches: dict[Key, Stretch] = {}  # The oldest first.
-        self._wanted: dict[Key, Stretch] = {}
+        self._stretches: dict[ReadAheadKey, Stretch] = {}  # The oldest first.
+        self._wanted: dict[ReadAheadKey, Stretch] = {}
         self._bytes = 0
         self._is_opening = False
         self._tidying: asyncio.TimerHandle | None = None
@@ -56,7 +56,7 @@ class ReadAhead:
     def bytes_held(self) -> int:
         return self._bytes
 
-    def take(self, span: Span) -> Opened | None:
+    def take(self, span: ReadSpan) -> Opened | None:
         """What `span` begins with, if it is open. It is given once."""
         key = (span.segment, span.position)
         stretch = self._stretches.get(key)
@@ -68,7 +68,7 @@ class ReadAhead:
             return None
         return opened if opened.generation == span.segment.generation else None
 
-    def follow(self, span: Span, end: int) -> None:
+    def follow(self, span: ReadSpan, end: int) -> None:
         """`span` is being sent up to `end`: what comes next is opened, if somebody may want it."""
         if end - span.position < STRETCH_BYTES_MIN or span.bytes_max > STRETCH_BYTES_MAX:
             return
@@ -105,7 +105,7 @@ class ReadAhead:
             # Whatever has become ready meanwhile comes first.
             asyncio.get_running_loop().call_soon(self._open)
 
-    def _forget(self, key: Key, stretch: Stretch) -> None:
+    def _forget(self, key: ReadAheadKey, stretch: Stretch) -> None:
         if self._stretches.get(key) is stretch:
             del self._stretches[key]
             self._wanted.pop(key, None)

@@ -16,11 +16,11 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
-from penstock.base.deferred import Later
+from penstock.base.deferred import Deferred
 from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ids import TopicId
 from penstock.broker.api.context import Call, Context
-from penstock.broker.api.data.fetch_reply import Found, Reply
+from penstock.broker.api.data.fetch_reply import FetchedPartition, Reply
 from penstock.broker.api.data.fetch_sessions import FULL_NEW_SESSION, FULL_WITHOUT_SESSION
 from penstock.broker.api.data.replica_fetch_sessions import Cursor, ReplicaSession
 from penstock.broker.api.response_rows import led_partition, may_cluster
@@ -200,16 +200,16 @@ class ReplicaAttempt:
         self._park()
         return None
 
-    def _look(self) -> list[Found]:
+    def _look(self) -> list[FetchedPartition]:
         """Finds what is to be sent, without reading it; who is answered rests."""
         session, request = self._session, self._request
         room = min(request.max_bytes, self._ctx.fetch_bytes_max)
         has_data = False
-        founds: list[Found] = []
+        founds: list[FetchedPartition] = []
         for cursor in tuple(session.ready):
             if has_data and room <= 0:
                 break  # Those that are left are first in line next time.
-            found = Found(cursor)
+            found = FetchedPartition(cursor)
             found.name, found.partition = cursor.name, cursor.partition
             try:
                 self._find(found, cursor, room, has_data)
@@ -230,7 +230,7 @@ class ReplicaAttempt:
             founds.append(found)
         return founds + self._look_at_stale()
 
-    def _find(self, found: Found, cursor: Cursor, room: int, has_data: bool) -> None:
+    def _find(self, found: FetchedPartition, cursor: Cursor, room: int, has_data: bool) -> None:
         partition = cursor.partition
         if partition is None:
             raise Refused(cursor.code)
@@ -243,13 +243,13 @@ class ReplicaAttempt:
             if span is not None and (not has_data or span.size <= allowed):
                 found.span = span
 
-    def _look_at_stale(self) -> list[Found]:
+    def _look_at_stale(self) -> list[FetchedPartition]:
         """News of high watermarks go with whatever is sent."""
         founds = []
         stale, self._session.stale = self._session.stale, {}
         for cursor in stale:
             if cursor.partition is not None and cursor.rests_since < 0:
-                found = Found(cursor)
+                found = FetchedPartition(cursor)
                 found.name, found.partition = cursor.name, cursor.partition
                 founds.append(found)
         return founds
@@ -338,15 +338,15 @@ class ReplicaAttempt:
 
     # -- answering --------------------------------------------------------------------------
 
-    def _answer(self, founds: list[Found]) -> FetchResponse | Awaitable[FetchResponse]:
+    def _answer(self, founds: list[FetchedPartition]) -> FetchResponse | Awaitable[FetchResponse]:
         answer = self._reply.answer(founds)
         if isinstance(answer, FetchResponse):
             self._finish()
             return answer
-        return Later(self._finish_later, answer, founds)
+        return Deferred(self._finish_later, answer, founds)
 
     async def _finish_later(
-        self, answer: Awaitable[FetchResponse], founds: list[Found]
+        self, answer: Awaitable[FetchResponse], founds: list[FetchedPartition]
     ) -> FetchResponse:
         had_data = [found for found in founds if found.span is not None]
         response = await answer

@@ -14,7 +14,7 @@ from penstock.broker.api.context import Call, Context
 from penstock.cluster.replication.partition import Partition
 from penstock.coordinator.txn_verification import ANY_EPOCH, Guard
 from penstock.state.transactions.add_partitions import PRODUCE_ADDS_SINCE, for_produce
-from penstock.state.transactions.records import Producer
+from penstock.state.transactions.records import ProducerEpoch
 from penstock.wire.messages.produce import PartitionProduceData
 from penstock.wire.records import BATCH_OVERHEAD, TRANSACTIONAL, BatchHeader, read_header
 
@@ -35,12 +35,12 @@ class Doubt:
 
     data: PartitionProduceData
     partition: Partition
-    producer: Producer
+    producer: ProducerEpoch
     guard: Guard
 
 
 @dataclass(slots=True)
-class Admission:
+class TransactionalBatches:
     """The batches of one request that need a coordinator's word."""
 
     ctx: Context
@@ -58,7 +58,7 @@ class Admission:
         if not header.attributes & TRANSACTIONAL or is_open(partition, header):
             return
         place = (partition.topic, partition.index, header.producer_id)
-        producer = Producer(header.producer_id, header.producer_epoch)
+        producer = ProducerEpoch(header.producer_id, header.producer_epoch)
         adds = self.call.version >= PRODUCE_ADDS_SINCE
         guard = self.ctx.txns.guards.set(place, producer.epoch if adds else ANY_EPOCH)
         self.doubts.append(Doubt(data, partition, producer, guard))
@@ -85,8 +85,8 @@ class Admission:
     def _is_verifying(self) -> bool:
         return self.ctx.configs.flag("transaction.partition.verification.enable")
 
-    def _by_producer(self) -> dict[Producer, list[Doubt]]:
-        found: dict[Producer, list[Doubt]] = {}
+    def _by_producer(self) -> dict[ProducerEpoch, list[Doubt]]:
+        found: dict[ProducerEpoch, list[Doubt]] = {}
         for doubt in self.doubts:
             found.setdefault(doubt.producer, []).append(doubt)
         return found

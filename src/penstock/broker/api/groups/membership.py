@@ -19,7 +19,7 @@ from penstock.broker.api.data.metadata import live_leader
 from penstock.broker.api.response_rows import may, may_cluster, reached_at
 from penstock.broker.api.route_row import Operation
 from penstock.cluster.metadata.image import Image
-from penstock.coordinator.runtime.shard_host import Host
+from penstock.coordinator.runtime.shard_host import ShardHost
 from penstock.state.groups.error_replies import refusal
 from penstock.wire.messages.classic_groups import (
     Coordinator,
@@ -168,7 +168,7 @@ def _is_led_by(topic: str, index: int, image: Image, nodes: Collection[int]) -> 
     return record is not None and record.leader in nodes
 
 
-async def _host(ctx: Context, call: Call, key_type: int, key: str) -> Host[Any]:
+async def _host(ctx: Context, call: Call, key_type: int, key: str) -> ShardHost[Any]:
     """The shards that a key of this type is one of, created if need be."""
     if key_type == GROUP_KEY:
         if not may_group(ctx, call, Operation.DESCRIBE, key):

@@ -18,7 +18,7 @@ from penstock.broker.api.response_rows import may, may_cluster
 from penstock.broker.api.route_row import Operation
 from penstock.coordinator.runtime.shard_host import ask
 from penstock.coordinator.topic_patterns import compile_pattern
-from penstock.coordinator.txn_markers import Marker
+from penstock.coordinator.txn_markers import PartitionMarker
 from penstock.state.transactions import add_partitions
 from penstock.state.transactions.listing import refused_row, unknown_states
 from penstock.state.transactions.records import Partition
@@ -135,7 +135,7 @@ async def write_txn_markers(
     results: list[WritableTxnMarkerResult] = []
     pending: list[tuple[WritableTxnMarkerPartitionResult, asyncio.Future[ErrorCode]]] = []
     for sent in request.markers:
-        marker = Marker(
+        marker = PartitionMarker(
             sent.producer_id,
             sent.producer_epoch,
             sent.transaction_result,
@@ -162,7 +162,9 @@ async def write_txn_markers(
     return WriteTxnMarkersResponse(markers=results)
 
 
-def _write(ctx: Context, marker: Marker, topic: str, index: int) -> "asyncio.Future[ErrorCode]":
+def _write(
+    ctx: Context, marker: PartitionMarker, topic: str, index: int
+) -> "asyncio.Future[ErrorCode]":
     future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
 
     def told(code: ErrorCode) -> None:

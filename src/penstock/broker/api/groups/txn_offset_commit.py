@@ -19,7 +19,7 @@ from penstock.coordinator.runtime.internal_topics import OFFSETS
 from penstock.coordinator.txn_verification import ANY_EPOCH
 from penstock.state.groups.error_replies import refusal
 from penstock.state.groups.shard import GroupShard
-from penstock.state.transactions.records import Producer
+from penstock.state.transactions.records import ProducerEpoch
 from penstock.wire.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestTopic,
@@ -55,7 +55,7 @@ async def txn_offset_commit(
 
 async def _commit(ctx: Context, call: Call, request: TxnOffsetCommitRequest) -> Any:
     index = ctx.groups.host.index_of(request.group_id)
-    producer = Producer(request.producer_id, request.producer_epoch)
+    producer = ProducerEpoch(request.producer_id, request.producer_epoch)
     adds = call.version >= ADDS_SINCE
     epoch = producer.epoch if adds else ANY_EPOCH
     guard = ctx.txns.guards.set((OFFSETS.name, index, producer.id), epoch)

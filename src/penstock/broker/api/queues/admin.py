@@ -12,7 +12,7 @@ from penstock.broker.api.context import Call, Context
 from penstock.broker.api.coordinator_calls import may_group
 from penstock.broker.api.response_rows import ROWS_MAX, may, may_cluster
 from penstock.broker.api.route_row import Operation
-from penstock.cluster.metadata.image import Topic
+from penstock.cluster.metadata.image import TopicImage
 from penstock.coordinator.groups_by_topic import response_of
 from penstock.coordinator.queues import inspection
 from penstock.state.queues.state_shard import QueueKey
@@ -34,7 +34,7 @@ CHANGES = {0: inspection.finish, 1: inspection.offer_again, 2: inspection.withdr
 """By the kind that a request names."""
 
 
-def _require(ctx: Context, call: Call, operation: Operation, group: str, topic: str) -> Topic:
+def _require(ctx: Context, call: Call, operation: Operation, group: str, topic: str) -> TopicImage:
     """The topic, for somebody who may do this to the group and to it."""
     if not may_group(ctx, call, operation, group):
         raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)

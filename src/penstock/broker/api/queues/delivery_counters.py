@@ -1,13 +1,15 @@
 """Counts what queues deliver, for every door: how much, how old, and how long until the ack."""
 
 from penstock.broker.api.context import Context
-from penstock.cluster.metadata.image import Topic
-from penstock.coordinator.queues.record_reader import Leased
+from penstock.cluster.metadata.image import TopicImage
+from penstock.coordinator.queues.record_reader import LeasedBatches
 from penstock.state.queues.state_shard import QueueKey
 from penstock.wire.records import age_seconds
 
 
-def count_delivery(ctx: Context, topic: Topic | None, key: QueueKey, leased: Leased) -> None:
+def count_delivery(
+    ctx: Context, topic: TopicImage | None, key: QueueKey, leased: LeasedBatches
+) -> None:
     """One act of delivery from one queue: a few numbers, however many records it has."""
     if not leased.leases:
         return

@@ -18,13 +18,13 @@ from typing import Any, Protocol
 
 from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ids import TopicId
-from penstock.broker.api.context import Call, Caller, Context
+from penstock.broker.api.context import Call, ClientConnection, Context
 from penstock.broker.api.coordinator_calls import may_group
-from penstock.broker.api.queues.share_sessions import FINAL, INITIAL, Place, ShareSession
+from penstock.broker.api.queues.share_sessions import FINAL, INITIAL, BrokerShareSession, Place
 from penstock.broker.api.response_rows import leader_elsewhere, may
 from penstock.broker.api.route_row import Operation
-from penstock.coordinator.queues.open_queue import Queue
-from penstock.state.queues.delivery import REJECTED, Delivery, Outcome
+from penstock.coordinator.queues.open_queue import OpenQueue
+from penstock.state.queues.delivery import REJECTED, Delivery, DeliveryOutcome
 from penstock.state.queues.state_shard import QueueKey
 from penstock.wire.messages.share import (
     ShareAcknowledgeLeaderIdAndEpoch,
@@ -43,7 +43,7 @@ DELAY_MS_MAX = 365 * 86_400_000
 LOCK_MS_MAX = 12 * 3_600_000
 
 
-class Batch(Protocol):
+class AcknowledgementBatch(Protocol):
     """A range of offsets and what became of each, or of all, of them.
 
     What only Penstock's clients say is minus one, None or False with all others.
@@ -78,7 +78,7 @@ class Batch(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class AcknowledgementNote:
     """What a client of ours says beside its verdict."""
 
     delay_ms: int | None = None
@@ -93,15 +93,15 @@ class Note:
     """True if released records wait, unless the group's policy says that none do."""
 
 
-NOTHING = Note()
+NOTHING = AcknowledgementNote()
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AcknowledgeType:
     first: int
     last: int
     kind: int
-    note: Note = NOTHING
+    note: AcknowledgementNote = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,9 @@ class Acknowledging:
     member: str
     can_renew: bool
 
-    def start(self, place: Place, batches: Sequence[Batch]) -> "asyncio.Future[Refused | None]":
+    def start(
+        self, place: Place, batches: Sequence[AcknowledgementBatch]
+    ) -> "asyncio.Future[Refused | None]":
         """Done when the acknowledgements of one partition are kept, or with why they are not."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Refused | None] = loop.create_future()
@@ -130,7 +132,7 @@ class Acknowledging:
             future.set_result(refused)
         return future
 
-    async def _open_first(self, key: QueueKey, verdicts: list[Verdict]) -> Refused | None:
+    async def _open_first(self, key: QueueKey, verdicts: list[AcknowledgeType]) -> Refused | None:
         future: asyncio.Future[Refused | None] = asyncio.get_running_loop().create_future()
         try:
             self._answer(await self.ctx.queues.open(key), verdicts, future)
@@ -141,7 +143,10 @@ class Acknowledging:
         return await future
 
     def _answer(
-        self, queue: Queue, verdicts: list[Verdict], future: "asyncio.Future[Refused | None]"
+        self,
+        queue: OpenQueue,
+        verdicts: list[AcknowledgeType],
+        future: "asyncio.Future[Refused | None]",
     ) -> None:
         def told(refused: Refused | None) -> None:
             if not future.done():
@@ -150,10 +155,12 @@ class Acknowledging:
         queue.change(lambda machine, now_ms: judge(machine, self.member, verdicts, now_ms), told)
 
 
-def judge(machine: Delivery, member: str, verdicts: list[Verdict], now_ms: int) -> Outcome:
+def judge(
+    machine: Delivery, member: str, verdicts: list[AcknowledgeType], now_ms: int
+) -> DeliveryOutcome:
     """Has all verdicts count, or none."""
     machine.check_held(member, [(one.first, one.last) for one in verdicts], now_ms)
-    outcome = Outcome()
+    outcome = DeliveryOutcome()
     for verdict in verdicts:
         part = _judge_one(machine, member, verdict, now_ms)
         outcome.ops += part.ops
@@ -161,7 +168,9 @@ def judge(machine: Delivery, member: str, verdicts: list[Verdict], now_ms: int) 
     return outcome
 
 
-def _judge_one(machine: Delivery, member: str, verdict: Verdict, now_ms: int) -> Outcome:
+def _judge_one(
+    machine: Delivery, member: str, verdict: AcknowledgeType, now_ms: int
+) -> DeliveryOutcome:
     first, last, note = verdict.first, verdict.last, verdict.note
     if verdict.kind in (GAP, ACCEPT):
         return machine.accept(member, first, last, now_ms)
@@ -190,7 +199,9 @@ def _judge_one(machine: Delivery, member: str, verdict: Verdict, now_ms: int) ->
     return machine.renew(member, first, last, now_ms, note.lock_ms)
 
 
-def verdicts_of(batches: Iterable[Batch], can_renew: bool) -> Iterator[Verdict]:
+def verdicts_of(
+    batches: Iterable[AcknowledgementBatch], can_renew: bool
+) -> Iterator[AcknowledgeType]:
     """Runs of records with the same verdict; refuses what makes no sense."""
     following = -1
     for batch in batches:
@@ -208,16 +219,16 @@ def verdicts_of(batches: Iterable[Batch], can_renew: bool) -> Iterator[Verdict]:
             raise Refused(ErrorCode.INVALID_REQUEST, f"types {sorted(set(kinds))}")
         note = _note_of(batch)
         if len(kinds) == 1:
-            yield Verdict(first, last, kinds[0], note)
+            yield AcknowledgeType(first, last, kinds[0], note)
             continue
         offset = first
         for kind, run in groupby(kinds):
             count = len(list(run))
-            yield Verdict(offset, offset + count - 1, kind, note)
+            yield AcknowledgeType(offset, offset + count - 1, kind, note)
             offset += count
 
 
-def _note_of(batch: Batch) -> Note:
+def _note_of(batch: AcknowledgementBatch) -> AcknowledgementNote:
     texts = (batch.error_class, batch.error_message)
     is_silent = not batch.is_unseen and not batch.is_patient
     if batch.delay_ms == batch.lock_ms == -1 and texts == (None, None) and is_silent:
@@ -226,7 +237,7 @@ def _note_of(batch: Batch) -> Note:
         raise Refused(ErrorCode.INVALID_REQUEST, f"a delay of {batch.delay_ms} ms")
     if not -1 <= batch.lock_ms <= LOCK_MS_MAX:
         raise Refused(ErrorCode.INVALID_REQUEST, f"a lease of {batch.lock_ms} ms")
-    return Note(
+    return AcknowledgementNote(
         None if batch.delay_ms < 0 else batch.delay_ms,
         batch.error_class,
         batch.error_message or "",
@@ -255,7 +266,7 @@ def check_caller(
     return group_id, member_id
 
 
-def end_session(ctx: Context, session: ShareSession) -> None:
+def end_session(ctx: Context, session: BrokerShareSession) -> None:
     """Lets go of everything that a member holds, for its session is over."""
     for topic_id, index in session.partitions:
         queue = ctx.queues.find(QueueKey(session.group, topic_id, index))
@@ -297,8 +308,8 @@ def share_acknowledge(
 
 async def _acknowledge(
     ctx: Context,
-    session: ShareSession,
-    caller: Caller,
+    session: BrokerShareSession,
+    caller: ClientConnection,
     answers: "list[tuple[Place, asyncio.Future[Refused | None]]]",
     *,
     is_last: bool,
@@ -314,7 +325,7 @@ async def _acknowledge(
 
 def _session(
     ctx: Context, call: Call, request: ShareAcknowledgeRequest, group: str, member: str
-) -> ShareSession:
+) -> BrokerShareSession:
     epoch = request.share_session_epoch
     if epoch == INITIAL:
         raise Refused(ErrorCode.INVALID_SHARE_SESSION_EPOCH)

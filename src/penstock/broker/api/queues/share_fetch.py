@@ -29,10 +29,10 @@ from penstock.broker.api.queues.share_acknowledge import (
     check_rights,
     end_session,
 )
-from penstock.broker.api.queues.share_sessions import FINAL, INITIAL, Place, ShareSession
+from penstock.broker.api.queues.share_sessions import FINAL, INITIAL, BrokerShareSession, Place
 from penstock.broker.api.response_rows import leader_elsewhere
-from penstock.coordinator.queues.receive import Wanted, take
-from penstock.state.queues.delivery_state import Lease
+from penstock.coordinator.queues.receive import ReceiveRequest, take
+from penstock.state.queues.delivery_state import LeaseState
 from penstock.state.queues.state_shard import QueueKey
 from penstock.wire.messages.share import (
     AcquiredRecords,
@@ -81,7 +81,7 @@ async def _fetch(
     ctx: Context,
     call: Call,
     request: ShareFetchRequest,
-    session: ShareSession,
+    session: BrokerShareSession,
     answers: "list[tuple[Place, asyncio.Future[Refused | None]]]",
 ) -> ShareFetchResponse:
     rows = _Rows(ctx, call.caller.listener)
@@ -107,7 +107,7 @@ def _check_request(request: ShareFetchRequest) -> None:
 
 def _session(
     ctx: Context, call: Call, request: ShareFetchRequest, group: str, member: str
-) -> ShareSession:
+) -> BrokerShareSession:
     epoch, sessions = request.share_session_epoch, ctx.share_sessions
     wanted = [
         (topic.topic_id, row.partition_index)
@@ -138,7 +138,7 @@ def _session(
 
 
 async def _acquire(
-    ctx: Context, call: Call, request: ShareFetchRequest, session: ShareSession, rows: "_Rows"
+    ctx: Context, call: Call, request: ShareFetchRequest, session: BrokerShareSession, rows: "_Rows"
 ) -> None:
     """Takes records from the partitions of the session, in turns."""
     if request.max_bytes <= 0:
@@ -150,7 +150,7 @@ async def _acquire(
             keys.append(QueueKey(session.group, *place))
         except Refused as refused:
             rows.refused(place, refused)
-    wanted = Wanted(
+    wanted = ReceiveRequest(
         session.member,
         max(0, min(request.max_records, RECORDS_MAX)),
         max(1, min(request.max_bytes, ctx.fetch_bytes_max)),
@@ -168,7 +168,7 @@ async def _acquire(
         rows.refused((TopicId(key.topic_id), key.partition), why)
 
 
-def _lost(ctx: Context, session: ShareSession) -> None:
+def _lost(ctx: Context, session: BrokerShareSession) -> None:
     """The connection is gone. What was on its way to it is given back first, and not counted."""
     asyncio.get_running_loop().call_soon(end_session, ctx, session)
 
@@ -200,7 +200,7 @@ class _Rows:
             )
         return row
 
-    def acquired(self, place: Place, parts: list[memoryview], leases: list[Lease]) -> None:
+    def acquired(self, place: Place, parts: list[memoryview], leases: list[LeaseState]) -> None:
         row = self._row(place)
         row.records = b"".join(parts)
         row.acquired_records = [

@@ -17,7 +17,7 @@ from penstock.broker.api.context import Call, Context
 from penstock.broker.api.coordinator_calls import caller_of, may_group
 from penstock.broker.api.response_rows import ROWS_MAX, may
 from penstock.broker.api.route_row import Operation
-from penstock.cluster.metadata.image import Topic
+from penstock.cluster.metadata.image import TopicImage
 from penstock.coordinator.queues.admin import Told
 from penstock.state.groups.shard import GroupShard
 from penstock.state.groups.share.admin import LookAtShareGroup, ShareGroupView
@@ -54,7 +54,7 @@ async def look_at(ctx: Context, call: Call, look: LookAtShareGroup) -> ShareGrou
     return view
 
 
-def _visible(ctx: Context, call: Call, name: str, operation: Operation) -> Topic:
+def _visible(ctx: Context, call: Call, name: str, operation: Operation) -> TopicImage:
     """The topic; or why this caller does not get to it."""
     if not may(ctx, call, operation, name):
         raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -64,7 +64,7 @@ def _visible(ctx: Context, call: Call, name: str, operation: Operation) -> Topic
     return topic
 
 
-def _known(ctx: Context, view: ShareGroupView) -> list[Topic]:
+def _known(ctx: Context, view: ShareGroupView) -> list[TopicImage]:
     """The topics that a group has positions in, those that still exist."""
     by_id = ctx.image.topics_by_id
     return [by_id[TopicId(one)] for one in view.topics if one in by_id]
@@ -236,7 +236,7 @@ async def delete_share_group_offsets(
     return DeleteShareGroupOffsetsResponse(error_code=ErrorCode.NONE, responses=rows)
 
 
-async def forget_topics(ctx: Context, group_id: str, topics: Iterable[Topic]) -> None:
+async def forget_topics(ctx: Context, group_id: str, topics: Iterable[TopicImage]) -> None:
     """Has a group's positions in these topics forgotten; refuses if one cannot be for now."""
     keys = [
         QueueKey(group_id, topic.id, index)

@@ -34,12 +34,12 @@ class Peer(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class ShareSession:
+class BrokerShareSession:
     group: str
     member: str
     peer: Peer
     """The connection it was opened on, and ends with."""
-    ended: "Callable[[ShareSession], None]"
+    ended: "Callable[[BrokerShareSession], None]"
     """Told if the connection is lost before the member says that it goes."""
     epoch: int = 1
     """What the next request must name."""
@@ -81,8 +81,8 @@ class ShareSessions:
     """All share sessions of a node."""
 
     def __init__(self) -> None:
-        self._sessions: dict[Name, ShareSession] = {}
-        self._peers: dict[int, list[ShareSession]] = {}
+        self._sessions: dict[Name, BrokerShareSession] = {}
+        self._peers: dict[int, list[BrokerShareSession]] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -93,23 +93,23 @@ class ShareSessions:
         member: str,
         peer: Peer,
         sessions_max: int,
-        ended: Callable[[ShareSession], None],
-    ) -> ShareSession:
+        ended: Callable[[BrokerShareSession], None],
+    ) -> BrokerShareSession:
         """A new session; an earlier one of the same member is over."""
         name = (group, member)
         if name not in self._sessions and len(self._sessions) >= sessions_max:
             raise Refused(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
-        session = self._sessions[name] = ShareSession(group, member, peer, ended)
+        session = self._sessions[name] = BrokerShareSession(group, member, peer, ended)
         self._belong(session)
         return session
 
-    def find(self, group: str, member: str) -> ShareSession:
+    def find(self, group: str, member: str) -> BrokerShareSession:
         session = self._sessions.get((group, member))
         if session is None:
             raise Refused(ErrorCode.SHARE_SESSION_NOT_FOUND)
         return session
 
-    def resume(self, group: str, member: str, epoch: int) -> ShareSession:
+    def resume(self, group: str, member: str, epoch: int) -> BrokerShareSession:
         """The session for its next request; refuses a stranger or a request out of turn."""
         session = self.find(group, member)
         if epoch != session.epoch:
@@ -117,17 +117,17 @@ class ShareSessions:
         session.epoch = session.epoch % EPOCH_MAX + 1
         return session
 
-    def close(self, session: ShareSession) -> None:
+    def close(self, session: BrokerShareSession) -> None:
         """Ends a session because its member says so."""
         name = (session.group, session.member)
         if self._sessions.get(name) is session:
             del self._sessions[name]
 
-    def is_gone(self, session: ShareSession) -> bool:
+    def is_gone(self, session: BrokerShareSession) -> bool:
         """Whether it has ended and its member has begun no other."""
         return (session.group, session.member) not in self._sessions
 
-    def _belong(self, session: ShareSession) -> None:
+    def _belong(self, session: BrokerShareSession) -> None:
         peer_id = id(session.peer)
         of_peer = self._peers.get(peer_id)
         if of_peer is None:
@@ -136,7 +136,7 @@ class ShareSessions:
         of_peer[:] = [one for one in of_peer if self._is_open(one)]
         of_peer.append(session)
 
-    def _is_open(self, session: ShareSession) -> bool:
+    def _is_open(self, session: BrokerShareSession) -> bool:
         return self._sessions.get((session.group, session.member)) is session
 
     def _lost(self, peer_id: int) -> None:

@@ -18,7 +18,7 @@ from penstock.broker.api.response_rows import (
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.cluster.access import acls
 from penstock.security.acl_types import ALL_OPERATIONS, ANY, Pattern, Permission
-from penstock.security.acls import Entry, Filter, Resource
+from penstock.security.acls import AclEntry, Filter, Resource
 from penstock.wire.messages.acls import (
     AclCreation,
     AclCreationResult,
@@ -86,7 +86,7 @@ def describe_acls(ctx: Context, call: Call, request: DescribeAclsRequest) -> Des
 
 async def create_acls(ctx: Context, call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
     results: list[AclCreationResult] = []
-    wanted: dict[Resource, list[tuple[int, Entry]]] = {}
+    wanted: dict[Resource, list[tuple[int, AclEntry]]] = {}
     for at, creation in enumerate(request.creations):
         results.append(AclCreationResult(error_code=ErrorCode.NONE, error_message=None))
         try:
@@ -136,7 +136,7 @@ async def delete_acls(ctx: Context, call: Call, request: DeleteAclsRequest) -> D
     )
 
 
-def _matching(found: Sequence[tuple[Resource, Entry]]) -> list[DeleteAclsMatchingAcl]:
+def _matching(found: Sequence[tuple[Resource, AclEntry]]) -> list[DeleteAclsMatchingAcl]:
     return [
         DeleteAclsMatchingAcl(
             error_code=ErrorCode.NONE,
@@ -160,7 +160,7 @@ def _check_caller(ctx: Context, call: Call, operation: Operation) -> None:
         raise Refused(DENIED, f"{call.principal} may not {operation.name.lower()} the cluster")
 
 
-def _binding(creation: AclCreation) -> tuple[Resource, Entry]:
+def _binding(creation: AclCreation) -> tuple[Resource, AclEntry]:
     kind, name, pattern = (
         creation.resource_type,
         creation.resource_name,
@@ -188,7 +188,7 @@ def _binding(creation: AclCreation) -> tuple[Resource, Entry]:
         )
     if not creation.host or len(creation.host) > acls.NAME_BYTES_MAX:
         raise Refused(ErrorCode.INVALID_REQUEST, "a host is an address or *")
-    entry = Entry(creation.principal, creation.host, operation, creation.permission_type)
+    entry = AclEntry(creation.principal, creation.host, operation, creation.permission_type)
     return Resource(kind, name, pattern), entry
 
 

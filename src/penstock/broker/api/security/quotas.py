@@ -17,7 +17,7 @@ from penstock.broker.api.response_rows import (
 from penstock.broker.api.route_row import Operation
 from penstock.cluster.access import quotas
 from penstock.cluster.access.quotas import EntityFilter
-from penstock.security.quotas import DEFAULT, Default, Entity, EntityType, Name
+from penstock.security.quotas import DEFAULT, Default, Entity, EntityName, EntityType
 from penstock.wire.messages.quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntityData,
@@ -69,7 +69,7 @@ def _told(name: str | Default) -> str | None:
 
 
 def _filter(components: Sequence[ComponentData], is_strict: bool) -> EntityFilter:
-    named: dict[EntityType, Name] = {}
+    named: dict[EntityType, EntityName] = {}
     any_named: set[EntityType] = set()
     if duplicates(component.entity_type for component in components):
         raise Refused(ErrorCode.INVALID_REQUEST, "one type of entity is asked for twice")
@@ -151,7 +151,7 @@ def _identity(entry: AlterClientQuotasRequestEntryData) -> frozenset[tuple[str, 
 
 
 def _entity(parts: Sequence[AlterClientQuotasRequestEntityData]) -> Entity:
-    found: dict[EntityType, Name] = {}
+    found: dict[EntityType, EntityName] = {}
     for part in parts:
         try:
             kind = EntityType(part.entity_type)

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from penstock.base.errors import ErrorCode, Refused
 from penstock.gateway.console.console import Console
 from penstock.gateway.console.redrives import Redrive
-from penstock.gateway.console.route_row import Row
+from penstock.gateway.console.route_row import ConsoleRow
 from penstock.gateway.console.visibility import sight_of
 from penstock.gateway.http.request_io import Waits, json_answer, principal_of, read_json
 from penstock.gateway.rest.dead_letters import RedriveBody, filter_of, payload_of
@@ -103,8 +103,8 @@ def _answer(one: Redrive) -> RedriveAnswer:
 
 
 ROWS = (
-    Row("GET", "/redrives", "redrives that this node's console started", list_redrives),
-    Row("POST", "/dlq/{name}/redrives", "begin to send letters back", start),
-    Row("POST", "/redrives/{id}/stop", "stop a redrive: the rest stays", stop),
-    Row("POST", "/redrives/{id}/undo", "take back what was not delivered yet", undo),
+    ConsoleRow("GET", "/redrives", "redrives that this node's console started", list_redrives),
+    ConsoleRow("POST", "/dlq/{name}/redrives", "begin to send letters back", start),
+    ConsoleRow("POST", "/redrives/{id}/stop", "stop a redrive: the rest stays", stop),
+    ConsoleRow("POST", "/redrives/{id}/undo", "take back what was not delivered yet", undo),
 )

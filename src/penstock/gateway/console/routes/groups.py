@@ -10,9 +10,9 @@ from starlette.responses import Response
 from penstock.base.errors import Refused
 from penstock.gateway.console import offset_resets
 from penstock.gateway.console.console import Console
-from penstock.gateway.console.route_row import Row
+from penstock.gateway.console.route_row import ConsoleRow
 from penstock.gateway.console.sampler import SELF
-from penstock.gateway.console.visibility import Sight, sight_of
+from penstock.gateway.console.visibility import Visibility, sight_of
 from penstock.gateway.console.visible_samples import Trend, readers_of, trend_of
 from penstock.gateway.core.log_reader import Portion
 from penstock.gateway.http.request_io import (
@@ -28,7 +28,7 @@ DATED_MAX = 200
 """Partitions whose first unread record is looked at."""
 
 
-class GroupRow(Struct):
+class ConsoleGroupRow(Struct):
     group: str
     kind: str
     state: str
@@ -36,8 +36,8 @@ class GroupRow(Struct):
     trend: Trend
 
 
-class GroupsAnswer(Struct):
-    groups: list[GroupRow]
+class ConsoleGroups(Struct):
+    groups: list[ConsoleGroupRow]
 
 
 class MemberRow(Struct):
@@ -61,7 +61,7 @@ class TopicTrend(Struct):
     trend: Trend
 
 
-class GroupAnswer(Struct):
+class ConsoleGroup(Struct):
     group: str
     kind: str
     state: str
@@ -97,11 +97,11 @@ async def list_groups(console: Console, request: Request) -> Response:
     return await console.answers.of(sight.principal, "groups", partial(_groups, console, sight))
 
 
-async def _groups(console: Console, sight: Sight) -> GroupsAnswer:
+async def _groups(console: Console, sight: Visibility) -> ConsoleGroups:
     samples, by_group = console.sampler.samples, _readers(console, sight)
     found = await console.door.groups.all(sight.principal)
     rows = [
-        GroupRow(
+        ConsoleGroupRow(
             row.group,
             row.kind,
             row.state,
@@ -111,10 +111,10 @@ async def _groups(console: Console, sight: Sight) -> GroupsAnswer:
         for row in found
         if not row.group.startswith("__")
     ]
-    return GroupsAnswer(rows)
+    return ConsoleGroups(rows)
 
 
-def _readers(console: Console, sight: Sight) -> dict[str, list[tuple[str, str]]]:
+def _readers(console: Console, sight: Visibility) -> dict[str, list[tuple[str, str]]]:
     lines = console.sampler.samples[-1].lines
     return readers_of({reader: line for reader, line in lines.items() if sight.topic(reader[1])})
 
@@ -147,7 +147,7 @@ async def show_group(console: Console, request: Request) -> Response:
             places.append(PlaceRow(topic, partition, position, end, lag, None))
     await _date(console, places)
     return json_answer(
-        GroupAnswer(
+        ConsoleGroup(
             group,
             described.kind,
             described.state,
@@ -210,7 +210,7 @@ async def reset(console: Console, request: Request) -> Response:
 
 
 def _answer(
-    group: str, members: int, moves: list[offset_resets.Move], *, executed: bool
+    group: str, members: int, moves: list[offset_resets.OffsetReset], *, executed: bool
 ) -> Response:
     rows = [
         MoveRow(one.topic, one.partition, one.old, one.new, one.end, one.again) for one in moves
@@ -219,8 +219,8 @@ def _answer(
 
 
 ROWS = (
-    Row("GET", "/groups", "groups with their lag and where it is going", list_groups),
-    Row("GET", "/groups/{group}", "one group: members, positions, lag", show_group),
-    Row("GET", "/groups/{group}/reset", "what moving a group would do", preview),
-    Row("POST", "/groups/{group}/reset", "move a group without members", reset),
+    ConsoleRow("GET", "/groups", "groups with their lag and where it is going", list_groups),
+    ConsoleRow("GET", "/groups/{group}", "one group: members, positions, lag", show_group),
+    ConsoleRow("GET", "/groups/{group}/reset", "what moving a group would do", preview),
+    ConsoleRow("POST", "/groups/{group}/reset", "move a group without members", reset),
 )

@@ -9,8 +9,8 @@ from starlette.responses import Response
 from penstock.base.errors import ErrorCode, Refused
 from penstock.gateway.console.console import Console
 from penstock.gateway.console.middleware import ROOT, SESSION
-from penstock.gateway.console.route_row import Row
-from penstock.gateway.console.sessions import SESSION_SECONDS, Session
+from penstock.gateway.console.route_row import ConsoleRow
+from penstock.gateway.console.sessions import SESSION_SECONDS, ConsoleSession
 from penstock.gateway.http.authentication import note_failure
 from penstock.gateway.http.request_io import (
     json_answer,
@@ -49,7 +49,7 @@ class SessionAnswer(Struct):
 
 async def show_session(console: Console, request: Request) -> Response:
     ctx, about = console.ctx, console.about
-    session: Session | None = request.scope.get(SESSION)
+    session: ConsoleSession | None = request.scope.get(SESSION)
     guarded = console.users is not None and ctx.authorizer.is_on
     return json_answer(
         SessionAnswer(
@@ -92,7 +92,7 @@ async def log_in(console: Console, request: Request) -> Response:
 
 
 async def log_out(console: Console, request: Request) -> Response:
-    session: Session | None = request.scope.get(SESSION)
+    session: ConsoleSession | None = request.scope.get(SESSION)
     if session is not None:
         console.sessions.end(session.token)
     response = no_content()
@@ -101,7 +101,7 @@ async def log_out(console: Console, request: Request) -> Response:
 
 
 ROWS = (
-    Row("GET", "/session", "who asks, and what this console may do", show_session),
-    Row("POST", "/login", f"log in by name and password; the cookie is for {ROOT}", log_in),
-    Row("POST", "/logout", "end the session", log_out),
+    ConsoleRow("GET", "/session", "who asks, and what this console may do", show_session),
+    ConsoleRow("POST", "/login", f"log in by name and password; the cookie is for {ROOT}", log_in),
+    ConsoleRow("POST", "/logout", "end the session", log_out),
 )

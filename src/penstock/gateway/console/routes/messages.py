@@ -7,12 +7,23 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.base.errors import Corrupt, ErrorCode, PeerError, Refused
-from penstock.cluster.metadata.image import Topic
+from penstock.cluster.metadata.image import TopicImage
 from penstock.gateway.console.console import Console
-from penstock.gateway.console.message_pages import PAGE_MAX, PARTITIONS_MAX, Browser, Offsets, Page
-from penstock.gateway.console.message_search import PLACES, Progress, Wanted, matcher_of
+from penstock.gateway.console.message_pages import (
+    PAGE_MAX,
+    PARTITIONS_MAX,
+    Browser,
+    MessagePage,
+    PageOffsets,
+)
+from penstock.gateway.console.message_search import (
+    PLACES,
+    SearchCriteria,
+    SearchProgress,
+    matcher_of,
+)
 from penstock.gateway.console.record_view import ShownMessage, show_message
-from penstock.gateway.console.route_row import Row
+from penstock.gateway.console.route_row import ConsoleRow
 from penstock.gateway.console.visibility import sight_of
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.http.request_io import (
@@ -83,11 +94,11 @@ async def _page(
     browser: Browser,
     request: Request,
     principal: Principal,
-    topic: Topic,
-    begins: Offsets,
-    ends: Offsets,
+    topic: TopicImage,
+    begins: PageOffsets,
+    ends: PageOffsets,
     limit: int,
-) -> Page:
+) -> MessagePage:
     before, after = optional_text(request, "before"), optional_text(request, "after")
     if before:
         said = read_cursor(before)
@@ -105,10 +116,10 @@ async def _starts(
     browser: Browser,
     request: Request,
     principal: Principal,
-    topic: Topic,
-    begins: Offsets,
-    ends: Offsets,
-) -> Offsets | None:
+    topic: TopicImage,
+    begins: PageOffsets,
+    ends: PageOffsets,
+) -> PageOffsets | None:
     """Where to begin; None: at the end, going back."""
     match choice(request, "from", LATEST, EARLIEST, OFFSET, TIME):
         case "earliest":
@@ -135,7 +146,7 @@ async def search(console: Console, request: Request) -> Response:
     principal, browser = principal_of(request), console.browser
     topic = browser.topic(principal, request.path_params["name"])
     places = [place for place in PLACES if flag(request, place, True)]
-    wanted = Wanted(
+    wanted = SearchCriteria(
         matcher_of(text(request, "text"), places, is_pattern=flag(request, "pattern")),
         integer(request, "budget", BUDGET_DEFAULT, 1, BUDGET_MAX),
         integer(request, "limit", PAGE_MAX, 1, FOUND_MAX),
@@ -151,7 +162,7 @@ async def search(console: Console, request: Request) -> Response:
     return EventStream(_progress(console, steps), request.app.state.waits)
 
 
-async def _progress(console: Console, steps: AsyncIterator[Progress]) -> AsyncIterator[bytes]:
+async def _progress(console: Console, steps: AsyncIterator[SearchProgress]) -> AsyncIterator[bytes]:
     yield KEEP_ALIVE
     try:
         async for step in steps:
@@ -189,12 +200,12 @@ def _number(request: Request, name: str) -> int:
     return int(value)
 
 
-def write_cursor(offsets: Offsets) -> str:
+def write_cursor(offsets: PageOffsets) -> str:
     return ",".join(f"{at}:{offset}" for at, offset in sorted(offsets.items()))
 
 
-def read_cursor(cursor: str) -> Offsets:
-    found: Offsets = {}
+def read_cursor(cursor: str) -> PageOffsets:
+    found: PageOffsets = {}
     for part in cursor.split(",")[: PARTITIONS_MAX + 1]:
         at, _, offset = part.partition(":")
         if not (at.isdecimal() and offset.isdecimal() and len(part) < 40):
@@ -204,13 +215,15 @@ def read_cursor(cursor: str) -> Offsets:
 
 
 ROWS = (
-    Row("GET", "/topics/{name}/messages", "a page of messages", list_messages),
-    Row(
+    ConsoleRow("GET", "/topics/{name}/messages", "a page of messages", list_messages),
+    ConsoleRow(
         "GET",
         "/topics/{name}/messages/{partition}/{offset}",
         "one whole message",
         show_one,
     ),
-    Row("GET", "/topics/{name}/search", "a search with progress, as server-sent events", search),
-    Row("GET", "/topics/{name}/tail", "new messages as server-sent events", tail),
+    ConsoleRow(
+        "GET", "/topics/{name}/search", "a search with progress, as server-sent events", search
+    ),
+    ConsoleRow("GET", "/topics/{name}/tail", "new messages as server-sent events", tail),
 )

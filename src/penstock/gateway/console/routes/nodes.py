@@ -9,8 +9,8 @@ from starlette.responses import Response
 
 from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.gateway.console.console import Console
-from penstock.gateway.console.route_row import Row
-from penstock.gateway.console.visibility import Sight, sight_of
+from penstock.gateway.console.route_row import ConsoleRow
+from penstock.gateway.console.visibility import Visibility, sight_of
 from penstock.wire.messages.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
 PARTITIONS_MAX = 2_000
@@ -33,7 +33,7 @@ class NodeRow(Struct):
     """Why the node does not say how full it is."""
 
 
-class PartitionRow(Struct):
+class ConsolePartitionRow(Struct):
     topic: str
     partition: int
     leader: int
@@ -47,7 +47,7 @@ class NodesAnswer(Struct):
     cluster_id: str
     controller: int
     nodes: list[NodeRow]
-    partitions: list[PartitionRow]
+    partitions: list[ConsolePartitionRow]
     partition_count: int
     missing: list[int]
     """Nodes that have replicas and are not there."""
@@ -63,11 +63,11 @@ async def list_nodes(console: Console, request: Request) -> Response:
     return await console.answers.of(sight.principal, "nodes", partial(_nodes, console, sight))
 
 
-async def _nodes(console: Console, sight: Sight) -> NodesAnswer:
+async def _nodes(console: Console, sight: Visibility) -> NodesAnswer:
     image = console.ctx.image
     leads: dict[int, int] = {}
     replicas: dict[int, int] = {}
-    partitions: list[PartitionRow] = []
+    partitions: list[ConsolePartitionRow] = []
     count = 0
     for name, topic in sorted(image.topics.items()):
         for at, record in enumerate(topic.partitions):
@@ -77,7 +77,7 @@ async def _nodes(console: Console, sight: Sight) -> NodesAnswer:
                 replicas[node] = replicas.get(node, 0) + 1
             if sight.topic(name):
                 partitions.append(
-                    PartitionRow(
+                    ConsolePartitionRow(
                         name,
                         at,
                         record.leader,
@@ -139,4 +139,6 @@ async def _disk(console: Console, node_id: int) -> tuple[int | None, int | None,
     return size, total if total >= 0 else None, free if free >= 0 else None, ""
 
 
-ROWS = (Row("GET", "/nodes", "nodes, and the partitions that they lead and follow", list_nodes),)
+ROWS = (
+    ConsoleRow("GET", "/nodes", "nodes, and the partitions that they lead and follow", list_nodes),
+)

@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from penstock.gateway.console.console import Console
 from penstock.gateway.console.health import Problem, problems_of
-from penstock.gateway.console.route_row import Row
-from penstock.gateway.console.visibility import Sight, sight_of
+from penstock.gateway.console.route_row import ConsoleRow
+from penstock.gateway.console.visibility import Visibility, sight_of
 from penstock.gateway.console.visible_samples import (
     Series,
     Trend,
@@ -49,7 +49,7 @@ class GroupLine(Struct):
     trend: Trend
 
 
-class Totals(Struct):
+class OverviewTotals(Struct):
     nodes: int
     topics: int
     partitions: int
@@ -61,7 +61,7 @@ class Totals(Struct):
 
 class OverviewAnswer(Struct):
     at_ms: int
-    totals: Totals
+    totals: OverviewTotals
     series: Series
     topics: list[TopicLine]
     groups: list[GroupLine]
@@ -80,7 +80,7 @@ def gauges_of(console: Console) -> dict[str, float]:
     return found
 
 
-def body_of(console: Console, sight: Sight) -> bytes:
+def body_of(console: Console, sight: Visibility) -> bytes:
     """The answer as JSON: made once for each look and principal."""
     sampler = console.sampler
     view = console.views.of(sight.principal, console.ctx.image.acls)
@@ -91,7 +91,7 @@ def body_of(console: Console, sight: Sight) -> bytes:
     return view.body
 
 
-def _overview(console: Console, sight: Sight, series: Series) -> OverviewAnswer:
+def _overview(console: Console, sight: Visibility, series: Series) -> OverviewAnswer:
     sampler, image = console.sampler, console.ctx.image
     samples, detail = sampler.samples, sampler.detail
     last = samples[-1]
@@ -110,7 +110,7 @@ def _overview(console: Console, sight: Sight, series: Series) -> OverviewAnswer:
     gauges = gauges_of(console)
     return OverviewAnswer(
         last.at_ms,
-        Totals(
+        OverviewTotals(
             len(image.brokers),
             len(seen),
             sum(len(image.topics[name].partitions) for name in seen),
@@ -149,7 +149,7 @@ async def live(console: Console, request: Request) -> Response:
     return EventStream(_looks(console, sight_of(console.ctx, request)), request.app.state.waits)
 
 
-async def _looks(console: Console, sight: Sight) -> AsyncIterator[bytes]:
+async def _looks(console: Console, sight: Visibility) -> AsyncIterator[bytes]:
     sampler = console.sampler
     while True:
         looks = sampler.looks
@@ -163,6 +163,6 @@ async def _looks(console: Console, sight: Sight) -> AsyncIterator[bytes]:
 
 
 ROWS = (
-    Row("GET", "/overview", "rates, lag and health, now and over the last minutes", show),
-    Row("GET", "/live", "the same as server-sent events, one for each look", live),
+    ConsoleRow("GET", "/overview", "rates, lag and health, now and over the last minutes", show),
+    ConsoleRow("GET", "/live", "the same as server-sent events, one for each look", live),
 )

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.gateway.console.console import Console
-from penstock.gateway.console.route_row import Row
+from penstock.gateway.console.route_row import ConsoleRow
 from penstock.gateway.http.request_io import json_answer, principal_of
 
 TOPIC = "__pipelines"
@@ -68,4 +68,6 @@ def _stage(value: bytes | None) -> StageRow | None:
         return None
 
 
-ROWS = (Row("GET", "/pipelines", "what the stages of pipelines last reported", list_pipelines),)
+ROWS = (
+    ConsoleRow("GET", "/pipelines", "what the stages of pipelines last reported", list_pipelines),
+)

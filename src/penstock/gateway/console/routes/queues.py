@@ -7,8 +7,8 @@ from starlette.responses import Response
 from penstock.coordinator.queues.gauges import NAME_CONFIG
 from penstock.coordinator.queues.policy import DEAD_LETTER_SUFFIX
 from penstock.gateway.console.console import Console
-from penstock.gateway.console.route_row import Row
-from penstock.gateway.console.visibility import Sight, sight_of
+from penstock.gateway.console.route_row import ConsoleRow
+from penstock.gateway.console.visibility import Visibility, sight_of
 from penstock.gateway.console.visible_samples import Trend, trend_of
 from penstock.gateway.core.queues import QueueStanding
 
@@ -23,7 +23,7 @@ class QueuePartition(Struct):
     oldest_ms: int | None
 
 
-class QueueRow(Struct):
+class ConsoleQueueRow(Struct):
     topic: str
     group: str
     ready: int
@@ -41,25 +41,25 @@ class QueueRow(Struct):
     partitions: list[QueuePartition]
 
 
-class QueuesAnswer(Struct):
-    queues: list[QueueRow]
+class ConsoleQueues(Struct):
+    queues: list[ConsoleQueueRow]
 
 
 async def list_queues(console: Console, request: Request) -> Response:
     sight = sight_of(console.ctx, request)
 
-    async def make() -> QueuesAnswer:
+    async def make() -> ConsoleQueues:
         rows = [
             _row(console, sight, queue)
             for (group, topic), queue in sorted(console.sampler.detail.queues.items())
             if sight.group(group) and sight.topic(topic)
         ]
-        return QueuesAnswer(rows)
+        return ConsoleQueues(rows)
 
     return await console.answers.of(sight.principal, "queues", make)
 
 
-def _row(console: Console, sight: Sight, queue: QueueStanding) -> QueueRow:
+def _row(console: Console, sight: Visibility, queue: QueueStanding) -> ConsoleQueueRow:
     sampler, image = console.sampler, console.ctx.image
     configured = image.group_configs.get(queue.group, {}).get(NAME_CONFIG)
     dead_topic = configured or f"{queue.topic}{DEAD_LETTER_SUFFIX}"
@@ -68,7 +68,7 @@ def _row(console: Console, sight: Sight, queue: QueueStanding) -> QueueRow:
     for row in queue.partitions:
         for priority, count in enumerate(row.ready_by_priority):
             priorities[priority] += count
-    return QueueRow(
+    return ConsoleQueueRow(
         queue.topic,
         queue.group,
         queue.ready,
@@ -96,4 +96,4 @@ def _row(console: Console, sight: Sight, queue: QueueStanding) -> QueueRow:
     )
 
 
-ROWS = (Row("GET", "/queues", "every queue, by state and priority", list_queues),)
+ROWS = (ConsoleRow("GET", "/queues", "every queue, by state and priority", list_queues),)

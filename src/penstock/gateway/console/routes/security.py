@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.gateway.console.console import Console
-from penstock.gateway.console.route_row import Row
+from penstock.gateway.console.route_row import ConsoleRow
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.coordinator_calls import raise_for
 from penstock.gateway.http.audit import about
@@ -325,10 +325,10 @@ async def set_quota(console: Console, request: Request) -> Response:
 
 
 ROWS = (
-    Row("GET", "/security", "users, access control lists and quotas", show),
-    Row("POST", "/security/users", "add a user, or give one a new password", set_password),
-    Row("DELETE", "/security/users", "delete a user", delete_user),
-    Row("POST", "/security/acls", "add a line to an access control list", add_acl),
-    Row("DELETE", "/security/acls", "take a line away", remove_acl),
-    Row("POST", "/security/quotas", "set a quota, or take it away", set_quota),
+    ConsoleRow("GET", "/security", "users, access control lists and quotas", show),
+    ConsoleRow("POST", "/security/users", "add a user, or give one a new password", set_password),
+    ConsoleRow("DELETE", "/security/users", "delete a user", delete_user),
+    ConsoleRow("POST", "/security/acls", "add a line to an access control list", add_acl),
+    ConsoleRow("DELETE", "/security/acls", "take a line away", remove_acl),
+    ConsoleRow("POST", "/security/quotas", "set a quota, or take it away", set_quota),
 )

@@ -8,12 +8,12 @@ from penstock.base.fair_turns import picked
 from penstock.base.ids import show_topic_id
 from penstock.broker.api.route_row import Operation
 from penstock.client.errors import code_of
-from penstock.cluster.metadata.image import Topic
-from penstock.coordinator.groups_by_topic import Kind
+from penstock.cluster.metadata.image import TopicImage
+from penstock.coordinator.groups_by_topic import PositionKind
 from penstock.coordinator.queues.gauges import letter_topics
 from penstock.gateway.console.console import Console
-from penstock.gateway.console.route_row import Row
-from penstock.gateway.console.visibility import Sight, sight_of
+from penstock.gateway.console.route_row import ConsoleRow
+from penstock.gateway.console.visibility import Visibility, sight_of
 from penstock.gateway.console.visible_samples import Trend, rate_of, trend_of, written_lately
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.coordinator_calls import raise_for
@@ -34,7 +34,7 @@ OWN_SOURCE, DEFAULT_SOURCE = 1, 5
 PRODUCERS_MAX = 100
 
 
-class TopicRow(Struct):
+class ConsoleTopicRow(Struct):
     name: str
     partitions: int
     replication_factor: int
@@ -50,11 +50,11 @@ class TopicRow(Struct):
     holds_dead_letters: bool
 
 
-class TopicsAnswer(Struct):
-    topics: list[TopicRow]
+class ConsoleTopics(Struct):
+    topics: list[ConsoleTopicRow]
 
 
-class PartitionRow(Struct):
+class ConsoleTopicPartition(Struct):
     partition: int
     leader: int
     replicas: list[int]
@@ -87,14 +87,14 @@ class ProducerRow(Struct):
     in_transaction: bool
 
 
-class TopicAnswer(Struct):
+class ConsoleTopic(Struct):
     name: str
     topic_id: str
     is_internal: bool
     holds_dead_letters: bool
     per_s: float | None
     recent: list[float]
-    partitions: list[PartitionRow]
+    partitions: list[ConsoleTopicPartition]
     configs: list[ConfigRow]
     readers: list[ReaderRow]
     producers: list[ProducerRow]
@@ -105,20 +105,22 @@ class TopicAnswer(Struct):
 async def list_topics(console: Console, request: Request) -> Response:
     sight, internal = sight_of(console.ctx, request), flag(request, "internal")
 
-    async def make() -> TopicsAnswer:
+    async def make() -> ConsoleTopics:
         found = await console.door.topics.all(sight.principal, internal=internal)
         letters = {topic.name for topic in letter_topics(console.ctx.image)}
         rows = picked(found, lambda topic: _row(console, sight, topic, letters))
-        return TopicsAnswer(await console.ctx.turns.do(sight.principal.holder, rows))
+        return ConsoleTopics(await console.ctx.turns.do(sight.principal.holder, rows))
 
     return await console.answers.of(sight.principal, f"topics {internal}", make)
 
 
-def _row(console: Console, sight: Sight, topic: Topic, letters: set[str]) -> TopicRow:
+def _row(
+    console: Console, sight: Visibility, topic: TopicImage, letters: set[str]
+) -> ConsoleTopicRow:
     detail, samples = console.sampler.detail, console.sampler.samples
     brokers = console.ctx.image.brokers
     places = [(topic.name, index) for index in range(len(topic.partitions))]
-    return TopicRow(
+    return ConsoleTopicRow(
         topic.name,
         len(topic.partitions),
         len(topic.partitions[0].replicas),
@@ -134,7 +136,7 @@ def _row(console: Console, sight: Sight, topic: Topic, letters: set[str]) -> Top
     )
 
 
-def _readers(console: Console, sight: Sight, topic: str) -> list[tuple[str, str]]:
+def _readers(console: Console, sight: Visibility, topic: str) -> list[tuple[str, str]]:
     detail = console.sampler.detail
     return sorted(
         reader
@@ -150,7 +152,7 @@ async def show_topic(console: Console, request: Request) -> Response:
     offsets = await door.topics.offsets(sight.principal, topic)
     sampler = console.sampler
     rows = [
-        PartitionRow(
+        ConsoleTopicPartition(
             at,
             record.leader,
             list(record.replicas),
@@ -161,7 +163,7 @@ async def show_topic(console: Console, request: Request) -> Response:
         )
         for at, record in enumerate(topic.partitions)
     ]
-    kinds = {Kind.SHARE: "share", Kind.CONSUMER: "consumer"}
+    kinds = {PositionKind.SHARE: "share", PositionKind.CONSUMER: "consumer"}
     lines = sampler.samples[-1].lines
     readers = [
         ReaderRow(
@@ -172,7 +174,7 @@ async def show_topic(console: Console, request: Request) -> Response:
         for reader in _readers(console, sight, topic.name)
     ]
     return json_answer(
-        TopicAnswer(
+        ConsoleTopic(
             topic.name,
             show_topic_id(topic.id),
             topic.is_internal,
@@ -188,7 +190,7 @@ async def show_topic(console: Console, request: Request) -> Response:
     )
 
 
-def _skew(rows: list[PartitionRow]) -> float | None:
+def _skew(rows: list[ConsoleTopicPartition]) -> float | None:
     counts = [(row.end_offset or 0) - (row.start_offset or 0) for row in rows]
     total = sum(counts)
     if len(rows) < 2 or total < 10 * len(rows):
@@ -227,10 +229,12 @@ async def _configs(console: Console, principal: Principal, topic: str) -> list[C
     ]
 
 
-async def _producers(console: Console, principal: Principal, topic: Topic) -> list[ProducerRow]:
+async def _producers(
+    console: Console, principal: Principal, topic: TopicImage
+) -> list[ProducerRow]:
     """Producers that partitions remember, idempotent ones, those that wrote last first; for those
     who may read the topic. Other nodes do not ask for that: see `gateway.core.leader_calls`."""
-    if not Sight(console.ctx, principal).topic(topic.name, Operation.READ):
+    if not Visibility(console.ctx, principal).topic(topic.name, Operation.READ):
         return []
     answers = await console.door.leaders.ask(
         principal,
@@ -259,6 +263,8 @@ async def _producers(console: Console, principal: Principal, topic: Topic) -> li
 
 
 ROWS = (
-    Row("GET", "/topics", "topics with sizes, rates and readers", list_topics),
-    Row("GET", "/topics/{name}", "one topic: partitions, configs, readers, producers", show_topic),
+    ConsoleRow("GET", "/topics", "topics with sizes, rates and readers", list_topics),
+    ConsoleRow(
+        "GET", "/topics/{name}", "one topic: partitions, configs, readers, producers", show_topic
+    ),
 )

@@ -12,7 +12,7 @@ Requests are decided in `joining` and `staying`; members and what is kept of the
 from typing import Any, Final
 
 from penstock.base.errors import ErrorCode
-from penstock.state.groups.call_result import Outcome
+from penstock.state.groups.call_result import CallResult
 from penstock.state.groups.classic.member import ClassicMember, joined, sync_error
 from penstock.state.groups.classic.members import Roster
 from penstock.state.groups.classic.states import (
@@ -66,14 +66,14 @@ class ClassicGroup(Roster):
         elif self.state == COMPLETING:
             self._await_syncs(now_ms)
 
-    def remove(self, member_id: str, outcome: Outcome) -> None:
+    def remove(self, member_id: str, outcome: CallResult) -> None:
         """Takes a member out, answering whatever it waits for."""
         self.pending_sync.pop(member_id, None)
         super().remove(member_id, outcome)
 
     # From one generation to the next
 
-    def rebalance(self, outcome: Outcome, now_ms: int) -> None:
+    def rebalance(self, outcome: CallResult, now_ms: int) -> None:
         """Asks every member to join again; an empty group first waits for more to come."""
         if self.state == COMPLETING:
             for member in self.members.values():
@@ -94,20 +94,20 @@ class ClassicGroup(Roster):
         else:
             self.timers.set(JOIN_TIMER, now_ms + self.rebalance_timeout_ms())
 
-    def rebalance_or_complete(self, outcome: Outcome, now_ms: int) -> None:
+    def rebalance_or_complete(self, outcome: CallResult, now_ms: int) -> None:
         if self.state == PREPARING:
             self.complete_if_all_joined(outcome, now_ms)
         else:
             self.rebalance(outcome, now_ms)
 
-    def complete_if_all_joined(self, outcome: Outcome, now_ms: int) -> None:
+    def complete_if_all_joined(self, outcome: CallResult, now_ms: int) -> None:
         if self.state == PREPARING and not self.is_first_rebalance and self._have_all_joined():
             self.begin_generation(outcome, now_ms)
 
     def _have_all_joined(self) -> bool:
         return not self.pending and all(m.join is not None for m in self.members.values())
 
-    def join_timer_fired(self, outcome: Outcome, now_ms: int) -> None:
+    def join_timer_fired(self, outcome: CallResult, now_ms: int) -> None:
         """The first rebalance waits on while members keep coming, up to the rebalance timeout."""
         if self.is_first_rebalance and self.has_new_member and self.initial_remaining_ms > 0:
             self.has_new_member = False
@@ -118,7 +118,7 @@ class ClassicGroup(Roster):
         else:
             self.begin_generation(outcome, now_ms)
 
-    def begin_generation(self, outcome: Outcome, now_ms: int) -> None:
+    def begin_generation(self, outcome: CallResult, now_ms: int) -> None:
         """Leaves behind who has not joined, and tells the others.
 
         Static members stay without having joined: only their session ends their membership.

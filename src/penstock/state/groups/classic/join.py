@@ -9,7 +9,7 @@ All checks come first: a refusal changes nothing.
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.state_machine import Token
-from penstock.state.groups.call_result import Outcome
+from penstock.state.groups.call_result import CallResult
 from penstock.state.groups.classic.group import ClassicGroup
 from penstock.state.groups.classic.member import (
     ClassicMember,
@@ -21,7 +21,7 @@ from penstock.state.groups.classic.member import (
     sync_error,
 )
 from penstock.state.groups.classic.states import COMPLETING, EMPTY, PREPARING, STABLE, session_timer
-from penstock.state.groups.config import Caller, GroupConfig
+from penstock.state.groups.config import GroupCaller, GroupConfig
 from penstock.state.groups.records import ClassicMemberValue
 from penstock.wire.messages.classic_groups import JoinGroupRequest
 
@@ -45,8 +45,8 @@ def join(
     group: ClassicGroup,
     request: JoinGroupRequest,
     token: Token,
-    caller: Caller,
-    outcome: Outcome,
+    caller: GroupCaller,
+    outcome: CallResult,
     now_ms: int,
 ) -> None:
     """Answers at once, or keeps the token until the generation begins."""
@@ -88,8 +88,8 @@ def _join_known(
     group: ClassicGroup,
     request: JoinGroupRequest,
     wait: Wait,
-    caller: Caller,
-    outcome: Outcome,
+    caller: GroupCaller,
+    outcome: CallResult,
     now_ms: int,
 ) -> None:
     if request.member_id in group.pending and request.group_instance_id is None:
@@ -112,7 +112,9 @@ def _join_known(
         group.rebalance_or_complete(outcome, now_ms)
 
 
-def _update(member: ClassicMember, request: JoinGroupRequest, wait: Wait, outcome: Outcome) -> None:
+def _update(
+    member: ClassicMember, request: JoinGroupRequest, wait: Wait, outcome: CallResult
+) -> None:
     """The member comes (again); an earlier call of it that still waits will not be answered."""
     member.answer_join(outcome, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
     value = member.value
@@ -133,8 +135,8 @@ def _add(
     request: JoinGroupRequest,
     member_id: str,
     wait: Wait,
-    caller: Caller,
-    outcome: Outcome,
+    caller: GroupCaller,
+    outcome: CallResult,
     now_ms: int,
 ) -> None:
     value = ClassicMemberValue(
@@ -160,7 +162,7 @@ def _replace_static(
     request: JoinGroupRequest,
     member_id: str,
     wait: Wait,
-    outcome: Outcome,
+    outcome: CallResult,
     now_ms: int,
 ) -> None:
     """The instance came back under a new member id; the old id is fenced from now on."""
@@ -186,7 +188,7 @@ def _replace_static(
 
 
 def _resume(
-    group: ClassicGroup, member: ClassicMember, leader_before: str | None, outcome: Outcome
+    group: ClassicGroup, member: ClassicMember, leader_before: str | None, outcome: CallResult
 ) -> None:
     """The generation goes on; a leader is told not to assign, in words its version knows.
 

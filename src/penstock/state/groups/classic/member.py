@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from penstock.base.errors import ErrorCode
 from penstock.base.state_machine import Token
-from penstock.state.groups.call_result import Outcome
+from penstock.state.groups.call_result import CallResult
 from penstock.state.groups.records import ClassicMemberValue, Protocols
 from penstock.wire.messages.classic_groups import (
     JoinGroupRequest,
@@ -48,12 +48,12 @@ class ClassicMember:
         """The member's favourite among what everybody speaks."""
         return next(name for name in self.protocol_names if name in candidates)
 
-    def answer_join(self, outcome: Outcome, response: JoinGroupResponse) -> None:
+    def answer_join(self, outcome: CallResult, response: JoinGroupResponse) -> None:
         if self.join is not None:
             outcome.reply(self.join.token, for_version(response, self.join.api_version))
             self.join = None
 
-    def answer_sync(self, outcome: Outcome, response: SyncGroupResponse) -> None:
+    def answer_sync(self, outcome: CallResult, response: SyncGroupResponse) -> None:
         if self.sync is not None:
             outcome.reply(self.sync.token, response)
             self.sync = None

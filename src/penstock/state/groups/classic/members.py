@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.base.state_machine import Token
-from penstock.state.groups.call_result import Outcome
+from penstock.state.groups.call_result import CallResult
 from penstock.state.groups.classic.member import ClassicMember, join_error, sync_error
 from penstock.state.groups.classic.states import EMPTY, session_timer
 from penstock.state.groups.config import GroupConfig
@@ -18,7 +18,7 @@ from penstock.state.groups.consumer_protocol import CONSUMER, read_subscription
 from penstock.state.groups.records import (
     ClassicGroupValue,
     ClassicMemberValue,
-    Kind,
+    RecordKind,
     encode,
     group_key,
     member_key,
@@ -67,14 +67,14 @@ class Roster:
     def durable_state(self) -> Any:
         return (self.kept, dict(sorted(self.kept_members.items())))
 
-    def keep(self, outcome: Outcome) -> None:
+    def keep(self, outcome: CallResult) -> None:
         """Records for what has changed since the last time."""
         group = self.group_id
         for member_id in sorted(self.kept_members.keys() - self.members.keys()):
-            outcome.keep(member_key(Kind.CLASSIC_MEMBER, group, member_id), None)
+            outcome.keep(member_key(RecordKind.CLASSIC_MEMBER, group, member_id), None)
         for member_id, member in self.members.items():
             if self.kept_members.get(member_id) != member.value:
-                key = member_key(Kind.CLASSIC_MEMBER, group, member_id)
+                key = member_key(RecordKind.CLASSIC_MEMBER, group, member_id)
                 outcome.keep(key, encode(member.value))
         value = ClassicGroupValue(
             self.generation,
@@ -85,13 +85,13 @@ class Roster:
             self.since_ms,
         )
         if value != self.kept:
-            outcome.keep(group_key(Kind.CLASSIC_GROUP, group), encode(value))
+            outcome.keep(group_key(RecordKind.CLASSIC_GROUP, group), encode(value))
 
     def tombstones(self) -> Iterable[tuple[bytes, None]]:
         for member_id in sorted(self.kept_members):
-            yield member_key(Kind.CLASSIC_MEMBER, self.group_id, member_id), None
+            yield member_key(RecordKind.CLASSIC_MEMBER, self.group_id, member_id), None
         if self.kept is not None:
-            yield group_key(Kind.CLASSIC_GROUP, self.group_id), None
+            yield group_key(RecordKind.CLASSIC_GROUP, self.group_id), None
 
     # Members
 
@@ -104,7 +104,7 @@ class Roster:
         self.pending.pop(member.member_id, None)
         self.timers.set(session_timer(member.member_id), now_ms + timeout_ms)
 
-    def remove(self, member_id: str, outcome: Outcome) -> None:
+    def remove(self, member_id: str, outcome: CallResult) -> None:
         """Takes a member out, answering whatever it waits for."""
         self.pending.pop(member_id, None)
         self.timers.cancel(session_timer(member_id))

@@ -7,7 +7,7 @@ from typing import Final
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.state_machine import Token
-from penstock.state.groups.call_result import Outcome
+from penstock.state.groups.call_result import CallResult
 from penstock.state.groups.classic.group import ClassicGroup
 from penstock.state.groups.classic.member import ClassicMember, Wait, sync_error
 from penstock.state.groups.classic.states import (
@@ -18,7 +18,7 @@ from penstock.state.groups.classic.states import (
     STABLE,
     SYNC_TIMER,
 )
-from penstock.state.groups.config import Caller
+from penstock.state.groups.config import GroupCaller
 from penstock.state.groups.records import ClassicMemberValue
 from penstock.wire.messages.classic_groups import (
     HeartbeatRequest,
@@ -36,8 +36,8 @@ def sync(
     group: ClassicGroup,
     request: SyncGroupRequest,
     token: Token,
-    caller: Caller,
-    outcome: Outcome,
+    caller: GroupCaller,
+    outcome: CallResult,
     now_ms: int,
 ) -> None:
     """Hands out assignments once the leader has brought them."""
@@ -65,7 +65,7 @@ def sync(
         _assign(group, given, outcome, now_ms)
 
 
-def _assign(group: ClassicGroup, given: dict[str, bytes], outcome: Outcome, now_ms: int) -> None:
+def _assign(group: ClassicGroup, given: dict[str, bytes], outcome: CallResult, now_ms: int) -> None:
     for member in group.members.values():
         member.value = _with_assignment(member.value, given.get(member.member_id, b""))
     group.state = STABLE
@@ -98,7 +98,7 @@ def heartbeat(group: ClassicGroup, request: HeartbeatRequest, now_ms: int) -> He
 
 
 def leave(
-    group: ClassicGroup, leaving: list[MemberIdentity], outcome: Outcome, now_ms: int
+    group: ClassicGroup, leaving: list[MemberIdentity], outcome: CallResult, now_ms: int
 ) -> list[LeaveGroupMemberResponse]:
     """Takes members out one by one; each has its own answer."""
     rows = []
@@ -132,7 +132,7 @@ def _leaving_id(group: ClassicGroup, identity: MemberIdentity) -> str:
     return group.check_member(identity.member_id, instance_id).member_id
 
 
-def after_removal(group: ClassicGroup, outcome: Outcome, now_ms: int) -> None:
+def after_removal(group: ClassicGroup, outcome: CallResult, now_ms: int) -> None:
     """What a smaller membership means for the generation."""
     if group.state in (STABLE, COMPLETING):
         group.rebalance(outcome, now_ms)
@@ -143,7 +143,7 @@ def after_removal(group: ClassicGroup, outcome: Outcome, now_ms: int) -> None:
         group.complete_if_all_joined(outcome, now_ms)
 
 
-def tick(group: ClassicGroup, outcome: Outcome, now_ms: int) -> None:
+def tick(group: ClassicGroup, outcome: CallResult, now_ms: int) -> None:
     """Sessions end, joins and syncs have waited long enough."""
     for kind, member_id in group.timers.take_due(now_ms):
         if (kind, member_id) in group.timers.at:
@@ -157,7 +157,7 @@ def tick(group: ClassicGroup, outcome: Outcome, now_ms: int) -> None:
             _end_session(group, member_id, outcome, now_ms)
 
 
-def _end_session(group: ClassicGroup, member_id: str, outcome: Outcome, now_ms: int) -> None:
+def _end_session(group: ClassicGroup, member_id: str, outcome: CallResult, now_ms: int) -> None:
     member = group.members.get(member_id)
     if member is not None and not member.is_new and _is_waiting(member):
         return
@@ -172,7 +172,7 @@ def _is_waiting(member: ClassicMember) -> bool:
     return member.join is not None or member.sync is not None
 
 
-def _end_syncs(group: ClassicGroup, outcome: Outcome, now_ms: int) -> None:
+def _end_syncs(group: ClassicGroup, outcome: CallResult, now_ms: int) -> None:
     late = list(group.pending_sync)
     if group.state not in (COMPLETING, STABLE) or not late:
         return

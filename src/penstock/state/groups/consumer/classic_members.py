@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.base.ids import TopicId
 from penstock.base.state_machine import Token
-from penstock.state.groups.call_result import Outcome
+from penstock.state.groups.call_result import CallResult
 from penstock.state.groups.classic.join import MEMBER_ID_REQUIRED_SINCE
 from penstock.state.groups.classic.member import (
     for_version,
@@ -19,11 +19,11 @@ from penstock.state.groups.classic.member import (
     protocols_of,
     rebalance_timeout_of,
 )
-from penstock.state.groups.config import Caller
+from penstock.state.groups.config import GroupCaller
 from penstock.state.groups.consumer.group import NO_TARGET, ConsumerGroup
 from penstock.state.groups.consumer.heartbeat import UNKNOWN, check_room
 from penstock.state.groups.consumer.ownership import flat, from_names, to_names
-from penstock.state.groups.consumer.pending_change import Draft
+from penstock.state.groups.consumer.pending_change import PendingChange
 from penstock.state.groups.consumer.reconciliation import JOINING, UNRELEASED, UNREVOKED
 from penstock.state.groups.consumer_protocol import (
     CONSUMER,
@@ -43,7 +43,9 @@ from penstock.wire.messages.classic_groups import (
 )
 
 
-def join(draft: Draft, request: JoinGroupRequest, caller: Caller, now_ms: int) -> JoinGroupResponse:
+def join(
+    draft: PendingChange, request: JoinGroupRequest, caller: GroupCaller, now_ms: int
+) -> JoinGroupResponse:
     """The draft holds the member's next step; the caller keeps it and arms the timers."""
     instance_id = request.group_instance_id
     member_id = request.member_id
@@ -78,7 +80,7 @@ def join(draft: Draft, request: JoinGroupRequest, caller: Caller, now_ms: int) -
     return joined(member_id, current.epoch, CONSUMER, request.protocols[0].name, None, [])
 
 
-def _check_protocols(draft: Draft, request: JoinGroupRequest) -> None:
+def _check_protocols(draft: PendingChange, request: JoinGroupRequest) -> None:
     """One of the member's protocols must be spoken by all classic members."""
     others = [
         {name for name, _ in member.embedded.protocols}
@@ -91,7 +93,7 @@ def _check_protocols(draft: Draft, request: JoinGroupRequest) -> None:
 
 
 def _enter(
-    draft: Draft, member_id: str, instance_id: str | None, is_known: bool
+    draft: PendingChange, member_id: str, instance_id: str | None, is_known: bool
 ) -> ConsumerMemberValue:
     if instance_id is None:
         return draft.members.get(member_id, UNKNOWN)
@@ -123,7 +125,7 @@ def arm_after_join(
 
 
 def answer_join(
-    outcome: Outcome, token: Token, caller: Caller, response: JoinGroupResponse
+    outcome: CallResult, token: Token, caller: GroupCaller, response: JoinGroupResponse
 ) -> None:
     outcome.reply(token, for_version(response, caller.api_version))
 

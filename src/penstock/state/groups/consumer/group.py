@@ -12,14 +12,14 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.state.groups.config import ConsumerConfig, GroupConfig
+from penstock.state.groups.config import ConsumerGroupConfig, GroupConfig
 from penstock.state.groups.consumer.ownership import Slot, flat
 from penstock.state.groups.consumer.reconciliation import JOINING, MEMBER_STABLE, UNREVOKED
 from penstock.state.groups.records import (
     ConsumerGroupValue,
     ConsumerMemberValue,
     CurrentValue,
-    Kind,
+    RecordKind,
     TargetValue,
     group_key,
     member_key,
@@ -108,14 +108,14 @@ class ConsumerGroup:
 
     def tombstones(self) -> Iterable[tuple[bytes, None]]:
         for kind, held in (
-            (Kind.CONSUMER_CURRENT, self.currents),
-            (Kind.CONSUMER_TARGET, self.targets),
-            (Kind.CONSUMER_MEMBER, self.members),
+            (RecordKind.CONSUMER_CURRENT, self.currents),
+            (RecordKind.CONSUMER_TARGET, self.targets),
+            (RecordKind.CONSUMER_MEMBER, self.members),
         ):
             for member_id in sorted(held):
                 yield member_key(kind, self.group_id, member_id), None
         if self.kept is not None:
-            yield group_key(Kind.CONSUMER_GROUP, self.group_id), None
+            yield group_key(RecordKind.CONSUMER_GROUP, self.group_id), None
 
     # What can be asked
 
@@ -124,7 +124,7 @@ class ConsumerGroup:
         return self.kept or NEW
 
     @property
-    def settings(self) -> ConsumerConfig:
+    def settings(self) -> ConsumerGroupConfig:
         return self.config.consumer_config_of(self.group_id)
 
     @property

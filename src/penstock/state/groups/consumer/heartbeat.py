@@ -12,11 +12,11 @@ from typing import Final
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId
-from penstock.state.groups.call_result import Outcome
-from penstock.state.groups.config import Caller, ConsumerConfig, GroupConfig
+from penstock.state.groups.call_result import CallResult
+from penstock.state.groups.config import ConsumerGroupConfig, GroupCaller, GroupConfig
 from penstock.state.groups.consumer.group import LEFT_FOR_NOW, ConsumerGroup
 from penstock.state.groups.consumer.ownership import Slot, flat
-from penstock.state.groups.consumer.pending_change import Draft
+from penstock.state.groups.consumer.pending_change import PendingChange
 from penstock.state.groups.consumer.reconciliation import MEMBER_STABLE, UNRELEASED, UNREVOKED
 from penstock.state.groups.records import ConsumerMemberValue, CurrentValue
 from penstock.state.groups.topic_regex import Patterns
@@ -39,7 +39,10 @@ UNKNOWN = ConsumerMemberValue(None, None, "", "", -1, (), "", None, None)
 
 
 def check_heartbeat(
-    request: ConsumerGroupHeartbeatRequest, caller: Caller, config: GroupConfig, patterns: Patterns
+    request: ConsumerGroupHeartbeatRequest,
+    caller: GroupCaller,
+    config: GroupConfig,
+    patterns: Patterns,
 ) -> None:
     """What can be said without looking at the group."""
     _require(request.group_id.strip(), "GroupId can't be empty.")
@@ -86,10 +89,10 @@ def _require(is_met: object, message: str) -> None:
 
 
 def heartbeat(
-    draft: Draft,
+    draft: PendingChange,
     request: ConsumerGroupHeartbeatRequest,
-    caller: Caller,
-    outcome: Outcome,
+    caller: GroupCaller,
+    outcome: CallResult,
     now_ms: int,
 ) -> ConsumerGroupHeartbeatResponse:
     """Joins or stays."""
@@ -150,7 +153,7 @@ def beat(
     return beat_response(group.settings, member_id, current, False)
 
 
-def check_room(draft: Draft, member_id: str) -> None:
+def check_room(draft: PendingChange, member_id: str) -> None:
     if member_id not in draft.members and len(draft.members) >= draft.group.config.group_size_max:
         raise Refused(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
@@ -162,7 +165,7 @@ def _reported(request: ConsumerGroupHeartbeatRequest) -> set[Slot] | None:
 
 
 def _enter(
-    draft: Draft,
+    draft: PendingChange,
     request: ConsumerGroupHeartbeatRequest,
     member_id: str,
     reported: set[Slot] | None,
@@ -219,7 +222,7 @@ def _check_epoch(current: CurrentValue, epoch: int, reported: set[Slot] | None) 
 
 
 def _updated(
-    member: ConsumerMemberValue, request: ConsumerGroupHeartbeatRequest, caller: Caller
+    member: ConsumerMemberValue, request: ConsumerGroupHeartbeatRequest, caller: GroupCaller
 ) -> ConsumerMemberValue:
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     if regex is None:
@@ -257,7 +260,7 @@ def _arm(
 
 
 def beat_response(
-    settings: ConsumerConfig, member_id: str, current: CurrentValue, is_told: bool
+    settings: ConsumerGroupConfig, member_id: str, current: CurrentValue, is_told: bool
 ) -> ConsumerGroupHeartbeatResponse:
     interval_ms = settings.heartbeat_interval_ms
     if current.state == UNRELEASED and interval_ms > UNRELEASED_MS:

@@ -7,7 +7,7 @@ the consumer protocol goes and only classic ones stay, the group goes back to be
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.state.groups.consumer.group import LEFT_FOR_NOW, ConsumerGroup
-from penstock.state.groups.consumer.pending_change import Draft
+from penstock.state.groups.consumer.pending_change import PendingChange
 from penstock.state.groups.records import CurrentValue
 from penstock.wire.messages.classic_groups import LeaveGroupMemberResponse, MemberIdentity
 from penstock.wire.messages.consumer_groups import (
@@ -16,7 +16,9 @@ from penstock.wire.messages.consumer_groups import (
 )
 
 
-def leave(draft: Draft, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
+def leave(
+    draft: PendingChange, request: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse:
     """Epochs -1 and -2 of ConsumerGroupHeartbeat."""
     member_id = request.member_id
     draft.group.check_member(member_id, request.instance_id)
@@ -35,7 +37,9 @@ def leave(draft: Draft, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup
     )
 
 
-def leave_classic(draft: Draft, leaving: list[MemberIdentity]) -> list[LeaveGroupMemberResponse]:
+def leave_classic(
+    draft: PendingChange, leaving: list[MemberIdentity]
+) -> list[LeaveGroupMemberResponse]:
     """LeaveGroup of members that speak the classic protocol."""
     rows, gone = [], []
     for identity in leaving:
@@ -59,7 +63,7 @@ def leave_classic(draft: Draft, leaving: list[MemberIdentity]) -> list[LeaveGrou
     return rows
 
 
-def _leaving_id(draft: Draft, identity: MemberIdentity) -> str:
+def _leaving_id(draft: PendingChange, identity: MemberIdentity) -> str:
     member_id, instance_id = identity.member_id, identity.group_instance_id
     if not member_id and instance_id is not None:
         member_id = draft.group.statics.get(instance_id, "")
@@ -69,7 +73,7 @@ def _leaving_id(draft: Draft, identity: MemberIdentity) -> str:
     return member_id
 
 
-def remove(draft: Draft, member_ids: list[str]) -> None:
+def remove(draft: PendingChange, member_ids: list[str]) -> None:
     """The partitions of those who go are free at once."""
     for member_id in member_ids:
         draft.remove(member_id)
@@ -82,7 +86,7 @@ def due_members(group: ConsumerGroup, now_ms: int) -> list[str]:
     return [member_id for member_id in due if member_id in group.members]
 
 
-def must_downgrade(draft: Draft) -> bool:
+def must_downgrade(draft: PendingChange) -> bool:
     """Consumer members were here, and only classic ones are left."""
     group = draft.group
     had = any(member.embedded is None for member in group.members.values())

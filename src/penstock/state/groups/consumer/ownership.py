@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from penstock.base.ids import TopicId
-from penstock.state.groups.config import Topics
+from penstock.state.groups.config import TopicCatalogue
 from penstock.state.groups.consumer_protocol import ProtocolTopicPartitions
 from penstock.state.groups.records import Owned
 
@@ -22,7 +22,7 @@ def packed(slots: Iterable[Slot]) -> Owned:
     return tuple((TopicId(topic_id), tuple(rows)) for topic_id, rows in by_topic.items())
 
 
-def from_names(named: Iterable[ProtocolTopicPartitions], topics: Topics) -> set[Slot]:
+def from_names(named: Iterable[ProtocolTopicPartitions], topics: TopicCatalogue) -> set[Slot]:
     """Topics that are gone are left out."""
     slots: set[Slot] = set()
     for row in named:

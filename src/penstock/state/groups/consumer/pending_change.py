@@ -16,7 +16,7 @@ from penstock.base.ids import TopicId
 from penstock.base.state_machine import Record
 from penstock.state.groups.assignors import ASSIGNORS
 from penstock.state.groups.assignors.spec import Spec
-from penstock.state.groups.config import Topics
+from penstock.state.groups.config import TopicCatalogue
 from penstock.state.groups.consumer.group import NO_TARGET, ConsumerGroup
 from penstock.state.groups.consumer.ownership import Slot, flat, packed
 from penstock.state.groups.consumer.reconciliation import JOINING, reconcile
@@ -24,7 +24,7 @@ from penstock.state.groups.records import (
     ConsumerGroupValue,
     ConsumerMemberValue,
     CurrentValue,
-    Kind,
+    RecordKind,
     TargetValue,
     encode,
     group_key,
@@ -35,10 +35,10 @@ from penstock.state.groups.topic_regex import Patterns
 V = TypeVar("V", bound=msgspec.Struct)
 
 
-class Draft:
+class PendingChange:
     """What the group would be after this call."""
 
-    def __init__(self, group: ConsumerGroup, topics: Topics, patterns: Patterns) -> None:
+    def __init__(self, group: ConsumerGroup, topics: TopicCatalogue, patterns: Patterns) -> None:
         self.group = group
         self.topics = topics
         self.patterns = patterns
@@ -173,22 +173,22 @@ class Draft:
         group, group_id = self.group, self.group.group_id
         records: list[Record] = []
         for kind, old, new in (
-            (Kind.CONSUMER_CURRENT, group.currents, self.currents),
-            (Kind.CONSUMER_TARGET, group.targets, self.targets),
-            (Kind.CONSUMER_MEMBER, group.members, self.members),
+            (RecordKind.CONSUMER_CURRENT, group.currents, self.currents),
+            (RecordKind.CONSUMER_TARGET, group.targets, self.targets),
+            (RecordKind.CONSUMER_MEMBER, group.members, self.members),
         ):
             gone = sorted(old.keys() - new.keys())
             records += [(member_key(kind, group_id, member_id), None) for member_id in gone]
-        self._add(records, Kind.CONSUMER_MEMBER, group.members, self.members)
+        self._add(records, RecordKind.CONSUMER_MEMBER, group.members, self.members)
         value = ConsumerGroupValue(self.epoch, self.assignment_epoch, self.topics_hash)
         if value != group.kept:
-            records.append((group_key(Kind.CONSUMER_GROUP, group_id), encode(value)))
-        self._add(records, Kind.CONSUMER_TARGET, group.targets, self.targets)
-        self._add(records, Kind.CONSUMER_CURRENT, group.currents, self.currents)
+            records.append((group_key(RecordKind.CONSUMER_GROUP, group_id), encode(value)))
+        self._add(records, RecordKind.CONSUMER_TARGET, group.targets, self.targets)
+        self._add(records, RecordKind.CONSUMER_CURRENT, group.currents, self.currents)
         return records
 
     def _add(
-        self, records: list[Record], kind: Kind, old: Mapping[str, V], new: Mapping[str, V]
+        self, records: list[Record], kind: RecordKind, old: Mapping[str, V], new: Mapping[str, V]
     ) -> None:
         changed = [m for m, value in new.items() if value is not old.get(m)]
         for member_id in sorted(changed):

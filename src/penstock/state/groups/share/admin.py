@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.state.groups.call_result import Outcome
-from penstock.state.groups.config import Caller
+from penstock.state.groups.call_result import CallResult
+from penstock.state.groups.config import GroupCaller
 from penstock.state.groups.descriptions import described_share, missing_share
-from penstock.state.groups.queries import Answer, check_groups_max, find, subscribed_topics
+from penstock.state.groups.queries import QueryHandler, check_groups_max, find, subscribed_topics
 from penstock.state.groups.share.group import ShareGroup
 from penstock.state.groups.share.heartbeat import with_topics, without_topics
 from penstock.wire.messages.share import ShareGroupDescribeRequest, ShareGroupDescribeResponse
@@ -48,8 +48,8 @@ class ShareGroupView(NamedTuple):
 def describe_share(
     shard: GroupShard,
     request: ShareGroupDescribeRequest,
-    caller: Caller,
-    outcome: Outcome,
+    caller: GroupCaller,
+    outcome: CallResult,
     now_ms: int,
 ) -> ShareGroupDescribeResponse:
     rows = []
@@ -65,7 +65,11 @@ def describe_share(
 
 
 def look_at_share(
-    shard: GroupShard, request: LookAtShareGroup, caller: Caller, outcome: Outcome, now_ms: int
+    shard: GroupShard,
+    request: LookAtShareGroup,
+    caller: GroupCaller,
+    outcome: CallResult,
+    now_ms: int,
 ) -> ShareGroupView:
     """What whoever administers a share group's positions must know, and changes."""
     group = find(shard, request.group_id)
@@ -84,7 +88,7 @@ def look_at_share(
     return ShareGroupView(tuple(sorted(topics)), read)
 
 
-HANDLERS: Final[dict[str, Answer]] = {
+HANDLERS: Final[dict[str, QueryHandler]] = {
     "ShareGroupDescribe": describe_share,
     LookAtShareGroup.NAME: look_at_share,
 }

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.state.groups.assignors.simple import assign_simple
-from penstock.state.groups.config import GroupConfig, ShareConfig, Topics
+from penstock.state.groups.config import GroupConfig, ShareGroupConfig, TopicCatalogue
 from penstock.state.groups.consumer.ownership import packed
 from penstock.state.groups.records import (
-    Kind,
     Owned,
+    RecordKind,
     ShareGroupValue,
     ShareMemberValue,
     encode,
@@ -77,9 +77,9 @@ class ShareGroup:
 
     def tombstones(self) -> Iterable[tuple[bytes, None]]:
         for member_id in sorted(self.members):
-            yield member_key(Kind.SHARE_MEMBER, self.group_id, member_id), None
+            yield member_key(RecordKind.SHARE_MEMBER, self.group_id, member_id), None
         if self.kept is not None:
-            yield group_key(Kind.SHARE_GROUP, self.group_id), None
+            yield group_key(RecordKind.SHARE_GROUP, self.group_id), None
 
     # What can be asked
 
@@ -92,7 +92,7 @@ class ShareGroup:
         return "Stable" if self.members else "Empty"
 
     @property
-    def settings(self) -> ShareConfig:
+    def settings(self) -> ShareGroupConfig:
         return self.config.share_config_of(self.group_id)
 
     def check_member(self, member_id: str) -> ShareMemberValue:
@@ -104,7 +104,7 @@ class ShareGroup:
     def extend_session(self, member_id: str, now_ms: int) -> None:
         self.timers.set(member_id, now_ms + self.settings.session_timeout_ms)
 
-    def assignment(self, member_id: str, topics: Topics) -> Owned:
+    def assignment(self, member_id: str, topics: TopicCatalogue) -> Owned:
         """What a member shall read at the group's epoch."""
         epoch = self.value.epoch
         if self._assigned is None or self._assigned[0] != epoch:
@@ -112,19 +112,19 @@ class ShareGroup:
         return self._assigned[1].get(member_id, ())
 
 
-def subscribed(members: Iterable[ShareMemberValue], topics: Topics) -> list[str]:
+def subscribed(members: Iterable[ShareMemberValue], topics: TopicCatalogue) -> list[str]:
     """The existing topics that somebody reads, by name."""
     wanted = {name for member in members for name in member.topics}
     return sorted(wanted & topics.by_name.keys())
 
 
-def topics_hash(names: Iterable[str], topics: Topics) -> int:
+def topics_hash(names: Iterable[str], topics: TopicCatalogue) -> int:
     shape = [(name, *topics.by_name[name]) for name in names]
     digest = hashlib.blake2b(encode(shape), digest_size=7).digest()
     return int.from_bytes(digest, "big") if shape else 0
 
 
-def assignments(members: dict[str, ShareMemberValue], topics: Topics) -> dict[str, Owned]:
+def assignments(members: dict[str, ShareMemberValue], topics: TopicCatalogue) -> dict[str, Owned]:
     by_name = topics.by_name
     given = assign_simple(
         {

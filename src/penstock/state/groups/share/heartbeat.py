@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId
 from penstock.base.state_machine import Record
-from penstock.state.groups.call_result import Outcome
-from penstock.state.groups.config import Caller, GroupConfig, Topics
+from penstock.state.groups.call_result import CallResult
+from penstock.state.groups.config import GroupCaller, GroupConfig, TopicCatalogue
 from penstock.state.groups.records import (
-    Kind,
     Owned,
+    RecordKind,
     ShareGroupValue,
     ShareMemberValue,
     encode,
@@ -56,9 +56,9 @@ def _require(is_met: object, message: str) -> None:
 def beat(
     group: ShareGroup,
     request: ShareGroupHeartbeatRequest,
-    topics: Topics,
-    caller: Caller,
-    outcome: Outcome,
+    topics: TopicCatalogue,
+    caller: GroupCaller,
+    outcome: CallResult,
     now_ms: int,
 ) -> ShareGroupHeartbeatResponse:
     """Joins or stays."""
@@ -85,10 +85,10 @@ def beat(
     if is_changed or group.is_stale:
         value = _next_value(group, members, topics, is_changed)
     if updated != member:
-        key = member_key(Kind.SHARE_MEMBER, group.group_id, member_id)
+        key = member_key(RecordKind.SHARE_MEMBER, group.group_id, member_id)
         outcome.keep(key, encode(updated))
     if value != group.kept:
-        outcome.keep(group_key(Kind.SHARE_GROUP, group.group_id), encode(value))
+        outcome.keep(group_key(RecordKind.SHARE_GROUP, group.group_id), encode(value))
     group.is_stale = False
     group.timers.set(member_id, now_ms + group.settings.session_timeout_ms)
     group.told[member_id] = value.epoch
@@ -103,7 +103,7 @@ def beat(
 
 
 def _updated(
-    member: ShareMemberValue | None, request: ShareGroupHeartbeatRequest, caller: Caller
+    member: ShareMemberValue | None, request: ShareGroupHeartbeatRequest, caller: GroupCaller
 ) -> ShareMemberValue:
     names = request.subscribed_topic_names
     topics = tuple(sorted(set(names))) if names is not None else ()
@@ -118,7 +118,10 @@ def _updated(
 
 
 def _next_value(
-    group: ShareGroup, members: Mapping[str, ShareMemberValue], topics: Topics, must_bump: bool
+    group: ShareGroup,
+    members: Mapping[str, ShareMemberValue],
+    topics: TopicCatalogue,
+    must_bump: bool,
 ) -> ShareGroupValue:
     """The group after a change of members or topics."""
     value = group.value
@@ -130,7 +133,10 @@ def _next_value(
 
 
 def leave(
-    group: ShareGroup, request: ShareGroupHeartbeatRequest, topics: Topics, outcome: Outcome
+    group: ShareGroup,
+    request: ShareGroupHeartbeatRequest,
+    topics: TopicCatalogue,
+    outcome: CallResult,
 ) -> ShareGroupHeartbeatResponse:
     group.check_member(request.member_id)
     remove(group, [request.member_id], topics, outcome)
@@ -142,18 +148,20 @@ def leave(
     )
 
 
-def remove(group: ShareGroup, member_ids: Iterable[str], topics: Topics, outcome: Outcome) -> None:
+def remove(
+    group: ShareGroup, member_ids: Iterable[str], topics: TopicCatalogue, outcome: CallResult
+) -> None:
     """Members go, by saying so or by silence; all of one call in one new epoch."""
     members = dict(group.members)
     for member_id in member_ids:
         del members[member_id]
         group.timers.cancel(member_id)
-        outcome.keep(member_key(Kind.SHARE_MEMBER, group.group_id, member_id), None)
+        outcome.keep(member_key(RecordKind.SHARE_MEMBER, group.group_id, member_id), None)
     value = _next_value(group, members, topics, must_bump=True)
-    outcome.keep(group_key(Kind.SHARE_GROUP, group.group_id), encode(value))
+    outcome.keep(group_key(RecordKind.SHARE_GROUP, group.group_id), encode(value))
 
 
-def tick(group: ShareGroup, topics: Topics, outcome: Outcome, now_ms: int) -> None:
+def tick(group: ShareGroup, topics: TopicCatalogue, outcome: CallResult, now_ms: int) -> None:
     late = [member_id for member_id in group.timers.take_due(now_ms) if member_id in group.members]
     if late:
         remove(group, late, topics, outcome)
@@ -166,7 +174,7 @@ def without_topics(group: ShareGroup, gone: Iterable[bytes]) -> list[Record]:
     if left == value.topics:
         return []
     kept = ShareGroupValue(value.epoch, value.topics_hash, left)
-    return [(group_key(Kind.SHARE_GROUP, group.group_id), encode(kept))]
+    return [(group_key(RecordKind.SHARE_GROUP, group.group_id), encode(kept))]
 
 
 def with_topics(group: ShareGroup, more: Iterable[bytes]) -> list[Record]:
@@ -176,7 +184,7 @@ def with_topics(group: ShareGroup, more: Iterable[bytes]) -> list[Record]:
     if group.kept is not None and topics == value.topics:
         return []
     kept = ShareGroupValue(value.epoch, value.topics_hash, topics)
-    return [(group_key(Kind.SHARE_GROUP, group.group_id), encode(kept))]
+    return [(group_key(RecordKind.SHARE_GROUP, group.group_id), encode(kept))]
 
 
 def _response(

@@ -12,7 +12,7 @@ that.
 from typing import Final
 
 from penstock.state.registry.avro.model import MISSING, AvroType
-from penstock.state.registry.limits import Budget
+from penstock.state.registry.limits import StepBudget
 
 WIDER: Final = {
     ("long", "int"),
@@ -28,7 +28,7 @@ WIDER: Final = {
 RECORDS: Final = ("record", "error")
 
 
-def unreadable(reader: AvroType, writer: AvroType, budget: Budget) -> list[str]:
+def unreadable(reader: AvroType, writer: AvroType, budget: StepBudget) -> list[str]:
     """What `reader` cannot read of what `writer` writes, in words; nothing: all is well."""
     known_bad: dict[tuple[int, int], list[str]] = {}
     while True:
@@ -41,7 +41,7 @@ def unreadable(reader: AvroType, writer: AvroType, budget: Budget) -> list[str]:
 
 
 class _Comparison:
-    def __init__(self, budget: Budget, known_bad: dict[tuple[int, int], list[str]]) -> None:
+    def __init__(self, budget: StepBudget, known_bad: dict[tuple[int, int], list[str]]) -> None:
         self._budget = budget
         self._known_bad = known_bad
         self._found = dict(known_bad)

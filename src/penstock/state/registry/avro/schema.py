@@ -9,7 +9,7 @@ from penstock.state.registry.avro.model import AvroType, Names
 from penstock.state.registry.avro.parser import read_avro
 from penstock.state.registry.errors import invalid
 from penstock.state.registry.json_text import read_json
-from penstock.state.registry.limits import Budget
+from penstock.state.registry.limits import StepBudget
 from penstock.state.registry.parsed_schemas import AVRO, Parsed
 
 
@@ -55,7 +55,7 @@ class AvroFormat:
         root, names = read_avro(read_json(text), known)
         return AvroSchema(root, names, known, write_avro(root, known))
 
-    def unreadable(self, reader: Parsed, writer: Parsed, budget: Budget) -> list[str]:
+    def unreadable(self, reader: Parsed, writer: Parsed, budget: StepBudget) -> list[str]:
         assert isinstance(reader, AvroSchema)
         assert isinstance(writer, AvroSchema)
         return unreadable(reader.root, writer.root, budget)

@@ -21,7 +21,7 @@ VARINT_BYTES_MAX = 10
 EPOCH = date(1970, 1, 1)
 
 
-class Reading:
+class ValueReading:
     """One value being read."""
 
     def __init__(self, data: bytes, start: int = 0) -> None:
@@ -108,7 +108,7 @@ class Reading:
 
 def read_value(root: AvroType, data: bytes, start: int = 0) -> Any:
     """The value that lies from `start` to the end."""
-    reading = Reading(data, start)
+    reading = ValueReading(data, start)
     value = reading.read(root)
     if reading.left:
         raise ValueError(f"{reading.left} bytes are left over")
@@ -122,7 +122,7 @@ def _shown_bytes(data: bytes) -> Any:
         return {"base64": b64encode(data).decode()}
 
 
-def _bytes(reading: Reading, kind: AvroType, data: bytes) -> Any:
+def _bytes(reading: ValueReading, kind: AvroType, data: bytes) -> Any:
     if kind.others.get("logicalType") == "decimal":
         scale = kind.others.get("scale", 0)
         whole = int.from_bytes(data, "big", signed=True)
@@ -130,7 +130,7 @@ def _bytes(reading: Reading, kind: AvroType, data: bytes) -> Any:
     return _shown_bytes(data)
 
 
-_READERS: Mapping[str, Callable[[Reading, AvroType, int], Any]] = {
+_READERS: Mapping[str, Callable[[ValueReading, AvroType, int], Any]] = {
     "null": lambda reading, kind, depth: None,
     "boolean": lambda reading, kind, depth: reading.take(1) != b"\0",
     "int": lambda reading, kind, depth: reading.long(),
@@ -140,12 +140,12 @@ _READERS: Mapping[str, Callable[[Reading, AvroType, int], Any]] = {
     "bytes": lambda reading, kind, depth: _bytes(reading, kind, reading.take(reading.long())),
     "fixed": lambda reading, kind, depth: _bytes(reading, kind, reading.take(kind.size)),
     "string": lambda reading, kind, depth: reading.text(),
-    "record": Reading.record,
-    "error": Reading.record,
-    "enum": Reading.enum,
-    "union": Reading.union,
-    "array": Reading.array,
-    "map": Reading.map,
+    "record": ValueReading.record,
+    "error": ValueReading.record,
+    "enum": ValueReading.enum,
+    "union": ValueReading.union,
+    "array": ValueReading.array,
+    "map": ValueReading.map,
 }
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from penstock.state.registry.jsonschema.keywords import limit_differences
-from penstock.state.registry.jsonschema.model import ArrayRules, Kind, Node
+from penstock.state.registry.jsonschema.model import ArrayRules, NodeKind, SchemaNode
 from penstock.state.registry.jsonschema.objects import (
     Comparing,
     covering_unevaluated,
@@ -13,7 +13,7 @@ from penstock.state.registry.jsonschema.objects import (
 )
 
 
-def array_differences(ctx: Comparing, old: Node, new: Node, path: str) -> Iterator[str]:
+def array_differences(ctx: Comparing, old: SchemaNode, new: SchemaNode, path: str) -> Iterator[str]:
     before, after = old.array, new.array
     assert before is not None
     assert after is not None
@@ -40,20 +40,20 @@ def _first(ctx: Comparing, before: ArrayRules, after: ArrayRules, path: str) -> 
         yield from _added(ctx, new, before, f"{path}/{at}")
 
 
-def _removed(ctx: Comparing, old: Node, after: ArrayRules, path: str) -> Iterator[str]:
+def _removed(ctx: Comparing, old: SchemaNode, after: ArrayRules, path: str) -> Iterator[str]:
     if _is_open(after):
         return
     covering = _covering(after)
     if covering is not None:
         if not ctx.accepts(old, covering, path):
             yield f"{path}: it was removed, and what is left for it does not accept it"
-    elif old.resolved.kind is not Kind.FALSE:
+    elif old.resolved.kind is not NodeKind.FALSE:
         yield f"{path}: it was removed from an array that is closed"
 
 
-def _added(ctx: Comparing, new: Node, before: ArrayRules, path: str) -> Iterator[str]:
+def _added(ctx: Comparing, new: SchemaNode, before: ArrayRules, path: str) -> Iterator[str]:
     if _is_open(before):
-        if new.resolved.kind is not Kind.EMPTY:
+        if new.resolved.kind is not NodeKind.EMPTY:
             yield f"{path}: it was added to an array that was open"
         return
     covering = _covering(before)
@@ -65,7 +65,7 @@ def _is_open(rules: ArrayRules) -> bool:
     return rules.permits_others and rules.others is None and is_unbounded(rules.unevaluated)
 
 
-def _covering(rules: ArrayRules) -> Node | None:
+def _covering(rules: ArrayRules) -> SchemaNode | None:
     if rules.others is not None:
         return rules.others
     return covering_unevaluated(rules.unevaluated) if rules.permits_others else None

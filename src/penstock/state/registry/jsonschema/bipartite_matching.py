@@ -4,17 +4,17 @@ Augmenting paths, without recursion: alternatives of a schema may be many. Each 
 to the other costs a step.
 """
 
-from penstock.state.registry.limits import Budget
+from penstock.state.registry.limits import StepBudget
 
 
-def matching_size(edges: list[list[int]], budget: Budget) -> int:
+def matching_size(edges: list[list[int]], budget: StepBudget) -> int:
     """`edges`: for each on the left, whom on the right it may be paired with."""
     paired_with: dict[int, int] = {}
     return sum(_augment(left, edges, paired_with, budget) for left in range(len(edges)))
 
 
 def _augment(
-    start: int, edges: list[list[int]], paired_with: dict[int, int], budget: Budget
+    start: int, edges: list[list[int]], paired_with: dict[int, int], budget: StepBudget
 ) -> bool:
     """Finds `start` a partner, moving others to other partners if need be."""
     came_from: dict[int, int] = {}

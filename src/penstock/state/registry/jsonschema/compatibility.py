@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from penstock.state.registry.jsonschema.arrays import array_differences
 from penstock.state.registry.jsonschema.bipartite_matching import matching_size
 from penstock.state.registry.jsonschema.keywords import number_differences, string_differences
-from penstock.state.registry.jsonschema.model import Criterion, Kind, Node
+from penstock.state.registry.jsonschema.model import Criterion, NodeKind, SchemaNode
 from penstock.state.registry.jsonschema.objects import object_differences
-from penstock.state.registry.limits import Budget
+from penstock.state.registry.limits import StepBudget
 
 
-def unaccepted(old: Node, new: Node, budget: Budget) -> list[str]:
+def unaccepted(old: SchemaNode, new: SchemaNode, budget: StepBudget) -> list[str]:
     """How `new` is narrower than `old`, in words; nothing: all is well."""
     known_bad: dict[tuple[int, int], list[str]] = {}
     while True:
@@ -33,7 +33,7 @@ def unaccepted(old: Node, new: Node, budget: Budget) -> list[str]:
 class Comparison:
     """One pass over two schemas. The first argument is always the old one."""
 
-    def __init__(self, budget: Budget, known_bad: dict[tuple[int, int], list[str]]) -> None:
+    def __init__(self, budget: StepBudget, known_bad: dict[tuple[int, int], list[str]]) -> None:
         self.budget = budget
         self._known_bad = known_bad
         self._found = dict(known_bad)
@@ -48,7 +48,7 @@ class Comparison:
             if self._found[pair] and pair not in self._known_bad
         }
 
-    def compare(self, old: Node | None, new: Node | None, path: str) -> list[str]:
+    def compare(self, old: SchemaNode | None, new: SchemaNode | None, path: str) -> list[str]:
         if new is None:
             return []
         if old is None:
@@ -66,53 +66,53 @@ class Comparison:
             self._is_open.discard(pair)
         return found
 
-    def accepts(self, old: Node, new: Node, path: str) -> bool:
+    def accepts(self, old: SchemaNode, new: SchemaNode, path: str) -> bool:
         return not self.compare(old, new, path)
 
-    def _differences(self, old: Node, new: Node, path: str) -> list[str]:
+    def _differences(self, old: SchemaNode, new: SchemaNode, path: str) -> list[str]:
         if self._fits_a_part(old, new, path):
             return []
         if old.kind is not new.kind:
             are_bytes = old.connect_type == new.connect_type == "bytes"
-            if old.kind is Kind.FALSE or new.kind is Kind.EMPTY or are_bytes:
+            if old.kind is NodeKind.FALSE or new.kind is NodeKind.EMPTY or are_bytes:
                 return []
             was, now = old.kind.name.lower(), new.kind.name.lower()
             return [f"{path}: the type changed from {was} to {now}"]
         return list(self._of_kind(old, new, path))
 
-    def _fits_a_part(self, old: Node, new: Node, path: str) -> bool:
+    def _fits_a_part(self, old: SchemaNode, new: SchemaNode, path: str) -> bool:
         """Where only one side is combined, one of its parts may do for all."""
-        if new.kind is Kind.COMBINED and old.kind is not Kind.COMBINED:
+        if new.kind is NodeKind.COMBINED and old.kind is not NodeKind.COMBINED:
             is_one_enough = len(new.parts) == 1 or new.criterion is not Criterion.ALL
             return is_one_enough and any(self.accepts(old, part, path) for part in new.parts)
-        if old.kind is Kind.COMBINED and new.kind is not Kind.COMBINED:
+        if old.kind is NodeKind.COMBINED and new.kind is not NodeKind.COMBINED:
             is_one_enough = len(old.parts) == 1 or old.criterion is Criterion.ALL
             return is_one_enough and any(self.accepts(part, new, path) for part in old.parts)
         return False
 
-    def _of_kind(self, old: Node, new: Node, path: str) -> Iterator[str]:
+    def _of_kind(self, old: SchemaNode, new: SchemaNode, path: str) -> Iterator[str]:
         kind = old.kind
-        if kind is Kind.STRING:
+        if kind is NodeKind.STRING:
             yield from string_differences(old, new, path)
-        elif kind is Kind.NUMBER:
+        elif kind is NodeKind.NUMBER:
             yield from number_differences(old, new, path)
-        elif kind is Kind.OBJECT:
+        elif kind is NodeKind.OBJECT:
             yield from object_differences(self, old, new, path)
-        elif kind is Kind.ARRAY:
+        elif kind is NodeKind.ARRAY:
             yield from array_differences(self, old, new, path)
-        elif kind is Kind.ENUM:
+        elif kind is NodeKind.ENUM:
             if not old.values <= new.values:
                 yield f"{path}/enum: values were removed"
-        elif kind is Kind.CONST:
+        elif kind is NodeKind.CONST:
             if old.values != new.values:
                 yield f"{path}/const: the value changed"
-        elif kind is Kind.NOT:
+        elif kind is NodeKind.NOT:
             if not self.accepts(new.parts[0], old.parts[0], f"{path}/not"):
                 yield f"{path}/not: more is excluded"
-        elif kind is Kind.COMBINED:
+        elif kind is NodeKind.COMBINED:
             yield from self._combined(old, new, path)
 
-    def _combined(self, old: Node, new: Node, path: str) -> Iterator[str]:
+    def _combined(self, old: SchemaNode, new: SchemaNode, path: str) -> Iterator[str]:
         if not _criterion_fits(old, new):
             yield f"{path}: {old.criterion.value} became {new.criterion.value}"
             return
@@ -134,7 +134,7 @@ class Comparison:
             yield f"{path}/{old.criterion.value}: parts changed"
 
 
-def _criterion_fits(old: Node, new: Node) -> bool:
+def _criterion_fits(old: SchemaNode, new: SchemaNode) -> bool:
     if old.criterion is new.criterion or new.criterion is Criterion.ANY:
         return True
     was_single, is_single = len(old.parts) == 1, len(new.parts) == 1
@@ -145,6 +145,6 @@ def _criterion_fits(old: Node, new: Node) -> bool:
     )
 
 
-def _distinct(parts: list[Node]) -> list[Node]:
+def _distinct(parts: list[SchemaNode]) -> list[SchemaNode]:
     """Each thing that is said once, in the order of saying it."""
     return list({part.resolved.saying(): part for part in parts}.values())

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from penstock.state.registry.jsonschema.model import Node
+from penstock.state.registry.jsonschema.model import SchemaNode
 
 
-def limit_differences(old: Node, new: Node, path: str, *keys: str) -> Iterator[str]:
+def limit_differences(old: SchemaNode, new: SchemaNode, path: str, *keys: str) -> Iterator[str]:
     """`max...` may grow or go, `min...` may shrink or go."""
     for key in keys:
         before, after = old.limits.get(key), new.limits.get(key)
@@ -19,13 +19,13 @@ def limit_differences(old: Node, new: Node, path: str, *keys: str) -> Iterator[s
             yield f"{path}/{key}: the limit was tightened"
 
 
-def string_differences(old: Node, new: Node, path: str) -> Iterator[str]:
+def string_differences(old: SchemaNode, new: SchemaNode, path: str) -> Iterator[str]:
     yield from limit_differences(old, new, path, "maxLength", "minLength")
     if new.pattern is not None and old.pattern != new.pattern:
         yield f"{path}/pattern: the pattern was added or changed"
 
 
-def number_differences(old: Node, new: Node, path: str) -> Iterator[str]:
+def number_differences(old: SchemaNode, new: SchemaNode, path: str) -> Iterator[str]:
     keys = ("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum")
     yield from limit_differences(old, new, path, *keys)
     before, after = old.limits.get("multipleOf"), new.limits.get("multipleOf")

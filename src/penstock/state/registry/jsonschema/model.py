@@ -14,7 +14,7 @@ from penstock.state.registry.json_text import write_sorted_json
 MISSING: Final = object()
 
 
-class Kind(Enum):
+class NodeKind(Enum):
     """What a node says."""
 
     EMPTY = auto()
@@ -46,37 +46,37 @@ class Criterion(Enum):
 class ObjectRules:
     """What is said of an object."""
 
-    properties: dict[str, "Node"] = field(default_factory=dict)
-    patterns: list[tuple[Any, "Node"]] = field(default_factory=list)
+    properties: dict[str, "SchemaNode"] = field(default_factory=dict)
+    patterns: list[tuple[Any, "SchemaNode"]] = field(default_factory=list)
     """Compiled patterns and the schemas of the properties that they find."""
     required: frozenset[str] = frozenset()
     permits_others: bool = True
-    others: "Node | None" = None
+    others: "SchemaNode | None" = None
     """`additionalProperties`."""
-    unevaluated: "Node | None" = None
+    unevaluated: "SchemaNode | None" = None
     needed_with: dict[str, frozenset[str]] = field(default_factory=dict)
-    schemas_with: dict[str, "Node"] = field(default_factory=dict)
+    schemas_with: dict[str, "SchemaNode"] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
 class ArrayRules:
     """What is said of an array."""
 
-    every: "Node | None" = None
+    every: "SchemaNode | None" = None
     """`items`, where it speaks of all of them."""
-    first: list["Node"] = field(default_factory=list)
+    first: list["SchemaNode"] = field(default_factory=list)
     """The schemas of single items from the first on: a tuple."""
     permits_others: bool = True
-    others: "Node | None" = None
-    unevaluated: "Node | None" = None
+    others: "SchemaNode | None" = None
+    unevaluated: "SchemaNode | None" = None
     is_unique: bool = False
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class SchemaNode:
     """One schema; which attributes count depends on its kind."""
 
-    kind: Kind
+    kind: NodeKind
     source: Any = None
     """The schema that it was read from."""
     default: Any = MISSING
@@ -90,9 +90,9 @@ class Node:
     values: frozenset[str] = frozenset()
     """Of an enum or const: each written in one way."""
     criterion: Criterion = Criterion.ALL
-    parts: list["Node"] = field(default_factory=list)
+    parts: list["SchemaNode"] = field(default_factory=list)
     """Of a combined schema; of `not`, the one."""
-    target: "Node | None" = None
+    target: "SchemaNode | None" = None
     """Of a reference."""
     _saying: tuple[str, str] | None = None
 
@@ -103,7 +103,7 @@ class Node:
         return self._saying
 
     @property
-    def resolved(self) -> "Node":
+    def resolved(self) -> "SchemaNode":
         node = self
         for _ in range(100):
             if node.target is None:

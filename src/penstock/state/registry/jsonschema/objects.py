@@ -8,21 +8,23 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from penstock.state.registry.jsonschema.keywords import limit_differences
-from penstock.state.registry.jsonschema.model import MISSING, Kind, Node, ObjectRules
-from penstock.state.registry.limits import Budget
+from penstock.state.registry.jsonschema.model import MISSING, NodeKind, ObjectRules, SchemaNode
+from penstock.state.registry.limits import StepBudget
 
 
 class Comparing(Protocol):
     """The comparison that this is a part of."""
 
-    budget: Budget
+    budget: StepBudget
 
-    def compare(self, old: Node | None, new: Node | None, path: str) -> list[str]: ...
+    def compare(self, old: SchemaNode | None, new: SchemaNode | None, path: str) -> list[str]: ...
 
-    def accepts(self, old: Node, new: Node, path: str) -> bool: ...
+    def accepts(self, old: SchemaNode, new: SchemaNode, path: str) -> bool: ...
 
 
-def object_differences(ctx: Comparing, old: Node, new: Node, path: str) -> Iterator[str]:
+def object_differences(
+    ctx: Comparing, old: SchemaNode, new: SchemaNode, path: str
+) -> Iterator[str]:
     before, after = old.object, new.object
     assert before is not None
     assert after is not None
@@ -59,7 +61,9 @@ def _properties(
             yield from _added(ctx, new, before, name in after.required, name, where)
 
 
-def _removed(ctx: Comparing, old: Node, after: ObjectRules, name: str, path: str) -> Iterator[str]:
+def _removed(
+    ctx: Comparing, old: SchemaNode, after: ObjectRules, name: str, path: str
+) -> Iterator[str]:
     if _is_open(after):
         return
     ctx.budget.spend(len(after.patterns))
@@ -67,16 +71,16 @@ def _removed(ctx: Comparing, old: Node, after: ObjectRules, name: str, path: str
     if covering is not None:
         if not ctx.accepts(old, covering, path):
             yield f"{path}: it was removed, and what is left for it does not accept it"
-    elif old.resolved.kind is not Kind.FALSE:
+    elif old.resolved.kind is not NodeKind.FALSE:
         yield f"{path}: it was removed from an object that is closed"
 
 
 def _added(
-    ctx: Comparing, new: Node, before: ObjectRules, is_required: bool, name: str, path: str
+    ctx: Comparing, new: SchemaNode, before: ObjectRules, is_required: bool, name: str, path: str
 ) -> Iterator[str]:
     lacks_default = new.default is MISSING
     if _is_open(before):
-        if new.resolved.kind is not Kind.EMPTY:
+        if new.resolved.kind is not NodeKind.EMPTY:
             yield f"{path}: it was added to an object that was open"
         return
     ctx.budget.spend(len(before.patterns))
@@ -104,7 +108,7 @@ class Others(Protocol):
     """What may be there beside what is named: of objects and of arrays."""
 
     permits_others: bool
-    others: Node | None
+    others: SchemaNode | None
 
 
 def other_differences(ctx: Comparing, before: Others, after: Others, path: str) -> Iterator[str]:
@@ -118,31 +122,31 @@ def other_differences(ctx: Comparing, before: Others, after: Others, path: str) 
 
 
 def unevaluated_differences(
-    ctx: Comparing, old: Node | None, new: Node | None, path: str
+    ctx: Comparing, old: SchemaNode | None, new: SchemaNode | None, path: str
 ) -> Iterator[str]:
     if new is None:
         return
     was = old.resolved.kind if old is not None else None
     now = new.resolved.kind
-    if was is None or (now is Kind.FALSE and was is not Kind.FALSE):
+    if was is None or (now is NodeKind.FALSE and was is not NodeKind.FALSE):
         yield f"{path}: it was narrowed"
-    elif was is Kind.FALSE or now is Kind.EMPTY:
+    elif was is NodeKind.FALSE or now is NodeKind.EMPTY:
         return
-    elif was is Kind.EMPTY:
+    elif was is NodeKind.EMPTY:
         yield f"{path}: it was narrowed"
     else:
         yield from ctx.compare(old, new, path)
 
 
-def covering_unevaluated(unevaluated: Node | None) -> Node | None:
+def covering_unevaluated(unevaluated: SchemaNode | None) -> SchemaNode | None:
     """What `unevaluated...` leaves for the rest, if that is neither all nor nothing."""
-    if unevaluated is None or unevaluated.resolved.kind in (Kind.FALSE, Kind.EMPTY):
+    if unevaluated is None or unevaluated.resolved.kind in (NodeKind.FALSE, NodeKind.EMPTY):
         return None
     return unevaluated
 
 
-def is_unbounded(unevaluated: Node | None) -> bool:
-    return unevaluated is None or unevaluated.resolved.kind is Kind.EMPTY
+def is_unbounded(unevaluated: SchemaNode | None) -> bool:
+    return unevaluated is None or unevaluated.resolved.kind is NodeKind.EMPTY
 
 
 def _is_open(rules: ObjectRules) -> bool:
@@ -150,7 +154,7 @@ def _is_open(rules: ObjectRules) -> bool:
     return rules.permits_others and not has_rules and is_unbounded(rules.unevaluated)
 
 
-def _covering(rules: ObjectRules, name: str) -> Node | None:
+def _covering(rules: ObjectRules, name: str) -> SchemaNode | None:
     """The schema that a property without one of its own falls under."""
     for pattern, node in rules.patterns:
         if pattern.search(name):

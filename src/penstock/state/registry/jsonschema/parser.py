@@ -15,12 +15,12 @@ from penstock.state.registry.jsonschema.model import (
     MISSING,
     ArrayRules,
     Criterion,
-    Kind,
-    Node,
+    NodeKind,
     ObjectRules,
+    SchemaNode,
 )
 from penstock.state.registry.jsonschema.references import Document, Library, join_address
-from penstock.state.registry.limits import PATTERN_CHARS_MAX, Budget, check_depth
+from penstock.state.registry.limits import PATTERN_CHARS_MAX, StepBudget, check_depth
 
 STRING_KEYS: Final = ("maxLength", "minLength", "pattern")
 NUMBER_KEYS: Final = ("maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum", "multipleOf")
@@ -40,7 +40,7 @@ COUNTS: Final = (
 TYPES: Final = ("string", "integer", "number", "boolean", "null", "object", "array")
 
 
-def read_json_schema(root: Any, references: dict[str, Any]) -> Node:
+def read_json_schema(root: Any, references: dict[str, Any]) -> SchemaNode:
     """The root node; `references` are the texts, already read, of referenced schemas by name."""
     library = Library(root, references)
     return _Reader(library).read_all()
@@ -49,11 +49,11 @@ def read_json_schema(root: Any, references: dict[str, Any]) -> Node:
 class _Reader:
     def __init__(self, library: Library) -> None:
         self._library = library
-        self._known: dict[int, Node] = {}
-        self._unresolved: list[tuple[Node, str, str, Document]] = []
-        self._budget = Budget()
+        self._known: dict[int, SchemaNode] = {}
+        self._unresolved: list[tuple[SchemaNode, str, str, Document]] = []
+        self._budget = StepBudget()
 
-    def read_all(self) -> Node:
+    def read_all(self) -> SchemaNode:
         main = self._library.main
         base = next(iter(main.named))
         root = self.read(main.root, base, main, 0)
@@ -66,19 +66,19 @@ class _Reader:
                 raise invalid(f'"$ref": "{reference[:200]}" leads back to itself')
         return root
 
-    def read(self, schema: Any, base: str, document: Document, depth: int) -> Node:
+    def read(self, schema: Any, base: str, document: Document, depth: int) -> SchemaNode:
         check_depth(depth)
         self._budget.spend()
         if schema is True:
-            return Node(Kind.EMPTY, {})
+            return SchemaNode(NodeKind.EMPTY, {})
         if schema is False:
-            return Node(Kind.FALSE, schema)
+            return SchemaNode(NodeKind.FALSE, schema)
         if not isinstance(schema, dict):
             raise invalid(f"no schema: {str(schema)[:80]}")
         known = self._known.get(id(schema))
         if known is not None:
             return known
-        node = Node(Kind.EMPTY, schema)
+        node = SchemaNode(NodeKind.EMPTY, schema)
         self._known[id(schema)] = node
         own = schema.get("$id", schema.get("id"))
         if depth and isinstance(own, str) and not own.startswith("#"):
@@ -87,39 +87,39 @@ class _Reader:
         node.connect_type = schema.get("connect.type")
         reference = schema.get("$ref")
         if isinstance(reference, str):
-            node.kind = Kind.REFERENCE
+            node.kind = NodeKind.REFERENCE
             self._unresolved.append((node, reference, base, document))
             return node
 
-        def inner(one: Any) -> Node:
+        def inner(one: Any) -> SchemaNode:
             return self.read(one, base, document, depth + 1)
 
         parts = [*_of_types(schema, inner), *_of_values(schema), *_of_parts(schema, inner)]
         if len(parts) == 1:
             _become(node, parts[0])
         elif parts:
-            node.kind, node.criterion, node.parts = Kind.COMBINED, Criterion.ALL, parts
+            node.kind, node.criterion, node.parts = NodeKind.COMBINED, Criterion.ALL, parts
         return node
 
 
-def _become(node: Node, part: Node) -> None:
+def _become(node: SchemaNode, part: SchemaNode) -> None:
     """A schema that says one thing is that thing."""
     node.kind, node.limits, node.pattern = part.kind, part.limits, part.pattern
     node.is_integer, node.object, node.array = part.is_integer, part.object, part.array
     node.values, node.criterion, node.parts = part.values, part.criterion, part.parts
 
 
-Inner = Callable[[Any], Node]
+Inner = Callable[[Any], SchemaNode]
 
 
-def _of_types(schema: dict[str, Any], inner: Inner) -> Iterator[Node]:
+def _of_types(schema: dict[str, Any], inner: Inner) -> Iterator[SchemaNode]:
     """What is said about single types of values."""
     named = schema.get("type")
     if isinstance(named, list):
         if not named:
             raise invalid('"type" is an empty list')
-        yield Node(
-            Kind.COMBINED,
+        yield SchemaNode(
+            NodeKind.COMBINED,
             criterion=Criterion.ANY,
             source=schema,
             parts=[_of_type(one, schema, inner) for one in named],
@@ -137,43 +137,49 @@ def _of_types(schema: dict[str, Any], inner: Inner) -> Iterator[Node]:
                 yield _of_type(kind, schema, inner)
 
 
-def _of_type(named: Any, schema: dict[str, Any], inner: Inner) -> Node:
+def _of_type(named: Any, schema: dict[str, Any], inner: Inner) -> SchemaNode:
     if named not in TYPES:
         raise invalid(f'"type" is {str(named)[:80]}, not one of {", ".join(TYPES)}')
     if named == "string":
-        node = Node(Kind.STRING, schema, limits=_limits(schema, STRING_KEYS[:2]))
+        node = SchemaNode(NodeKind.STRING, schema, limits=_limits(schema, STRING_KEYS[:2]))
         node.pattern = _text(schema, "pattern")
     elif named in ("number", "integer"):
-        node = Node(Kind.NUMBER, schema, limits=_bounds(schema), is_integer=named == "integer")
+        node = SchemaNode(
+            NodeKind.NUMBER, schema, limits=_bounds(schema), is_integer=named == "integer"
+        )
     elif named == "object":
-        node = Node(Kind.OBJECT, schema, limits=_limits(schema, ("maxProperties", "minProperties")))
+        node = SchemaNode(
+            NodeKind.OBJECT, schema, limits=_limits(schema, ("maxProperties", "minProperties"))
+        )
         node.object = _object(schema, inner)
     elif named == "array":
         keys = ("maxItems", "minItems", "maxContains", "minContains")
-        node = Node(Kind.ARRAY, schema, limits=_limits(schema, keys))
+        node = SchemaNode(NodeKind.ARRAY, schema, limits=_limits(schema, keys))
         node.array = _array(schema, inner)
     else:
-        node = Node(Kind.BOOLEAN if named == "boolean" else Kind.NULL, schema)
+        node = SchemaNode(NodeKind.BOOLEAN if named == "boolean" else NodeKind.NULL, schema)
     return node
 
 
-def _of_values(schema: dict[str, Any]) -> Iterator[Node]:
+def _of_values(schema: dict[str, Any]) -> Iterator[SchemaNode]:
     if "const" in schema:
-        yield Node(Kind.CONST, schema, values=frozenset({write_sorted_json(schema["const"])}))
+        yield SchemaNode(
+            NodeKind.CONST, schema, values=frozenset({write_sorted_json(schema["const"])})
+        )
     if "enum" in schema:
         values = schema["enum"]
         if not isinstance(values, list):
             raise invalid('"enum" is no list')
-        yield Node(
-            Kind.ENUM, schema, values=frozenset(write_sorted_json(value) for value in values)
+        yield SchemaNode(
+            NodeKind.ENUM, schema, values=frozenset(write_sorted_json(value) for value in values)
         )
 
 
-def _of_parts(schema: dict[str, Any], inner: Inner) -> Iterator[Node]:
+def _of_parts(schema: dict[str, Any], inner: Inner) -> Iterator[SchemaNode]:
     if "not" in schema:
-        yield Node(Kind.NOT, schema, parts=[inner(schema["not"])])
+        yield SchemaNode(NodeKind.NOT, schema, parts=[inner(schema["not"])])
     if "if" in schema:
-        yield Node(Kind.CONDITIONAL, schema, parts=[inner(schema["if"])])
+        yield SchemaNode(NodeKind.CONDITIONAL, schema, parts=[inner(schema["if"])])
     for criterion in Criterion:
         parts = schema.get(criterion.value)
         if parts is None:
@@ -181,7 +187,7 @@ def _of_parts(schema: dict[str, Any], inner: Inner) -> Iterator[Node]:
         if not isinstance(parts, list) or not parts:
             raise invalid(f'"{criterion.value}" is no list of schemas')
         members = [inner(part) for part in parts]
-        yield Node(Kind.COMBINED, schema, criterion=criterion, parts=members)
+        yield SchemaNode(NodeKind.COMBINED, schema, criterion=criterion, parts=members)
 
 
 def _object(schema: dict[str, Any], inner: Inner) -> ObjectRules:

@@ -7,9 +7,9 @@ from typing import Any
 from penstock.state.registry.errors import invalid
 from penstock.state.registry.json_text import read_json, write_json, write_sorted_json
 from penstock.state.registry.jsonschema.compatibility import unaccepted
-from penstock.state.registry.jsonschema.model import Node
+from penstock.state.registry.jsonschema.model import SchemaNode
 from penstock.state.registry.jsonschema.parser import read_json_schema
-from penstock.state.registry.limits import Budget
+from penstock.state.registry.limits import StepBudget
 from penstock.state.registry.parsed_schemas import JSON, Parsed
 
 
@@ -18,7 +18,7 @@ class JsonSchema:
     """A parsed JSON schema, and the documents that it may refer to."""
 
     document: Any
-    root: Node
+    root: SchemaNode
     library: dict[str, Any]
     text: str
 
@@ -60,7 +60,7 @@ class JsonFormat:
             document, read_json_schema(document, library), library, write_json(document)
         )
 
-    def unreadable(self, reader: Parsed, writer: Parsed, budget: Budget) -> list[str]:
+    def unreadable(self, reader: Parsed, writer: Parsed, budget: StepBudget) -> list[str]:
         assert isinstance(reader, JsonSchema)
         assert isinstance(writer, JsonSchema)
         return unaccepted(writer.root, reader.root, budget)

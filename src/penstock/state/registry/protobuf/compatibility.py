@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from google.protobuf import descriptor_pb2 as pb
 
-from penstock.state.registry.limits import Budget
+from penstock.state.registry.limits import StepBudget
 from penstock.state.registry.protobuf.linker import Linked, NamedType
 
 FIELD: Final = pb.FieldDescriptorProto
@@ -27,13 +27,13 @@ KINDS: Final = {getattr(FIELD, f"TYPE_{name}"): kind for name, kind in WIRE_KIND
 """Types that may stand for each other have the same kind."""
 
 
-def unreadable(old: Linked, new: Linked, budget: Budget) -> list[str]:
+def unreadable(old: Linked, new: Linked, budget: StepBudget) -> list[str]:
     """What `new` does not read as it was written by `old`, in words."""
     return list(_Comparison(old, new, budget).files())
 
 
 class _Comparison:
-    def __init__(self, old: Linked, new: Linked, budget: Budget) -> None:
+    def __init__(self, old: Linked, new: Linked, budget: StepBudget) -> None:
         self._old = old
         self._new = new
         self._budget = budget

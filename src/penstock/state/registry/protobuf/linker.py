@@ -14,7 +14,7 @@ from google.protobuf import descriptor_pb2 as pb
 from google.protobuf import descriptor_pool
 
 from penstock.state.registry.errors import invalid
-from penstock.state.registry.limits import Budget, check_depth
+from penstock.state.registry.limits import StepBudget, check_depth
 from penstock.state.registry.protobuf.well_known import well_known
 
 FIELD: Final = pb.FieldDescriptorProto
@@ -178,7 +178,7 @@ def _check(linked: Linked) -> None:
 def _check_reserved(message: Any) -> None:
     """What the pool does not look at."""
     names = set(message.reserved_name)
-    Budget().spend(len(message.field) * len(message.reserved_range) // 16)
+    StepBudget().spend(len(message.field) * len(message.reserved_range) // 16)
     for field in message.field:
         is_taken = any(one.start <= field.number < one.end for one in message.reserved_range)
         if is_taken or field.name in names:

@@ -16,7 +16,7 @@ from google.protobuf import descriptor_pb2 as pb
 from google.protobuf.message import DecodeError
 
 from penstock.state.registry.errors import invalid
-from penstock.state.registry.limits import Budget
+from penstock.state.registry.limits import StepBudget
 from penstock.state.registry.parsed_schemas import PROTOBUF, Parsed
 from penstock.state.registry.protobuf.compatibility import unreadable
 from penstock.state.registry.protobuf.linker import Linked, link
@@ -74,7 +74,7 @@ class ProtobufFormat:
         canonical = print_proto(linked)
         return ProtobufSchema(linked, text if described is None else canonical, canonical)
 
-    def unreadable(self, reader: Parsed, writer: Parsed, budget: Budget) -> list[str]:
+    def unreadable(self, reader: Parsed, writer: Parsed, budget: StepBudget) -> list[str]:
         assert isinstance(reader, ProtobufSchema)
         assert isinstance(writer, ProtobufSchema)
         return unreadable(writer.linked, reader.linked, budget)

@@ -19,7 +19,7 @@ from penstock.broker.api.admin.configs import (
 from penstock.broker.api.response_rows import CLUSTER_NAME
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.cluster.configs.config_changes import Op
-from penstock.cluster.configs.config_types import ConfigType, Source
+from penstock.cluster.configs.config_types import ConfigSource, ConfigType
 from penstock.cluster.metadata.topics import NewTopic, create_topic, plan_topic
 from penstock.wire.messages.configs import (
     AlterableConfig,
@@ -78,14 +78,14 @@ def test_a_topics_configs_say_where_they_come_from(version: int) -> None:
         await make(node, "t", retention_ms="5000")
         rows = await described(node, TOPIC, "t", version)
         own = rows["retention.ms"]
-        assert (own.value, own.config_source) == ("5000", Source.DYNAMIC_TOPIC_CONFIG)
+        assert (own.value, own.config_source) == ("5000", ConfigSource.DYNAMIC_TOPIC_CONFIG)
         assert [(s.name, s.value, s.source) for s in own.synonyms] == [
-            ("retention.ms", "5000", Source.DYNAMIC_TOPIC_CONFIG),
-            ("log.retention.hours", "3", Source.STATIC_BROKER_CONFIG),
-            ("log.retention.hours", "168", Source.DEFAULT_CONFIG),
+            ("retention.ms", "5000", ConfigSource.DYNAMIC_TOPIC_CONFIG),
+            ("log.retention.hours", "3", ConfigSource.STATIC_BROKER_CONFIG),
+            ("log.retention.hours", "168", ConfigSource.DEFAULT_CONFIG),
         ]
         assert not own.read_only
-        assert rows["segment.bytes"].config_source == Source.DEFAULT_CONFIG
+        assert rows["segment.bytes"].config_source == ConfigSource.DEFAULT_CONFIG
         assert "internal.segment.bytes" not in rows
         if version >= 3:
             assert own.config_type == ConfigType.LONG
@@ -97,7 +97,7 @@ def test_a_value_of_the_broker_is_a_static_value_of_the_topic() -> None:
     async def test(node: Node) -> None:
         await make(node, "t")
         row = (await described(node, TOPIC, "t"))["retention.ms"]
-        assert (row.value, row.config_source) == ("10800000", Source.STATIC_BROKER_CONFIG)
+        assert (row.value, row.config_source) == ("10800000", ConfigSource.STATIC_BROKER_CONFIG)
 
     on_node(test, configs={"log.retention.hours": "3"})
 
@@ -146,7 +146,7 @@ def test_a_brokers_configs_hide_secrets_and_show_what_is_fixed() -> None:
         rows = await described(node, BROKER, "1")
         secret = rows["ssl.key.password"]
         assert (secret.value, secret.is_sensitive) == (None, True)
-        assert secret.config_source == Source.STATIC_BROKER_CONFIG
+        assert secret.config_source == ConfigSource.STATIC_BROKER_CONFIG
         assert [synonym.value for synonym in secret.synonyms] == [None]
         assert rows["num.partitions"].read_only
         assert not rows["message.max.bytes"].read_only
@@ -162,7 +162,7 @@ def test_the_cluster_shows_only_what_was_set_for_it() -> None:
         await alter(node, BROKER, "", [("message.max.bytes", Op.SET, "777")])
         rows = await described(node, BROKER, "")
         assert list(rows) == ["message.max.bytes"]
-        assert rows["message.max.bytes"].config_source == Source.DYNAMIC_DEFAULT_BROKER_CONFIG
+        assert rows["message.max.bytes"].config_source == ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
 
     on_node(test)
 
@@ -172,7 +172,7 @@ def test_a_groups_configs_have_the_brokers_defaults() -> None:
         await alter(node, GROUP, "g", [("share.auto.offset.reset", Op.SET, "earliest")])
         rows = await described(node, GROUP, "g")
         assert rows["share.auto.offset.reset"].value == "earliest"
-        assert rows["share.auto.offset.reset"].config_source == Source.GROUP_CONFIG
+        assert rows["share.auto.offset.reset"].config_source == ConfigSource.GROUP_CONFIG
         assert rows["consumer.session.timeout.ms"].value == "45000"
         assert len(await described(node, GROUP, "another")) == len(rows)
 

@@ -5,13 +5,13 @@ import msgspec
 from penstock.base.errors import ErrorCode
 from penstock.broker.api.admin.registry_requests import ask_registry
 from penstock.broker.api.route_row import Operation, ResourceType
-from penstock.state.registry.errors import Number
-from penstock.state.registry.requests import Call, GetById, Register, encode_call
+from penstock.state.registry.errors import RegistryErrorCode
+from penstock.state.registry.requests import GetById, Register, RegistryCall, encode_call
 from penstock.wire.messages.internal.registry import AskRegistryRequest, AskRegistryResponse
 from tests.unit.broker.api.harness import Node, on_node
 
 
-async def asked(node: Node, call: Call | bytes) -> AskRegistryResponse:
+async def asked(node: Node, call: RegistryCall | bytes) -> AskRegistryResponse:
     data = call if isinstance(call, bytes) else encode_call(call)
     response = await node.ask(ask_registry, 0, AskRegistryRequest(call=data))
     assert isinstance(response, AskRegistryResponse)
@@ -26,7 +26,7 @@ def test_a_call_is_answered_where_the_topic_is_led() -> None:
         found = await asked(node, GetById(1))
         assert msgspec.json.decode(found.answer)["schema"] == '"int"'
         missing = await asked(node, GetById(2))
-        assert missing.number == Number.SCHEMA_NOT_FOUND
+        assert missing.number == RegistryErrorCode.SCHEMA_NOT_FOUND
         assert missing.error_message == "Schema 2 not found"
 
     on_node(test)

@@ -3,10 +3,10 @@
 from types import SimpleNamespace
 from typing import Any
 
-from penstock.broker.api.data.fetch_reply import Found, _records
+from penstock.broker.api.data.fetch_reply import FetchedPartition, _records
 
 
-def found(offset: int, end: int, *, is_last: bool = True) -> Found:
+def found(offset: int, end: int, *, is_last: bool = True) -> FetchedPartition:
     """A segment of 1,000 bytes with the offsets 100 to 199, in a log that ends at 250."""
     segment = SimpleNamespace(base_offset=100, size=1_000)
     segments = SimpleNamespace(
@@ -14,7 +14,7 @@ def found(offset: int, end: int, *, is_last: bool = True) -> Found:
     )
     log = SimpleNamespace(segments=segments, end_offset=250)
     followed: Any = SimpleNamespace(offset=offset)
-    made = Found(followed)
+    made = FetchedPartition(followed)
     partition: Any = SimpleNamespace(log=log)
     span: Any = SimpleNamespace(segment=segment, end=end)
     made.partition, made.span = partition, span

@@ -7,7 +7,7 @@ from penstock.base.ids import TopicId
 from penstock.broker.api.data.metadata import metadata
 from penstock.broker.api.groups.membership import find_coordinator
 from penstock.cluster.metadata import store_keys
-from penstock.cluster.metadata.membership import Membership
+from penstock.cluster.metadata.membership import ClusterMembership
 from penstock.cluster.metadata.store_keys import BrokerRecord, PartitionRecord
 from penstock.cluster.metadata.topics import NewTopic, create_topic, plan_topic
 from penstock.wire.messages.classic_groups import FindCoordinatorRequest
@@ -105,7 +105,7 @@ def test_a_coordinator_that_was_just_lost_is_not_named() -> None:
 def test_a_node_that_is_not_sure_of_its_place_ends_the_connection_instead_of_answering() -> None:
     async def test(node: Node) -> None:
         ctx = node.ctx
-        ctx.membership = Membership(1, ctx.store, ctx.configs, is_leased=True)
+        ctx.membership = ClusterMembership(1, ctx.store, ctx.configs, is_leased=True)
         coordinator = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
         assert (await node.send(metadata, 12, MetadataRequest(topics=None))).is_hung_up
         assert (await node.send(find_coordinator, 6, coordinator)).is_hung_up

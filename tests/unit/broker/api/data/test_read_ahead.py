@@ -10,7 +10,7 @@ from penstock.broker.api.data.read_ahead import KEPT_SECONDS, ReadAhead
 from penstock.log import files
 from penstock.log.config import LogConfig
 from penstock.log.log import Log
-from penstock.log.read_span import Span
+from penstock.log.read_span import ReadSpan
 from simulation.loop import SimLoop, run
 from tests.unit.log.building import (
     NOW_MS,
@@ -41,13 +41,13 @@ def log() -> Log:
     return made
 
 
-def span_at(log: Log, offset: int, bytes_max: int = MIB, limit: int | None = None) -> Span:
+def span_at(log: Log, offset: int, bytes_max: int = MIB, limit: int | None = None) -> ReadSpan:
     span = log.locate(offset, bytes_max, log.end_offset if limit is None else limit)
     assert span is not None
     return span
 
 
-def follow(ahead: ReadAhead, span: Span) -> None:
+def follow(ahead: ReadAhead, span: ReadSpan) -> None:
     ahead.follow(span, span.end)
     ahead.sent()
 

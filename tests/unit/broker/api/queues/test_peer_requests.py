@@ -5,7 +5,7 @@ from penstock.base.ids import TopicId
 from penstock.broker.api.queues.peer_requests import keep_queue_state, tell_queue
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.coordinator.queues import admin
-from penstock.coordinator.queues.state_store import Kind
+from penstock.coordinator.queues.state_store import StateRequestKind
 from penstock.wire.messages.internal.queues import (
     KeepQueueStateRequest,
     QueueCall,
@@ -38,12 +38,12 @@ def test_states_are_kept_and_read_in_the_order_of_the_calls() -> None:
     async def test(node: Node) -> None:
         await node.ctx.queues.keeping.ensure()
         calls = [
-            call(Kind.SNAPSHOT, 0, b"S"),
-            call(Kind.DELTA, 1, b"a"),
-            call(Kind.DELTA, 9, b"x"),
-            call(Kind.READ),
-            call(Kind.READ, index=5),
-            call(Kind.FORGET),
+            call(StateRequestKind.SNAPSHOT, 0, b"S"),
+            call(StateRequestKind.DELTA, 1, b"a"),
+            call(StateRequestKind.DELTA, 9, b"x"),
+            call(StateRequestKind.READ),
+            call(StateRequestKind.READ, index=5),
+            call(StateRequestKind.FORGET),
         ]
         answers = (await node.ask(keep_queue_state, 0, KeepQueueStateRequest(calls=calls))).answers
         assert [answer.error_code for answer in answers] == [
@@ -70,10 +70,10 @@ def test_queues_are_described_and_moved() -> None:
         calls = [
             QueueCall(kind=kind, group_id="g", topic_id=topic_id, partition=index, start_offset=3)
             for kind, index in (
-                (admin.Kind.DESCRIBE, 0),
-                (admin.Kind.MOVE, 0),
-                (admin.Kind.DESCRIBE, 0),
-                (admin.Kind.DESCRIBE, 9),
+                (admin.ChangeKind.DESCRIBE, 0),
+                (admin.ChangeKind.MOVE, 0),
+                (admin.ChangeKind.DESCRIBE, 0),
+                (admin.ChangeKind.DESCRIBE, 9),
             )
         ]
         answers = (await node.ask(tell_queue, 0, TellQueueRequest(calls=calls))).answers
@@ -90,7 +90,7 @@ def test_queues_are_described_and_moved() -> None:
 def test_clients_have_no_business_here() -> None:
     async def test(node: Node) -> None:
         deny(node)
-        request = KeepQueueStateRequest(calls=[call(Kind.READ)])
+        request = KeepQueueStateRequest(calls=[call(StateRequestKind.READ)])
         (answer,) = (await node.ask(keep_queue_state, 0, request)).answers
         assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         told = TellQueueRequest(

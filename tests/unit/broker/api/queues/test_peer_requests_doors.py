@@ -9,7 +9,7 @@ from penstock.base.ids import TopicId
 from penstock.broker.api.queues.peer_requests import settle_leases, take_from_queues
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.coordinator.queues.rpc import asked_by
-from penstock.coordinator.queues.settle import Verdict
+from penstock.coordinator.queues.settle import SettleAction
 from penstock.wire.messages.internal.queues import (
     LeaseRuling,
     SettleLeasesRequest,
@@ -57,11 +57,11 @@ def test_records_are_leased_and_settled_for_a_member_of_another_node() -> None:
         assert [(one.first, one.last, one.delivery_count) for one in row.leases] == [(0, 1, 1)]
         assert b"v0" in bytes(row.records)
         rulings = [
-            ruling(node, 0, Verdict.ACCEPT),
-            ruling(node, 0, Verdict.ACCEPT),
-            ruling(node, 1, Verdict.ACCEPT, "other"),
+            ruling(node, 0, SettleAction.ACCEPT),
+            ruling(node, 0, SettleAction.ACCEPT),
+            ruling(node, 1, SettleAction.ACCEPT, "other"),
             ruling(node, 1, 99),
-            ruling(node, 1, Verdict.RELEASE),
+            ruling(node, 1, SettleAction.RELEASE),
         ]
         answers = (await node.ask(settle_leases, 0, SettleLeasesRequest(rulings=rulings))).answers
         lost = ErrorCode.INVALID_RECORD_STATE
@@ -130,7 +130,7 @@ def test_clients_have_no_business_here() -> None:
         node.rights.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
         taken = await node.ask(take_from_queues, 0, taking(node), Client())
         assert taken.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        request = SettleLeasesRequest(rulings=[ruling(node, 0, Verdict.ACCEPT)])
+        request = SettleLeasesRequest(rulings=[ruling(node, 0, SettleAction.ACCEPT)])
         (answer,) = (await node.ask(settle_leases, 0, request, Client())).answers
         assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 

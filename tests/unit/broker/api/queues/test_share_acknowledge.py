@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.broker.api.queues.share_acknowledge import Verdict, verdicts_of
+from penstock.broker.api.queues.share_acknowledge import AcknowledgeType, verdicts_of
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.wire.messages.share import ShareAcknowledgementBatch
 from tests.unit.broker.api.harness import Client, Node, on_node
@@ -29,10 +29,10 @@ def batch(first: int, last: int, *kinds: int) -> ShareAcknowledgementBatch:
 def test_types_are_for_all_or_for_each() -> None:
     found = list(verdicts_of([batch(0, 9, 1), batch(10, 13, 1, 1, 2, 0)], False))
     assert found == [
-        Verdict(0, 9, 1),
-        Verdict(10, 11, 1),
-        Verdict(12, 12, 2),
-        Verdict(13, 13, 0),
+        AcknowledgeType(0, 9, 1),
+        AcknowledgeType(10, 11, 1),
+        AcknowledgeType(12, 12, 2),
+        AcknowledgeType(13, 13, 0),
     ]
 
 

@@ -10,7 +10,7 @@ from penstock.broker.api.queues.share_acknowledge import (
     DELAY_MS_MAX,
     LOCK_MS_MAX,
     NOTHING,
-    Note,
+    AcknowledgementNote,
     judge,
     share_acknowledge,
     verdicts_of,
@@ -60,7 +60,7 @@ def test_nothing_is_said_by_others() -> None:
     (verdict,) = verdicts_of([noted(RELEASE)], False)
     assert verdict.note is NOTHING
     (verdict,) = verdicts_of([noted(RELEASE, delay_ms=0, error_class="E")], False)
-    assert verdict.note == Note(0, "E")
+    assert verdict.note == AcknowledgementNote(0, "E")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from penstock.base.ids import TopicId
 from penstock.broker.api.queues.share_sessions import (
     EPOCH_MAX,
     PARTITIONS_MAX,
-    ShareSession,
+    BrokerShareSession,
     ShareSessions,
 )
 
@@ -32,9 +32,9 @@ class World:
     def __init__(self, sessions_max: int = 10) -> None:
         self.sessions = ShareSessions()
         self.sessions_max = sessions_max
-        self.ended: list[ShareSession] = []
+        self.ended: list[BrokerShareSession] = []
 
-    def open(self, member: str = "m", peer: Peer | None = None) -> ShareSession:
+    def open(self, member: str = "m", peer: Peer | None = None) -> BrokerShareSession:
         peer = peer or Peer()
         return self.sessions.open("g", member, peer, self.sessions_max, self.ended.append)
 

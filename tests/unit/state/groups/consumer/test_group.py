@@ -8,15 +8,15 @@ import pytest
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.state.groups.config import GroupConfig
-from penstock.state.groups.records import Kind, encode, member_key, read_consumer_member
-from penstock.state.groups.topic_regex import Matcher
+from penstock.state.groups.records import RecordKind, encode, member_key, read_consumer_member
+from penstock.state.groups.topic_regex import NameMatcher
 from penstock.wire.messages.consumer_groups import ConsumerGroupDescribeRequest
 from tests.unit.state.groups.driver import Driver
 
 T = ("t",)
 
 
-def compile_pattern(pattern: str) -> Matcher:
+def compile_pattern(pattern: str) -> NameMatcher:
     try:
         compiled = re.compile(pattern)
     except re.error as error:
@@ -215,7 +215,7 @@ def test_a_member_kept_by_an_earlier_version_sees_what_it_saw() -> None:
     driver = Driver(compile_pattern=compile_pattern, may_see=lambda *asked: False)
     driver.set_topics(t=1)
     driver.beat(member="a", topics=("t",))
-    key = member_key(Kind.CONSUMER_MEMBER, "g", "a")
+    key = member_key(RecordKind.CONSUMER_MEMBER, "g", "a")
     kept = read_consumer_member(next(value for at, value in driver.log if at == key and value))
     *as_it_was, _ = msgspec.structs.astuple(msgspec.structs.replace(kept, regex=".*"))
     driver.log.append((key, encode(("M", *as_it_was))))

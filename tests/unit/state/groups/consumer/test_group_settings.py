@@ -1,7 +1,7 @@
 """A consumer group's own configs: they hold from the next heartbeat on."""
 
 from penstock.base.errors import ErrorCode
-from penstock.state.groups.config import ConsumerConfig, GroupConfig
+from penstock.state.groups.config import ConsumerGroupConfig, GroupConfig
 from tests.unit.state.groups.driver import Driver
 
 
@@ -9,11 +9,11 @@ class Settings:
     """Configs that a test may change at any time."""
 
     def __init__(self) -> None:
-        self.by_group: dict[str, ConsumerConfig] = {}
+        self.by_group: dict[str, ConsumerGroupConfig] = {}
 
     def driver(self) -> Driver:
         config = GroupConfig(
-            consumer_config_of=lambda group: self.by_group.get(group, ConsumerConfig())
+            consumer_config_of=lambda group: self.by_group.get(group, ConsumerGroupConfig())
         )
         driver = Driver(config)
         driver.set_topics(t=4)
@@ -25,7 +25,7 @@ def test_a_shorter_session_holds_from_the_next_heartbeat_on() -> None:
     driver = settings.driver()
     driver.beat("g", "m", 0, topics=("t",))
     driver.beat("other", "m", 0, topics=("t",))
-    settings.by_group["g"] = ConsumerConfig(session_timeout_ms=10_000)
+    settings.by_group["g"] = ConsumerGroupConfig(session_timeout_ms=10_000)
     driver.sleep(20_000)
     assert driver.beat("g", "m", 1).error_code == ErrorCode.NONE, "it still had the old session"
     driver.beat("other", "m", 1)
@@ -38,7 +38,7 @@ def test_members_are_told_the_groups_heartbeat_interval() -> None:
     settings = Settings()
     driver = settings.driver()
     assert driver.beat("g", "m", 0, topics=("t",)).heartbeat_interval_ms == 5_000
-    settings.by_group["g"] = ConsumerConfig(heartbeat_interval_ms=1_500)
+    settings.by_group["g"] = ConsumerGroupConfig(heartbeat_interval_ms=1_500)
     assert driver.beat("g", "m", 1).heartbeat_interval_ms == 1_500
     del settings.by_group["g"]
     assert driver.beat("g", "m", 1).heartbeat_interval_ms == 5_000
@@ -46,7 +46,7 @@ def test_members_are_told_the_groups_heartbeat_interval() -> None:
 
 def test_who_joins_within_the_assignment_interval_waits_for_its_end() -> None:
     settings = Settings()
-    settings.by_group["g"] = ConsumerConfig(assignment_interval_ms=1_000)
+    settings.by_group["g"] = ConsumerGroupConfig(assignment_interval_ms=1_000)
     driver = settings.driver()
     first = driver.beat("g", "a", 0, topics=("t",))
     assert driver.owned(first) == {"t": [0, 1, 2, 3]}

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.state.groups.config import Caller
+from penstock.state.groups.config import GroupCaller
 from penstock.state.groups.share.admin import LookAtShareGroup, ShareGroupView
 from penstock.wire.messages.classic_groups import DeleteGroupsRequest, ListGroupsRequest
 from penstock.wire.messages.share import ShareGroupDescribeRequest
 from tests.unit.state.groups.driver import Driver, topic_id
 from tests.unit.state.groups.share.test_heartbeat import beat, make
 
-CALLER = Caller("c", "/host", 0, "")
+CALLER = GroupCaller("c", "/host", 0, "")
 
 
 def describe(driver: Driver, group: str = "g") -> Any:

@@ -3,12 +3,12 @@
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.state.groups.config import GroupConfig, Topics
+from penstock.state.groups.config import GroupConfig, TopicCatalogue
 from penstock.state.groups.records import ShareGroupValue, ShareMemberValue
 from penstock.state.groups.share.group import ShareGroup, assignments, subscribed, topics_hash
 from tests.unit.state.groups.driver import topic_id
 
-TOPICS = Topics.of({"t": (topic_id(1), 2), "u": (topic_id(2), 1)})
+TOPICS = TopicCatalogue.of({"t": (topic_id(1), 2), "u": (topic_id(2), 1)})
 
 
 def member(*topics: str) -> ShareMemberValue:

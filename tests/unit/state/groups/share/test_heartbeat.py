@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import ErrorCode
-from penstock.state.groups.config import GroupConfig, ShareConfig
+from penstock.state.groups.config import GroupConfig, ShareGroupConfig
 from penstock.wire.messages.share import ShareGroupHeartbeatRequest
 from tests.unit.state.groups.driver import Driver
 
@@ -124,7 +124,7 @@ def test_who_is_silent_for_too_long_is_gone() -> None:
 
 
 def test_a_group_has_a_session_timeout_of_its_own() -> None:
-    config = GroupConfig(share_config_of=lambda group: ShareConfig(1_000, 300))
+    config = GroupConfig(share_config_of=lambda group: ShareGroupConfig(1_000, 300))
     driver = make(config=config)
     assert beat(driver).heartbeat_interval_ms == 300
     driver.sleep(1_100)

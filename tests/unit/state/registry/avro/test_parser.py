@@ -5,7 +5,7 @@ import pytest
 from penstock.state.registry.errors import Rejected
 from penstock.state.registry.formats import parse
 from penstock.state.registry.limits import DEPTH_MAX
-from penstock.state.registry.parsed_schemas import AVRO, Source
+from penstock.state.registry.parsed_schemas import AVRO, SchemaSource
 
 RECORD = '{"type":"record","name":"%s","fields":[%s]}'
 
@@ -44,7 +44,7 @@ BAD = {
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD)
 def test_it_refuses(text: str) -> None:
     with pytest.raises(Rejected):
-        parse(Source(AVRO, text))
+        parse(SchemaSource(AVRO, text))
 
 
 SAME = [
@@ -73,17 +73,17 @@ SAME = [
 
 @pytest.mark.parametrize(("written", "kept"), SAME)
 def test_it_is_kept_in_one_way(written: str, kept: str) -> None:
-    parsed = parse(Source(AVRO, written))
+    parsed = parse(SchemaSource(AVRO, written))
     assert parsed.text == kept
-    assert parse(Source(AVRO, kept)).text == kept
+    assert parse(SchemaSource(AVRO, kept)).text == kept
 
 
 def test_a_default_of_null_is_a_default() -> None:
     text = '{"type":"record","name":"R","fields":[{"name":"a","type":"null","default":null}]}'
-    assert '"default":null' in parse(Source(AVRO, text)).text
+    assert '"default":null' in parse(SchemaSource(AVRO, text)).text
 
 
 def test_the_records_name_is_its_full_name() -> None:
     text = '{"type":"record","name":"R","namespace":"a.b","fields":[]}'
-    assert parse(Source(AVRO, text)).record_name == "a.b.R"
-    assert parse(Source(AVRO, '"int"')).record_name is None
+    assert parse(SchemaSource(AVRO, text)).record_name == "a.b.R"
+    assert parse(SchemaSource(AVRO, '"int"')).record_name is None

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.state.registry.jsonschema.bipartite_matching import matching_size
-from penstock.state.registry.limits import Budget
+from penstock.state.registry.limits import StepBudget
 
 EDGES = st.integers(1, 5).flatmap(
     lambda count: st.lists(
@@ -25,4 +25,4 @@ def by_trying(edges: list[list[int]]) -> int:
 
 @given(EDGES)
 def test_no_way_of_pairing_is_better(edges: list[list[int]]) -> None:
-    assert matching_size(edges, Budget()) == by_trying(edges)
+    assert matching_size(edges, StepBudget()) == by_trying(edges)

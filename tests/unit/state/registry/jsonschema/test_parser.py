@@ -6,7 +6,7 @@ from penstock.state.registry.errors import Rejected
 from penstock.state.registry.formats import parse, unreadable
 from penstock.state.registry.json_text import write_json
 from penstock.state.registry.limits import DEPTH_MAX, PATTERN_CHARS_MAX
-from penstock.state.registry.parsed_schemas import JSON, Dependency, Parsed, Reference, Source
+from penstock.state.registry.parsed_schemas import JSON, Dependency, Parsed, Reference, SchemaSource
 
 LONG = "a" * (PATTERN_CHARS_MAX + 1)
 BAD = {
@@ -42,11 +42,11 @@ BAD = {
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD)
 def test_it_refuses(text: str) -> None:
     with pytest.raises(Rejected):
-        parse(Source(JSON, text))
+        parse(SchemaSource(JSON, text))
 
 
 def accepts(new: Parsed, old: str) -> bool:
-    return not unreadable(reader=new, writer=parse(Source(JSON, old)))
+    return not unreadable(reader=new, writer=parse(SchemaSource(JSON, old)))
 
 
 REFERRING = [
@@ -64,7 +64,7 @@ REFERRING = [
 
 @pytest.mark.parametrize("schema", REFERRING, ids=range(len(REFERRING)))
 def test_a_reference_is_what_it_leads_to(schema: object) -> None:
-    parsed = parse(Source(JSON, write_json(schema)))
+    parsed = parse(SchemaSource(JSON, write_json(schema)))
     assert accepts(parsed, '{"type":"integer"}')
     assert not accepts(parsed, '{"type":"string"}')
 
@@ -73,7 +73,7 @@ def test_a_reference_is_what_it_leads_to(schema: object) -> None:
 def test_a_reference_to_another_schema_is_found_by_its_name(name: str) -> None:
     number = Dependency("numbers", 3, JSON, '{"$defs":{"n":{"type":"number"}}}', ())
     parsed = parse(
-        Source(
+        SchemaSource(
             JSON,
             write_json({"$ref": f"{name}#/$defs/n"}),
             (Reference(name, "numbers", 3),),
@@ -91,7 +91,9 @@ def test_alternatives_of_alternatives_are_given_up_on() -> None:
         name: {"type": "object", "properties": {name: {"type": "string"}}} for name in names
     }
     parts = [{"$ref": f"#/definitions/{name}"} for name in names]
-    schema = parse(Source(JSON, write_json({"anyOf": parts, "definitions": definitions})))
-    other = parse(Source(JSON, write_json({"anyOf": parts[::-1], "definitions": definitions})))
+    schema = parse(SchemaSource(JSON, write_json({"anyOf": parts, "definitions": definitions})))
+    other = parse(
+        SchemaSource(JSON, write_json({"anyOf": parts[::-1], "definitions": definitions}))
+    )
     with pytest.raises(Rejected, match="too complex"):
         unreadable(schema, other)

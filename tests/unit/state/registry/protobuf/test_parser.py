@@ -15,7 +15,7 @@ from google.protobuf import (
 from penstock.state.registry.errors import Rejected
 from penstock.state.registry.formats import parse
 from penstock.state.registry.limits import DEPTH_MAX
-from penstock.state.registry.parsed_schemas import PROTOBUF, Dependency, Reference, Source
+from penstock.state.registry.parsed_schemas import PROTOBUF, Dependency, Reference, SchemaSource
 
 EVERYTHING = """
 /* A comment. */
@@ -73,17 +73,17 @@ extend M { repeated fixed32 d = 101 [packed = true]; }
 
 @pytest.mark.parametrize("text", [EVERYTHING, OLD], ids=["proto3", "proto2"])
 def test_what_is_printed_says_the_same(text: str) -> None:
-    parsed = parse(Source(PROTOBUF, text))
+    parsed = parse(SchemaSource(PROTOBUF, text))
     assert parsed.text == text, "comments are kept"
-    again = parse(Source(PROTOBUF, parsed.canonical))
+    again = parse(SchemaSource(PROTOBUF, parsed.canonical))
     assert again.canonical == parsed.canonical
     assert again.formatted("serialized") == parsed.formatted("serialized")
-    described = parse(Source(PROTOBUF, parsed.formatted("serialized")))
+    described = parse(SchemaSource(PROTOBUF, parsed.formatted("serialized")))
     assert described.canonical == parsed.canonical
 
 
 def test_everything_is_understood_as_it_is_meant() -> None:
-    serialized = parse(Source(PROTOBUF, EVERYTHING)).formatted("serialized")
+    serialized = parse(SchemaSource(PROTOBUF, EVERYTHING)).formatted("serialized")
     file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(serialized))
     assert file.options.java_package == "com.shop"
     order = file.message_type[0]
@@ -105,16 +105,16 @@ def test_everything_is_understood_as_it_is_meant() -> None:
 def test_the_well_known_types_come_out_as_protoc_made_them() -> None:
     for module in (any_pb2, api_pb2, struct_pb2, type_pb2, wrappers_pb2, descriptor_pb2):
         made = module.DESCRIPTOR.serialized_pb
-        parsed = parse(Source(PROTOBUF, base64.b64encode(made).decode()))
+        parsed = parse(SchemaSource(PROTOBUF, base64.b64encode(made).decode()))
         assert base64.b64decode(parsed.formatted("serialized")) == made
-        assert parse(Source(PROTOBUF, parsed.text)).canonical == parsed.canonical
+        assert parse(SchemaSource(PROTOBUF, parsed.text)).canonical == parsed.canonical
 
 
 def test_names_are_looked_for_from_the_inside_out() -> None:
     text = """syntax = "proto3"; package a;
         message M { message N { } N x = 1; .a.N y = 2; a.N z = 3; message O { N w = 1; } }
         message N { }"""
-    serialized = parse(Source(PROTOBUF, text)).formatted("serialized")
+    serialized = parse(SchemaSource(PROTOBUF, text)).formatted("serialized")
     file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(serialized))
     names = [field.type_name for field in file.message_type[0].field]
     assert names == [".a.M.N", ".a.N", ".a.N"]
@@ -124,10 +124,10 @@ def test_names_are_looked_for_from_the_inside_out() -> None:
 def test_imports_are_references_by_their_names() -> None:
     money = Dependency("money", 1, PROTOBUF, 'syntax = "proto3"; package m; message Money {}', ())
     text = 'syntax = "proto3"; import "x/money.proto"; message M { m.Money price = 1; }'
-    source = Source(PROTOBUF, text, (Reference("x/money.proto", "money", 1),), (money,))
+    source = SchemaSource(PROTOBUF, text, (Reference("x/money.proto", "money", 1),), (money,))
     assert "m.Money price = 1;" in parse(source).canonical
     with pytest.raises(Rejected, match="not among the references"):
-        parse(Source(PROTOBUF, text))
+        parse(SchemaSource(PROTOBUF, text))
 
 
 BAD = {
@@ -157,4 +157,4 @@ BAD = {
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD)
 def test_it_refuses(text: str) -> None:
     with pytest.raises(Rejected):
-        parse(Source(PROTOBUF, text))
+        parse(SchemaSource(PROTOBUF, text))
