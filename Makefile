@@ -106,7 +106,7 @@ demo: $(VENV)/.runtime ## a shop with live load, failures and dead letters, for 
 
 # ---- check
 
-.PHONY: test tests lint fmt clients chaos histories sim sim-soak fuzz
+.PHONY: test tests lint fmt clients chaos histories mixed sim sim-soak fuzz
 # Lint runs beside the tests, which often wait; what it says comes after them.
 test: setup-test ## every check, in one go
 	@mkdir -p .cache; $(MAKE) --no-print-directory lint >.cache/lint.log 2>&1 & lint=$$!; \
@@ -142,6 +142,9 @@ chaos: setup etcd ## kill -9 under load, for longer than `make test` does (KILLS
 histories: setup etcd checker tools ## faults x workloads on real nodes, checked by Porcupine (SECONDS=30 FAULTS=kills WORKLOADS=log)
 	$(BIN)/python -m tests.histories --faults '$(FAULTS)' --workloads '$(WORKLOADS)' \
 	    --seconds $(or $(SECONDS),30) --minutes $(or $(MINUTES),0) --seed $(or $(SEED),0) $(ARGS)
+
+mixed: setup etcd ## one node of an older commit beside two of this tree, under load and kills (OLD=commit SECONDS=5)
+	$(BIN)/python -m tests.mixed $(if $(OLD),--old '$(OLD)') --seconds $(or $(SECONDS),5) $(ARGS)
 
 sim: setup ## nodes, disks and networks in simulation; SEED=8123 replays one failing run
 	$(if $(SEED),PENSTOCK_SIM_SEED=$(SEED)) $(PYTEST) tests/sim \

@@ -67,10 +67,14 @@ class Writer:
     def acknowledged_count(self) -> int:
         return sum(len(offsets) for offsets in self.acknowledged.values())
 
-    def finish(self, timeout_s: float = 60.0) -> None:
-        """Stop sending and wait until every record sent is acknowledged."""
+    def stop(self) -> None:
+        """Send no more."""
         self._stopping.set()
         self._thread.join()
+
+    def finish(self, timeout_s: float = 60.0) -> None:
+        """Stop sending and wait until every record sent is acknowledged."""
+        self.stop()
         left = self._producer.flush(timeout_s)
         assert left == 0, f"{self.name}: {left} records were never acknowledged"
 
