@@ -46,14 +46,14 @@ $(BIN)/python:
 	    exit 1; }
 
 $(VENV)/.runtime: $(INPUTS) | $(BIN)/python
-	@echo "==> installing penstock into $(VENV)"
+	@echo "==> installing penstock-mq into $(VENV)"
 	@$(PIP_INSTALL) --editable .
 	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 # All but Spark. PySpark comes as source, and large: its wheel is packed beside the rest.
 $(VENV)/.most: $(INPUTS) | $(BIN)/python
-	@echo "==> installing penstock and the tools that check it into $(VENV)"
+	@echo "==> installing penstock-mq and the tools that check it into $(VENV)"
 	@$(PIP_INSTALL) --editable '.[dev,clients,bench,arrow,outbox,postgres,redis,otel,docs]'
 	@$(BIN)/python -m compileall -q src
 	@touch $@
@@ -66,7 +66,7 @@ $(VENV)/.spark: pyproject.toml | $(BIN)/python
 
 $(VENV)/.dev: $(VENV)/.most $(VENV)/.spark
 	@mkdir -p $(WHEELS)
-	@$(PIP_INSTALL) --quiet --find-links $(WHEELS) 'penstock[spark,connect]'
+	@$(PIP_INSTALL) --quiet --find-links $(WHEELS) 'penstock-mq[spark,connect]'
 	@rm -rf $(WHEELS)
 	@touch $(VENV)/.runtime $@
 

@@ -49,7 +49,7 @@ def serve(
         from prometheus_client import CollectorRegistry, start_http_server
     except ModuleNotFoundError:
         raise PipelineError(
-            "--metrics-port needs prometheus-client: pip install 'penstock[pipelines]'"
+            "--metrics-port needs prometheus-client: pip install 'penstock-mq[pipelines]'"
         ) from None
     registry = CollectorRegistry()
     registry.register(StageCollector(states))

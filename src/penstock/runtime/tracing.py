@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ENABLED = "PENSTOCK_TRACING"
 SCOPE = "penstock"
-NOT_INSTALLED = "tracing needs OpenTelemetry: pip install 'penstock[otel]'"
+NOT_INSTALLED = "tracing needs OpenTelemetry: pip install 'penstock-mq[otel]'"
 
 
 class TracingUnavailable(Exception):

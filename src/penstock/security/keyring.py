@@ -78,7 +78,7 @@ def parse_keks(text: str) -> tuple[Kek, ...]:
     """The keys of a text, the one in use first. Raises KeyTrouble, which never shows a key."""
     if importlib.util.find_spec("cryptography") is None:
         raise KeyTrouble(
-            "encryption needs the package cryptography: pip install 'penstock[security]'"
+            "encryption needs the package cryptography: pip install 'penstock-mq[security]'"
         )
     found: dict[str, Kek] = {}
     for number, line in enumerate(text.splitlines(), start=1):

@@ -52,7 +52,7 @@ def parse_keys(document: bytes) -> KeySet:
     if importlib.util.find_spec("cryptography") is None:
         raise Refused(
             ErrorCode.INVALID_CONFIG,
-            "OAUTHBEARER needs the package cryptography: pip install 'penstock[security]'",
+            "OAUTHBEARER needs the package cryptography: pip install 'penstock-mq[security]'",
         )
     try:
         rows = msgspec.json.decode(document)["keys"]

@@ -59,7 +59,7 @@ def open_session(
     try:
         from pyspark.sql import SparkSession
     except ModuleNotFoundError:
-        raise OptionError("this needs PySpark: pip install 'penstock[spark]'") from None
+        raise OptionError("this needs PySpark: pip install 'penstock-mq[spark]'") from None
     if master and remote:
         raise OptionError("a session has a --master or a --remote, not both")
     os.environ.setdefault("PYSPARK_PYTHON", worker_python())
@@ -84,7 +84,7 @@ def open_session(
             session = builder.getOrCreate()
         except ImportError as error:  # What Spark Connect needs is not part of every PySpark.
             raise OptionError(
-                f"this needs Spark Connect: pip install 'penstock[connect]' ({error})"
+                f"this needs Spark Connect: pip install 'penstock-mq[connect]' ({error})"
             ) from None
     if not remote:
         session.sparkContext.setLogLevel("ERROR")

@@ -187,13 +187,13 @@ def _opened(database: str, table: str) -> Iterator[tuple[Engine, Outbox]]:
         from penstock.app.outbox.enqueue import Outbox
         from penstock.app.outbox.relay import open_engine
     except ImportError:
-        raise UserError("the outbox needs SQLAlchemy: pip install 'penstock[outbox]'") from None
+        raise UserError("the outbox needs SQLAlchemy: pip install 'penstock-mq[outbox]'") from None
     try:
         engine = open_engine(database)
     except ImportError as error:
         raise UserError(
             f"no driver for this database ({error}); for PostgreSQL: "
-            "pip install 'penstock[outbox,postgres]'"
+            "pip install 'penstock-mq[outbox,postgres]'"
         ) from None
     except SQLAlchemyError:
         raise UserError(

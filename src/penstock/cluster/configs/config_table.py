@@ -856,7 +856,7 @@ _READ_ONLY: tuple[Row, ...] = (
      "Principals that may do everything, separated by ';'. Kafka's default is nobody."),
     ("tracing.enable", BOOLEAN, "false", None,
      "Whether messages that go through the HTTP, SQS and SNS doors are traced with OpenTelemetry; "
-     "needs penstock[otel]. Where spans go is said by OpenTelemetry's own variables, such as "
+     "needs penstock-mq[otel]. Where spans go is said by OpenTelemetry's own variables, such as "
      "OTEL_EXPORTER_OTLP_ENDPOINT. Penstock's own."),
     ("transaction.max.timeout.ms", INT, "900000", at_least(1),
      "Largest timeout a transaction may ask for."),

@@ -54,5 +54,5 @@ def form_of(parsed: Parsed, message: str | None = None) -> Form:
     except ImportError as error:
         raise OptionError(
             f"{parsed.type} schemas need the package {error.name}: "
-            "pip install 'penstock[spark,registry]' wherever tasks run"
+            "pip install 'penstock-mq[spark,registry]' wherever tasks run"
         ) from None

@@ -37,7 +37,7 @@ def format_of(kind: str) -> SchemaFormat:
         from penstock.state.registry.protobuf.schema import ProtobufFormat
     except ImportError:
         raise invalid(
-            "this node cannot read Protobuf: install it with pip install 'penstock[registry]'"
+            "this node cannot read Protobuf: install it with pip install 'penstock-mq[registry]'"
         ) from None
     return ProtobufFormat()
 

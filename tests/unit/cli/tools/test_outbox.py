@@ -68,7 +68,7 @@ def test_what_failed_is_shown_and_can_be_sent_again(
         (["status", "-d", "nonsense"], "no database URL"),
         (["status", "-d", "sqlite:///{tmp}/new.db"], "create it with `penstock outbox init`"),
         (["relay", "-d", "sqlite:///{tmp}/new.db", "--keep", "soon"], "--keep"),
-        (["status", "-d", "mysql://host/db"], "penstock[outbox,postgres]"),
+        (["status", "-d", "mysql://host/db"], "penstock-mq[outbox,postgres]"),
         (["status", "-d", "postgresql://127.0.0.1:1/db"], "the database refused"),
     ],
 )
