@@ -1,63 +1,44 @@
-"""YAML for what JSON can hold: maps, lists, texts, numbers, truths and nothing.
+"""YAML output of commands, written by PyYAML: blocks, keys as strings, no aliases.
 
-Only writes, in blocks. A text that a reader of YAML could take for anything else is quoted as in
-JSON, which YAML reads too.
+Texts with characters that a terminal could obey are in double quotes, where YAML has escapes for
+them. Imported when YAML is asked for.
 """
 
 import json
-import re
 from typing import Any
 
-# Words without anything that means something to YAML, at any place.
-_PLAIN = re.compile(r"[A-Za-z_/][\w./-]*(?: [\w./-]+)*", re.ASCII)
-_TAKEN = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "none", "nan"})
+import yaml
+
+TEXT = "tag:yaml.org,2002:str"
+
+
+class _Blocks(yaml.SafeDumper):
+    """Indents the items of a list below its key."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        super().increase_indent(flow, False)
+
+
+def _text(dumper: _Blocks, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar(TEXT, text, style=None if text.isprintable() else '"')
+
+
+_Blocks.add_representer(str, _text)
 
 
 def dumped(value: Any) -> str:
-    """One document, with its last line ended."""
-    return "".join(line + "\n" for line in _lines(value))
-
-
-def _lines(value: Any) -> list[str]:
-    if isinstance(value, dict) and value:
-        return [line for key, item in value.items() for line in _entry(_scalar(str(key)), item)]
-    if isinstance(value, (list, tuple)) and value:
-        return [line for item in value for line in _item(item)]
-    return [_scalar(value)]
-
-
-def _entry(key: str, item: Any) -> list[str]:
-    lines = _lines(item)
-    if not _is_nested(item):
-        return [f"{key}: {lines[0]}"]
-    return [f"{key}:", *("  " + line for line in lines)]
-
-
-def _item(item: Any) -> list[str]:
-    first, *rest = _lines(item)
-    return [f"- {first}", *("  " + line for line in rest)]
-
-
-def _is_nested(value: Any) -> bool:
-    return isinstance(value, (dict, list, tuple)) and bool(value)
-
-
-def _scalar(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{}"
-    if isinstance(value, (list, tuple)):
-        return "[]"
-    if isinstance(value, float):
-        text = json.dumps(value)
-        # Without a point, readers of YAML 1.1 take it for a text.
-        return text if "." in text else text.replace("e", ".0e")
-    if not isinstance(value, str):
-        return json.dumps(value)
-    if _PLAIN.fullmatch(value) and value.lower() not in _TAKEN:
-        return value
-    return "".join(map(_escaped, json.dumps(value, ensure_ascii=False)))
+    """One document of what JSON can hold, with its last line ended."""
+    document = json.loads(json.dumps(value))
+    text: str = yaml.dump(
+        document, Dumper=_Blocks, sort_keys=False, allow_unicode=True, width=float("inf")
+    )
+    if text.endswith("\n...\n"):  # the end mark that PyYAML puts after a lone scalar
+        text = text[: -len("...\n")]
+    return text if text.isascii() else "".join(map(_escaped, text))
 
 
 def _escaped(character: str) -> str:
-    """As YAML writes what does not print; JSON has escaped the rest."""
-    return character if character.isprintable() else f"\\U{ord(character):08x}"
+    # PyYAML escapes control characters; what else does not print is in double quotes here.
+    if character.isprintable() or character == "\n":
+        return character
+    return f"\\U{ord(character):08x}"

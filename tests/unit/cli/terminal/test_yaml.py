@@ -53,10 +53,27 @@ def test_every_value_comes_back(value: Any) -> None:
         "!tag",
         "*star",
         ".5",
+        "wait...",
+        "\u202e",
+        "a\u200bb",
+        "\x1b[2J",
+        "long " * 100,
     ],
 )
 def test_texts_that_look_like_something_else_stay_texts(text: str) -> None:
-    assert yaml.safe_load(dumped({text: [text]})) == {text: [text]}
+    for document in ({text: [text]}, {"last": text}, text):
+        shown = dumped(document)
+        assert yaml.safe_load(shown) == document
+        assert shown.replace("\n", "").isprintable()
+
+
+def test_a_list_that_is_named_twice_is_written_twice() -> None:
+    again = ["a"]
+    assert dumped({"one": again, "two": again}) == "one:\n  - a\ntwo:\n  - a\n"
+
+
+def test_keys_are_texts_as_in_json() -> None:
+    assert yaml.safe_load(dumped({0: "a", None: (1, 2)})) == {"0": "a", "null": [1, 2]}
 
 
 def test_blocks_read_well() -> None:
