@@ -21,7 +21,7 @@ class Block:
 
 def pages() -> list[Path]:
     top = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "STYLE.md")]
-    return [*top, *sorted((ROOT / "docs").rglob("*.md"))]
+    return [*top, ROOT / "deploy" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(language: str) -> Iterator[Block]:

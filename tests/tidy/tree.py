@@ -31,7 +31,9 @@ def python_files() -> list[Path]:
 
 def text_files() -> list[Path]:
     """Everything people read: code, documents, settings, scripts."""
-    found = [path for path in files(*PYTHON_FOLDERS, ".ci") if path.suffix in TEXT_SUFFIXES]
+    found = [
+        path for path in files(*PYTHON_FOLDERS, "deploy", ".ci") if path.suffix in TEXT_SUFFIXES
+    ]
     top = [p for p in sorted(ROOT.iterdir()) if p.is_file() and p.suffix in TEXT_SUFFIXES]
     return [*found, *top, ROOT / "Makefile", ROOT / ".ci" / "run"]
 

@@ -1,5 +1,6 @@
-"""What watches a cluster from outside: Grafana dashboards, alert rules, scrape settings.
+"""Files for the tools that watch a cluster: Grafana dashboards, alert rules, scrape settings.
 
-Made in Python and printed by `penstock generate`; a test reads every query and looks up its metrics
-and labels in the catalogue, so a metric that is renamed cannot leave a dashboard behind.
+Data only, in the formats of those tools; `penstock generate` prints them, and `deploy/` of the
+repository links to them. Tests look up every query's metrics and labels in the catalogue, so a
+metric that is renamed cannot leave a dashboard behind.
 """

@@ -1,22 +1,21 @@
 """`penstock generate`: files for the tools that watch a cluster.
 
-Asks nobody: what is printed is made by `penstock.observability`.
+Prints the files of `penstock.observability`, which `deploy/` shows as well. Thresholds of alerts
+and the addresses of nodes are filled in; no node is asked.
 """
 
-import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
 from penstock.cli.terminal.errors import UserError
-from penstock.observability.alerts import Thresholds, rules
-from penstock.observability.dashboards import DASHBOARDS
-from penstock.observability.panels import document
-from penstock.observability.scrape_settings import settings
 
 TARGET = re.compile(r"[A-Za-z0-9._-]+:[0-9]{1,5}|\[[0-9A-Fa-f:]+\]:[0-9]{1,5}")
-DEFAULTS = Thresholds()
+DASHBOARDS = ("overview", "topics", "queues", "cluster")
+LAG_RECORDS, LAG_SECONDS, DISK_PERCENT, SKEW = 10_000, 900, 15, 4.0
+"""The thresholds as they stand in penstock-alerts.yml."""
 
 output_option = click.option(
     "-o",
@@ -36,7 +35,7 @@ def generate() -> None:
 @click.argument(
     "name",
     required=False,
-    type=click.Choice(list(DASHBOARDS)),
+    type=click.Choice(DASHBOARDS),
     help="One dashboard; all if left out.",
 )
 @click.option(
@@ -61,46 +60,52 @@ def grafana(name: str | None, output: str | None) -> None:
             raise UserError(
                 f"name one of {', '.join(DASHBOARDS)}, or a directory for all of them with -o"
             )
-        print(_text(name), end="")
+        print(_dashboard(name), end="")
         return
     directory = Path(output)
     directory.mkdir(parents=True, exist_ok=True)
-    for one in [name] if name is not None else list(DASHBOARDS):
+    for one in [name] if name is not None else DASHBOARDS:
         path = directory / f"penstock-{one}.json"
-        path.write_text(_text(one), encoding="utf-8")
+        path.write_text(_dashboard(one), encoding="utf-8")
         print(path)
 
 
-def _text(name: str) -> str:
-    return json.dumps(document(DASHBOARDS[name]), indent=2) + "\n"
+def _dashboard(name: str) -> str:
+    return _packaged(f"grafana/penstock-{name}.json")
+
+
+def _packaged(path: str) -> str:
+    from importlib.resources import files
+
+    return (files("penstock.observability") / path).read_text(encoding="utf-8")
 
 
 @generate.command("alerts")
 @click.option(
     "--lag-records",
     type=click.IntRange(1),
-    default=DEFAULTS.lag_records,
+    default=LAG_RECORDS,
     show_default=True,
     help="How far one partition of a group may be behind, for 5 minutes.",
 )
 @click.option(
     "--lag-seconds",
     type=click.IntRange(1),
-    default=DEFAULTS.lag_seconds,
+    default=LAG_SECONDS,
     show_default=True,
     help="How old an unread record may be, for 5 minutes.",
 )
 @click.option(
     "--disk-percent",
     type=click.IntRange(1, 99),
-    default=DEFAULTS.disk_percent,
+    default=DISK_PERCENT,
     show_default=True,
     help="How much of the disk must be free.",
 )
 @click.option(
     "--skew",
     type=click.FloatRange(1, min_open=True),
-    default=DEFAULTS.skew,
+    default=SKEW,
     show_default=True,
     help="How many times its share the busiest partition may get.",
 )
@@ -114,8 +119,19 @@ def alerts(
     penstock generate alerts -o penstock-alerts.yml
     penstock generate alerts --lag-records 500
     """
-    limits = Thresholds(lag_records, lag_seconds, disk_percent, skew)
-    _put(rules(limits), output)
+    limits = {
+        f"{LAG_RECORDS}": f"{lag_records}",
+        f"{LAG_SECONDS}": f"{lag_seconds}",
+        f"{DISK_PERCENT}": f"{disk_percent}",
+        f"{SKEW:g}": f"{skew:g}",
+    }
+    _put(with_limits(_packaged("prometheus/penstock-alerts.yml"), limits), output)
+
+
+def with_limits(rules: str, limits: Mapping[str, str]) -> str:
+    """The rules with other numbers in the comparisons with these ones."""
+    known = "|".join(map(re.escape, limits))
+    return re.sub(rf"(?<=[<>] )(?:{known})(?![\w.])", lambda found: limits[found[0]], rules)
 
 
 @generate.command("prometheus")
@@ -158,7 +174,17 @@ def prometheus(
     for target in targets:
         if TARGET.fullmatch(target) is None:
             raise UserError(f"--target {target!r} is not HOST:PORT, such as node-1:8080")
-    _put(settings(targets, rules_file, interval, has_tls=tls), output)
+    import yaml
+
+    from penstock.cli.terminal.yaml import dumped
+
+    settings = yaml.safe_load(_packaged("prometheus/prometheus.yml"))
+    settings["global"] = dict.fromkeys(settings["global"], f"{interval}s")
+    settings["rule_files"] = [rules_file]
+    (job,) = settings["scrape_configs"]
+    job["scheme"] = "https" if tls else "http"
+    job["static_configs"] = [{"targets": list(targets)}]
+    _put("# Made by `penstock generate prometheus`.\n" + dumped(settings), output)
 
 
 def _put(text: str, output: str | None) -> None:

@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from penstock.cli import main
-from penstock.observability.dashboards import DASHBOARDS
+from penstock.cli.tools.generate import DASHBOARDS
+from tests.deploy.packaged import SETTINGS, read
 
 
 def test_one_dashboard_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,11 +35,29 @@ def test_without_a_name_or_a_directory_the_names_are_told(
 def test_alerts_take_thresholds(tmp_path: Path) -> None:
     path = tmp_path / "alerts.yml"
     assert main.run(["generate", "alerts", "--lag-records", "7", "-o", str(path)]) == 0
-    assert "penstock_group_partition_lag) > 7'" in path.read_text()
+    (group,) = yaml.safe_load(path.read_text())["groups"]
+    (lag,) = (rule for rule in group["rules"] if rule["alert"] == "PenstockPartitionLag")
+    assert lag["expr"].endswith("(penstock_group_partition_lag) > 7")
+
+
+def test_scrape_settings_name_every_node(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["-t", "node:8080", "-t", "[::1]:80", "--interval", "30", "--rules", "r.yml", "--tls"]
+    assert main.run(["generate", "prometheus", *options]) == 0
+    settings = yaml.safe_load(capsys.readouterr().out)
+    assert settings["global"] == {"scrape_interval": "30s", "evaluation_interval": "30s"}
+    assert settings["rule_files"] == ["r.yml"]
+    (job,) = settings["scrape_configs"]
+    assert job["scheme"] == "https"
+    assert job["static_configs"] == [{"targets": ["node:8080", "[::1]:80"]}]
+
+
+def test_scrape_settings_without_options_are_those_of_the_file(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main.run(["generate", "prometheus"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == read(SETTINGS)
 
 
 def test_a_target_must_be_an_address(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.run(["generate", "prometheus", "-t", "node:8080", "-t", "[::1]:80"]) == 0
-    assert "'node:8080'" in capsys.readouterr().out
     assert main.run(["generate", "prometheus", "-t", "http://node:8080"]) == 1
     assert "HOST:PORT" in capsys.readouterr().err

@@ -36,7 +36,7 @@ def _names(family: Family) -> list[str]:
 
 def used(expression: str) -> tuple[dict[str, set[str]], set[str]]:
     """The metrics of an expression with the labels they are chosen by, and the labels it adds up
-    by; raises if it is no PromQL."""
+    by; raises if it is not PromQL."""
     metrics: dict[str, set[str]] = {}
     grouped: set[str] = set()
 
