@@ -51,7 +51,7 @@ def _figure(height: float) -> tuple[Any, Any]:
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError:
-        raise OptionError("pictures need matplotlib: pip install 'penstock-mq[pipelines]'") from None
+        raise OptionError("charts need matplotlib: pip install 'penstock-mq[pipelines]'") from None
     figure = Figure(figsize=(8, min(height, 20)), layout="constrained")
     return figure, figure.add_subplot()
 

@@ -1,29 +1,41 @@
-"""Tokens of OAUTHBEARER: JSON Web Tokens (RFC 7519), signed by keys of a set (RFC 7517).
+"""OAuth bearer tokens (OAUTHBEARER, HTTP): JSON Web Tokens signed by a key of a JSON Web Key Set.
 
-Only signatures with a public key count (RS, PS and ES with SHA-256, -384, -512): neither `none` nor
-a secret shared with clients. A token must say when it ends; its times are compared with some
-allowance for clocks. Who issued it and for whom are checked where that is configured. Nobody is a
-node because a token says so.
+joserfc reads tokens and keys, checks signatures and compares claims. Decided here: only signatures
+by a public key are accepted (RS, PS and ES with SHA-256, -384, -512), neither `none` nor a secret
+shared with clients. A token must have an expiry time. The issuer and the audience are checked where
+they are configured. A token cannot name the user of the nodes.
 
-Pure: keys and the time come in. `cryptography` is loaded when the first key is.
+Pure: keys and the time are parameters. joserfc is in the extra `security`, imported with the first
+token; without it every token is refused.
 """
 
-import base64
 import importlib.util
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.base.errors import ErrorCode, Refused
+from penstock.base.errors import ErrorCode, Refused, shortened
 from penstock.security.acl_types import NODE_USER
 from penstock.security.login import AuthenticatedIdentity, LoginFailed
 
+if TYPE_CHECKING:
+    from joserfc.jwk import Key
+    from joserfc.jws import JWSRegistry
+
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")
-CURVES = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
+CURVES = ("P-256", "P-384", "P-521")
+HEADER_BYTES_MAX = 16 * 1024
+"""Of a token: some issuers put their certificates there."""
 KEYS_MAX = 100
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+KEY_PARTS = ("kty", "use", "key_ops", "alg", "kid", "n", "e", "crv", "x", "y")
+"""The public parts of a key: a private key in the set is not kept."""
+MALFORMED = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+"""Errors of joserfc and cryptography, beside JoseError, for input that is not a token or a key."""
+NEEDED = "OAUTHBEARER needs the package joserfc: pip install 'penstock-mq[security]'"
 RSA_BITS_MIN = 2048
 SECONDS_MAX = 253_402_300_799
 """The end of the year 9999."""
@@ -31,7 +43,7 @@ SECONDS_MAX = 253_402_300_799
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """What a token has to say beside being signed."""
+    """Claims that a token must have beside a valid signature."""
 
     issuer: str | None = None
     audiences: Sequence[str] = ()
@@ -41,157 +53,140 @@ class TokenRules:
 
 @dataclass(frozen=True, slots=True)
 class KeySet:
-    """Keys by their ids."""
+    """Public keys by their ids."""
 
-    keys: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
-    """The kind of key (RSA or the name of a curve), and the key."""
+    keys: Mapping[str, "Key"] = field(default_factory=dict)
 
 
 def parse_keys(document: bytes) -> KeySet:
-    """The keys of a set that sign; those we cannot use are left out. Raises Refused."""
-    if importlib.util.find_spec("cryptography") is None:
-        raise Refused(
-            ErrorCode.INVALID_CONFIG,
-            "OAUTHBEARER needs the package cryptography: pip install 'penstock-mq[security]'",
-        )
+    """Returns the signing keys of a JSON Web Key Set, without unusable ones; raises Refused."""
+    if not _is_installed():
+        raise Refused(ErrorCode.INVALID_CONFIG, NEEDED)
     try:
         rows = msgspec.json.decode(document)["keys"]
         assert isinstance(rows, list)
-    except (*UNREADABLE, KeyError, TypeError, AssertionError) as error:
-        raise Refused(
-            ErrorCode.INVALID_CONFIG, "the document of keys is not a JSON Web Key Set"
-        ) from error
-    keys: dict[str, tuple[str, Any]] = {}
+    except (
+        msgspec.MsgspecError,
+        UnicodeDecodeError,
+        RecursionError,
+        KeyError,
+        TypeError,
+        AssertionError,
+    ) as error:
+        raise Refused(ErrorCode.INVALID_CONFIG, "not a JSON Web Key Set") from error
+    keys: dict[str, Key] = {}
     for row in rows[:KEYS_MAX]:
-        made = _key(row) if isinstance(row, dict) else None
-        if made is not None:
-            keys[str(row.get("kid", ""))] = made
+        key = _key(row) if isinstance(row, dict) else None
+        if key is not None:
+            keys[key.kid or ""] = key
     return KeySet(keys)
 
 
-def _key(row: Mapping[str, Any]) -> tuple[str, Any] | None:
-    from cryptography.hazmat.primitives.asymmetric import ec, rsa
+def _key(row: Mapping[str, Any]) -> "Key | None":
+    from joserfc.errors import JoseError, SecurityWarning
+    from joserfc.jwk import ECKey, RSAKey
 
-    if row.get("use", "sig") != "sig":
-        return None
+    public = {name: row[name] for name in KEY_PARTS if name in row}
     try:
-        if row.get("kty") == "RSA":
-            numbers = rsa.RSAPublicNumbers(_number(row["e"]), _number(row["n"]))
-            key = numbers.public_key()
-            return ("RSA", key) if key.key_size >= RSA_BITS_MIN else None
-        if row.get("kty") == "EC" and row.get("crv") in CURVES.values():
-            curves = {"P-256": ec.SECP256R1(), "P-384": ec.SECP384R1(), "P-521": ec.SECP521R1()}
-            point = ec.EllipticCurvePublicNumbers(
-                _number(row["x"]), _number(row["y"]), curves[row["crv"]]
-            )
-            return row["crv"], point.public_key()
-    except (KeyError, ValueError, TypeError):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SecurityWarning)  # short keys are left out below
+            if public.get("kty") == "RSA":
+                key: RSAKey | ECKey = RSAKey.import_key(public)
+                is_good = key.raw_value.key_size >= RSA_BITS_MIN
+            elif public.get("kty") == "EC":
+                key = ECKey.import_key(public)
+                is_good = key.curve_name in CURVES
+            else:
+                return None
+        key.check_use("sig")
+        key.check_key_op("verify")
+    except (JoseError, *MALFORMED):
         return None
-    return None
+    return key if is_good else None
 
 
 def key_id(token: str) -> str:
-    """Which key a token says it is signed with; raises LoginFailed."""
+    """Returns the id of the key that a token claims to be signed with; raises LoginFailed."""
     return str(_header(token).get("kid", ""))
 
 
 def verify(token: str, keys: KeySet, rules: TokenRules, now_ms: int) -> AuthenticatedIdentity:
-    """Whom a token is about; raises LoginFailed."""
+    """Returns the user a token was issued for; raises LoginFailed."""
     header = _header(token)
-    algorithm = header.get("alg")
-    if algorithm not in ALGORITHMS:
-        raise LoginFailed(f"a token is signed with {algorithm!r}")
+    if header.get("alg") not in ALGORITHMS:
+        raise LoginFailed(f"a token is signed with {_shown(header.get('alg'))}")
     if "crit" in header:
-        raise LoginFailed("a token has extensions that must be understood, and are not")
-    kind, key = keys.keys.get(str(header.get("kid", "")), ("", None))
+        raise LoginFailed("a token has critical extensions, which are not supported")
+    key = keys.keys.get(str(header.get("kid", "")))
     if key is None:
-        raise LoginFailed(f"no key {header.get('kid')!r} is known")
-    if kind != CURVES.get(algorithm, "RSA"):
-        raise LoginFailed(f"the key {header.get('kid')!r} does not sign with {algorithm}")
-    signed, _, signature = token.rpartition(".")
-    _check_signature(algorithm, key, signed.encode("ascii"), _bytes(signature))
-    return _judge(_object(signed.partition(".")[2]), rules, now_ms)
+        raise LoginFailed(f"no key {_shown(header.get('kid'))} is known")
+    from joserfc import jwt
+    from joserfc.errors import BadSignatureError, JoseError
+
+    try:
+        claims = jwt.decode(token, key, registry=_registry()).claims
+    except BadSignatureError as error:
+        raise LoginFailed("a token's signature is wrong") from error
+    except (JoseError, *MALFORMED) as error:
+        raise LoginFailed(f"not a valid token: {error}") from error
+    return judge(claims, rules, now_ms)
 
 
-def _judge(claims: Mapping[str, Any], rules: TokenRules, now_ms: int) -> AuthenticatedIdentity:
-    expires = claims.get("exp")
-    if not isinstance(expires, int | float) or isinstance(expires, bool):
-        raise LoginFailed("a token does not say when it ends")
+def judge(claims: dict[str, Any], rules: TokenRules, now_ms: int) -> AuthenticatedIdentity:
+    """Returns the user that the claims of a verified token name; raises LoginFailed."""
+    from joserfc.errors import ClaimError
+    from joserfc.jwt import ClaimsOption, JWTClaimsRegistry
+
+    wanted: dict[str, ClaimsOption] = {"exp": {"essential": True}}
+    if rules.issuer is not None:
+        wanted["iss"] = {"essential": True, "value": rules.issuer}
+    if rules.audiences:
+        wanted["aud"] = {"essential": True, "values": list(rules.audiences)}
+    now, leeway = now_ms // 1000, rules.skew_ms // 1000
+    try:
+        JWTClaimsRegistry(now, leeway, **wanted).validate(claims)
+    except ClaimError as error:
+        found = _shown(claims.get(error.claim))
+        raise LoginFailed(f"a token is refused: {error.description} ({found})") from error
+    expires, subject = claims["exp"], claims.get(rules.subject_claim)
     if not 0 <= expires <= SECONDS_MAX:
-        raise LoginFailed("a token ends at no time that there is")
-    if now_ms >= expires * 1000 + rules.skew_ms:
-        raise LoginFailed("a token has expired")
-    for name in ("nbf", "iat"):
-        begins = claims.get(name)
-        if isinstance(begins, int | float) and now_ms < begins * 1000 - rules.skew_ms:
-            raise LoginFailed("a token is not valid yet")
-    if rules.issuer is not None and claims.get("iss") != rules.issuer:
-        raise LoginFailed(f"a token was issued by {claims.get('iss')!r}")
-    given = claims.get("aud", ())
-    audiences = given if isinstance(given, list) else [given]
-    if rules.audiences and not set(rules.audiences) & {str(each) for each in audiences}:
-        raise LoginFailed(f"a token is meant for {given!r}")
-    subject = claims.get(rules.subject_claim)
+        raise LoginFailed(f"a token is refused: 'exp' is not between 0 and {SECONDS_MAX}")
     if not isinstance(subject, str) or not subject:
-        raise LoginFailed(f"a token has no {rules.subject_claim!r}")
+        raise LoginFailed(f"a token is refused: {rules.subject_claim!r} does not name a user")
     if subject == NODE_USER:
-        raise LoginFailed("a token has the name of nodes")
+        raise LoginFailed(f"a token is refused: {NODE_USER} is the user of the nodes")
     return AuthenticatedIdentity(f"User:{subject}", int(expires * 1000))
 
 
-def _check_signature(algorithm: str, key: Any, signed: bytes, signature: bytes) -> None:
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec, padding, utils
-
-    digests: dict[str, hashes.HashAlgorithm] = {
-        "256": hashes.SHA256(),
-        "384": hashes.SHA384(),
-        "512": hashes.SHA512(),
-    }
-    digest = digests[algorithm[2:]]
-    try:
-        if algorithm.startswith("ES"):
-            half = len(signature) // 2
-            if not half or len(signature) % 2 or half != (key.curve.key_size + 7) // 8:
-                raise LoginFailed("a signature has the wrong length")
-            pair = (signature[:half], signature[half:])
-            encoded = utils.encode_dss_signature(*(int.from_bytes(part, "big") for part in pair))
-            key.verify(encoded, signed, ec.ECDSA(digest))
-        elif algorithm.startswith("PS"):
-            salted = padding.PSS(padding.MGF1(digest), digest.digest_size)
-            key.verify(signature, signed, salted, digest)
-        else:
-            key.verify(signature, signed, padding.PKCS1v15(), digest)
-    except InvalidSignature as error:
-        raise LoginFailed("a token's signature is wrong") from error
-
-
 def _header(token: str) -> Mapping[str, Any]:
-    if token.count(".") != 2 or not token.isascii():
-        raise LoginFailed("not a signed token")
-    return _object(token.partition(".")[0])
+    """The header of a token, not verified."""
+    if not _is_installed():
+        raise LoginFailed(NEEDED)
+    from joserfc.errors import JoseError
+    from joserfc.jws import extract_compact
 
-
-def _object(text: str) -> Mapping[str, Any]:
     try:
-        found = msgspec.json.decode(_bytes(text))
-    except UNREADABLE as error:
-        raise LoginFailed("a part of a token is not JSON") from error
-    if not isinstance(found, dict):
-        raise LoginFailed("a part of a token is not an object")
-    return found
+        header: object = extract_compact(token.encode("ascii"), registry=_registry()).headers()
+    except (JoseError, *MALFORMED) as error:
+        raise LoginFailed("not a signed token") from error
+    if not isinstance(header, dict):
+        raise LoginFailed("the header of a token is not an object")
+    return header
 
 
-def _bytes(text: str) -> bytes:
-    try:
-        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-    except ValueError as error:
-        raise LoginFailed("a part of a token is not base64") from error
+def _shown(value: object) -> str:
+    return shortened(repr(value))
 
 
-def _number(text: str) -> int:
-    try:
-        return int.from_bytes(_bytes(text), "big")
-    except LoginFailed as error:
-        raise ValueError(str(error)) from error
+def _is_installed() -> bool:
+    return importlib.util.find_spec("joserfc") is not None
+
+
+@cache
+def _registry() -> "JWSRegistry":
+    from joserfc.jws import JWSRegistry
+
+    # Header parameters that joserfc does not know do not matter: none of them is critical.
+    registry = JWSRegistry(algorithms=ALGORITHMS, strict_check_header=False)
+    registry.max_header_length = HEADER_BYTES_MAX
+    return registry
