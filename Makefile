@@ -176,8 +176,14 @@ audit: setup ## packages with known vulnerabilities (asks a service on the inter
 	$(BIN)/python tools/audit/packages.py
 	$(BIN)/python tools/audit/code.py
 
-sbom: $(VENV)/.runtime ## what a broker is made of, as CycloneDX in sbom.json
-	$(BIN)/python tools/audit/sbom.py sbom.json --extra security --extra registry
+# From an environment of its own: .venv has the tools for checking as well.
+sbom: $(VENV)/.most ## the packages a broker is made of, as CycloneDX in sbom.json
+	rm -rf .cache/sbom
+	$(BIN)/python -m venv --without-pip .cache/sbom
+	$(BIN)/python -m pip --python .cache/sbom/bin/python install --disable-pip-version-check \
+	    --quiet '.[security,registry]'
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+	    --output-file sbom.json .cache/sbom
 
 # ---- measure and document
 
