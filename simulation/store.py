@@ -29,6 +29,7 @@ from penstock.base.errors import Corrupt
 from penstock.base.ports import Change, Delete, Expect, Put, StoreEntry, UnknownResult, WatchLost
 from penstock.base.store_model import StoreModel
 from simulation.network import HOST
+from simulation.random import SimRandom
 
 T = TypeVar("T")
 
@@ -41,6 +42,8 @@ class SimEtcd:
     def __init__(self, seed: int = 0, *, history_max: int = 10_000) -> None:
         self.space = StoreModel(history_max=history_max)
         self.rng = random.Random(seed)
+        self.seed = seed
+        self.connections = 0
         self.delay_s = (0.0, 0.0)
         self.watch_delay_s = (0.0, 0.0)
         self.unknown_ratio = 0.0
@@ -128,6 +131,8 @@ class SimStore:
 
     def __init__(self, etcd: SimEtcd) -> None:
         self._etcd = etcd
+        etcd.connections += 1
+        self.random = SimRandom(f"{etcd.seed}/connection/{etcd.connections}")
         self._host = HOST.get()
         self._closed = False
         self._seen = 0

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from penstock.app.durations import Duration, seconds_of
 from penstock.app.message import Message
 from penstock.base.ports import Random
+from penstock.base.retry import bound_s
 
 Handler: TypeAlias = Callable[[Message], Any]
 """`async def` or plain `def`; plain ones run in threads."""
@@ -44,8 +45,7 @@ class RetryBackoff:
     def delay_s(self, attempt: int, random: Random) -> float:
         """Seconds to wait after the failure of try number `attempt`, counted from 1."""
         base_s, cap_s = seconds_of(self.base), seconds_of(self.cap)
-        grown = min(cap_s, base_s * 2.0 ** min(attempt - 1, 30))
-        return grown + random.uniform(0, base_s)
+        return bound_s(base_s, cap_s, attempt - 1) + random.uniform(0, base_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,13 @@ from penstock.app.queue_reader import QueueReader
 from penstock.app.task import Task
 from penstock.base.errors import Refused
 from penstock.base.ports import Random, Workers
+from penstock.base.retry import Retry
 from penstock.client.errors import RETRIABLE
 
 log = logging.getLogger("penstock.worker")
 
 _WAIT_S = 30.0
-_PAUSE_S = 1.0
+_PAUSE_S = (1.0, 5.0)
 
 
 class TaskRunner:
@@ -35,6 +36,7 @@ class TaskRunner:
         self._reader = reader
         self._workers = workers
         self._random = random
+        self._retry = Retry(random, *_PAUSE_S)
         self._stopping = asyncio.Event()
         self._room = asyncio.Event()
         self._running: dict[asyncio.Task[None], Message] = {}
@@ -67,14 +69,17 @@ class TaskRunner:
 
     async def _take(self, count: int) -> list[Message]:
         try:
-            return await self._reader.receive(count, _WAIT_S)
+            taken = await self._reader.receive(count, _WAIT_S)
         except OSError as error:
             log.warning("%s waits for the broker: %s", self.task.name, error)
         except Refused as refused:
             if refused.code not in RETRIABLE:
                 raise
             log.warning("%s waits for the broker: %s", self.task.name, refused)
-        await asyncio.sleep(_PAUSE_S)
+        else:
+            self._retry.succeeded()
+            return taken
+        await self._retry.pause()
         return []
 
     def _begin(self, message: Message) -> None:

@@ -31,6 +31,10 @@ class Random(Protocol):
 
     def uniform(self, low: float, high: float) -> float: ...
 
+    def jitter(self) -> float:
+        """A number from 0 to below 1, from a stream of its own (see `base.retry`)."""
+        ...
+
 
 class Workers(Protocol):
     """Runs CPU-heavy or blocking work off the event loop. The simulator runs it inline."""
@@ -217,6 +221,11 @@ class Store(Protocol):
     Keys begin with '/'. Reading raises TimeoutError or ConnectionError when the store cannot be
     reached; so does changing, if it is certain that nothing was done, and else UnknownResult.
     """
+
+    @property
+    def random(self) -> Random:
+        """Jitter for the pauses before the store is asked again; differs between nodes."""
+        ...
 
     async def get(self, key: str) -> StoreEntry | None: ...
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Random, Workers
-from penstock.client.backoff import Backoff
+from penstock.base.retry import Backoff
 from penstock.client.connection import Address, Connection, ConnectionConfig, connect
 from penstock.client.errors import (
     RETRIABLE,
@@ -37,7 +37,7 @@ T = TypeVar("T")
 # misspelt a name should not wait long for the answer.
 _UNKNOWN_TOPIC_TRIES = 4
 # A topic that is being created for us takes its time.
-_NEW_TOPIC_TRIES = 8
+_NEW_TOPIC_TRIES = 10
 METADATA_AGE_MAX_S = 300.0
 
 

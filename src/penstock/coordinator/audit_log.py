@@ -17,6 +17,7 @@ from collections.abc import Sequence
 import msgspec
 
 from penstock.base.errors import ErrorCode, PeerError, Refused
+from penstock.base.retry import Retry
 from penstock.client.errors import code_of
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.coordinator.runtime.internal_producer import InternalProducer
@@ -32,6 +33,7 @@ AUDIT = "__audit"
 RETENTION_BYTES = 1 << 30
 LINGER_SECONDS = 0.05
 AGAIN_SECONDS = 1.0
+RETRY_SECONDS = (0.2, 1.0)
 ENTRIES_AT_ONCE = 500
 LANE = "audit"
 TIMEOUT_MS = 15_000
@@ -92,15 +94,14 @@ class AuditLog:
     async def _write_some(self) -> bool:
         entries = self._trail.take(ENTRIES_AT_ONCE, self._around.time.now_ms())
         self._is_writing = bool(entries)
-        is_told = False
+        retry = Retry(self._around.random, *RETRY_SECONDS)
         while entries:
             try:
                 await self._append(entries)
             except (Refused, PeerError, OSError, TimeoutError) as error:
-                if not is_told:
+                if not retry.failures:
                     log.warning("the audit log cannot be written, trying again: %s", error)
-                is_told = True
-                await asyncio.sleep(AGAIN_SECONDS)
+                await retry.pause()
             else:
                 self.written += len(entries)
                 return True

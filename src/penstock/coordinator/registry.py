@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from penstock.base.errors import ErrorCode, PeerError, Refused
+from penstock.base.retry import Retry
 from penstock.base.state_machine import Decision, Token
 from penstock.client.errors import Unreachable, code_of
 from penstock.coordinator.runtime.internal_topics import InternalTopic, InternalTopics
@@ -60,8 +61,7 @@ LOAD_BYTES = 5 << 20
 CODEC = 0
 CALLS_MAX = 1_000
 PATIENCE_SECONDS = 10.0
-PAUSE_SECONDS_MIN = 0.02
-PAUSE_SECONDS_MAX = 0.5
+PAUSE_SECONDS = (0.02, 0.5)
 TIMEOUT_MS = 30_000
 PLANS_MAX = 10
 MOVING = frozenset(
@@ -108,7 +108,7 @@ class RegistryCoordinator:
     async def _ask_until_led(self, call: AnyCall) -> bytes:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + PATIENCE_SECONDS
-        pause_s = PAUSE_SECONDS_MIN
+        retry = Retry(self._around.random, *PAUSE_SECONDS)
         while True:
             try:
                 await self._topics.ensure(SCHEMAS)
@@ -117,8 +117,7 @@ class RegistryCoordinator:
                 is_moving = refused.code in MOVING and not isinstance(refused, Rejected)
                 if not is_moving or loop.time() >= deadline_s:
                     raise
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, PAUSE_SECONDS_MAX)
+            await retry.pause()
 
     async def _ask_leader(self, call: AnyCall) -> bytes:
         image = self._around.follower.image

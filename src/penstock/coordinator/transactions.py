@@ -14,6 +14,7 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import UnknownResult
+from penstock.base.retry import Retry
 from penstock.base.state_machine import Decision, Token
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.metadata.producer_ids import ProducerIds
@@ -28,8 +29,9 @@ from penstock.state.transactions.config import TransactionCaller, TxnConfig
 from penstock.state.transactions.records import Partition, ProducerEpoch
 from penstock.state.transactions.shard import TxnShard
 
-STOCK_RETRY_SECONDS = 1.0
-PAUSE_SECONDS_MIN = 0.001
+STOCK_RETRY_SECONDS = (0.1, 1.0)
+PAUSE_SECONDS = 0.001
+"""Bound of the first pause while the last transaction is being ended."""
 
 
 def txn_config(configs: BrokerConfigs) -> TxnConfig:
@@ -89,7 +91,7 @@ class TxnCoordinator:
         patience_ms = self._configs.integer("add.partitions.to.txn.retry.backoff.max.ms")
         pause_ms_max = self._configs.integer("add.partitions.to.txn.retry.backoff.ms")
         deadline = loop.time() + patience_ms / 1000
-        pause_seconds = PAUSE_SECONDS_MIN
+        retry = Retry(self._around.random, PAUSE_SECONDS, pause_ms_max / 1000)
         while True:
             try:
                 return await self.host.ask(transactional_id, decide)
@@ -97,8 +99,7 @@ class TxnCoordinator:
                 is_ending = refusal.code is ErrorCode.CONCURRENT_TRANSACTIONS
                 if not is_ending or loop.time() >= deadline:
                     raise
-            await asyncio.sleep(pause_seconds)
-            pause_seconds = min(pause_seconds * 2, pause_ms_max / 1000)
+            await retry.pause()
 
     async def handle(
         self, transactional_id: str, name: str, request: Any, caller: TransactionCaller
@@ -205,13 +206,15 @@ class TxnCoordinator:
         return producer_id
 
     async def _keep_stock(self) -> None:
+        retry = Retry(self._around.random, *STOCK_RETRY_SECONDS)
         while True:
             await self._out_of_ids.wait()
             self._out_of_ids.clear()
             try:
                 await self._producer_ids.stock()
+                retry.succeeded()
             except (Refused, UnknownResult, TimeoutError, ConnectionError):
-                await asyncio.sleep(STOCK_RETRY_SECONDS)
+                await retry.pause()
                 self._out_of_ids.set()
 
     def _effects(self, seat: ShardRuntime[TxnShard]) -> Effect | None:

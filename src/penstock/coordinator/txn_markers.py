@@ -16,6 +16,7 @@ import asyncio
 import logging
 
 from penstock.base.errors import ErrorCode, Refused
+from penstock.base.retry import Retry
 from penstock.base.state_machine import Decision, Token
 from penstock.cluster.replication.partition import Partition
 from penstock.coordinator.groups import GroupCoordinator
@@ -32,8 +33,7 @@ from penstock.wire.records import read_header
 
 log = logging.getLogger("penstock.coordinator")
 
-RETRY_SECONDS_MIN = 0.05
-RETRY_SECONDS_MAX = 5.0
+RETRY_SECONDS = (0.05, 5.0)
 MOVED_ON = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
 __all__ = ["MarkerWriter", "PartitionMarker", "Told"]
@@ -44,6 +44,7 @@ class MarkerWriter:
 
     def __init__(self, around: HostContext, groups: GroupCoordinator, guards: Guards) -> None:
         self._around = around
+        self.random = around.random
         self._groups = groups
         self._guards = guards
         self._remote = RemoteMarkers(around)
@@ -148,8 +149,9 @@ class _Ending:
         self._left = dict.fromkeys(write.partitions)
         self._asked: dict[tuple[str, int], None] = {}
         """Those that an answer is awaited for."""
-        self._pause_seconds = RETRY_SECONDS_MIN
-        self._retrying = False
+        self._retry: Retry | None = None
+        """Made with the first failure."""
+        self._is_retrying = False
 
     def start(self) -> None:
         for topic, index in tuple(self._left):
@@ -189,15 +191,15 @@ class _Ending:
             self._report()
 
     def _retry_later(self) -> None:
-        if self._retrying:
+        if self._is_retrying:
             return
-        self._retrying = True
-        asyncio.get_running_loop().call_later(self._pause_seconds, self._retry)
-        self._pause_seconds = min(self._pause_seconds * 2, RETRY_SECONDS_MAX)
+        self._is_retrying = True
+        self._retry = self._retry or Retry(self._writer.random, *RETRY_SECONDS)
+        asyncio.get_running_loop().call_later(self._retry.next_s(), self._try_again)
 
-    def _retry(self) -> None:
+    def _try_again(self) -> None:
         """Whoever else coordinates the transaction now begins anew: this one stops."""
-        self._retrying = False
+        self._is_retrying = False
         if self._seat.shard is self._shard:
             self.start()
 

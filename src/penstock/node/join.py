@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from penstock.base.errors import Corrupt
 from penstock.base.ports import Expect, Put, Random, Store, UnknownResult
+from penstock.base.retry import Retry
 from penstock.cluster.metadata import store_keys
 from penstock.node import data_directory
 from penstock.node.config import NodeConfig
@@ -21,7 +22,7 @@ PATIENCE_SECONDS = 30.0
 """How long a start waits for metadata that does not answer."""
 SILENT_SECONDS = 2.0
 """How long nothing is said about it: etcd may be starting, too."""
-PAUSE_SECONDS = 0.1
+PAUSE_SECONDS = (0.1, 1.0)
 Announce = Callable[[str], None]
 
 
@@ -56,12 +57,13 @@ async def open_store(ports: Ports, config: NodeConfig, say: Announce) -> Store:
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     has_said = False
+    retry = Retry(ports.random, *PAUSE_SECONDS)
     while True:
         try:
             return await ports.open_store(f"{config.data_dir}/metadata.db")
         except (ConnectionError, TimeoutError) as error:
-            waited_s = loop.time() - began_s
-            if waited_s + PAUSE_SECONDS >= PATIENCE_SECONDS:
+            waited_s, pause_s = loop.time() - began_s, retry.next_s()
+            if waited_s + pause_s >= PATIENCE_SECONDS:
                 raise CannotJoin(
                     f"etcd did not answer within {PATIENCE_SECONDS:g} s: {error}; is it running, "
                     "and are the endpoints right?"
@@ -69,7 +71,7 @@ async def open_store(ports: Ports, config: NodeConfig, say: Announce) -> Store:
             if not has_said and waited_s >= SILENT_SECONDS:
                 say(f"waiting up to {PATIENCE_SECONDS:g} s for etcd: {error}")
                 has_said = True
-        await asyncio.sleep(PAUSE_SECONDS)
+        await asyncio.sleep(pause_s)
 
 
 async def agree(
@@ -77,6 +79,7 @@ async def agree(
 ) -> data_directory.Meta:
     """Makes sure that directory and metadata are of one cluster; a new directory joins it."""
     deadline_s = asyncio.get_running_loop().time() + PATIENCE_SECONDS
+    retry = Retry(store.random, *PAUSE_SECONDS)
     while True:
         try:
             stored = await _cluster_id(ports, config, store, meta)
@@ -84,7 +87,7 @@ async def agree(
         except (UnknownResult, ConnectionError, TimeoutError) as error:
             if asyncio.get_running_loop().time() >= deadline_s:
                 raise CannotJoin(f"the metadata store does not answer: {error}") from error
-            await asyncio.sleep(PAUSE_SECONDS)
+            await retry.pause()
         except Corrupt as error:
             raise CannotJoin(f"the metadata cannot be used: {error}") from error
     if meta is None:

@@ -307,7 +307,9 @@ class Node:
         )
         self.partitions.hears = self.reach.hears
         report, losses = self.controller.evidence, self.ctx.losses
-        self.links = PeerLiveness(node_id, report, losses, self.reach, *self.security.introduction)
+        self.links = PeerLiveness(
+            node_id, report, losses, self.reach, self.random, *self.security.introduction
+        )
         self.isr = InSyncReplicas(
             node_id, self.store, self.follower, self.partitions, configs, self.reach.away
         )
@@ -330,7 +332,12 @@ class Node:
     def _coordinate(self) -> None:
         """Makes the coordinators of groups, transactions and queues."""
         around = HostContext(
-            self.partitions, self.follower, self.workers, SteadyTime(self.clock), self.peers
+            self.partitions,
+            self.follower,
+            self.workers,
+            SteadyTime(self.clock),
+            self.peers,
+            self.random,
         )
         topics = InternalTopics(
             self.store, self.follower, self.partitions, self.configs, self.random

@@ -13,27 +13,28 @@ Rules for what is missing or does not fit:
   That says nothing against the directory.
 """
 
-import asyncio
 import logging
 
 from penstock.base.ports import Store
+from penstock.base.retry import Retry
 from penstock.cluster.controller.partition_updates import TROUBLE
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.store_keys import LifeRecord
 
 log = logging.getLogger("penstock.node")
 
-RETRY_SECONDS = 0.2
+RETRY_SECONDS = (0.2, 1.0)
 
 
 async def last(store: Store, node_id: int) -> LifeRecord | None:
     """The last life that registered. Keeps trying while the store does not answer."""
+    retry = Retry(store.random, *RETRY_SECONDS)
     while True:
         try:
             entry = await store.get(store_keys.life_key(node_id))
         except TROUBLE as error:
             log.warning("the metadata store does not answer: %r", error)
-            await asyncio.sleep(RETRY_SECONDS)
+            await retry.pause()
             continue
         return store_keys.decode(LifeRecord, entry.value) if entry is not None else None
 

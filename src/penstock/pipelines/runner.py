@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 from pyspark.errors import PySparkException
 
 from penstock.base.errors import PeerError, Refused
+from penstock.base.retry import Backoff
 from penstock.client.admin.queues import inspect
 from penstock.client.consumer.fetched import READ_COMMITTED
 from penstock.client.list_offsets import LATEST, list_offsets, places_of
@@ -43,7 +44,8 @@ from penstock.spark.connection import link_to
 
 POLL_S: Final = 0.5
 RESTARTS: Final = 5
-_PAUSE_S_MAX: Final = 30.0
+_PAUSE_S: Final = (2.0, 30.0)
+"""Bounds of the pause before a stage that failed is started again."""
 
 T = TypeVar("T")
 
@@ -80,7 +82,9 @@ class Runner:
         """`only` names the stages to run; `told` is called with every change."""
         wanted = {pipeline.stage(name).name for name in only}
         self.pipeline = pipeline
-        self.run_id = SystemRandom().random_bytes(6).hex()
+        random = SystemRandom()
+        self.run_id = random.random_bytes(6).hex()
+        self._backoff = Backoff(random, *_PAUSE_S)
         self.runs = [
             StageRun(stage, ProgressCounter(self._state(stage)))
             for stage in pipeline.in_order()
@@ -243,7 +247,7 @@ class Runner:
             return
         run.state.state = RESTARTING
         run.state.restarts += 1
-        run.resume_at = self._now() + min(_PAUSE_S_MAX, 2.0 ** (run.failures - 1))
+        run.resume_at = self._now() + self._backoff.delay_s(run.failures - 1)
 
     def _stop(self, runs: Sequence[StageRun]) -> None:
         for run in runs:

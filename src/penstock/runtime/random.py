@@ -14,3 +14,6 @@ class SystemRandom:
     def uniform(self, low: float, high: float) -> float:
         """For jitter only; cheap rather than unguessable."""
         return self._jitter.uniform(low, high)
+
+    def jitter(self) -> float:
+        return self._jitter.random()

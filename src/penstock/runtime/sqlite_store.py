@@ -30,6 +30,7 @@ from typing import Self
 from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ports import Change, Delete, Expect, Put, StoreEntry, WatchLost
 from penstock.base.store_model import StoreModel
+from penstock.runtime.random import SystemRandom
 from penstock.runtime.workers import ThreadWorkers
 
 FORMAT = 1
@@ -67,6 +68,7 @@ class SqliteStore:
     """See `penstock.base.ports.Store`. Made by `open`."""
 
     def __init__(self, database: sqlite3.Connection, thread: ThreadWorkers) -> None:
+        self.random = SystemRandom()
         self._database = database
         self._thread = thread
         self._space = StoreModel()

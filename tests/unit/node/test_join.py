@@ -139,7 +139,7 @@ def test_another_nodes_directory_is_refused_before_etcd_is_asked() -> None:
 
 def test_an_etcd_that_comes_late_is_waited_for_and_that_is_said_once() -> None:
     async def test(world: World) -> None:
-        world.refusals = 100
+        world.refusals = 30
         await world.join()
         assert len(world.said) == 1
         assert "waiting up to 30 s for etcd" in world.said[0]

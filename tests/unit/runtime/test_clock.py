@@ -16,3 +16,5 @@ def test_random_bytes_differ_and_jitter_stays_in_its_range() -> None:
     assert len(random.random_bytes(16)) == 16
     assert random.random_bytes(16) != random.random_bytes(16)
     assert all(2.0 <= random.uniform(2.0, 3.0) <= 3.0 for _ in range(1000))
+    assert all(0.0 <= random.jitter() < 1.0 for _ in range(1000))
+    assert random.jitter() != SystemRandom().jitter()

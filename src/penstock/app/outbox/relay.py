@@ -29,6 +29,7 @@ from penstock.app.outbox.sender import (
 from penstock.app.outbox.tables import RowState
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Random, WallClock
+from penstock.base.retry import Backoff
 from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster, parse_brokers
 from penstock.client.connection import ConnectionConfig
@@ -49,8 +50,7 @@ __all__ = [
 
 log = logging.getLogger("penstock.outbox")
 
-PAUSE_S: Final = 0.2
-PAUSE_S_MAX: Final = 10.0
+PAUSE_S: Final = (0.2, 10.0)
 _DATABASE = (OperationalError, InterfaceError)
 _TRANSIENT = (Refused, OSError, *_DATABASE)
 
@@ -85,6 +85,7 @@ class Relay:
             random or SystemRandom(),
             self.config.lease_ms,
         )
+        self._backoff = Backoff(cluster.random, *PAUSE_S)
         self._workers = ThreadWorkers(name="outbox")
         self._senders: dict[int, ClaimSender] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -191,7 +192,7 @@ class Relay:
                     failures = failures + 1 if sender.sent == sent else 0
                     sent = sender.sent
                     log.warning("lane %d of the outbox waits: %s", sender.hold.lane, error)
-                    await asyncio.sleep(_pause_s(failures))
+                    await self._backoff.wait(failures)
         except LaneLost as lost:
             log.info("%s", lost)
         except asyncio.CancelledError:
@@ -232,12 +233,8 @@ class Relay:
                 if isinstance(error, Refused) and error.code not in RETRIABLE:
                     raise
                 log.warning("the outbox waits: %s", error)
-                await asyncio.sleep(_pause_s(failures))
+                await self._backoff.wait(failures)
                 failures += 1
-
-
-def _pause_s(failures: int) -> float:
-    return float(min(PAUSE_S * 2 ** min(failures, 10), PAUSE_S_MAX))
 
 
 def open_engine(database: str) -> Engine:

@@ -29,9 +29,9 @@ from typing import NamedTuple
 
 from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.base.ports import WallClock
+from penstock.base.retry import Backoff
 from penstock.client.admin.admin import TOPIC, Admin
 from penstock.client.admin.queues import finish
-from penstock.client.backoff import Backoff
 from penstock.client.cluster import Cluster
 from penstock.client.committed_offsets import Committed, committed_offsets
 from penstock.client.dead_letters.letter import REDRIVES, DeadLetterFilter, DeadLetterMessage
@@ -159,7 +159,7 @@ class Redriver:
         self._letters_max = letters_max
         self._group = cursor_group(errand.topic)
         self._writer = TransactionalWriter(cluster, self._group)
-        self._backoff = Backoff(cluster.random)
+        self._backoff = Backoff(cluster.random, cap_s=2.0)
         self._pace = Pace(errand.rate_per_s)
         self._ends: dict[TopicPartition, int] = {}
         self._limits: dict[str, int | None] = {}

@@ -17,9 +17,9 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from penstock.base.errors import ErrorCode, PeerError, Refused
+from penstock.base.retry import Backoff
 from penstock.client.admin.groups import delete_group
 from penstock.client.admin.queues import inspect, offer_again, unfinished
-from penstock.client.backoff import Backoff
 from penstock.client.cluster import Cluster
 from penstock.client.committed_offsets import Committed, committed_offsets
 from penstock.client.consumer.fetched import FetchedRecord
@@ -140,7 +140,7 @@ class Copier:
         self._records_max = records_max
         self._group = cursor_group(copy.name)
         self._writer = TransactionalWriter(cluster, self._group)
-        self._backoff = Backoff(cluster.random)
+        self._backoff = Backoff(cluster.random, cap_s=2.0)
         self._pace = Pace(copy.rate_per_s)
         self._in_doubt: tuple[TopicPartition, int, dict[TopicPartition, int]] | None = None
 

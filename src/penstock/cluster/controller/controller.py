@@ -29,6 +29,7 @@ from collections.abc import Callable, Sequence
 
 from penstock.base.errors import Refused
 from penstock.base.ports import Delete, Expect, Put, Store
+from penstock.base.retry import Retry
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.controller import elections, partition_updates, topic_deletion
 from penstock.cluster.controller.controller_decisions import ControllerDecisions, balance
@@ -51,7 +52,9 @@ log = logging.getLogger("penstock.controller")
 
 GRACE_SECONDS = 0.5
 """How long the controller is given to act on evidence before another node does."""
-RETRY_SECONDS = 0.2
+RETRY_SECONDS = (0.2, 1.0)
+UNFINISHED_SECONDS = 0.2
+"""How often work that has to wait for something is looked at again."""
 CATCH_UP_SECONDS = 5.0
 """How long the image may take to show what was committed, before it is looked at as it is."""
 
@@ -83,7 +86,7 @@ class Controller:
         self._dead: dict[int, tuple[int, float]] = {}
         """By node: the epoch of the life that is over, and when that was seen."""
         self._duties = ControllerDecisions(configs)
-        self._is_troubled = False
+        self._retry = Retry(store.random, *RETRY_SECONDS)
         self._is_seated = False
         self._balance_s = float("inf")
         self._reports: Reports = {}
@@ -111,13 +114,12 @@ class Controller:
             await self._pause()
             try:
                 await self._step()
-                self._is_troubled = False
+                self._retry.succeeded()
             except (*TROUBLE, ControllerLost) as error:
-                if not self._is_troubled:
+                if not self._retry.failures:
                     log.warning("the controller tries again: %r", error)
-                self._is_troubled = True
                 self._duties.forget()
-                await asyncio.sleep(RETRY_SECONDS)
+                await self._retry.pause()
                 self._news.set()
 
     async def _pause(self) -> None:
@@ -126,7 +128,7 @@ class Controller:
         wait_s = min(self._balance_s, self._reports_s) - loop.time()
         wait_s = min(GRACE_SECONDS if self._dead else float("inf"), wait_s)
         if self._duties.is_unfinished:
-            wait_s = min(wait_s, RETRY_SECONDS)
+            wait_s = min(wait_s, UNFINISHED_SECONDS)
         try:
             async with asyncio.timeout(wait_s if wait_s < float("inf") else None):
                 await self._news.wait()

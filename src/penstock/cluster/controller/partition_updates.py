@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import parse_topic_id
 from penstock.base.ports import COMMIT_CHANGES_MAX, Expect, Put, Store, UnknownResult
+from penstock.base.retry import Retry
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.controller import elections
 from penstock.cluster.metadata import store_keys
@@ -31,8 +32,7 @@ from penstock.cluster.metadata.store_keys import PartitionRecord, TopicRecord
 LANES = 4
 """Transactions under way at once: a store syncs several as fast as one."""
 ATTEMPTS = 8
-PAUSE_SECONDS_MIN = 0.01
-PAUSE_SECONDS_MAX = 0.5
+PAUSE_SECONDS = (0.02, 1.0)
 TROUBLE = (UnknownResult, TimeoutError, ConnectionError)
 
 UpdateFunction = Callable[[PartitionRecord], PartitionRecord | None]
@@ -219,7 +219,7 @@ async def _change_one(
     store: Store, wish: PartitionWish, seat: Sequence[Expect], wanted: PartitionRecord | None = None
 ) -> UpdateOutcome:
     """One partition, decided from what the store has now. `wanted` may have been written."""
-    pause_seconds = PAUSE_SECONDS_MIN
+    retry = Retry(store.random, *PAUSE_SECONDS)
     for _ in range(ATTEMPTS):
         try:
             present = await read(store, wish.topic, wish.index)
@@ -239,8 +239,7 @@ async def _change_one(
         except Refused as refused:
             return refused
         except TROUBLE:
-            await asyncio.sleep(pause_seconds)
-            pause_seconds = min(pause_seconds * 2, PAUSE_SECONDS_MAX)
+            await retry.pause()
     return Refused(ErrorCode.REQUEST_TIMED_OUT, "the metadata store did not confirm the change")
 
 

@@ -6,15 +6,14 @@ else, and a change that turns out to be there is not made twice; the number of a
 bounded. Leaves to others: what to decide (`topics`, `alterations`, `producer_ids`).
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Delete, Expect, Put, Store, StoreEntry, UnknownResult
+from penstock.base.retry import Retry
 
 ATTEMPTS = 12
-PAUSE_SECONDS_MIN = 0.01
-PAUSE_SECONDS_MAX = 0.5
+PAUSE_SECONDS = (0.02, 1.0)
 
 Changes = Sequence[Put | Delete]
 ChangeFunction = Callable[[Sequence[StoreEntry | None]], Changes]
@@ -30,7 +29,7 @@ async def swap(
     After an unknown result, finding exactly our values in the store counts as success, unless
     `equal_is_ours` is false because another writer could have written the same.
     """
-    pause_seconds = PAUSE_SECONDS_MIN
+    retry = Retry(store.random, *PAUSE_SECONDS)
     # Everything that may have been committed, or may still be: a slow commit can land late.
     doubtful: list[Changes] = []
     for _ in range(ATTEMPTS):
@@ -54,8 +53,7 @@ async def swap(
         except (UnknownResult, TimeoutError, ConnectionError):
             if changes and equal_is_ours:
                 doubtful.append(changes)
-            await asyncio.sleep(pause_seconds)
-            pause_seconds = min(pause_seconds * 2, PAUSE_SECONDS_MAX)
+            await retry.pause()
     raise Refused(ErrorCode.REQUEST_TIMED_OUT, "the metadata store did not confirm the change")
 
 

@@ -29,6 +29,7 @@ from msgspec.structs import replace
 
 from penstock.base.errors import Refused
 from penstock.base.ports import Delete, Expect, Put, Store, UnknownResult
+from penstock.base.retry import Retry
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import Image
@@ -36,8 +37,10 @@ from penstock.cluster.metadata.store_keys import BrokerRecord, LifeRecord
 
 log = logging.getLogger("penstock.membership")
 
-RETRY_SECONDS_MIN = 0.1
-RETRY_SECONDS_MAX = 1.0
+RETRY_SECONDS = (0.1, 1.0)
+RENEW_AGAIN_SECONDS = 1.0
+"""Pause after a renewal that failed. Without jitter: a session has time for `RENEWALS_PER_SESSION`,
+and one that is sent sooner, into the same silence of the store, is one less."""
 LOOK_SECONDS = 0.25
 """How often a node id that is taken is looked at again."""
 RENEWALS_PER_SESSION = 3
@@ -83,6 +86,7 @@ class ClusterMembership:
         self._record: BrokerRecord | None = None
         self._wake = asyncio.Event()
         self._usurper: BrokerRecord | None = None
+        self._retry = Retry(store.random, *RETRY_SECONDS)
         self._is_troubled = False
         self._has_left = False
         self._timer: asyncio.TimerHandle | None = None
@@ -160,22 +164,20 @@ class ClusterMembership:
                 await self._store.commit([Expect(key, entry.revision)], [Delete(key)])
             except TROUBLE as error:
                 self._trouble(error)
-                await asyncio.sleep(RETRY_SECONDS_MAX)
+                await self._retry.pause()
 
     async def register(self, record: BrokerRecord) -> int:
         """Takes this node's place under a new epoch; answers the revision that shows it.
 
         Keeps trying while the store does not answer. Raises NodeIdTaken.
         """
-        pause_seconds = RETRY_SECONDS_MIN
         while True:
             try:
                 if await self._try_to_register(record):
                     return self.revision
             except TROUBLE as error:
                 self._trouble(error)
-            await asyncio.sleep(pause_seconds)
-            pause_seconds = min(pause_seconds * 2, RETRY_SECONDS_MAX)
+            await self._retry.pause()
 
     async def _try_to_register(self, record: BrokerRecord) -> bool:
         loop = asyncio.get_running_loop()
@@ -233,7 +235,7 @@ class ClusterMembership:
         """Until the next renewal is due, or `follow` has seen something."""
         seconds = self._configs.integer("broker.heartbeat.interval.ms") / 1000
         if self._is_troubled:
-            seconds = min(seconds, RETRY_SECONDS_MAX)
+            seconds = min(seconds, RENEW_AGAIN_SECONDS)
         try:
             async with asyncio.timeout(seconds if self._is_leased else None):
                 await self._wake.wait()
@@ -268,6 +270,7 @@ class ClusterMembership:
             self._lose("its registration was taken over")
 
     def _extend(self, began_s: float, session_ms: int) -> None:
+        self._retry.succeeded()
         if self._is_troubled:
             log.info("the metadata store answers again")
             self._is_troubled = False

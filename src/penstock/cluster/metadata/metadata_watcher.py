@@ -9,16 +9,17 @@ Leaves to others: what an image means (`image`), and running `run` in the node's
 """
 
 import asyncio
+import contextlib
 import heapq
 import itertools
 from collections.abc import Callable
 
 from penstock.base.ports import Store, UnknownResult, WatchLost
+from penstock.base.retry import Retry
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.image import EMPTY, Image, load
 
-RETRY_SECONDS_MIN = 0.05
-RETRY_SECONDS_MAX = 2.0
+RETRY_SECONDS = (0.05, 2.0)
 
 Listener = Callable[[Image, Image], None]
 
@@ -44,22 +45,18 @@ class MetadataWatcher:
 
     async def run(self) -> None:
         """Follows the store until cancelled."""
-        pause_seconds = RETRY_SECONDS_MIN
+        retry = Retry(self._store.random, *RETRY_SECONDS)
         while True:
             try:
                 async for changes in self._store.watch(store_keys.ALL, self.image.revision):
                     self._become(self.image.apply(changes))
-                    pause_seconds = RETRY_SECONDS_MIN
-            except WatchLost:
+                    retry.succeeded()
+            except (WatchLost, UnknownResult, TimeoutError, ConnectionError):
                 pass
-            except (UnknownResult, TimeoutError, ConnectionError):
-                pause_seconds = min(pause_seconds * 2, RETRY_SECONDS_MAX)
             # However the watch ended, what it would have told is in the range.
-            try:
+            with contextlib.suppress(UnknownResult, TimeoutError, ConnectionError):
                 self._become(load(*await self._store.range(store_keys.ALL)))
-            except (UnknownResult, TimeoutError, ConnectionError):
-                pause_seconds = min(pause_seconds * 2, RETRY_SECONDS_MAX)
-            await asyncio.sleep(pause_seconds)
+            await retry.pause()
 
     async def reached(self, revision: int) -> None:
         """Waits until the image shows everything up to `revision`."""

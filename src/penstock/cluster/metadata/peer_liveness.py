@@ -24,6 +24,8 @@ from typing import Protocol
 
 from penstock import __version__
 from penstock.base.errors import PeerError, Refused
+from penstock.base.ports import Random
+from penstock.base.retry import Retry
 from penstock.client.connection import Address, Connection, ConnectionConfig, connect
 from penstock.client.errors import ConnectionLost, RequestTimeout, Unreachable
 from penstock.cluster.controller.recent_failures import RecentFailures
@@ -32,7 +34,8 @@ from penstock.cluster.metadata.store_keys import BrokerRecord
 from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 CONNECT_TIMEOUT_MS = 3_000
-PAUSE_SECONDS_MIN = 0.005
+PAUSE_SECONDS = 0.005
+"""Bound of the pause after a link that did not last; doubles up to the maximum."""
 PAUSE_SECONDS_MAX = 1.0
 PROBES_PER_ANSWER = 4
 """Times between two questions that an answer may take, until the link is given up."""
@@ -61,6 +64,7 @@ class PeerLiveness:
         report: Report,
         losses: RecentFailures,
         counting: Counting,
+        random: Random,
         config: ConnectionConfig | None = None,
         authenticate: Callable[[Connection], Awaitable[None]] | None = None,
     ) -> None:
@@ -70,6 +74,7 @@ class PeerLiveness:
         self._losses = losses
         self._tasks: dict[int, tuple[BrokerRecord, asyncio.Task[None]]] = {}
         self._connected: dict[int, None] = {}
+        self._random = random
         self._authenticate = authenticate
         self._counting = counting
         self._config = replace(
@@ -122,7 +127,7 @@ class PeerLiveness:
         """Watches one life of one node until cancelled."""
         loop = asyncio.get_running_loop()
         address = Address(record.host, record.port)
-        pause_seconds = PAUSE_SECONDS_MIN
+        retry = Retry(self._random, PAUSE_SECONDS, PAUSE_SECONDS_MAX)
         while True:
             began_s = loop.time()
             try:
@@ -135,10 +140,9 @@ class PeerLiveness:
             except (ConnectionLost, RequestTimeout, PeerError, Refused, OSError):
                 pass  # It answers, or does not: either way it is not known to be dead.
             if loop.time() - began_s >= STEADY_SECONDS:
-                pause_seconds = PAUSE_SECONDS_MIN
+                retry.succeeded()
                 continue
-            await asyncio.sleep(pause_seconds)
-            pause_seconds = min(pause_seconds * 2, PAUSE_SECONDS_MAX)
+            await retry.pause()
 
     def _hurried(self) -> ConnectionConfig:
         """Nothing that is asked over a link is waited for as long as clients would wait."""

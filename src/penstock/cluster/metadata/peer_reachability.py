@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from penstock.base.errors import Refused
 from penstock.base.ports import Delete, Expect, Put, Random, Store, UnknownResult
-from penstock.client.backoff import Backoff
+from penstock.base.retry import Backoff
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.controller.elections import Brokers, Cuts
 from penstock.cluster.metadata import store_keys
@@ -118,7 +118,7 @@ class PeerReachability:
         self._follower = follower
         self._membership = membership
         self._configs = configs
-        self._backoff = Backoff(random, base_ms=200.0, cap_ms=4_000.0, jitter=0.5)
+        self._backoff = Backoff(random, base_s=0.2, cap_s=4.0)
         self._known: dict[int, _Known] = {}
         self._news = asyncio.Event()
 

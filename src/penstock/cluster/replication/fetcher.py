@@ -26,7 +26,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.base.errors import ErrorCode, PeerError
-from penstock.client.backoff import Backoff
+from penstock.base.retry import Backoff
 from penstock.client.connection import Connection
 from penstock.client.errors import check
 from penstock.cluster.configs.configs import BrokerConfigs

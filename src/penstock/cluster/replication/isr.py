@@ -29,6 +29,7 @@ from msgspec.structs import replace
 
 from penstock.base.errors import Refused
 from penstock.base.ports import Expect, Put, Store, UnknownResult
+from penstock.base.retry import Retry
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.controller import elections, partition_updates
 from penstock.cluster.metadata import store_keys
@@ -48,7 +49,7 @@ TICKS_PER_LAG = 10
 CHUNK = 50
 COMMIT_SECONDS = 5.0
 IMAGE_SECONDS = 1.0
-PAUSE_SECONDS = 0.1
+PAUSE_SECONDS = (0.1, 0.5)
 TROUBLE = (UnknownResult, TimeoutError, ConnectionError)
 
 
@@ -229,6 +230,7 @@ class InSyncReplicas:
     # -- proposing --------------------------------------------------------------------------
 
     async def _propose_all(self) -> None:
+        retry = Retry(self._store.random, *PAUSE_SECONDS)
         while True:
             await self._news.wait()
             self._news.clear()
@@ -242,8 +244,10 @@ class InSyncReplicas:
                 await self._propose(sound[start : start + CHUNK])
             await self._catch_up()
             if self._doubts:
-                await asyncio.sleep(PAUSE_SECONDS)
+                await retry.pause()
                 self._news.set()
+            else:
+                retry.succeeded()
 
     async def _one(self, partition: Partition) -> None:
         if partition in self._doubts:

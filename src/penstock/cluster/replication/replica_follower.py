@@ -24,7 +24,7 @@ from typing import Any
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId
 from penstock.base.ports import Random, WallClock, Workers
-from penstock.client.backoff import Backoff
+from penstock.base.retry import Backoff
 from penstock.client.errors import code_of
 from penstock.cluster.replication.log_repair import CopyCounters, LogRepair, Withheld
 from penstock.cluster.replication.partition import Partition
@@ -117,7 +117,7 @@ class ReplicaFollower:
         """Called after every change of `condition`."""
         self.is_retired = False
         self._around = around
-        self._backoff = Backoff(around.random, base_ms=20.0)
+        self._backoff = Backoff(around.random, base_s=0.02)
         self._attempt = 0
         self._complained: ErrorCode | None = None
         self._timer: asyncio.TimerHandle | None = None

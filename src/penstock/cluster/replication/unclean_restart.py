@@ -10,13 +10,13 @@ Leaves to others: taking the past life's registration away first, and registerin
 (`membership`); electing (`controller`).
 """
 
-import asyncio
 import functools
 import logging
 from collections.abc import Callable, Collection
 
 from penstock.base.errors import Refused
 from penstock.base.ports import Store
+from penstock.base.retry import Retry
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.controller import elections, partition_updates
 from penstock.cluster.metadata import store_keys
@@ -25,7 +25,7 @@ from penstock.cluster.metadata.store_keys import PartitionRecord
 
 log = logging.getLogger("penstock.returns")
 
-RETRY_SECONDS = 0.2
+RETRY_SECONDS = (0.2, 1.0)
 
 
 async def come_back(
@@ -102,6 +102,7 @@ async def _insist(
 ) -> int:
     """Makes what is wished for come true, however long the store takes; how much changed."""
     changed = 0
+    retry = Retry(store.random, *RETRY_SECONDS)
     while True:
         try:
             image = load(*await store.range(store_keys.ALL))
@@ -109,12 +110,12 @@ async def _insist(
             outcomes = await partition_updates.change(store, wishes)
         except partition_updates.TROUBLE as error:
             log.warning("the metadata store does not answer: %r", error)
-            await asyncio.sleep(RETRY_SECONDS)
+            await retry.pause()
             continue
         changed += sum(isinstance(outcome, partition_updates.Changed) for outcome in outcomes)
         if not any(isinstance(outcome, Refused) for outcome in outcomes):
             return changed
-        await asyncio.sleep(RETRY_SECONDS)
+        await retry.pause()
 
 
 def _wishes(

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from penstock.base.cooperative_yield import CooperativeYield
 from penstock.base.errors import Corrupt, Refused
 from penstock.base.ports import Disk, WallClock, Workers
+from penstock.base.retry import bound_s
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.replication.partition import Partition
 from penstock.cluster.replication.partitions import Partitions
@@ -261,7 +262,6 @@ class Compactor:
         known = self._troubles.get(held.path)
         tries = 0 if known is None else known.tries + 1
         pause_s = max(self._configs.integer("log.cleaner.backoff.ms") / 1000, PAUSE_SECONDS_MIN)
-        pause_s = min(pause_s * 2**tries, RETRY_SECONDS_MAX)
-        until_s = asyncio.get_running_loop().time() + pause_s
+        until_s = asyncio.get_running_loop().time() + bound_s(pause_s, RETRY_SECONDS_MAX, tries)
         self._troubles[held.path] = Trouble(tries, until_s)
         self._upkeep.failed("compaction", partition, error)

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from penstock.base.errors import Corrupt, ErrorCode, PeerError, Refused
 from penstock.base.ids import TopicId
 from penstock.base.ports import Random, Store, UnknownResult
+from penstock.base.retry import Retry
 from penstock.cluster.configs import config_changes
 from penstock.cluster.configs.configs import BrokerConfigs, Scope, resolve_topic
 from penstock.cluster.metadata import topics
@@ -48,8 +49,9 @@ LIMIT = "max.message.bytes"
 HEADER_BYTES = 64 * 1024
 """How much larger than its record a letter may be."""
 SEQUENCE_MAX = 2**31 - 1
-RETRY_SECONDS_MIN = 0.1
-RETRY_SECONDS_MAX = 30.0
+RETRY_SECONDS = (0.1, 30.0)
+FAILURES_IN_A_MOVE = 4
+"""Failures in a row that a partition on its way to another leader explains."""
 LANE = "burials"
 WRITTEN = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 STRANGE = (
@@ -115,17 +117,20 @@ class DeadLetterWriter:
     # -- one queue --------------------------------------------------------------------------
 
     async def _bury_all(self, queue: OpenQueue, topic: str) -> None:
-        pause_seconds = RETRY_SECONDS_MIN
+        retry = Retry(self._random, *RETRY_SECONDS)
         while not queue.is_closed and _is_due(queue):
             try:
                 await self._bury_some(queue, topic)
-                pause_seconds = RETRY_SECONDS_MIN
+                retry.succeeded()
             except TROUBLE as error:
                 is_moving = isinstance(error, Refused) and error.code in MOVING
-                level = logging.INFO if is_moving and pause_seconds < 1 else logging.WARNING
+                level = (
+                    logging.INFO
+                    if is_moving and retry.failures < FAILURES_IN_A_MOVE
+                    else logging.WARNING
+                )
                 log.log(level, "%s: letters of %s wait: %s", queue.key.group, queue.name, error)
-                await asyncio.sleep(pause_seconds)
-                pause_seconds = min(pause_seconds * 2, RETRY_SECONDS_MAX)
+                await retry.pause()
 
     async def _bury_some(self, queue: OpenQueue, topic: str) -> None:
         burial = queue.machine.kept.burial

@@ -18,6 +18,7 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId
+from penstock.base.retry import Backoff
 from penstock.coordinator.queues import receive
 from penstock.coordinator.queues import settle as queue_settling
 from penstock.coordinator.queues.open_queues import QueueCoordinator
@@ -34,7 +35,7 @@ from penstock.wire.messages.internal.queues import (
     TakeFromQueuesResponse,
 )
 
-PAUSE_SECONDS = 0.1
+PAUSE_SECONDS = (0.1, 0.5)
 """After partitions were refused: their leaders may be moving."""
 SETTLE_SECONDS = 5.0
 MOVING = (
@@ -58,6 +59,7 @@ class QueueRouter:
         self._around = around
         self._queues = queues
         self._lines = QueueRpc(around.peers)
+        self._backoff = Backoff(around.random, *PAUSE_SECONDS)
         self._turn = 0
         self._left: dict[asyncio.Task[Any], None] = {}
         """Requests that nobody waits for any more: what they bring is given back."""
@@ -69,12 +71,13 @@ class QueueRouter:
     async def take(self, keys: Sequence[QueueKey], wanted: ReceiveRequest) -> Taken:
         """Records of one group and topic leased to a member, as soon as there are any."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + wanted.wait_ms / 1000
+        deadline, tries = loop.time() + wanted.wait_ms / 1000, 0
         taken = await self._take_now(keys, replace(wanted, wait_ms=0) if wanted.wait_ms else wanted)
         while not taken.found and (left := deadline - loop.time()) > 0:
             wait_ms = round(left * 1000)
             if taken.refused or taken.is_partial:
-                await asyncio.sleep(min(PAUSE_SECONDS, left))
+                await asyncio.sleep(min(self._backoff.delay_s(tries), left))
+                tries += 1
                 wait_ms = min(wait_ms, SLICE_MS)
             by_node, nobody = self._by_leader(keys)
             if by_node:
@@ -208,7 +211,7 @@ class QueueRouter:
         Leases go with their partition to its next leader: while that moves, it is tried again.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + SETTLE_SECONDS
+        deadline, tries = loop.time() + SETTLE_SECONDS, 0
         answers = await self._settle(rulings)
         while loop.time() < deadline:
             again = [
@@ -218,7 +221,8 @@ class QueueRouter:
             ]
             if not again:
                 break
-            await asyncio.sleep(PAUSE_SECONDS)
+            await self._backoff.wait(tries)
+            tries += 1
             found = await self._settle([rulings[at] for at in again])
             for at, answer in zip(again, found, strict=True):
                 answers[at] = answer

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId
+from penstock.base.retry import Retry
 from penstock.cluster.metadata.image import Image
 from penstock.coordinator.queues.admin import QueueAdmin
 from penstock.coordinator.queues.state_store import QueueStateStore
@@ -22,7 +23,7 @@ from penstock.state.queues.state_shard import QueueKey
 AT_ONCE = 100
 LOOK_SECONDS = 0.2
 """Changes of leaders come in crowds."""
-RETRY_SECONDS = 2.0
+RETRY_SECONDS = (2.0, 8.0)
 HOPELESS = (
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -42,6 +43,7 @@ class QueueWakeup:
         self._admin = admin
         self._woken: dict[QueueKey, Reign] = {}
         """Who was told of a queue."""
+        self._retry = Retry(around.random, *RETRY_SECONDS)
         self._news = asyncio.Event()
         keeping.on_loaded(self._news.set)
 
@@ -57,8 +59,14 @@ class QueueWakeup:
             await asyncio.sleep(LOOK_SECONDS)
             self._news.clear()
             due = self._due()
-            for start in range(0, len(due), AT_ONCE):
+            told = [
                 await self._wake(due[start : start + AT_ONCE])
+                for start in range(0, len(due), AT_ONCE)
+            ]
+            if all(told):
+                self._retry.succeeded()
+            elif not self._news.is_set():
+                asyncio.get_running_loop().call_later(self._retry.next_s(), self._news.set)
 
     def _due(self) -> list[tuple[QueueKey, Reign]]:
         """Queues of the shards here whose leader has not been told of them."""
@@ -83,10 +91,13 @@ class QueueWakeup:
         record = topic.partitions[key.partition]
         return record.leader, record.leader_epoch
 
-    async def _wake(self, due: list[tuple[QueueKey, Reign]]) -> None:
+    async def _wake(self, due: list[tuple[QueueKey, Reign]]) -> bool:
+        """True if none of them is to be told again."""
+        is_done = True
         told = await self._admin.wake([key for key, _ in due])
         for (key, reign), answer in zip(due, told, strict=True):
             if not isinstance(answer, Refused) or answer.code in HOPELESS:
                 self._woken[key] = reign
-            elif not self._news.is_set():
-                asyncio.get_running_loop().call_later(RETRY_SECONDS, self._news.set)
+            else:
+                is_done = False
+        return is_done

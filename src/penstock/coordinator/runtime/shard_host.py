@@ -20,7 +20,7 @@ from typing import Any, Generic, cast
 from msgspec import MsgspecError
 
 from penstock.base.errors import Corrupt, ErrorCode, Refused
-from penstock.base.ports import Workers
+from penstock.base.ports import Random, Workers
 from penstock.base.state_machine import Decision, Token
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.replication.partitions import Partitions
@@ -45,6 +45,7 @@ class HostContext:
     workers: Workers
     time: SteadyTime
     peers: PeerConnections
+    random: Random
 
 
 def no_effects(seat: ShardRuntime[Any]) -> Effect | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from penstock.base.errors import ErrorCode, PeerError, Refused
+from penstock.base.retry import Retry
 from penstock.broker.api.context import Context
 from penstock.client.errors import code_of
 from penstock.gateway.core.caller import Principal
@@ -16,7 +17,7 @@ from penstock.gateway.core.in_process_calls import InProcessCalls
 
 LANE = "doors-groups"
 PATIENCE_SECONDS = 5.0
-PAUSE_SECONDS = 0.05
+PAUSE_SECONDS = (0.05, 0.5)
 TIMEOUT_MS = 15_000
 MOVING = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -49,6 +50,7 @@ class CoordinatorCalls:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PATIENCE_SECONDS
         await self._ctx.groups.ensure()
+        retry = Retry(self._ctx.random, *PAUSE_SECONDS)
         while True:
             try:
                 response = await self._ask_once(principal, group, request, answer)
@@ -58,7 +60,7 @@ class CoordinatorCalls:
             except Refused as refused:
                 if refused.code not in MOVING or loop.time() >= deadline:
                     raise
-            await asyncio.sleep(PAUSE_SECONDS)
+            await retry.pause()
 
     async def _ask_once(
         self, principal: Principal, group: str, request: object, answer: type[Answer]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.base.errors import ErrorCode, Refused
+from penstock.base.retry import Retry
 from penstock.broker.api.context import Context
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.client.errors import code_of
@@ -27,7 +28,7 @@ from penstock.wire.messages.internal.queue_admin import (
 
 VERSION = 0
 PATIENCE_SECONDS = 5.0
-PAUSE_SECONDS = 0.1
+PAUSE_SECONDS = (0.1, 0.5)
 MOVING = (
     *coordinator_calls.MOVING,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -106,6 +107,7 @@ class Queues:
         """One for each partition; asks again for a while where something is moving."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PATIENCE_SECONDS
+        retry = Retry(self._ctx.random, *PAUSE_SECONDS)
         while True:
             answers = await self._leaders.ask(
                 principal,
@@ -126,7 +128,7 @@ class Queues:
             is_moving = all(code_of(row.error_code) in MOVING for row in refused)
             if not is_moving or loop.time() >= deadline:
                 break
-            await asyncio.sleep(PAUSE_SECONDS)
+            await retry.pause()
         if refused:
             raise Refused(code_of(refused[0].error_code), refused[0].error_message)
         raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, f"some of {topic.name} has no leader")

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.base.errors import Refused
+from penstock.base.retry import Retry
 from penstock.broker.api.route_row import Operation
 from penstock.gateway.core.gateway import LOCK_MS_MAX, Gateway, SettleAction, Settlement
 from penstock.gateway.core.prefetch import Prefetch
@@ -38,7 +39,7 @@ PREFETCH_MAX = 1_000
 BATCH_MAX = 100
 CHUNK_BYTES = 1 << 20
 """Of messages sent at a time, though never less than one."""
-PAUSE_SECONDS = 1.0
+PAUSE_SECONDS = (1.0, 5.0)
 
 
 async def stream(door: Gateway, request: Request) -> Response:
@@ -61,6 +62,7 @@ async def _queue_events(
     door: Gateway, request: Request, group: str, lock_ms: int | None, prefetch: Prefetch
 ) -> AsyncIterator[bytes]:
     topic, principal = request.path_params["name"], principal_of(request)
+    retry = Retry(door.ctx.random, *PAUSE_SECONDS)
     yield KEEP_ALIVE
     try:
         while True:
@@ -86,8 +88,9 @@ async def _queue_events(
                 continue
             except Refused as refused:
                 yield event("problem", "", entry_of(refused))
-                await asyncio.sleep(PAUSE_SECONDS)
+                await retry.pause()
                 continue
+            retry.succeeded()
             prefetch.handed_out(found)
             events = [_message_event(received_answer(one)) for one in found]
             del found  # Only what is sent is kept while somebody reads it, or does not.
@@ -103,6 +106,7 @@ async def _log_events(
     door: Gateway, request: Request, positions: dict[int, int]
 ) -> AsyncIterator[bytes]:
     principal = principal_of(request)
+    retry = Retry(door.ctx.random, *PAUSE_SECONDS)
     yield KEEP_ALIVE
     while True:
         try:
@@ -121,8 +125,9 @@ async def _log_events(
             continue
         except Refused as refused:
             yield event("problem", "", entry_of(refused))
-            await asyncio.sleep(PAUSE_SECONDS)
+            await retry.pause()
             continue
+        retry.succeeded()
         events = [_message_event(message_answer(*message[:7])) for message in found]
         del found
         yield _drained(events) or KEEP_ALIVE

@@ -18,7 +18,7 @@ from penstock.base.ports import UnknownResult
 from penstock.runtime.etcd import messages
 from penstock.runtime.etcd.config import EtcdConfig
 from penstock.runtime.etcd.http import EtcdConnection, EtcdEndpoint
-from penstock.runtime.etcd.pool import EtcdRefused, Pool, late, log, now_s, pauses
+from penstock.runtime.etcd.pool import EtcdRefused, Pool, late, log, now_s, retrying
 
 ATTEMPT_S = 2.0
 """Until a read is tried elsewhere."""
@@ -50,7 +50,8 @@ class Channel:
         """Asks until there is an answer. Raises ConnectionError or TimeoutError."""
         body, deadline = messages.encode(request), self._deadline()
         async with self._pool.slot(deadline, is_urgent):
-            for pause_s in pauses():
+            retry = retrying()
+            while True:
                 connection = await self._pool.connect(deadline)
                 attempt = min(deadline, now_s() + ATTEMPT_S)
                 try:
@@ -59,10 +60,10 @@ class Channel:
                     raise
                 except (ConnectionError, TimeoutError) as error:
                     self._pool.leave(connection.endpoint, error)
+                    pause_s = retry.next_s()
                     if now_s() + pause_s >= deadline:
                         raise
                 await asyncio.sleep(pause_s)
-            raise AssertionError("pauses do not end")
 
     async def change(self, path: str, request: dict[str, Any], kind: type[T]) -> T:
         """Asks once. Raises UnknownResult, or, if it is certain that it was not done,

@@ -12,17 +12,18 @@ Leaves to others: tokens and what may be asked twice (`etcd_channel`).
 
 import asyncio
 import logging
-import random
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
 
 from penstock.base.errors import ErrorCode, Refused
+from penstock.base.retry import Retry
 from penstock.runtime.etcd import messages
 from penstock.runtime.etcd.config import EtcdConfig, Tls, parse_endpoint
 from penstock.runtime.etcd.http import EtcdConnection, EtcdEndpoint, connect
+from penstock.runtime.random import SystemRandom
 
 log = logging.getLogger("penstock.etcd")
 
@@ -33,7 +34,7 @@ WAITING_MAX = 10_000
 CONNECT_S = 2.0
 """Until another endpoint is tried; connecting includes the question for the version."""
 PAUSE_S = (0.02, 0.5)
-"""Between two attempts, or two rounds through all endpoints; doubles, with jitter."""
+"""Bounds of the pause between two attempts, or two rounds through all endpoints."""
 
 Step = Callable[[EtcdConnection], Awaitable[None]]
 
@@ -86,7 +87,7 @@ class Pool:
 
     async def connect(self, deadline: float, rounds: int | None = None) -> EtcdConnection:
         """A connection to the endpoint in use, or to the next that works."""
-        failed, waits = 0, pauses()
+        failed, retry = 0, retrying()
         while True:
             if self.is_closed:
                 raise ConnectionAbortedError("the store was closed")
@@ -106,7 +107,7 @@ class Pool:
             if now_s() >= deadline:
                 raise self._unreachable()
             if is_round:
-                await asyncio.sleep(next(waits))
+                await retry.pause()
 
     async def _dial(self, endpoint: EtcdEndpoint) -> EtcdConnection:
         connection = await connect(endpoint, self._tls.context() if endpoint.is_tls else None)
@@ -197,12 +198,9 @@ def now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-def pauses() -> Iterator[float]:
-    """How long to wait before each new attempt."""
-    pause_s, longest_s = PAUSE_S
-    while True:
-        yield pause_s * random.uniform(0.5, 1.0)
-        pause_s = min(pause_s * 2, longest_s)
+def retrying() -> Retry:
+    """The pauses before new attempts of one request."""
+    return Retry(SystemRandom(), *PAUSE_S)
 
 
 async def _or_close(connection: EtcdConnection, step: Step) -> EtcdConnection:

@@ -13,7 +13,6 @@ Leaves to others: tokens and trying again (`etcd_channel`), endpoints (`etcd_poo
 """
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import groupby
 
@@ -21,12 +20,14 @@ import msgspec
 
 from penstock.base.errors import Corrupt
 from penstock.base.ports import Change, Delete, Expect, Put, StoreEntry, WatchLost
+from penstock.base.retry import Retry
 from penstock.base.store_model import check_size
 from penstock.runtime.etcd import messages
 from penstock.runtime.etcd.channel import Channel
 from penstock.runtime.etcd.config import EtcdConfig
 from penstock.runtime.etcd.http import AnswerTooLarge, EtcdConnection
 from penstock.runtime.etcd.pool import EtcdRefused
+from penstock.runtime.random import SystemRandom
 
 PAGE_ENTRIES = 1_000
 """A range is read in pages, so that no answer is ever huge."""
@@ -34,12 +35,14 @@ RANGE_ATTEMPTS = 5
 QUIET_S = 3.0
 """A watch that heard nothing for so long asks whether its member is still there."""
 RESUME_S = (0.05, 1.0)
+"""Bounds of the pause before a watch that ended is begun again."""
 
 
 class EtcdStore:
     """See `penstock.base.ports.Store`. Made by `open`."""
 
     def __init__(self, channel: Channel, prefix: str) -> None:
+        self.random = SystemRandom()
         self._channel = channel
         self._prefix = prefix.encode()
         self._revision = 0
@@ -131,7 +134,7 @@ class EtcdStore:
 
     async def watch(self, prefix: str, after: int) -> AsyncIterator[list[Change]]:
         start = self._key(prefix)
-        pause_s = RESUME_S[0]
+        retry = Retry(self.random, *RESUME_S)
         while not self._channel.is_closed:
             request = {
                 "key": start,
@@ -150,7 +153,7 @@ class EtcdStore:
                         after = answer.events[-1].kv.mod_revision
                     elif not answer.created:
                         after = max(after, answer.header.revision)  # Nothing happened until then.
-                    pause_s = RESUME_S[0]
+                    retry.succeeded()
             except AnswerTooLarge as error:
                 raise WatchLost(str(error)) from error
             except (ConnectionError, TimeoutError) as error:
@@ -161,8 +164,7 @@ class EtcdStore:
             finally:
                 if connection is not None:
                     connection.close()
-            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
-            pause_s = min(pause_s * 2, RESUME_S[1])
+            await retry.pause()
 
     async def _next_answer(self, connection: EtcdConnection) -> messages.WatchAnswer:
         while True:

@@ -14,9 +14,11 @@ from functools import lru_cache
 from typing import Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from penstock.base.retry import Backoff
 from penstock.client.registry_client import Registered, RegistryApi
 from penstock.runtime.clock import SystemClock
 from penstock.runtime.http_request import ask_web
+from penstock.runtime.random import SystemRandom
 from penstock.spark.option_values import OptionError
 from penstock.spark.schemas.format import Form, Malformed, form_of
 from penstock.state.registry.errors import RegistryErrorCode, Rejected
@@ -39,7 +41,9 @@ _NOT_ANSWERED: Final = frozenset(
 )
 """They say nothing of the schema: a password that is not taken any more, a page of a proxy."""
 TRIES: Final = 4
-PAUSE_S: Final = 0.5
+PAUSE_S: Final = 1.0
+"""Bound of the first pause."""
+PAUSE_S_MAX: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +137,7 @@ class Book:
         return found
 
     def _patiently(self, work: Callable[[], T]) -> T:
+        backoff = Backoff(SystemRandom(), PAUSE_S, PAUSE_S_MAX)
         for attempt in range(TRIES):
             try:
                 return work()
@@ -141,7 +146,7 @@ class Book:
                     raise ConnectionError(
                         f"the registry at {self.address.url} cannot be asked: {error}"
                     ) from error
-                time.sleep(PAUSE_S * 2**attempt)
+                time.sleep(backoff.delay_s(attempt))
         raise AssertionError("unreachable")
 
 

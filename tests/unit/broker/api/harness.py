@@ -190,7 +190,7 @@ class Node:
         random = SimRandom(loop.seed)
         peers = PeerConnections(NODE, follower)
         self.around = around = HostContext(
-            partitions, follower, self.workers, SteadyTime(clock), peers
+            partitions, follower, self.workers, SteadyTime(clock), peers, random
         )
         internal = InternalTopics(self.store, follower, partitions, self.configs, random)
         self.rights = Rights()

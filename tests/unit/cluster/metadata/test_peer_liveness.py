@@ -17,6 +17,7 @@ from penstock.wire.framing import response_frame
 from penstock.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from simulation.loop import SimLoop, run
 from simulation.network import host_context
+from simulation.random import SimRandom
 from simulation.store import SimEtcd, SimStore
 
 PORT = 9092
@@ -59,7 +60,7 @@ class World:
         self.reports: list[tuple[int, int, float]] = []
         losses = RecentFailures(MetadataWatcher(SimStore(SimEtcd(loop.seed))))
         self.answers: list[tuple[int, int, float]] = []
-        self.links = PeerLiveness(1, self._report, losses, self)
+        self.links = PeerLiveness(1, self._report, losses, self, SimRandom(loop.seed))
         self.image = EMPTY
 
     def answered(self, node_id: int, broker_epoch: int) -> None:
@@ -133,7 +134,7 @@ def test_a_node_that_was_never_there_is_reported_for_as_long_as_it_is_registered
         world.show(node2=7)
         await asyncio.sleep(20)
         many = len(world.reports)
-        assert 10 < many < 40
+        assert 10 < many < 80
         world.show()
         await asyncio.sleep(20)
         assert len(world.reports) == many

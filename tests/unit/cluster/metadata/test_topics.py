@@ -195,6 +195,9 @@ class GivenBytes:
     def uniform(self, low: float, high: float) -> float:
         return low
 
+    def jitter(self) -> float:
+        return 0.0
+
 
 def test_an_id_is_neither_reserved_nor_looks_like_an_option() -> None:
     dashed = b"\xf8" + bytes(range(15))
