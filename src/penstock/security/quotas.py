@@ -17,9 +17,11 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from penstock.security.token_bucket import Bucket
+from penstock.base.token_bucket import TokenBucket
 
 BUCKETS_MAX = 10_000
+WAIT_S_MAX = 3_600.0
+"""Clients are never put off for longer than this at a time."""
 REQUEST_WAIT_S_MAX = 10.0
 """Members of groups must get to their heartbeats."""
 
@@ -118,7 +120,7 @@ class QuotaMeters:
         self._quotas: Quotas = {}
         self._window_s = 1.0
         self._windows = 11
-        self._buckets: OrderedDict[Share, Bucket] = OrderedDict()
+        self._buckets: OrderedDict[Share, TokenBucket] = OrderedDict()
         self.kinds: frozenset[QuotaKind] = frozenset()
         """Those of which there is a quota for anybody."""
 
@@ -149,8 +151,7 @@ class QuotaMeters:
         if found is None:
             return 0.0
         limit, share = found
-        burst_s = self._burst_s(kind)
-        return self._bucket(share, limit, now_s).wait_s(limit, burst_s, now_s)
+        return min(self._bucket(share, limit).wait_s(now_s), WAIT_S_MAX)
 
     def connect(self, ip: str, now_s: float) -> float:
         """Counts a new connection; answers for how many seconds its address is above its rate."""
@@ -163,19 +164,20 @@ class QuotaMeters:
         return found[0] * self._window_s if found is not None else float("inf")
 
     def _take(self, share: Share, amount: float, rate: float, now_s: float) -> float:
-        bucket = self._bucket(share, rate, now_s)
-        return bucket.take(amount, rate, self._burst_s(share.kind), now_s)
+        return min(self._bucket(share, rate).take(amount, now_s), WAIT_S_MAX)
 
     def _burst_s(self, kind: QuotaKind) -> float:
         """Topics are made many at a time and seldom, so there Kafka's whole span may be used."""
         return self._window_s * (self._windows if kind is QuotaKind.MUTATION else 1)
 
-    def _bucket(self, share: Share, rate: float, now_s: float) -> Bucket:
+    def _bucket(self, share: Share, rate: float) -> TokenBucket:
+        """The bucket of those who share a quota, at the rate that holds now."""
         bucket = self._buckets.get(share)
         if bucket is None:
             if len(self._buckets) >= BUCKETS_MAX:
                 self._buckets.popitem(last=False)
-            bucket = self._buckets[share] = Bucket(rate, self._burst_s(share.kind), now_s)
+            bucket = self._buckets[share] = TokenBucket(rate, 0)
         else:
             self._buckets.move_to_end(share)
+        bucket.adjust(rate, rate * self._burst_s(share.kind))
         return bucket

@@ -6,10 +6,8 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from penstock.app.limiter import RateLimited, RateLimiter, SyncRateLimiter, TokenBucket
+from penstock.app.limiter import RateLimited, RateLimiter, SyncRateLimiter
 from simulation.loop import SimLoop
 
 T = TypeVar("T")
@@ -23,69 +21,29 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         loop.close()
 
 
-def test_a_burst_goes_at_once_and_the_rest_at_the_rate() -> None:
-    bucket = TokenBucket(10, burst=3)
-    waits = [bucket.reserve(1, 0.0) for _ in range(6)]
-    assert waits == pytest.approx([0, 0, 0, 0.1, 0.2, 0.3])
+@pytest.mark.parametrize("kind", [RateLimiter, SyncRateLimiter])
+@pytest.mark.parametrize(("rate", "burst"), [(0, None), (-1, None), (1, 0), (float("inf"), None)])
+def test_rates_that_make_no_sense_are_refused(
+    kind: type[RateLimiter] | type[SyncRateLimiter], rate: float, burst: float | None
+) -> None:
+    with pytest.raises(ValueError, match=r"rate|burst"):
+        kind(rate, burst)
 
 
-def test_what_is_not_used_is_kept_up_to_the_burst() -> None:
-    bucket = TokenBucket(10, burst=5)
-    bucket.reserve(5, 0.0)
-    assert bucket.available(0.3) == pytest.approx(3)
-    assert bucket.available(100.0) == pytest.approx(5)
-
-
-def test_more_than_a_burst_at_once_waits_until_so_many_would_have_come() -> None:
-    assert TokenBucket(10, burst=2).reserve(12, 0.0) == pytest.approx(1.0)
+def test_a_negative_count_is_refused() -> None:
+    with pytest.raises(ValueError, match="negative"):
+        SyncRateLimiter(1).acquire(-1)
 
 
 def test_what_takes_too_long_is_refused_and_takes_nothing() -> None:
-    bucket = TokenBucket(1, burst=1)
-    bucket.reserve(1, 0.0)
+    watch = Watch()
+    limiter = SyncRateLimiter(1, burst=1, clock=watch)
+    limiter.acquire()
     with pytest.raises(RateLimited) as refused:
-        bucket.reserve(1, 0.0, wait_s_max=0.5)
+        limiter.acquire(timeout=0.5)
     assert refused.value.wait_s == pytest.approx(1.0)
-    assert bucket.reserve(1, 1.0) == 0
-
-
-def test_a_clock_that_goes_back_brings_nothing() -> None:
-    bucket = TokenBucket(10, burst=1)
-    bucket.reserve(1, 10.0)
-    assert bucket.available(5.0) == pytest.approx(0)
-    assert bucket.available(10.0) == pytest.approx(0)
-    assert bucket.available(10.1) == pytest.approx(1)
-
-
-@pytest.mark.parametrize(("rate", "burst"), [(0, None), (-1, None), (1, 0), (float("inf"), None)])
-def test_rates_that_make_no_sense_are_refused(rate: float, burst: float | None) -> None:
-    with pytest.raises(ValueError, match=r"rate|burst"):
-        TokenBucket(rate, burst)
-    with pytest.raises(ValueError, match="negative"):
-        TokenBucket(1).reserve(-1, 0)
-
-
-@given(
-    rate=st.floats(0.5, 1000),
-    burst=st.integers(1, 50),
-    asks=st.lists(st.tuples(st.floats(0, 5), st.integers(1, 10)), max_size=60),
-)
-def test_no_span_of_time_lets_more_through_than_rate_and_burst(
-    rate: float, burst: int, asks: list[tuple[float, int]]
-) -> None:
-    bucket, now_s = TokenBucket(rate, burst), 0.0
-    goes: list[tuple[float, int]] = []
-    for pause_s, count in asks:
-        now_s += pause_s
-        goes.append((now_s + bucket.reserve(count, now_s), count))
-    assert goes == sorted(goes, key=lambda go: go[0]), "nobody is overtaken"
-    for first in range(len(goes)):
-        passed = 0
-        for at_s, count in goes[first:]:
-            passed += count
-            # The first of them may have been waited for: its own tokens came before.
-            allowed = max(burst, goes[first][1]) + rate * (at_s - goes[first][0])
-            assert passed <= allowed * (1 + 1e-9) + 1e-6
+    watch.sleep(1.0)
+    assert limiter.try_acquire()
 
 
 def test_callers_of_one_loop_go_in_turn_at_the_rate() -> None:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.base.errors import Refused
+from penstock.base.token_bucket import TokenBucket
 from penstock.broker.api.context import Context
 from penstock.broker.api.dispatch import Dispatcher
 from penstock.broker.server.connection import KafkaConnection
@@ -34,7 +35,6 @@ from penstock.broker.server.tls_handshakes import Handshakes
 from penstock.broker.server.writable_poller import WritablePoller
 from penstock.security.login import Login
 from penstock.security.principal_mapping import Rule, principal_of
-from penstock.security.token_bucket import Bucket
 
 log = logging.getLogger("penstock.server")
 
@@ -50,6 +50,7 @@ LAST_TURNS_MAX = 100
 BACKLOG = 1024
 RATE_SECONDS_MAX = 1.0
 RATE_BURST_SECONDS = 1.0
+TURN_SECONDS_MAX = 3_600.0
 NO_RATE = 2**31 - 1
 
 
@@ -102,7 +103,7 @@ class Listener(ConnectionOwner):
         self._per_ip: Tally[str] = Tally()
         self._server: asyncio.Server | None = None
         self._handshakes: Handshakes | None = None
-        self._rate: Bucket | None = None
+        self._rate: TokenBucket | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._draining = False
         self._refusal_logged_at = float("-inf")
@@ -134,8 +135,7 @@ class Listener(ConnectionOwner):
         """These hold for newcomers from now on; whoever is connected stays."""
         self._limits = limits
         rate = limits.connection_rate_max
-        now_s = asyncio.get_running_loop().time()
-        self._rate = Bucket(rate, RATE_BURST_SECONDS, now_s) if rate < NO_RATE else None
+        self._rate = TokenBucket(rate, rate * RATE_BURST_SECONDS) if rate < NO_RATE else None
 
     def _connect(self) -> KafkaConnection:
         return KafkaConnection(
@@ -185,8 +185,7 @@ class Listener(ConnectionOwner):
         """Counts a newcomer; answers in how many seconds it is its turn."""
         if self._rate is None:
             return 0.0
-        now_s = asyncio.get_running_loop().time()
-        return self._rate.take(1, self._limits.connection_rate_max, RATE_BURST_SECONDS, now_s)
+        return min(self._rate.take(1, asyncio.get_running_loop().time()), TURN_SECONDS_MAX)
 
     def _admits(self, peer: str, pending: int, pending_of_it: int) -> bool:
         """Whether one more from this address may try to shake hands."""

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable
 from functools import lru_cache
 
+from penstock.base.token_bucket import TokenBucket
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
 from penstock.cluster.replication.replica_follower import FollowedPartition, ReplicaFollower
@@ -21,32 +22,6 @@ UNLIMITED = 2**63 - 1
 WAIT_SECONDS_MAX = 1.0
 """A rate may be changed at any time, so no wait is longer than that."""
 ALL = None
-
-
-class ThrottleBucket:
-    """So many bytes a second."""
-
-    __slots__ = ("_at", "_held")
-
-    def __init__(self) -> None:
-        self._held = 0.0
-        self._at = float("-inf")
-
-    def take(self, count: int, rate: int, now_s: float) -> None:
-        self._fill(rate, now_s)
-        self._held -= count
-
-    def wait_s(self, rate: int, now_s: float) -> float:
-        """How long until something may be taken; 0: now."""
-        self._fill(rate, now_s)
-        if self._held > -1:
-            return 0.0  # Less than a byte is no debt.
-        return min(-self._held / rate, WAIT_SECONDS_MAX) if rate > 0 else WAIT_SECONDS_MAX
-
-    def _fill(self, rate: int, now_s: float) -> None:
-        elapsed_s = min(now_s - self._at, 1e9)
-        self._at = now_s
-        self._held = min(self._held + elapsed_s * rate, float(rate))
 
 
 class Throttle:
@@ -61,7 +36,7 @@ class Throttle:
         self._node_id = node_id
         self._configs = configs
         self._follower = follower
-        self._bucket = ThrottleBucket()
+        self._bucket = TokenBucket(0, 0)
 
     def names(self, topic: str, index: int) -> bool:
         """Whether this node's replica of the partition is one to be held back."""
@@ -78,13 +53,20 @@ class Throttle:
 
     def wait_s(self) -> float:
         """How long those that are held back must wait; 0: not at all."""
-        now_s = asyncio.get_running_loop().time()
-        return self._bucket.wait_s(self._configs.integer(self._rate_name), now_s)
+        bucket, now_s = self._adjusted(), asyncio.get_running_loop().time()
+        if bucket.available(now_s) > -1:
+            return 0.0  # Less than a byte is no debt.
+        return min(bucket.wait_s(now_s), WAIT_SECONDS_MAX)
 
     def record(self, count: int) -> None:
         """So many bytes of replicas that are held back were copied."""
-        now_s = asyncio.get_running_loop().time()
-        self._bucket.take(count, self._configs.integer(self._rate_name), now_s)
+        self._adjusted().take(count, asyncio.get_running_loop().time())
+
+    def _adjusted(self) -> TokenBucket:
+        """The bucket at the rate that is configured now."""
+        rate = self._configs.integer(self._rate_name)
+        self._bucket.adjust(rate, rate)
+        return self._bucket
 
 
 class FollowerThrottle:

@@ -8,31 +8,43 @@ import pytest
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.metadata.image import EMPTY, TopicImage
 from penstock.cluster.metadata.metadata_watcher import MetadataWatcher
-from penstock.cluster.replication.throttle import Throttle, ThrottleBucket
+from penstock.cluster.replication.throttle import Throttle
+from simulation.loop import SimLoop, run
 from simulation.store import SimEtcd, SimStore
 from tests.unit.cluster.replicas import ModelLeader, Node, content, replicate, topic_id, until
 
 RATE = {"follower.replication.throttled.rate": "1000000"}
 
 
-def test_a_bucket_lets_its_rate_through() -> None:
-    bucket = ThrottleBucket()
-    now_s, taken = 100.0, 0
-    while now_s < 110.0:
-        wait_s = bucket.wait_s(1000, now_s)
-        now_s += wait_s
-        if not wait_s:
-            bucket.take(300, 1000, now_s)
-            taken += 300
-            now_s += 0.001
+def limited(rate: str) -> Throttle:
+    configs = BrokerConfigs({"leader.replication.throttled.rate": rate})
+    return Throttle("leader", 9, configs, MetadataWatcher(SimStore(SimEtcd(1))))
+
+
+def test_a_throttle_lets_its_rate_through() -> None:
+    async def main(loop: SimLoop) -> int:
+        throttle, taken, end_s = limited("1000"), 0, loop.time() + 10
+        while loop.time() < end_s:
+            wait_s = throttle.wait_s()
+            await asyncio.sleep(wait_s or 0.001)
+            if not wait_s:
+                throttle.record(300)
+                taken += 300
+        return taken
+
+    taken, _ = run(main)
     assert taken == pytest.approx(11_000, rel=0.05), "ten seconds' worth, and what it held"
 
 
 def test_a_rate_of_nothing_lets_nothing_through() -> None:
-    bucket = ThrottleBucket()
-    assert bucket.wait_s(0, 5.0) == 0.0
-    bucket.take(1, 0, 5.0)
-    assert bucket.wait_s(0, 1e6) == 1.0
+    async def main(loop: SimLoop) -> None:
+        throttle = limited("0")
+        assert throttle.wait_s() == 0.0
+        throttle.record(1)
+        await asyncio.sleep(1e6)
+        assert throttle.wait_s() == 1.0
+
+    run(main)
 
 
 @pytest.mark.parametrize(
