@@ -22,7 +22,7 @@ from penstock.broker.api.data.fetch_sessions import FetchSessions
 from penstock.broker.api.data.preferred_read_replica import selects
 from penstock.broker.api.data.replica_fetch_sessions import ReplicaSessions
 from penstock.broker.api.metrics import Metrics
-from penstock.broker.api.quota_meter import Meter
+from penstock.broker.api.quota import Meter
 from penstock.cluster.configs.configs import BrokerConfigs, InvalidConfig
 from penstock.cluster.controller.controller import Controller
 from penstock.cluster.controller.recent_failures import RecentFailures

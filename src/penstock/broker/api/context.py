@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.base.fair_turns import FairTurns, Steps
 from penstock.base.ids import NodeId
@@ -14,7 +14,6 @@ from penstock.broker.api.data.replica_fetch_sessions import ReplicaSessions
 from penstock.broker.api.large_replies import Listings
 from penstock.broker.api.metrics import Metrics, RouteMetrics
 from penstock.broker.api.queues.share_sessions import ShareSessions
-from penstock.broker.api.quota_meter import Meter
 from penstock.broker.api.route_row import Needs, Operation, ResourceType, Route
 from penstock.broker.api.security.failed_logins import FailedLogins
 from penstock.cluster.configs.configs import BrokerConfigs
@@ -36,6 +35,9 @@ from penstock.coordinator.registry import RegistryCoordinator
 from penstock.coordinator.transactions import TxnCoordinator
 from penstock.security.acl_types import WILDCARD
 from penstock.security.login import Login
+
+if TYPE_CHECKING:
+    from penstock.broker.api.quota import Meter
 
 NEVER = float("inf")
 LOOKS_MAX = 1
@@ -114,7 +116,7 @@ class Context:
     audit: AuditLog
     metrics: Metrics
     data_dir: str
-    meter: Meter
+    meter: "Meter"
     authorizer: AuthorizerPort = field(default_factory=AllowAll)
     fetch_sessions: FetchSessions = field(default_factory=FetchSessions)
     replica_sessions: ReplicaSessions = field(default_factory=ReplicaSessions)

@@ -1,16 +1,22 @@
-"""Calls of clients while there are quotas: what they cost, and how long the next one is put off.
+"""Client quotas: what is charged, and for how long a client above its quota waits (KIP-124, 219).
 
-A request that takes its client above a quota is answered at once, with the time the client should
-wait (`throttle_time_ms`), and its connection is not read for that long (KIP-219). What is charged:
-for Produce the bytes of the request, for Fetch those of the records sent, for creating and deleting
-topics the partitions, and for every request the time it took of the processor (KIP-124).
+`Meter` is the node's one set of buckets, kept up to date with the cluster's quotas, and the
+counters of what was put off; `is_on` is all that a request costs while there is no quota. A quota
+holds on each node by itself, as in Kafka. Two ways to charge draw from it:
 
-A Produce is charged when it comes and not when it is answered: producers have many requests under
-way, and those behind it would be taken while it waits for the disk.
+- `MeteredCall`, for Kafka clients: a request that takes its client above a quota is answered at
+  once, with the time the client should wait (`throttle_time_ms`), and its connection is not read
+  for that long. Charged are for Produce the bytes of the request, for Fetch those of the records
+  sent, for creating and deleting topics the partitions, and for every request the time it took of
+  the processor. A Produce is charged when it comes and not when it is answered: producers have many
+  requests under way, and those behind it would be taken while it waits for the disk.
+- `Charging`, for every other endpoint: those clients are told to wait by the answer alone, so the
+  next request is refused (`Throttled`) until the debt is paid off.
 
 Nodes of the cluster are not charged, nor are requests that come before authentication.
 """
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import replace
@@ -19,14 +25,163 @@ from typing import Any, Protocol, cast
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Buffer
 from penstock.broker.api.context import Call, ClientConnection, Prepared
-from penstock.broker.api.quota_meter import Meter
+from penstock.broker.api.metrics import Metrics
 from penstock.broker.api.route_row import Operation
-from penstock.security.quotas import QuotaKind
+from penstock.cluster.configs.configs import BrokerConfigs
+from penstock.cluster.metadata.image import EMPTY, Image
+from penstock.security.acl_types import NODE_USER
+from penstock.security.quotas import CLIENT_KINDS, QuotaKind, QuotaMeters, Quotas
 from penstock.wire.messages.fetch import FetchResponse
 from penstock.wire.messages.share import ShareFetchResponse
 
+USER_PREFIX = "User:"
 PRODUCE_KEY = 0
 FETCH_KEYS = (1, 78)
+
+
+def _no_time() -> float:
+    return 0.0
+
+
+class Meter:
+    """Made once for each node."""
+
+    __slots__ = ("_configs", "_metrics", "is_on", "meters", "processor_s", "times_requests")
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        configs: BrokerConfigs,
+        image: Image = EMPTY,
+        processor_s: Callable[[], float] = _no_time,
+    ) -> None:
+        """`processor_s`: how long the thread of the loop has been running, without its waits."""
+        self._metrics = metrics
+        self._configs = configs
+        self.meters = QuotaMeters()
+        self.processor_s = processor_s
+        self.is_on = False
+        """Whether clients have quotas at all."""
+        self.times_requests = False
+        self._configure(image.quotas)
+
+    def follow(self, before: Image, after: Image) -> None:
+        """What is set now holds from the next request on."""
+        if before.quotas is not after.quotas:
+            self._configure(after.quotas)
+
+    def _configure(self, quotas: Quotas) -> None:
+        windows = self._configs.integer("quota.window.num")
+        window_s = self._configs.integer("quota.window.size.seconds")
+        self.meters.configure(quotas, windows, window_s)
+        kinds = self.meters.kinds
+        self.is_on = any(kind in kinds for kind in CLIENT_KINDS)
+        self.times_requests = QuotaKind.REQUEST in kinds
+
+    def charge(
+        self, kind: QuotaKind, principal: str, client_id: str | None, amount: float, now_s: float
+    ) -> float:
+        """Counts what was done for a client; answers how many seconds it is above its quota."""
+        if kind not in self.meters.kinds:
+            return 0.0
+        user = user_of(principal)
+        if user == NODE_USER:
+            return 0.0
+        wait_s = self.meters.charge(kind, user, client_id or "", amount, now_s)
+        if wait_s > 0:
+            self._metrics.count_throttle(kind, wait_s)
+        return wait_s
+
+    def owes(self, kind: QuotaKind, principal: str, client_id: str | None, now_s: float) -> float:
+        """For how many seconds a client may not begin; 0: it may."""
+        user = user_of(principal)
+        if kind not in self.meters.kinds or user == NODE_USER:
+            return 0.0
+        return self.meters.owes(kind, user, client_id or "", now_s)
+
+    def fetch_bytes_max(self, principal: str, client_id: str | None) -> float:
+        """What a consumer is sent at once: not more than it may have in one window."""
+        user = user_of(principal)
+        if QuotaKind.FETCH not in self.meters.kinds or user == NODE_USER:
+            return float("inf")
+        return max(1.0, self.meters.bytes_max(QuotaKind.FETCH, user, client_id or ""))
+
+    def connect(self, ip: str, now_s: float) -> float:
+        """Counts a new connection; answers for how many seconds its address is above its rate."""
+        if QuotaKind.CONNECTION not in self.meters.kinds:
+            return 0.0
+        wait_s = self.meters.connect(ip, now_s)
+        if wait_s > 0:
+            self._metrics.count_throttle(QuotaKind.CONNECTION, wait_s)
+        return wait_s
+
+
+def user_of(principal: str) -> str:
+    """The name that quotas know a principal by."""
+    return principal.removeprefix(USER_PREFIX)
+
+
+class Throttled(Refused):
+    """Refused until a quota allows more."""
+
+    def __init__(self, kind: QuotaKind, wait_s: float) -> None:
+        super().__init__(
+            ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+            f"The quota {kind} is used up; try again in {wait_s:.1f} s.",
+        )
+        self.wait_s = wait_s
+
+
+class Payer(Protocol):
+    """The client that something is done for."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def client_id(self) -> str | None: ...
+
+
+class Charging:
+    """Charges what came in over other endpoints than Kafka's to the client it was for."""
+
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+
+    def require(self, payer: Payer, kind: QuotaKind) -> None:
+        """Raises Throttled while the quota is used up."""
+        wait_s = self.owed_s(payer, kind)
+        if wait_s > 0:
+            raise Throttled(kind, wait_s)
+
+    def owed_s(self, payer: Payer, kind: QuotaKind) -> float:
+        """For how long nothing more should be done; 0: go on."""
+        if not self._meter.is_on:
+            return 0.0
+        now_s = asyncio.get_running_loop().time()
+        return self._meter.owes(kind, payer.name, payer.client_id, now_s)
+
+    def charge(self, payer: Payer, kind: QuotaKind, amount: float) -> None:
+        if self._meter.is_on:
+            now_s = asyncio.get_running_loop().time()
+            self._meter.charge(kind, payer.name, payer.client_id, amount, now_s)
+
+    async def pass_on(self, payer: Payer, size: int) -> None:
+        """Charges for bytes that are read and written on somebody's behalf while nobody waits for
+        an answer; returns when what was owed is paid off."""
+        for kind in (QuotaKind.FETCH, QuotaKind.PRODUCE):
+            self.charge(payer, kind, size)
+            await asyncio.sleep(self.owed_s(payer, kind))
+
+    def fetch_bytes_max(self, payer: Payer, most: int) -> int:
+        """How much may be handed out at once."""
+        if not self._meter.is_on:
+            return most
+        return int(min(most, self._meter.fetch_bytes_max(payer.name, payer.client_id)))
+
+    @property
+    def is_on(self) -> bool:
+        return self._meter.is_on
 
 
 class MeteredCall(Call):

@@ -16,6 +16,7 @@ from penstock.base.ids import TopicId
 from penstock.base.tracing import Tracer
 from penstock.broker.api.context import Context
 from penstock.broker.api.queues.delivery_counters import count_delivery
+from penstock.broker.api.quota import Charging
 from penstock.broker.api.route_row import Operation
 from penstock.cluster.metadata.image import TopicImage
 from penstock.coordinator.queues.receive import ReceiveRequest, Taken
@@ -42,7 +43,6 @@ from penstock.gateway.core.permissions import require_group, require_topic
 from penstock.gateway.core.prefetch import Prefetch
 from penstock.gateway.core.publish import Publisher
 from penstock.gateway.core.queues import Queues
-from penstock.gateway.core.quota import GatewayQuota
 from penstock.gateway.core.receipts import MEMBER_BYTES, Receipts, new_member
 from penstock.gateway.core.scaling import GroupScaling
 from penstock.gateway.core.topics import TopicAdmin
@@ -82,7 +82,7 @@ class Gateway:
     def __init__(self, ctx: Context, tracer: Tracer | None = None) -> None:
         self.ctx = ctx
         self._tracing = GatewayTracing(tracer) if tracer is not None else None
-        self.charging = GatewayQuota(ctx)
+        self.charging = Charging(ctx.meter)
         self.handlers = InProcessCalls(ctx)
         self.coordinators = CoordinatorCalls(ctx, self.handlers)
         self.leaders = LeaderCalls(ctx, self.handlers)

@@ -51,7 +51,7 @@ class InProcessConnection:
         pass
 
     def mute(self, seconds: float) -> None:
-        pass  # Whoever is above a quota is told when they come back (`charging`).
+        pass  # Whoever is above a quota is told when they come back (`quota`).
 
     def when_closed(self, act: Callable[[], None]) -> None:
         pass

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.context import Context
+from penstock.broker.api.quota import Charging
 from penstock.broker.api.route_row import Operation
 from penstock.client.consumer.fetched import READ_COMMITTED, Fetched, FetchedRecord, end_of
 from penstock.client.errors import code_of
@@ -26,7 +27,6 @@ from penstock.gateway.core.groups import Groups
 from penstock.gateway.core.leader_calls import LeaderCalls
 from penstock.gateway.core.messages import HANDED_BYTES_MAX
 from penstock.gateway.core.permissions import require_group, require_topic
-from penstock.gateway.core.quota import GatewayQuota
 from penstock.gateway.core.topics import EARLIEST, LATEST, TopicAdmin
 from penstock.security.quotas import QuotaKind
 from penstock.wire.messages.fetch import (
@@ -67,7 +67,7 @@ class GatewayLogReader:
         topics: TopicAdmin,
         groups: Groups,
         leaders: LeaderCalls,
-        charging: GatewayQuota,
+        charging: Charging,
     ) -> None:
         self._ctx = ctx
         self._topics = topics

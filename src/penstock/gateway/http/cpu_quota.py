@@ -2,7 +2,7 @@
 
 Counted while a request's own code runs, not while it waits; a stream is charged as it goes. Who
 has used up `request_percentage` is refused by each dialect in words of its own, which is why that
-is no part of `Metering`. Bytes are charged where they come in and go out (`gateway.core.quota`).
+is no part of `Metering`. Bytes are charged where they come in and go out (`broker.api.quota`).
 """
 
 from starlette.requests import Request

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.gateway.core.quota import Throttled
+from penstock.broker.api.quota import Throttled
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = "1"

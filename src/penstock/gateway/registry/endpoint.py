@@ -14,8 +14,8 @@ from starlette.routing import Route
 
 from penstock import __version__
 from penstock.base.errors import ErrorCode, Refused
+from penstock.broker.api.quota import Throttled
 from penstock.gateway.core.gateway import Gateway
-from penstock.gateway.core.quota import Throttled
 from penstock.gateway.http.audit import tell_call
 from penstock.gateway.http.cpu_quota import require_request_time
 from penstock.gateway.http.problems import retry_after

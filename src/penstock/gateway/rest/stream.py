@@ -16,10 +16,10 @@ from starlette.responses import Response
 
 from penstock.base.errors import Refused
 from penstock.base.retry import Retry
+from penstock.broker.api.quota import Throttled
 from penstock.broker.api.route_row import Operation
 from penstock.gateway.core.gateway import LOCK_MS_MAX, Gateway, SettleAction, Settlement
 from penstock.gateway.core.prefetch import Prefetch
-from penstock.gateway.core.quota import Throttled
 from penstock.gateway.http.problems import entry_of
 from penstock.gateway.http.request_io import (
     Waits,

@@ -8,7 +8,7 @@ compare that code. Refusals of the node become the error that says the same.
 import math
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.gateway.core.quota import Throttled
+from penstock.broker.api.quota import Throttled
 
 PREFIX = "AWS.SimpleQueueService."
 OLD_CODES = {

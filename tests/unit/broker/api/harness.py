@@ -14,7 +14,7 @@ from penstock.base.ids import NodeId
 from penstock.base.ports import Buffer, Put
 from penstock.broker.api.context import Call, Context, Prepared
 from penstock.broker.api.metrics import Metrics
-from penstock.broker.api.quota_meter import Meter
+from penstock.broker.api.quota import Meter
 from penstock.broker.api.route_row import Needs, Operation, ResourceType, Route
 from penstock.broker.server.send_queue import BUFFERS
 from penstock.cluster.configs.configs import BrokerConfigs

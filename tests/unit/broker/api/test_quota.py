@@ -9,8 +9,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.admin import topics
 from penstock.broker.api.context import Prepared
 from penstock.broker.api.metrics import Metrics
-from penstock.broker.api.quota import MeteredCall, TimedSteps, exempt, take_partitions
-from penstock.broker.api.quota_meter import Meter
+from penstock.broker.api.quota import Meter, MeteredCall, TimedSteps, exempt, take_partitions
 from penstock.broker.api.route_row import Needs, Operation, ResourceType, Route
 from penstock.cluster.access import quotas
 from penstock.cluster.configs.configs import BrokerConfigs

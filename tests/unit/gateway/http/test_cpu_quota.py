@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.api.quota import Throttled
 from penstock.cluster.access import quotas
 from penstock.gateway.core.caller import Principal
-from penstock.gateway.core.quota import Throttled
 from penstock.gateway.http.cpu_quota import Metering
 from penstock.security.acl_types import NODE_USER
 from penstock.security.quotas import DEFAULT, Entity
