@@ -122,9 +122,13 @@ class AuditLog:
             await self.append(memoryview(batch))
             return
         request = AppendAuditRequest(batch=bytes(batch))
-        connection = await peers.connection(record.leader, LANE)
-        answer = await connection.call(
-            request, AppendAuditResponse, version=0, timeout_ms=TIMEOUT_MS
+        answer = await peers.ask(
+            record.leader,
+            request,
+            AppendAuditResponse,
+            lane=LANE,
+            version=0,
+            timeout_ms=TIMEOUT_MS,
         )
         code = code_of(answer.error_code)
         if code is not ErrorCode.NONE:

@@ -190,8 +190,9 @@ async def _ask(
         ],
     )
     try:
-        connection = await around.peers.connection(node_id, LANE)
-        response = await connection.call(request, ListOffsetsResponse, timeout_ms=TIMEOUT_MS)
+        response = await around.peers.ask(
+            node_id, request, ListOffsetsResponse, lane=LANE, timeout_ms=TIMEOUT_MS
+        )
     except TROUBLE as error:
         log.info("offsets in partitions of node %d are not known: %s", node_id, error)
         return {}

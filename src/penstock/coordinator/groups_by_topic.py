@@ -139,9 +139,13 @@ class Positions:
             return await self.here(topics)
         request = ListPositionsRequest(topics=None if topics is None else sorted(topics))
         try:
-            connection = await self._around.peers.connection(node_id, LANE)
-            response = await connection.call(
-                request, ListPositionsResponse, version=VERSION, timeout_ms=TIMEOUT_MS
+            response = await self._around.peers.ask(
+                node_id,
+                request,
+                ListPositionsResponse,
+                lane=LANE,
+                version=VERSION,
+                timeout_ms=TIMEOUT_MS,
             )
             if response.error_code:
                 raise Refused(code_of(response.error_code), response.error_message)

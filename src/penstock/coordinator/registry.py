@@ -130,13 +130,12 @@ class RegistryCoordinator:
         return await self._ask_other(record.leader, call)
 
     async def _ask_other(self, node_id: int, call: AnyCall) -> bytes:
-        peers = self._around.peers
         try:
-            lane = SLOW_LANE if isinstance(call, Proposal) else LANE
-            connection = await peers.connection(node_id, lane)
-            response = await connection.call(
+            response = await self._around.peers.ask(
+                node_id,
                 AskRegistryRequest(call=encode_call(call)),
                 AskRegistryResponse,
+                lane=SLOW_LANE if isinstance(call, Proposal) else LANE,
                 version=VERSION,
                 timeout_ms=TIMEOUT_MS,
             )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.client.errors import check, code_of
 from penstock.cluster.replication.peer_connections import TROUBLE
-from penstock.coordinator.runtime.batched_rpc import BatchedRpc
+from penstock.coordinator.runtime.batched_rpc import BatchedRpc, check_count
 from penstock.coordinator.runtime.shard_host import HostContext
 from penstock.state.transactions.records import Partition, ProducerEpoch
 from penstock.wire.messages.transactions import (
@@ -107,8 +107,7 @@ class RemoteTxns:
             )
             check(response.error_code, about=f"node {node_id}")
             results = response.results_by_transaction
-            if len(results) != len(questions):
-                raise PeerError(f"{len(results)} answers to {len(questions)} questions")
+            check_count(results, questions)
             for question, result in zip(questions, results, strict=True):
                 question.settle(result)
         except TROUBLE as error:

@@ -107,11 +107,12 @@ class PeerConnections:
         answer: type[Answer],
         *,
         lane: str = GENERAL,
+        version: int | None = None,
         timeout_ms: int | None = None,
     ) -> Answer:
-        """A node's reply to one request."""
+        """A node's reply to one request. `version`: of one that ApiVersions does not name."""
         connection = await self.connection(node_id, lane)
-        return await connection.call(request, answer, timeout_ms=timeout_ms)
+        return await connection.call(request, answer, version=version, timeout_ms=timeout_ms)
 
     def client(self, random: Random, workers: Workers) -> Cluster:
         """A client of the whole cluster, introduced as this node is to the others.

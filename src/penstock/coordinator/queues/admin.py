@@ -4,16 +4,15 @@ A queue is administered by the leader of its partition. Here that is a call, els
 (`TellQueue`); questions about many queues go out together, one message to each node.
 """
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import TypeAlias
 
-from penstock.base.errors import Corrupt, ErrorCode, PeerError, Refused
+from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ids import TopicId
 from penstock.client.errors import code_of
-from penstock.cluster.replication.peer_connections import TROUBLE
 from penstock.coordinator.queues.open_queues import QueueCoordinator, QueueStanding
+from penstock.coordinator.runtime.batched_rpc import ask_for_each, leader_of, scatter
 from penstock.coordinator.runtime.shard_host import HostContext
 from penstock.state.queues.state_shard import QueueKey
 from penstock.wire.messages.internal.queues import (
@@ -68,56 +67,29 @@ class QueueAdmin:
 
     async def _tell(self, calls: Sequence[QueueCall]) -> list[Told]:
         """One answer for each call; every node is asked before the first answer is waited for."""
-        by_node: dict[int, list[int]] = {}
-        told: list[Told] = [None] * len(calls)
-        for at, call in enumerate(calls):
-            try:
-                by_node.setdefault(self._leader_of(call), []).append(at)
-            except Refused as refused:
-                told[at] = refused
-        nodes = list(by_node)
-        answers = await asyncio.gather(
-            *(self._ask(node, [calls[at] for at in by_node[node]]) for node in nodes)
-        )
-        for node, found in zip(nodes, answers, strict=True):
-            for at, answer in zip(by_node[node], found, strict=True):
-                told[at] = answer
-        return told
-
-    def _leader_of(self, call: QueueCall) -> int:
         image = self._around.follower.image
-        topic = image.topics_by_id.get(call.topic_id)
-        if topic is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
-        if not 0 <= call.partition < len(topic.partitions):
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        leader = topic.partitions[call.partition].leader
-        if leader not in image.brokers:
-            raise Refused(ErrorCode.LEADER_NOT_AVAILABLE)
-        return leader
+        return await scatter(
+            calls,
+            lambda call: leader_of(image, TopicId(call.topic_id), call.partition),
+            self._ask,
+        )
 
     async def _ask(self, node_id: int, calls: list[QueueCall]) -> list[Told]:
         if node_id == self._around.peers.node_id:
             return [await self.answer(call) for call in calls]
-        told: list[Told] = []
-        for start in range(0, len(calls), CALLS_MAX):
-            told += await self._ask_other(node_id, calls[start : start + CALLS_MAX])
-        return told
-
-    async def _ask_other(self, node_id: int, calls: list[QueueCall]) -> list[Told]:
-        try:
-            connection = await self._around.peers.connection(node_id, LANE)
-            response = await connection.call(
-                TellQueueRequest(calls=calls),
-                TellQueueResponse,
-                version=VERSION,
-                timeout_ms=TIMEOUT_MS,
-            )
-            if len(response.answers) != len(calls):
-                raise PeerError(f"{len(response.answers)} answers to {len(calls)} calls")
-        except TROUBLE as error:
-            return [Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))] * len(calls)
-        return [told_by(answer) for answer in response.answers]
+        return await ask_for_each(
+            self._around.peers,
+            node_id,
+            calls,
+            lambda some: TellQueueRequest(calls=list(some)),
+            TellQueueResponse,
+            told_by,
+            at_once=CALLS_MAX,
+            lane=LANE,
+            version=VERSION,
+            timeout_ms=TIMEOUT_MS,
+            unreached=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        )
 
     # -- answering --------------------------------------------------------------------------
 

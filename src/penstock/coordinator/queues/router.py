@@ -25,6 +25,7 @@ from penstock.coordinator.queues.open_queues import QueueCoordinator
 from penstock.coordinator.queues.receive import ReceiveRequest, Taken
 from penstock.coordinator.queues.rpc import QueueRpc, asked_by, rows_of, ruling_received
 from penstock.coordinator.queues.settle import SettleAction, SettleCommand
+from penstock.coordinator.runtime.batched_rpc import leader_of, scatter
 from penstock.coordinator.runtime.shard_host import HostContext
 from penstock.state.queues.state_shard import QueueKey
 from penstock.wire.messages.internal.queues import (
@@ -122,16 +123,7 @@ class QueueRouter:
         return by_node, nobody
 
     def _leader_of(self, key: QueueKey) -> int:
-        image = self._around.follower.image
-        topic = image.topics_by_id.get(TopicId(key.topic_id))
-        if topic is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
-        if not 0 <= key.partition < len(topic.partitions):
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        leader = topic.partitions[key.partition].leader
-        if leader not in image.brokers:
-            raise Refused(ErrorCode.LEADER_NOT_AVAILABLE)
-        return leader
+        return leader_of(self._around.follower.image, TopicId(key.topic_id), key.partition)
 
     def _take_at(
         self, node_id: int, keys: Sequence[QueueKey], wanted: ReceiveRequest
@@ -229,31 +221,7 @@ class QueueRouter:
         return answers
 
     async def _settle(self, rulings: Sequence[SettleCommand]) -> list[Refused | None]:
-        by_node: dict[int, list[int]] = {}
-        answers: list[Refused | None] = [None] * len(rulings)
-        leaders: dict[QueueKey, int] = {}
-        for at, ruling in enumerate(rulings):
-            try:
-                leader = leaders.get(ruling.key)
-                if leader is None:
-                    leader = leaders[ruling.key] = self._leader_of(ruling.key)
-                by_node.setdefault(leader, []).append(at)
-            except Refused as refused:
-                answers[at] = refused
-        if len(by_node) == 1:
-            ((node, places),) = by_node.items()
-            told = [await self._settle_at(node, [rulings[at] for at in places])]
-        else:
-            told = await asyncio.gather(
-                *(
-                    self._settle_at(node, [rulings[at] for at in places])
-                    for node, places in by_node.items()
-                )
-            )
-        for places, found in zip(by_node.values(), told, strict=True):
-            for at, answer in zip(places, found, strict=True):
-                answers[at] = answer
-        return answers
+        return await scatter(rulings, lambda one: self._leader_of(one.key), self._settle_at)
 
     async def _settle_at(
         self, node_id: int, rulings: Sequence[SettleCommand]

@@ -9,7 +9,7 @@ Bounds: `LINES_MAX` requests wait at one node at a time, `IDLE_MAX` connections 
 import contextlib
 from collections.abc import Sequence
 
-from penstock.base.errors import ErrorCode, PeerError, Refused
+from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId
 from penstock.client.connection import Connection
 from penstock.client.errors import code_of
@@ -17,10 +17,12 @@ from penstock.cluster.replication.peer_connections import TROUBLE, PeerConnectio
 from penstock.coordinator.queues.receive import ReceiveRequest, Taken
 from penstock.coordinator.queues.record_reader import LeasedBatches
 from penstock.coordinator.queues.settle import SettleAction, SettleCommand
+from penstock.coordinator.runtime.batched_rpc import ask_for_each
 from penstock.state.queues.delivery_state import LeaseState
 from penstock.state.queues.state_shard import QueueKey
 from penstock.wire.messages.internal.queues import (
     LeaseRuling,
+    RulingAnswer,
     SettleLeasesRequest,
     SettleLeasesResponse,
     TakeFromQueuesRequest,
@@ -94,38 +96,32 @@ class QueueRpc:
 
     async def settle(self, node_id: int, rulings: Sequence[SettleCommand]) -> list[Refused | None]:
         """What another node makes of rulings: one answer for each."""
-        answers: list[Refused | None] = []
-        for start in range(0, len(rulings), RULINGS_MAX):
-            some = rulings[start : start + RULINGS_MAX]
-            try:
-                response = await self._tell(
-                    node_id, SettleLeasesRequest(rulings=[_ruling_sent(one) for one in some])
-                )
-                if len(response.answers) != len(some):
-                    raise PeerError(f"{len(response.answers)} answers to {len(some)} rulings")
-            except TROUBLE as error:
-                why = f"node {node_id} does not answer: {error}"
-                answers += [Refused(ErrorCode.LEADER_NOT_AVAILABLE, why)] * len(some)
-                continue
-            answers += [
-                Refused(code_of(answer.error_code), answer.error_message)
-                if answer.error_code
-                else None
-                for answer in response.answers
-            ]
-        return answers
+        return await ask_for_each(
+            self._peers,
+            node_id,
+            rulings,
+            lambda some: SettleLeasesRequest(rulings=[_ruling_sent(one) for one in some]),
+            SettleLeasesResponse,
+            _refusal_in,
+            at_once=RULINGS_MAX,
+            lane=LANE,
+            version=VERSION,
+            timeout_ms=GRACE_MS,
+            unreached=ErrorCode.LEADER_NOT_AVAILABLE,
+        )
 
     async def end(self, node_id: int, member: str) -> None:
         """Tells another node that a member no longer waits there; its request is answered then."""
         # If it cannot be told, the request is answered when its time is up, or never.
         with contextlib.suppress(*TROUBLE):
-            await self._tell(node_id, SettleLeasesRequest(ended=[member]))
-
-    async def _tell(self, node_id: int, request: SettleLeasesRequest) -> SettleLeasesResponse:
-        connection = await self._peers.connection(node_id, LANE)
-        return await connection.call(
-            request, SettleLeasesResponse, version=VERSION, timeout_ms=GRACE_MS
-        )
+            await self._peers.ask(
+                node_id,
+                SettleLeasesRequest(ended=[member]),
+                SettleLeasesResponse,
+                lane=LANE,
+                version=VERSION,
+                timeout_ms=GRACE_MS,
+            )
 
 
 # -- in words of the wire ---------------------------------------------------------------------
@@ -226,6 +222,12 @@ def _ruling_sent(ruling: SettleCommand) -> LeaseRuling:
         error_class=ruling.error_class,
         error_message=ruling.error_message,
     )
+
+
+def _refusal_in(answer: RulingAnswer) -> Refused | None:
+    if not answer.error_code:
+        return None
+    return Refused(code_of(answer.error_code), answer.error_message)
 
 
 def ruling_received(sent: LeaseRuling) -> SettleCommand:

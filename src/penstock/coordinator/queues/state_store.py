@@ -3,16 +3,15 @@
 A queue works where its partition is led; its state is kept by whichever node leads the shard that
 its name falls to. Here that is a call of the shard's seat, elsewhere a message (`KeepQueueState`).
 Calls about one queue take effect in the order in which they were made: to each other node there is
-one connection for them, on which requests follow each other without waiting.
+one connection for them, on which requests follow each other without waiting (`courier`).
 
 What cannot be said for sure (a connection lost in between) is a refusal: whoever asked reads again
 before going on. Topics that are gone take the states of their queues with them.
 
-Bounds: `CALLS_MAX` and about `REQUEST_BYTES` in a request, `QUEUED_MAX` calls waiting for a node.
+Bounds: about `REQUEST_BYTES` in a request, and those of `courier`.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -25,6 +24,7 @@ from penstock.client.errors import code_of
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.metadata.image import Image
 from penstock.cluster.replication.peer_connections import TROUBLE
+from penstock.coordinator.runtime.batched_rpc import BatchedRpc, check_count
 from penstock.coordinator.runtime.internal_topics import InternalTopic, InternalTopics
 from penstock.coordinator.runtime.shard_host import HostContext, ShardHost, ask
 from penstock.coordinator.runtime.shard_runtime import ShardRuntime
@@ -47,9 +47,7 @@ STATES = InternalTopic(
 LANE = "queue-states"
 VERSION = 0
 LOAD_BYTES = 5 * 1024 * 1024
-CALLS_MAX = 1_000
 REQUEST_BYTES = 1 << 20
-QUEUED_MAX = 100_000
 TIMEOUT_MS = 15_000
 FORGOTTEN_AT_ONCE = 100
 SETTLED_SECONDS = 300.0
@@ -93,7 +91,9 @@ class QueueStateStore:
     def __init__(self, around: HostContext, configs: BrokerConfigs, topics: InternalTopics) -> None:
         self._around = around
         self._topics = topics
-        self._lanes: dict[int, _Lane] = {}
+        self._courier: BatchedRpc[_Waiting] = BatchedRpc(
+            LANE, self._send, lanes=1, size_of=lambda one: one.size, bytes_max=REQUEST_BYTES
+        )
         self._loaded: Callable[[], None] = _nobody
         self.host: ShardHost[StateShard] = ShardHost(
             STATES.name,
@@ -114,11 +114,9 @@ class QueueStateStore:
 
     async def run(self) -> None:
         """Loads shards until cancelled."""
-        try:
-            await self.host.run()
-        finally:
-            for lane in self._lanes.values():
-                lane.close()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.host.run())
+            tasks.create_task(self._courier.run())
 
     # -- calls ------------------------------------------------------------------------------
 
@@ -160,10 +158,25 @@ class QueueStateStore:
             return ask(self.host.seat(index), decision_of(call))
         if record is None or record.leader not in image.brokers:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        lane = self._lanes.get(record.leader)
-        if lane is None:
-            lane = self._lanes[record.leader] = _Lane(self._around, record.leader)
-        return lane.send(call)
+        waiting = _Waiting(call, asyncio.get_running_loop().create_future())
+        if not self._courier.send(record.leader, waiting):
+            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too many calls wait already")
+        return waiting.future
+
+    async def _send(self, node_id: int, lane: str, sent: "list[_Waiting]") -> None:
+        """Returns when they are on their way: the next ones follow without waiting for answers."""
+        request = KeepQueueStateRequest(calls=[one.call for one in sent])
+        try:
+            connection = await self._around.peers.connection(node_id, lane)
+            answer = connection.send(
+                request, KeepQueueStateResponse, version=VERSION, timeout_ms=TIMEOUT_MS
+            )
+        except TROUBLE as error:
+            # None of these was sent; but those behind them must not overtake them.
+            for waiting in (*sent, *self._courier.withdraw(node_id)):
+                waiting.refuse(str(error))
+            return
+        answer.add_done_callback(_settling(sent))
 
     def answer_here(self, call: QueueStateCall, answer: Callable[[QueueStateAnswer], None]) -> None:
         """A call of another node, for one of the shards here."""
@@ -254,89 +267,40 @@ class _Waiting:
     call: QueueStateCall
     future: "asyncio.Future[Any]"
 
+    @property
+    def size(self) -> int:
+        return len(self.call.payload)
+
+    def settle(self, answer: QueueStateAnswer) -> None:
+        if self.future.done():
+            return
+        try:
+            self.future.set_result(reply_of(self.call, answer))
+        except Refused as refused:
+            self.future.set_exception(refused)
+
     def refuse(self, why: str) -> None:
         if not self.future.done():
             self.future.set_exception(Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, why))
 
 
-class _Lane:
-    """The calls to one other node, in order."""
-
-    def __init__(self, around: HostContext, node_id: int) -> None:
-        self._around = around
-        self._node_id = node_id
-        self._queue: deque[_Waiting] = deque()
-        self._task: asyncio.Task[None] | None = None
-
-    def send(self, call: QueueStateCall) -> "asyncio.Future[Any]":
-        if len(self._queue) >= QUEUED_MAX:
-            raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too many calls wait already")
-        loop = asyncio.get_running_loop()
-        waiting = _Waiting(call, loop.create_future())
-        self._queue.append(waiting)
-        if self._task is None:
-            self._task = loop.create_task(self._send_all())
-        return waiting.future
-
-    def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _send_all(self) -> None:
-        """Sends what waits, batch by batch, without waiting for answers."""
-        taken: list[_Waiting] = []
-        try:
-            while self._queue:
-                connection = await self._around.peers.connection(self._node_id, LANE)
-                while self._queue:
-                    taken = self._take()
-                    request = KeepQueueStateRequest(calls=[one.call for one in taken])
-                    answer = connection.send(
-                        request, KeepQueueStateResponse, version=VERSION, timeout_ms=TIMEOUT_MS
-                    )
-                    answer.add_done_callback(_settling(taken))
-                    taken = []
-                    if len(self._queue):
-                        await asyncio.sleep(0)
-        except TROUBLE as error:
-            # None of these was sent; but those behind them must not overtake them.
-            for waiting in (*taken, *self._queue):
-                waiting.refuse(str(error))
-            self._queue.clear()
-        finally:
-            self._task = None
-
-    def _take(self) -> list[_Waiting]:
-        taken: list[_Waiting] = []
-        size = 0
-        while self._queue and len(taken) < CALLS_MAX and size < REQUEST_BYTES:
-            waiting = self._queue.popleft()
-            size += len(waiting.call.payload)
-            taken.append(waiting)
-        return taken
-
-
 def _settling(
-    taken: Sequence[_Waiting],
+    sent: Sequence[_Waiting],
 ) -> "Callable[[asyncio.Future[KeepQueueStateResponse]], None]":
     def settle(done: "asyncio.Future[KeepQueueStateResponse]") -> None:
         if done.cancelled():
             return
         error = done.exception()
         if error is None:
-            answers = done.result().answers
-            if len(answers) != len(taken):
-                error = PeerError(f"{len(answers)} answers to {len(taken)} calls")
+            try:
+                check_count(done.result().answers, sent)
+            except PeerError as wrong:
+                error = wrong
         if error is not None:
-            for waiting in taken:
+            for waiting in sent:
                 waiting.refuse(str(error))
             return
-        for waiting, answer in zip(taken, answers, strict=True):
-            if waiting.future.done():
-                continue
-            try:
-                waiting.future.set_result(reply_of(waiting.call, answer))
-            except Refused as refused:
-                waiting.future.set_exception(refused)
+        for waiting, answer in zip(sent, done.result().answers, strict=True):
+            waiting.settle(answer)
 
     return settle

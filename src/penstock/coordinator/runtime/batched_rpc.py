@@ -1,37 +1,55 @@
-"""Gathers what is to be asked of other nodes: while a request is on its way, the next one fills.
+"""Batched requests to other nodes: what is to be asked of one node travels together.
 
-Coordinators and logs of one transaction lie on several nodes, and many transactions want the same
-of the same node at once. So every node has a queue; up to `LANES` requests to it are on their way
-at a time, each over a connection of its own, because one that waits for a commit or for another
-transaction's end must not hold up the rest.
+`BatchedRpc` gathers over time: every node has a queue, and while a request is on its way, the next
+one fills. Coordinators and logs of one transaction lie on several nodes, and many transactions want
+the same of the same node at once. Up to `lanes` requests to a node are on their way at a time, each
+over a connection of its own, because one that waits for a commit or for another transaction's end
+must not hold up the rest. With one lane, and a delivery that returns once it has sent, items arrive
+in the order in which they were sent.
 
-Bounds: `ITEMS_MAX` in a request, `QUEUED_MAX` in a queue. Leaves to its user what is asked and what
-the answer means: `deliver` tells every item its fate, whatever happens.
+`scatter` and `ask_for_each` are for callers that have all items at hand: by leader, all leaders at
+once, some items in each request, one answer for each item.
+
+Bounds: `ITEMS_MAX` or about `bytes_max` in a request, `QUEUED_MAX` in a queue. Leaves to its user
+what is asked and what the answer means: `deliver` tells every item its fate, whatever happens.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Generic, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from penstock.base.errors import ErrorCode, PeerError, Refused
+from penstock.base.ids import TopicId
+from penstock.cluster.metadata.image import Image
+from penstock.cluster.replication.peer_connections import TROUBLE, PeerConnections
 
 LANES = 4
 ITEMS_MAX = 1_000
 QUEUED_MAX = 100_000
 
 Item = TypeVar("Item")
-Deliver: TypeAlias = Callable[[int, str, list[Item]], Awaitable[None]]
-"""Asks one node, over one lane, about all of these; it must not raise."""
+Answer = TypeVar("Answer")
 
 
 class BatchedRpc(Generic[Item]):
     """The ways to all nodes, for one kind of request."""
 
     def __init__(
-        self, name: str, deliver: Callable[[int, str, list[Item]], Awaitable[None]]
+        self,
+        name: str,
+        deliver: Callable[[int, str, list[Item]], Awaitable[None]],
+        *,
+        lanes: int = LANES,
+        size_of: Callable[[Item], int] | None = None,
+        bytes_max: int = 0,
     ) -> None:
         """`deliver(node, lane, items)` asks one node; it must not raise."""
         self._name = name
         self._deliver = deliver
+        self._lanes = lanes
+        self._size_of = size_of
+        self._bytes_max = bytes_max
         self._queues: dict[int, deque[Item]] = {}
         self._free: dict[int, list[str]] = {}
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -53,17 +71,35 @@ class BatchedRpc(Generic[Item]):
             asyncio.get_running_loop().call_soon(self._set_off, node_id)
         return True
 
+    def withdraw(self, node_id: int) -> list[Item]:
+        """Takes back everything that waits for a node, so that it does not overtake what failed."""
+        queue = self._queues.get(node_id, deque())
+        items = list(queue)
+        queue.clear()
+        return items
+
     def _set_off(self, node_id: int) -> None:
         queue = self._queues[node_id]
         free = self._free.get(node_id)
         if free is None:
-            free = self._free[node_id] = [f"{self._name}-{number}" for number in range(LANES)]
+            free = self._free[node_id] = [f"{self._name}-{n}" for n in range(self._lanes)]
         while queue and free:
             lane = free.pop()
-            items = [queue.popleft() for _ in range(min(len(queue), ITEMS_MAX))]
+            items = self._take(queue)
             task = asyncio.get_running_loop().create_task(self._carry(node_id, lane, items))
             self._tasks[task] = None
             task.add_done_callback(self._ended)
+
+    def _take(self, queue: deque[Item]) -> list[Item]:
+        if self._size_of is None:
+            return [queue.popleft() for _ in range(min(len(queue), ITEMS_MAX))]
+        items: list[Item] = []
+        size = 0
+        while queue and len(items) < ITEMS_MAX and size < self._bytes_max:
+            item = queue.popleft()
+            size += self._size_of(item)
+            items.append(item)
+        return items
 
     async def _carry(self, node_id: int, lane: str, items: list[Item]) -> None:
         try:
@@ -94,3 +130,89 @@ class BatchedRpc(Generic[Item]):
 def _reveal_nothing(failed: "asyncio.Future[None]") -> None:
     if not failed.cancelled():
         failed.exception()
+
+
+# -- all at hand --------------------------------------------------------------------------------
+
+
+def leader_of(image: Image, topic_id: TopicId, partition: int) -> int:
+    """The node that leads a partition. Raises Refused if there is none."""
+    topic = image.topics_by_id.get(topic_id)
+    if topic is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
+    if not 0 <= partition < len(topic.partitions):
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    leader = topic.partitions[partition].leader
+    if leader not in image.brokers:
+        raise Refused(ErrorCode.LEADER_NOT_AVAILABLE)
+    return leader
+
+
+async def scatter(
+    items: Sequence[Item],
+    leader_of: Callable[[Item], int],
+    ask: Callable[[int, list[Item]], Awaitable[Sequence[Answer]]],
+) -> list[Answer | Refused]:
+    """One answer for each item, in order; every node is asked before the first answer is awaited.
+
+    `leader_of` may raise Refused, which is the answer then.
+    """
+    by_node: dict[int, list[int]] = {}
+    answers: list[Any] = [None] * len(items)
+    for at, item in enumerate(items):
+        try:
+            by_node.setdefault(leader_of(item), []).append(at)
+        except Refused as refused:
+            answers[at] = refused
+    asked = [ask(node, [items[at] for at in places]) for node, places in by_node.items()]
+    found = [await asked[0]] if len(asked) == 1 else await asyncio.gather(*asked)
+    for places, some in zip(by_node.values(), found, strict=True):
+        for at, answer in zip(places, some, strict=True):
+            answers[at] = answer
+    return answers
+
+
+class Answered(Protocol):
+    """A response with one answer for each item of its request."""
+
+    answers: Any
+
+
+async def ask_for_each(
+    peers: PeerConnections,
+    node_id: int,
+    items: Sequence[Item],
+    request: Callable[[Sequence[Item]], object],
+    response: type[Answered],
+    meaning: Callable[[Any], Answer],
+    *,
+    at_once: int,
+    lane: str,
+    version: int,
+    timeout_ms: int,
+    unreached: ErrorCode,
+) -> list[Answer | Refused]:
+    """One answer of another node for each item, `at_once` of them in a request.
+
+    Where it is not known what became of a request, each of its items is refused as `unreached`.
+    """
+    answers: list[Answer | Refused] = []
+    for start in range(0, len(items), at_once):
+        some = items[start : start + at_once]
+        try:
+            told = await peers.ask(
+                node_id, request(some), response, lane=lane, version=version, timeout_ms=timeout_ms
+            )
+            check_count(told.answers, some)
+        except TROUBLE as error:
+            why = f"node {node_id} does not answer: {error}"
+            answers += [Refused(unreached, why)] * len(some)
+            continue
+        answers += [meaning(answer) for answer in told.answers]
+    return answers
+
+
+def check_count(answers: Sequence[object], items: Sequence[object]) -> None:
+    """Raises PeerError unless there is one answer for each item."""
+    if len(answers) != len(items):
+        raise PeerError(f"{len(answers)} answers to {len(items)} questions")

@@ -67,7 +67,8 @@ class LeaderCalls:
             return await self._handlers.ask(principal, request, answer)
         self._handlers.check(request)
         try:
-            connection = await self._ctx.queues.around.peers.connection(node_id, LANE)
-            return await connection.call(request, answer, version=version, timeout_ms=TIMEOUT_MS)
+            return await self._ctx.queues.around.peers.ask(
+                node_id, request, answer, lane=LANE, version=version, timeout_ms=TIMEOUT_MS
+            )
         except TROUBLE:
             return None

@@ -2,10 +2,23 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from penstock.coordinator.runtime.batched_rpc import ITEMS_MAX, LANES, QUEUED_MAX, BatchedRpc
+from penstock.base.errors import ErrorCode, Refused
+from penstock.client.errors import ConnectionLost
+from penstock.cluster.replication.peer_connections import PeerConnections
+from penstock.coordinator.runtime.batched_rpc import (
+    ITEMS_MAX,
+    LANES,
+    QUEUED_MAX,
+    Answered,
+    BatchedRpc,
+    ask_for_each,
+    scatter,
+)
 from simulation.loop import SimLoop, run
 
 
@@ -102,3 +115,114 @@ def test_a_courier_that_is_ended_takes_its_deliveries_along() -> None:
         assert not [task for task in asyncio.all_tasks() if "_carry" in repr(task)]
 
     on_road(test)
+
+
+def test_one_lane_keeps_the_order_and_each_request_below_its_bytes() -> None:
+    async def main(loop: SimLoop) -> None:
+        sent: list[list[int]] = []
+
+        async def deliver(node_id: int, lane: str, items: list[int]) -> None:
+            sent.append(items)
+            await asyncio.sleep(loop.rng.uniform(0, 0.1))
+
+        courier = BatchedRpc("road", deliver, lanes=1, size_of=lambda item: item, bytes_max=10)
+        for item in (6, 3, 2, 50, 1, 1):
+            courier.send(1, item)
+        await asyncio.sleep(1)
+        assert sent == [[6, 3, 2], [50], [1, 1]]
+
+    run(main)
+
+
+def test_what_is_withdrawn_is_not_delivered() -> None:
+    async def main(loop: SimLoop) -> None:
+        lost: list[int] = []
+        sent: list[int] = []
+
+        async def deliver(node_id: int, lane: str, items: list[int]) -> None:
+            await asyncio.sleep(0.1)
+            if not lost:
+                lost.extend([*items, *courier.withdraw(node_id)])
+            else:
+                sent.extend(items)
+
+        courier: BatchedRpc[int] = BatchedRpc("road", deliver, lanes=1)
+        courier.send(1, 1)
+        await asyncio.sleep(0.05)
+        courier.send(1, 2)
+        courier.send(2, 20)
+        await asyncio.sleep(0.5)
+        assert lost == [1, 2], "the second must not overtake the first"
+        assert sent == [20]
+        courier.send(1, 3)
+        await asyncio.sleep(0.5)
+        assert sent == [20, 3]
+        assert courier.withdraw(9) == []
+
+    run(main)
+
+
+def test_items_are_asked_of_their_leaders_at_once_and_answered_in_order() -> None:
+    async def main(loop: SimLoop) -> None:
+        asked: list[tuple[int, list[int]]] = []
+
+        def leader(item: int) -> int:
+            if item == 0:
+                raise Refused(ErrorCode.LEADER_NOT_AVAILABLE)
+            return item % 2
+
+        async def ask(node_id: int, items: list[int]) -> list[str]:
+            asked.append((node_id, items))
+            await asyncio.sleep(1)
+            return [f"{node_id}:{item}" for item in items]
+
+        answers = await scatter([3, 2, 0, 5, 4], leader, ask)
+        assert [str(one) for one in (*answers[:2], *answers[3:])] == ["1:3", "0:2", "1:5", "0:4"]
+        assert isinstance(answers[2], Refused)
+        assert (asked, loop.time()) == ([(1, [3, 5]), (0, [2, 4])], 1.0)
+        assert await scatter([], leader, ask) == []
+
+    run(main)
+
+
+class Peer:
+    """Another node that answers with the letters it was asked, but for those it cannot."""
+
+    def __init__(self, *wrong: str) -> None:
+        self.wrong = wrong
+        self.asked: list[str] = []
+
+    async def ask(self, node_id: int, request: str, response: type, **how: Any) -> Any:
+        assert how == {"lane": "road", "version": 0, "timeout_ms": 5}
+        self.asked.append(request)
+        if "away" in self.wrong and "c" in request:
+            raise ConnectionLost("gone")
+        few = request[1:] if "few" in self.wrong and "c" in request else request
+        return SimpleNamespace(answers=list(few))
+
+
+@pytest.mark.parametrize("wrong", ["away", "few"])
+def test_each_item_is_answered_or_refused_with_its_request(wrong: str) -> None:
+    async def main(loop: SimLoop) -> None:
+        peer = Peer(wrong)
+        answers = await ask_for_each(
+            cast("PeerConnections", peer),
+            7,
+            list("abcde"),
+            "".join,
+            cast("type[Answered]", SimpleNamespace),
+            str.upper,
+            at_once=2,
+            lane="road",
+            version=0,
+            timeout_ms=5,
+            unreached=ErrorCode.LEADER_NOT_AVAILABLE,
+        )
+        assert peer.asked == ["ab", "cd", "e"]
+        assert [answers[0], answers[1], answers[4]] == ["A", "B", "E"]
+        for refused in answers[2:4]:
+            assert isinstance(refused, Refused)
+            assert refused.code is ErrorCode.LEADER_NOT_AVAILABLE
+            assert "node 7 does not answer" in str(refused)
+
+    run(main)
