@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.base.errors import ErrorCode, PeerError, Refused
-from penstock.base.ids import TopicId
 from penstock.client.cluster import METADATA_AGE_MAX_S, Cluster
 from penstock.client.connection import Connection
 from penstock.client.errors import (
@@ -24,15 +23,14 @@ from penstock.client.errors import (
     refusal,
 )
 from penstock.client.metadata import TopicPartition
+from penstock.client.produce import produce_request, produced_rows
 from penstock.client.producer.batch import Acked, Batch, PendingRecord, ProducerIdentity
 from penstock.client.producer.partition_queue import PartitionQueue
 from penstock.wire.compression import Codec
 from penstock.wire.messages.produce import (
-    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
-    TopicProduceData,
 )
 from penstock.wire.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from penstock.wire.records import Record
@@ -220,23 +218,12 @@ class Sender:
         task.add_done_callback(self._replies.discard)
 
     def _request(self, batches: list[Batch]) -> ProduceRequest:
-        rows: dict[str, list[PartitionProduceData]] = {}
-        for batch in batches:
-            encoded = memoryview(batch.encode(self.config.codec))
-            row = PartitionProduceData(index=batch.where.partition, records=encoded)
-            rows.setdefault(batch.where.topic, []).append(row)
-        topics = [
-            TopicProduceData(
-                name=name,
-                topic_id=self._cluster.known_topic(name).topic_id,
-                partition_data=partitions,
-            )
-            for name, partitions in rows.items()
-        ]
-        return ProduceRequest(
+        codec = self.config.codec
+        return produce_request(
+            [(batch.where, memoryview(batch.encode(codec))) for batch in batches],
             acks=self.config.acks,
             timeout_ms=self._cluster.config.request_timeout_ms,
-            topic_data=topics,
+            topic_id_of=lambda name: self._cluster.known_topic(name).topic_id,
         )
 
     # Answers.
@@ -271,14 +258,8 @@ class Sender:
         self._wake.set()
 
     def _rows(self, reply: ProduceResponse) -> dict[TopicPartition, PartitionProduceResponse]:
-        names = {info.topic_id: name for name, info in self._cluster.metadata.topics.items()}
-        return {
-            TopicPartition(
-                topic.name or names.get(TopicId(bytes(topic.topic_id)), ""), row.index
-            ): row
-            for topic in reply.responses
-            for row in topic.partition_responses
-        }
+        known = self._cluster.metadata.topics
+        return produced_rows(reply, {info.topic_id: name for name, info in known.items()})
 
     def _settle(
         self,

@@ -20,6 +20,7 @@ from penstock.client.committed_offsets import Committed
 from penstock.client.consumer.group_member import GroupMembership
 from penstock.client.errors import RETRIABLE, refusal
 from penstock.client.metadata import TopicPartition
+from penstock.client.produce import EXPLICIT_TXN_MAX, produce_request, produced_rows
 from penstock.client.producer.identity import NOBODY
 from penstock.client.producer.transaction import (
     OpenTransaction,
@@ -28,19 +29,11 @@ from penstock.client.producer.transaction import (
     end,
     keep_positions,
 )
-from penstock.wire.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
+from penstock.wire.messages.produce import ProduceResponse
 from penstock.wire.records import Codec, Record, encode
 
 TIMEOUT_MS = 60_000
 PRODUCE_TIMEOUT_MS = 15_000
-
-_PRODUCE_MAX = 11
-"""The last version of the dialect that `txn_steps` speaks."""
 
 
 def is_passing(error: Exception) -> bool:
@@ -141,26 +134,19 @@ class TransactionalWriter:
         batches: Mapping[TopicPartition, memoryview],
         offsets: dict[TopicPartition, int],
     ) -> None:
-        rows: dict[str, list[PartitionProduceData]] = {}
-        for where, batch in batches.items():
-            row = PartitionProduceData(index=where.partition, records=batch)
-            rows.setdefault(where.topic, []).append(row)
-        request = ProduceRequest(
-            transactional_id=self.transactional_id,
-            acks=-1,
+        request = produce_request(
+            batches.items(),
             timeout_ms=PRODUCE_TIMEOUT_MS,
-            topic_data=[TopicProduceData(name=name, partition_data=rows[name]) for name in rows],
+            transactional_id=self.transactional_id,
         )
         reply = await self._cluster.call(
-            request, ProduceResponse, node_id=node_id, version_max=_PRODUCE_MAX
+            request, ProduceResponse, node_id=node_id, version_max=EXPLICIT_TXN_MAX
         )
         failure: Refused | None = None
-        for topic in reply.responses:
-            for answer in topic.partition_responses:
-                where = TopicPartition(topic.name, answer.index)
-                if answer.error_code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                    offsets[where] = answer.base_offset
-                else:
-                    failure = refusal(answer.error_code, answer.error_message, about=str(where))
+        for where, row in produced_rows(reply).items():
+            if row.error_code in (0, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                offsets[where] = row.base_offset
+            else:
+                failure = refusal(row.error_code, row.error_message, about=str(where))
         if failure is not None:
             raise failure

@@ -13,20 +13,19 @@ from collections.abc import Sequence
 
 from penstock.base.errors import ErrorCode, PeerError, Refused
 from penstock.client.errors import code_of
+from penstock.client.metadata import TopicPartition
+from penstock.client.produce import produce_request
 from penstock.cluster.metadata.image import TopicImage
 from penstock.cluster.replication.partition import Partition
 from penstock.coordinator.runtime.shard_host import HostContext
 from penstock.wire.messages.produce import (
-    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
-    TopicProduceData,
 )
 from penstock.wire.records import read_header
 
 TIMEOUT_MS = 15_000
-ACKS_ALL = -1
 
 
 class InternalProducer:
@@ -49,17 +48,24 @@ class InternalProducer:
             if partition is None:
                 raise Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return await self._append(partition, batch)
-        for row in await self.send(leader, produce_request(topic, [(index, batch)])):
+        for row in await self.send(leader, topic, [(index, batch)]):
             code = code_of(row.error_code)
             if code is not ErrorCode.NONE:
                 raise Refused(code, row.error_message)
             return row.base_offset
         raise PeerError("a produce without an answer")
 
-    async def send(self, leader: int, request: ProduceRequest) -> list[PartitionProduceResponse]:
+    async def send(
+        self,
+        leader: int,
+        topic: TopicImage,
+        batches: Sequence[tuple[int, memoryview]],
+        timeout_ms: int = TIMEOUT_MS,
+    ) -> list[PartitionProduceResponse]:
         """Has another node append; its answers, one for each partition of the one topic."""
+        request = request_of(topic, batches, timeout_ms)
         response = await self._around.peers.ask(
-            leader, request, ProduceResponse, lane=self._lane, timeout_ms=2 * request.timeout_ms
+            leader, request, ProduceResponse, lane=self._lane, timeout_ms=2 * timeout_ms
         )
         return [row for topic in response.responses for row in topic.partition_responses]
 
@@ -75,22 +81,14 @@ class InternalProducer:
         return appended.base_offset
 
 
-def produce_request(
+def request_of(
     topic: TopicImage, batches: Sequence[tuple[int, memoryview]], timeout_ms: int = TIMEOUT_MS
 ) -> ProduceRequest:
     """Batches for partitions of one topic, to be answered when they are committed."""
-    return ProduceRequest(
-        acks=ACKS_ALL,
+    return produce_request(
+        [(TopicPartition(topic.name, index), batch) for index, batch in batches],
         timeout_ms=timeout_ms,
-        topic_data=[
-            TopicProduceData(
-                name=topic.name,
-                topic_id=topic.id,
-                partition_data=[
-                    PartitionProduceData(index=index, records=batch) for index, batch in batches
-                ],
-            )
-        ],
+        topic_id_of=lambda _: topic.id,
     )
 
 

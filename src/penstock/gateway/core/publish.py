@@ -21,7 +21,7 @@ from penstock.client.errors import Unreachable, code_of
 from penstock.client.producer.partitioner import partition_for_key
 from penstock.cluster.configs.configs import resolve_topic
 from penstock.cluster.metadata.image import TopicImage
-from penstock.coordinator.runtime.internal_producer import InternalProducer, produce_request
+from penstock.coordinator.runtime.internal_producer import InternalProducer, request_of
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.in_process_calls import InProcessCalls
 from penstock.gateway.core.messages import (
@@ -270,13 +270,13 @@ class Publisher:
         placed: list[Placed | Refused],
     ) -> None:
         batches = [(lot.partition, memoryview(encode(lot.records))) for lot in lots.values()]
-        request = produce_request(topic, batches, TIMEOUT_MS)
         try:
             if leader == self._ctx.node_id:
+                request = request_of(topic, batches, TIMEOUT_MS)
                 response = await self._handlers.ask(principal, request, ProduceResponse)
                 rows = list(response.responses[0].partition_responses)
             else:
-                rows = await self._posting.send(leader, request)
+                rows = await self._posting.send(leader, topic, batches, TIMEOUT_MS)
         except (OSError, PeerError, Refused) as error:
             refused = _refusal_of(error, leader)
             for lot in lots.values():

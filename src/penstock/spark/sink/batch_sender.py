@@ -27,23 +27,19 @@ from penstock.client.errors import (
     refusal,
 )
 from penstock.client.metadata import TopicPartition
+from penstock.client.produce import EXPLICIT_TXN_MAX, produce_request, produced_rows
 from penstock.client.producer.transaction import OpenTransaction, add_partitions
 from penstock.spark.sink.row_batches import Part
 from penstock.wire.messages.produce import (
-    PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
-    TopicProduceData,
 )
 
 REQUESTS_MAX: Final = 5
 REQUEST_BYTES: Final = 1 << 20
 BYTES_MAX: Final = 16 << 20
 
-_ALL_REPLICAS = -1
 _WRITE_TIMEOUT_MS = 30_000
-_VERSION_MAX = 11
-"""The last version in which partitions are entered into the transaction by a request of its own."""
 _NETWORK = (Unreachable, ConnectionLost, RequestTimeout)
 _DONE = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 
@@ -121,7 +117,7 @@ class Shipper:
         await self._recover()
         try:
             connection = await self._cluster.connection(node_id)
-            version = connection.version_of(ProduceRequest, _VERSION_MAX)
+            version = connection.version_of(ProduceRequest, EXPLICIT_TXN_MAX)
             reply = connection.send(self._request(parts), ProduceResponse, version=version)
         except _NETWORK:
             self._failed += parts
@@ -130,17 +126,10 @@ class Shipper:
         self._in_flight_bytes += size_bytes
 
     def _request(self, parts: Sequence[Part]) -> ProduceRequest:
-        rows: dict[str, list[PartitionProduceData]] = {}
-        for part in parts:
-            row = PartitionProduceData(index=part.where.partition, records=memoryview(part.batch))
-            rows.setdefault(part.where.topic, []).append(row)
-        return ProduceRequest(
-            transactional_id=None if self._txn is None else self._txn.transactional_id,
-            acks=_ALL_REPLICAS,
+        return produce_request(
+            [(part.where, memoryview(part.batch)) for part in parts],
             timeout_ms=_WRITE_TIMEOUT_MS,
-            topic_data=[
-                TopicProduceData(name=name, partition_data=rows[name]) for name in sorted(rows)
-            ],
+            transactional_id=None if self._txn is None else self._txn.transactional_id,
         )
 
     async def _take(self) -> None:
@@ -182,7 +171,7 @@ class Shipper:
     async def _write(self, part: Part) -> None:
         node_id = await self._cluster.leader(part.where)
         reply = await self._cluster.call(
-            self._request([part]), ProduceResponse, node_id=node_id, version_max=_VERSION_MAX
+            self._request([part]), ProduceResponse, node_id=node_id, version_max=EXPLICIT_TXN_MAX
         )
         code = _codes(reply).get(part.where, ErrorCode.UNKNOWN_SERVER_ERROR)
         if code not in _DONE:
@@ -207,8 +196,4 @@ def _requests(parts: Sequence[Part]) -> list[list[Part]]:
 
 
 def _codes(reply: ProduceResponse) -> dict[TopicPartition, ErrorCode]:
-    return {
-        TopicPartition(topic.name, row.index): code_of(row.error_code)
-        for topic in reply.responses
-        for row in topic.partition_responses
-    }
+    return {where: code_of(row.error_code) for where, row in produced_rows(reply).items()}

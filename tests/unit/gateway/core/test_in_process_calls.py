@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from penstock.base.errors import ErrorCode
-from penstock.coordinator.runtime.internal_producer import produce_request
+from penstock.coordinator.runtime.internal_producer import request_of
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.in_process_calls import InProcessCalls
 from penstock.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -31,7 +31,7 @@ def test_answers_that_come_at_once_and_answers_that_are_waited_for() -> None:
         )
         assert list(gone.responses) == []
         await node.create("t", 1)
-        request = produce_request(node.ctx.image.topics["t"], [(0, batch())])
+        request = request_of(node.ctx.image.topics["t"], [(0, batch())])
         response = await handlers.ask(WHO, request, ProduceResponse)
         (row,) = response.responses[0].partition_responses
         assert (row.error_code, row.base_offset) == (0, 0)
@@ -45,7 +45,7 @@ def test_an_answer_that_does_not_come_is_given_up_when_its_time_is_up() -> None:
         partition = node.ctx.partitions.get("t", 0)
         assert partition is not None
         partition.log.on_durable = None  # Nothing is committed any more.
-        request = produce_request(node.ctx.image.topics["t"], [(0, batch())], timeout_ms=3_000)
+        request = request_of(node.ctx.image.topics["t"], [(0, batch())], timeout_ms=3_000)
         started = asyncio.get_running_loop().time()
         response = await InProcessCalls(node.ctx).ask(WHO, request, ProduceResponse)
         (row,) = response.responses[0].partition_responses
@@ -61,7 +61,7 @@ def test_whoever_goes_away_is_as_a_client_that_hung_up() -> None:
         partition = node.ctx.partitions.get("t", 0)
         assert partition is not None
         on_durable, partition.log.on_durable = partition.log.on_durable, None
-        request = produce_request(node.ctx.image.topics["t"], [(0, batch())])
+        request = request_of(node.ctx.image.topics["t"], [(0, batch())])
         asking = asyncio.ensure_future(InProcessCalls(node.ctx).ask(WHO, request, ProduceResponse))
         await asyncio.sleep(1)
         asking.cancel()

@@ -1,0 +1,63 @@
+"""Produce requests made of encoded batches, and their answers by partition (api 0).
+
+For everything that sends batches: the producer, transactional writers, Spark's tasks, and brokers
+that write to partitions led elsewhere. Leaves to them which batch goes when, what is in flight, and
+what an error means.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from penstock.base.ids import NO_TOPIC_ID, TopicId
+from penstock.client.metadata import TopicPartition
+from penstock.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+ACKS_ALL = -1
+EXPLICIT_TXN_MAX = 11
+"""Last version in which partitions enter a transaction by a request of their own (KIP-890)."""
+
+
+def _no_id(name: str) -> TopicId:
+    return NO_TOPIC_ID
+
+
+def produce_request(
+    batches: Iterable[tuple[TopicPartition, memoryview]],
+    *,
+    timeout_ms: int,
+    acks: int = ACKS_ALL,
+    transactional_id: str | None = None,
+    topic_id_of: Callable[[str], TopicId] = _no_id,
+) -> ProduceRequest:
+    """At most one batch for each partition, as brokers want it."""
+    rows: dict[str, list[PartitionProduceData]] = {}
+    for where, batch in batches:
+        row = PartitionProduceData(index=where.partition, records=batch)
+        rows.setdefault(where.topic, []).append(row)
+    return ProduceRequest(
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=timeout_ms,
+        topic_data=[
+            TopicProduceData(name=name, topic_id=topic_id_of(name), partition_data=partitions)
+            for name, partitions in rows.items()
+        ],
+    )
+
+
+def produced_rows(
+    reply: ProduceResponse, names: Mapping[TopicId, str] | None = None
+) -> dict[TopicPartition, PartitionProduceResponse]:
+    """The answers by partition. `names` of topics that an answer gives by id only."""
+    return {
+        TopicPartition(
+            topic.name or (names or {}).get(TopicId(bytes(topic.topic_id)), ""), row.index
+        ): row
+        for topic in reply.responses
+        for row in topic.partition_responses
+    }
