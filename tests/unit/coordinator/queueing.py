@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Callable
 
+import pytest
+
 from penstock.base.errors import Refused
 from penstock.base.ports import Delete, Put
 from penstock.cluster.metadata import store_keys
-from penstock.coordinator.queues.open_queue import OpenQueue
+from penstock.coordinator.queues.open_queue import OpenQueue, Taker
 from penstock.coordinator.queues.record_reader import read_leased, records_of
 from penstock.state.queues.delivery import Delivery, DeliveryOutcome
 from penstock.state.queues.delivery_state import LeaseState
@@ -135,3 +137,16 @@ async def pack(node: Node, *sizes: int, topic: str = "t") -> list[int]:
     while partition.high_watermark < partition.log.end_offset:
         await asyncio.sleep(0.001)
     return stored
+
+
+def counted_looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The group of each request for records that a queue was given."""
+    looks: list[str] = []
+    take = OpenQueue.take
+
+    def counted(queue: OpenQueue, taker: Taker) -> None:
+        looks.append(queue.key.group)
+        take(queue, taker)
+
+    monkeypatch.setattr(OpenQueue, "take", counted)
+    return looks

@@ -70,14 +70,25 @@ class Taken:
     """Whether some queue could not be asked for now: there may be something all the same."""
 
 
+def nothing() -> None:
+    """Does nothing when a wait begins."""
+
+
 async def take(
     queues: QueueCoordinator,
     keys: Iterable[QueueKey],
     wanted: ReceiveRequest,
     hurry: "asyncio.Future[None] | None" = None,
+    *,
+    on_wait: Callable[[], None] = nothing,
+    partial_waits: bool = True,
 ) -> Taken:
-    """Records leased to a member, as soon as there are any; once `hurry` is done, what there is."""
-    taking = _Taking(queues, wanted)
+    """Records leased to a member, as soon as there are any; once `hurry` is done, what there is.
+
+    `on_wait` is called once, before the first wait. Without `partial_waits` it does not wait while
+    some queue cannot be asked.
+    """
+    taking = _Taking(queues, wanted, on_wait, partial_waits)
     if hurry is not None:
         hurry.add_done_callback(taking.hurry)
     return await taking.run(list(keys))
@@ -86,9 +97,17 @@ async def take(
 class _Taking:
     """One attempt; a `queue.Taker` at every queue it asks."""
 
-    def __init__(self, queues: QueueCoordinator, wanted: ReceiveRequest) -> None:
+    def __init__(
+        self,
+        queues: QueueCoordinator,
+        wanted: ReceiveRequest,
+        on_wait: Callable[[], None],
+        partial_waits: bool,
+    ) -> None:
         self._queues = queues
         self._wanted = wanted
+        self._on_wait = on_wait
+        self._partial_waits = partial_waits
         self._records_left = wanted.records_max
         self._bytes = 0
         self._unkept = 0
@@ -230,8 +249,11 @@ class _Taking:
         return self._bytes >= self._wanted.bytes_min or self._records_left <= 0
 
     async def _wait(self, deadline: float) -> None:
-        if self._wanted.wait_ms <= 0:
+        if self._wanted.wait_ms <= 0 or self._is_enough:
             return
+        if self._taken.is_partial and not self._partial_waits:
+            return
+        self._on_wait()
         timer = asyncio.get_running_loop().call_at(deadline, self._wait_no_more)
         try:
             while not (self._is_enough or self._taken.refused or self._is_hurried):

@@ -1,18 +1,18 @@
 """Takes from and settles in queues wherever they are led: what the doors of a node reach.
 
-A queue is served by the leader of its partition. Here that is a call (`queue_taking`,
-`queue_settling`), elsewhere a message (`queue_lines`).
+A queue is served by the leader of its partition. Here that is a call (`receive`,
+`settle`), elsewhere a message (`rpc`).
 
-Taking from several nodes: first each is asked in turn for what it has, beginning with another one
-each time, until one gives. If none does, all are asked to wait, and the first that gives is the
-one; the others are told that nobody waits any longer, and what they gave meanwhile is given back,
-uncounted. So is everything if whoever asked goes away. Partitions that have no leader, or are
-moving, are looked for again while there is time; the reason is answered only if there are no
-others.
+Taking where all queues are led here is one look, which leaves its place in their lines: it waits
+there. Taking from other nodes: first each is asked in turn for what it has, beginning with another
+one each time, until one gives. If none does, all are asked to wait, and the first that gives is the
+one; the others are told that the wait is over, and what they gave meanwhile is given back,
+uncounted. So is everything if the caller goes away. Partitions that have no leader, or are moving,
+are looked for again while there is time; the reason is answered only if there are no others.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -69,15 +69,24 @@ class QueueRouter:
 
     # -- taking -----------------------------------------------------------------------------
 
-    async def take(self, keys: Sequence[QueueKey], wanted: ReceiveRequest) -> Taken:
-        """Records of one group and topic leased to a member, as soon as there are any."""
+    async def take(
+        self,
+        keys: Sequence[QueueKey],
+        wanted: ReceiveRequest,
+        on_wait: Callable[[], None] = receive.nothing,
+    ) -> Taken:
+        """Records of one group and topic leased to a member, as soon as there are any.
+
+        `on_wait` is called before it waits, perhaps more than once; not if there are records.
+        """
         loop = asyncio.get_running_loop()
         deadline, tries = loop.time() + wanted.wait_ms / 1000, 0
-        taken = await self._take_now(keys, replace(wanted, wait_ms=0) if wanted.wait_ms else wanted)
-        while not taken.found and (left := deadline - loop.time()) > 0:
-            wait_ms = round(left * 1000)
+        taken = await self._look(keys, wanted, on_wait)
+        # A timer may ring a little early: less than a millisecond is not worth another look.
+        while not taken.found and (wait_ms := round((deadline - loop.time()) * 1000)) > 0:
+            on_wait()
             if taken.refused or taken.is_partial:
-                await asyncio.sleep(min(self._backoff.delay_s(tries), left))
+                await asyncio.sleep(min(self._backoff.delay_s(tries), wait_ms / 1000))
                 tries += 1
                 wait_ms = min(wait_ms, SLICE_MS)
             by_node, nobody = self._by_leader(keys)
@@ -91,10 +100,21 @@ class QueueRouter:
             taken.refused.clear()
         return taken
 
-    async def _take_now(self, keys: Sequence[QueueKey], wanted: ReceiveRequest) -> Taken:
-        """What the first leader has that has something; each time another one is the first."""
+    async def _look(
+        self, keys: Sequence[QueueKey], wanted: ReceiveRequest, on_wait: Callable[[], None]
+    ) -> Taken:
+        """What the first leader has that has something; each time another one is the first.
+
+        Waits only if all queues are led here and can be asked.
+        """
         by_node, taken = self._by_leader(keys)
         nodes = list(by_node)
+        if nodes == [self._around.peers.node_id] and not taken.refused:
+            return await receive.take(
+                self._queues, keys, wanted, on_wait=on_wait, partial_waits=False
+            )
+        if wanted.wait_ms:
+            wanted = replace(wanted, wait_ms=0)
         self._turn += 1
         start = self._turn % len(nodes) if nodes else 0
         for node in nodes[start:] + nodes[:start]:

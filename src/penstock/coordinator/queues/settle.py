@@ -1,11 +1,10 @@
-"""Settles leases that were given one by one: what every door does with what it received.
+"""Settles leases: the one way in which every protocol acknowledges, releases, rejects and extends.
 
-A ruling says what becomes of records that a member holds. Each counts on its own: one that is
-refused, because its lease has run out say, takes nothing from the others. Everything that concerns
-one queue is decided in one turn and kept together; the answer comes when all of it is kept.
-
-Queues of other nodes are not here (`queue_reach`). The acknowledgements of Kafka's share consumers
-count together or not at all, and are `broker.api.queues.share_acknowledge`'s.
+A ruling says what becomes of records that a member holds. Through a gateway each counts on its own
+(`settle`): one that is refused, because its lease has run out say, takes nothing from the others.
+Those of a Kafka share consumer for one partition count together or not at all (`settle_together`).
+Everything that concerns one queue is decided in one turn and kept together; the answer comes when
+all of it is kept. Queues of other nodes are not here (`router`).
 """
 
 import asyncio
@@ -47,6 +46,8 @@ class SettleCommand(NamedTuple):
     """Of an extension: how long from now; None: as the group's config says."""
     error_class: str = ""
     error_message: str = ""
+    is_patient: bool = True
+    """True if a released record waits, unless the group's policy says that none does."""
 
 
 async def settle(
@@ -69,11 +70,69 @@ async def settle(
     return settling.answers
 
 
+def settle_together(
+    queues: QueueCoordinator, key: QueueKey, rulings: Sequence[SettleCommand]
+) -> "asyncio.Future[Refused | None]":
+    """Settles rulings of one member and queue, all or none; done when they are kept, or refused.
+
+    If the queue is open, what is decided is decided before this returns.
+    """
+    loop = asyncio.get_running_loop()
+    queue = queues.find(key)
+    if queue is None:
+        return loop.create_task(_open_and_settle(queues, key, rulings))
+    future: asyncio.Future[Refused | None] = loop.create_future()
+    _settle_together(queue, rulings, future)
+    return future
+
+
+async def _open_and_settle(
+    queues: QueueCoordinator, key: QueueKey, rulings: Sequence[SettleCommand]
+) -> Refused | None:
+    future: asyncio.Future[Refused | None] = asyncio.get_running_loop().create_future()
+    try:
+        queue = await queues.open(key, creates=False)
+    except Refused as refused:
+        return _lost(key, refused)
+    except (Corrupt, OSError) as error:
+        return Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+    _settle_together(queue, rulings, future)
+    return await future
+
+
+def _settle_together(
+    queue: OpenQueue, rulings: Sequence[SettleCommand], future: "asyncio.Future[Refused | None]"
+) -> None:
+    def told(refused: Refused | None) -> None:
+        if not future.done():
+            future.set_result(refused)
+
+    try:
+        queue.change(lambda machine, now_ms: rule_together(machine, rulings, now_ms), told)
+    except Refused as refused:
+        told(refused)
+
+
+def rule_together(
+    machine: Delivery, rulings: Sequence[SettleCommand], now_ms: int
+) -> DeliveryOutcome:
+    """Has all rulings of one member count, or refuses all."""
+    outcome = DeliveryOutcome()
+    if rulings:
+        member = rulings[0].member
+        machine.check_held(member, [(one.first, one.last) for one in rulings], now_ms)
+    for ruling in rulings:
+        _rule(machine, ruling, now_ms, outcome)
+    return outcome
+
+
 def _lost(key: QueueKey, refused: Refused) -> Refused:
     """A queue that does not exist has given nothing."""
     if refused.code is not ErrorCode.GROUP_ID_NOT_FOUND:
         return refused
-    return Refused(ErrorCode.INVALID_RECORD_STATE, f"{key.group} holds nothing there")
+    return Refused(
+        ErrorCode.INVALID_RECORD_STATE, f"group {key.group} holds no lease on this record"
+    )
 
 
 class _Settling:
@@ -161,7 +220,7 @@ def _rule(machine: Delivery, ruling: SettleCommand, now_ms: int, outcome: Delive
                 last,
                 now_ms,
                 delay_ms=ruling.delay_ms,
-                is_patient=True,
+                is_patient=ruling.is_patient,
                 error_class=ruling.error_class,
                 error_message=ruling.error_message,
             )

@@ -8,7 +8,7 @@ answer.
 Bounds: `publishing.MESSAGES_MAX`, `RECORDS_MAX`, `SETTLEMENTS_MAX`, `WAIT_MS_MAX`, `LOCK_MS_MAX`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.base.errors import ErrorCode, Refused
@@ -19,7 +19,7 @@ from penstock.broker.api.queues.delivery_counters import count_delivery
 from penstock.broker.api.quota import Charging
 from penstock.broker.api.route_row import Operation
 from penstock.cluster.metadata.image import TopicImage
-from penstock.coordinator.queues.receive import ReceiveRequest, Taken
+from penstock.coordinator.queues.receive import ReceiveRequest, Taken, nothing
 from penstock.coordinator.queues.record_reader import leased_records
 from penstock.coordinator.queues.settle import SettleAction, SettleCommand
 from penstock.gateway.core.background_jobs import BackgroundJobs
@@ -86,7 +86,7 @@ class Gateway:
         self.handlers = InProcessCalls(ctx)
         self.coordinators = CoordinatorCalls(ctx, self.handlers)
         self.leaders = LeaderCalls(ctx, self.handlers)
-        self.share_groups = ShareGroupRegistration(ctx, self.coordinators)
+        self.share_groups = ShareGroupRegistration(self.coordinators)
         self.topics = TopicAdmin(ctx, self.handlers, self.leaders)
         self.groups = Groups(ctx, self.handlers, self.coordinators, self.share_groups)
         self.queues = Queues(ctx, self.leaders)
@@ -168,8 +168,11 @@ class Gateway:
         bytes_max: int = RECEIVE_BYTES_MAX,
         share_min: int = 1,
         with_followers: bool = False,
+        on_wait: Callable[[], None] = nothing,
     ) -> list[ReceivedMessage]:
         """Messages of a topic, each leased to the caller; waits until there is one.
+
+        `on_wait` is called before it waits, not if there are messages.
 
         While others wait, it is given no more than its share, or `share_min`. Where the topic keeps
         an order by key, several of one key come together only if `with_followers`. A group that has
@@ -194,7 +197,7 @@ class Gateway:
             with_followers=with_followers,
             unpacks=True,
         )
-        taken = await self._reach.take(self._keys(there, group), wanted)
+        taken = await self._reach.take(self._keys(there, group), wanted, on_wait)
         if taken.refused and not taken.found:
             raise next(iter(taken.refused.values()))
         self.charging.charge(
@@ -298,22 +301,31 @@ class Gateway:
     # -- settling ---------------------------------------------------------------------------
 
     async def settle(
-        self, principal: Principal, settlements: Sequence[Settlement]
+        self,
+        principal: Principal,
+        settlements: Sequence[Settlement],
+        topic_id: TopicId | None = None,
     ) -> list[Refused | None]:
-        """None for each that is kept, else why it does not count; see `_settle`."""
+        """None for each that is kept, else why it does not count; see `_settle`.
+
+        With `topic_id`, receipts of other topics are as foreign as any other text.
+        """
         if self._tracing is None:
-            return await self._settle(principal, settlements)
+            return await self._settle(principal, settlements, topic_id)
         said = [(one.receipt, one.verdict) for one in settlements]
         spans = self._tracing.settling(said)
         answers: list[Refused | None] = [NO_ANSWER] * len(settlements)
         try:
-            answers = await self._settle(principal, settlements)
+            answers = await self._settle(principal, settlements, topic_id)
             return answers
         finally:
             self._tracing.settled(said, spans, answers)
 
     async def _settle(
-        self, principal: Principal, settlements: Sequence[Settlement]
+        self,
+        principal: Principal,
+        settlements: Sequence[Settlement],
+        topic_id: TopicId | None,
     ) -> list[Refused | None]:
         """None for each that is kept, else why it does not count.
 
@@ -332,6 +344,8 @@ class Gateway:
         for at, settlement in enumerate(settlements):
             try:
                 ruling = self._ruling(settlement)
+                if topic_id not in (None, ruling.key.topic_id):
+                    raise Refused(ErrorCode.INVALID_REQUEST, "the receipt is of another queue")
             except Refused as refused:
                 answers[at] = refused
                 continue

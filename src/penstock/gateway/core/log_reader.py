@@ -10,7 +10,7 @@ compressed is unpacked by workers, `UNPACKED_BYTES` in all, though never less th
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from penstock.client.consumer.fetched import READ_COMMITTED, Fetched, FetchedRec
 from penstock.client.errors import code_of
 from penstock.client.metadata import TopicPartition
 from penstock.cluster.metadata.image import TopicImage
+from penstock.coordinator.queues.receive import nothing
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.groups import Groups
 from penstock.gateway.core.leader_calls import LeaderCalls
@@ -85,8 +86,12 @@ class GatewayLogReader:
         records_max: int,
         wait_ms: int = 0,
         bytes_max: int = UNPACKED_BYTES,
+        on_wait: Callable[[], None] = nothing,
     ) -> list[FetchedRecord]:
-        """Records from `positions` on, by partition; waits until there are some."""
+        """Records from `positions` on, by partition; waits until there are some.
+
+        `on_wait` is called before it waits, not if there are records.
+        """
         require_topic(self._ctx, principal, Operation.READ, topic.name)
         self._charging.require(principal, QuotaKind.FETCH)
         deadline = asyncio.get_running_loop().time() + wait_ms / 1000
@@ -95,6 +100,8 @@ class GatewayLogReader:
             while True:
                 watch.clear()
                 found = await self._read_now(principal, topic, positions, records_max, bytes_max)
+                if wait_ms and not found:
+                    on_wait()
                 if found or not await watch.wait(deadline):
                     self._charging.charge(principal, QuotaKind.FETCH, sum(map(size_of, found)))
                     return found

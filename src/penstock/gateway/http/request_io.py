@@ -7,6 +7,7 @@ route declares. A request that waits is given up as soon as whoever asked is gon
 import asyncio
 import re
 from collections.abc import Coroutine
+from types import TracebackType
 from typing import Any, TypeVar
 
 import msgspec
@@ -148,24 +149,60 @@ class Waits:
             task.cancel()
 
 
+class ClientWatch:
+    """Cancels a request's work when its client hangs up or the server stops.
+
+    It watches from `start` on, so that what need not wait does not pay for it.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._gone: asyncio.Task[None] | None = None
+        self._why: Exception | None = None
+
+    async def __aenter__(self) -> "ClientWatch":
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._cancelled_before = task.cancelling()
+        return self
+
+    def start(self) -> None:
+        if self._gone is not None:
+            return
+        self._gone = asyncio.get_running_loop().create_task(_disconnect(self._request))
+        waits: Waits = self._request.app.state.waits
+        waits.add(self._gone)
+        self._gone.add_done_callback(self._end)
+
+    def _end(self, gone: "asyncio.Task[None]") -> None:
+        if gone.cancelled():
+            why = "this node is stopping: ask another one"
+            self._why = Refused(ErrorCode.LEADER_NOT_AVAILABLE, why)
+        else:
+            self._why = HTTPException(CLIENT_GONE, "the client has hung up")
+        self._task.cancel()
+
+    async def __aexit__(
+        self, kind: object, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._gone is None:
+            return
+        self._gone.remove_done_callback(self._end)
+        self._gone.cancel()
+        await asyncio.gather(self._gone, return_exceptions=True)
+        if self._why is None:
+            return
+        is_ours = self._task.uncancel() <= self._cancelled_before
+        if is_ours and isinstance(error, asyncio.CancelledError):
+            raise self._why from error
+
+
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Work that may take long, cancelled when whoever asked has hung up, or the server stops."""
-    loop = asyncio.get_running_loop()
-    task = loop.create_task(work)
-    waits: Waits = request.app.state.waits
-    waits.add(task)
-    gone = loop.create_task(_disconnect(request))
-    try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-        if task.cancelled():
-            raise Refused(ErrorCode.LEADER_NOT_AVAILABLE, "this node is stopping: ask another one")
-        if task.done():
-            return task.result()
-        raise HTTPException(CLIENT_GONE, "the client has hung up")
-    finally:
-        gone.cancel()
-        task.cancel()
-        await asyncio.gather(task, gone, return_exceptions=True)
+    """Work that may take long, cancelled when the client has hung up, or the server stops."""
+    async with ClientWatch(request) as client:
+        client.start()
+        return await work
 
 
 async def _disconnect(request: Request) -> None:

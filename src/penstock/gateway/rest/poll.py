@@ -5,6 +5,8 @@ As a queue, each message is leased to whoever polls and comes with a receipt; it
 read from the group's position on, which moves when `POST /offsets/commit` says so.
 """
 
+from collections.abc import Callable
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -12,6 +14,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.route_row import Operation
 from penstock.gateway.core.gateway import LOCK_MS_MAX, RECORDS_MAX, WAIT_MS_MAX, Gateway
 from penstock.gateway.http.request_io import (
+    ClientWatch,
     choice,
     integer,
     json_answer,
@@ -19,7 +22,6 @@ from penstock.gateway.http.request_io import (
     optional_text,
     principal_of,
     text,
-    while_connected,
 )
 from penstock.gateway.rest.endpoint import Parameter, RestEndpoint
 from penstock.gateway.rest.message_json import (
@@ -39,14 +41,15 @@ async def poll(door: Gateway, request: Request) -> Response:
     mode = choice(request, "mode", QUEUE, LOG)
     wait_ms = integer(request, "wait_ms", 0, 0, WAIT_MS_MAX)
     read = _read if mode == LOG else _receive
-    # What is there is answered without the cost of waiting for more.
-    found = await read(door, request, 0)
-    if wait_ms and not found:
-        found = await while_connected(request, read(door, request, wait_ms))
+    # The client is watched only if there is nothing yet: that costs more than an answer.
+    async with ClientWatch(request) as client:
+        found = await read(door, request, wait_ms, client.start)
     return json_answer({"messages": found})
 
 
-async def _receive(door: Gateway, request: Request, wait_ms: int) -> list[MessageAnswer]:
+async def _receive(
+    door: Gateway, request: Request, wait_ms: int, on_wait: Callable[[], None]
+) -> list[MessageAnswer]:
     found = await door.receive(
         principal_of(request),
         request.path_params["name"],
@@ -54,16 +57,21 @@ async def _receive(door: Gateway, request: Request, wait_ms: int) -> list[Messag
         records_max=integer(request, "max", MAX_DEFAULT, 1, RECORDS_MAX),
         wait_ms=wait_ms,
         lock_ms=optional_integer(request, "lock_ms", 1, LOCK_MS_MAX),
+        on_wait=on_wait,
     )
     return [received_answer(one) for one in found]
 
 
-async def _read(door: Gateway, request: Request, wait_ms: int) -> list[MessageAnswer]:
+async def _read(
+    door: Gateway, request: Request, wait_ms: int, on_wait: Callable[[], None]
+) -> list[MessageAnswer]:
     count = integer(request, "max", MAX_DEFAULT, 1, RECORDS_MAX)
     principal = principal_of(request)
     topic = door.topic_to(principal, Operation.READ, request.path_params["name"])
     positions = await log_positions(door, request)
-    found = await door.log.read(principal, topic, positions, records_max=count, wait_ms=wait_ms)
+    found = await door.log.read(
+        principal, topic, positions, records_max=count, wait_ms=wait_ms, on_wait=on_wait
+    )
     return [message_answer(*message[:7]) for message in found]
 
 

@@ -4,9 +4,9 @@ A handler takes a `AwsCall` and a request and answers with the fields of the JSO
 raises Fault or Refused. Queues are topics; a topic that Kafka clients made is a queue too.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from penstock.broker.api.context import Context
 from penstock.broker.api.route_row import Operation, ResourceType
@@ -14,6 +14,7 @@ from penstock.cluster.metadata.image import TopicImage
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.permissions import may, require_topic
+from penstock.gateway.http.request_io import ClientWatch
 from penstock.gateway.sqs.errors import no_queue
 from penstock.gateway.sqs.queue_attributes import SqsQueue
 from penstock.gateway.sqs.queue_names import arn_of, queue_of_url, url_of
@@ -23,12 +24,6 @@ if TYPE_CHECKING:
     from penstock.gateway.sqs.message_moves import MessageMoves
 
 Answer = dict[str, object]
-Patience: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Awaitable[Any]]
-"""Has work done that may take long, and gives it up when whoever asked is gone."""
-
-
-def _unwatched(work: Coroutine[Any, Any, Any]) -> Awaitable[Any]:
-    return work
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +37,8 @@ class AwsCall:
     region: str
     moves: "MessageMoves"
     """The tasks that move messages between queues."""
-    patiently: Patience = _unwatched
+    client: Callable[[], ClientWatch]
+    """Watches the client while a call waits."""
     trace: str | None = None
     """The trace that the request says it is of (X-Amzn-Trace-Id)."""
 

@@ -27,7 +27,7 @@ from penstock.gateway.http.audit import DENIED_STATUSES, tell_action
 from penstock.gateway.http.authentication import note_failure
 from penstock.gateway.http.cpu_quota import require_request_time
 from penstock.gateway.http.problems import PRINCIPAL, answer_http_error
-from penstock.gateway.http.request_io import principal_of, while_connected
+from penstock.gateway.http.request_io import ClientWatch, principal_of
 from penstock.gateway.sns.actions import SNS_ACTIONS
 from penstock.gateway.sqs.call import AwsCall
 from penstock.gateway.sqs.errors import Fault, fault_of
@@ -150,7 +150,7 @@ class AwsEndpoint:
             f"{request.url.scheme}://{request.headers.get('host') or 'localhost'}",
             region or REGION,
             self._moves,
-            lambda work: while_connected(request, work),
+            lambda: ClientWatch(request),
             _trace_of(request),
         )
 

@@ -23,6 +23,7 @@ from penstock.coordinator.queues.policy import DEAD_LETTERS
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.gateway import Gateway, SettleAction, Settlement
 from penstock.gateway.core.messages import Headers, OutgoingMessage, ReceivedMessage
+from penstock.gateway.http.request_io import ClientWatch
 from penstock.gateway.sqs.call import AwsCall
 from penstock.gateway.sqs.errors import Fault
 from penstock.gateway.sqs.message_attributes import TRACE, TYPES, header
@@ -50,6 +51,10 @@ FINISH = 0
 VERSION = 0
 """Of ChangeQueues."""
 KEPT_HEADERS = frozenset({TYPES, TRACE, delivery_headers.PRIORITY})
+
+
+def _no_client() -> ClientWatch:
+    raise AssertionError("a task has no client")
 
 
 def _holder_of(record: MoveRecord) -> str:
@@ -155,7 +160,7 @@ class MessageMoves:
     async def _move(self, handle: str, record: MoveRecord) -> str:
         """Moves what is there; answers how that ended."""
         loop = asyncio.get_running_loop()
-        call = AwsCall(self.door, principal_of(record), "", "", self)
+        call = AwsCall(self.door, principal_of(record), "", "", self, _no_client)
         queue = call.queue_named(record.source)
         await prepare_group(call, queue.group)
         to_move = record.to_move or (await depth_of(call, queue)).visible

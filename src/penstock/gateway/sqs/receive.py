@@ -54,10 +54,19 @@ async def receive_message(call: AwsCall, request: requests.ReceiveMessage) -> An
     )
     await prepare_group(call, queue.group)
     lock_ms = timeout_s * 1000 or SHORTEST_LOCK_MS
-    # What is there is answered without the cost of waiting for more.
-    received = await _receive(call, queue, most, 0, lock_ms)
-    if wait_s and not received:
-        received = await call.patiently(_receive(call, queue, most, wait_s * 1000, lock_ms))
+    # As in SQS, who asks for ten is given ten: shared out, each would cost a request of its own.
+    async with call.client() as client:
+        received = await call.door.receive(
+            call.principal,
+            queue.name,
+            queue.group,
+            records_max=most,
+            wait_ms=wait_s * 1000,
+            lock_ms=lock_ms,
+            share_min=MESSAGES_MAX,
+            with_followers=queue.is_fifo,
+            on_wait=client.start,
+        )
     if not timeout_s and received:
         await call.door.settle(
             call.principal,
@@ -76,22 +85,6 @@ def _by_group(received: Sequence[ReceivedMessage]) -> list[ReceivedMessage]:
     for got in received:
         groups.setdefault(got.key, []).append(got)
     return [got for group in groups.values() for got in group]
-
-
-async def _receive(
-    call: AwsCall, queue: SqsQueue, most: int, wait_ms: int, lock_ms: int
-) -> list[ReceivedMessage]:
-    # As in SQS, who asks for ten is given ten: shared out, each would cost a request of its own.
-    return await call.door.receive(
-        call.principal,
-        queue.name,
-        queue.group,
-        records_max=most,
-        wait_ms=wait_ms,
-        lock_ms=lock_ms,
-        share_min=MESSAGES_MAX,
-        with_followers=queue.is_fifo,
-    )
 
 
 async def prepare_group(call: AwsCall, group: str) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.route_row import Operation
 from penstock.gateway.core.gateway import SettleAction, Settlement
-from penstock.gateway.core.receipts import Receipts
 from penstock.gateway.sqs import requests
 from penstock.gateway.sqs.batch_requests import batch_answer, check_entries
 from penstock.gateway.sqs.call import Answer, AwsCall
@@ -63,12 +62,13 @@ async def change_message_visibility_batch(
 
 async def _delete(call: AwsCall, queue: SqsQueue, receipts: Sequence[str]) -> list[Fault | None]:
     settlements = [Settlement(receipt, SettleAction.ACCEPT) for receipt in receipts]
-    answers = await _settle(call, queue, settlements)
+    answers = await call.door.settle(call.principal, settlements, queue.topic.id)
     if not queue.is_fifo:
         # Nobody else has it: then it is deleted, as in SQS, although its time is over.
         late = [at for at, answer in enumerate(answers) if _is_late(answer)]
         again = [Settlement(receipts[at], SettleAction.FINISH) for at in late]
-        for at, answer in zip(late, await _settle(call, queue, again), strict=True):
+        told = await call.door.settle(call.principal, again, queue.topic.id)
+        for at, answer in zip(late, told, strict=True):
             # A node of an older version knows no such verdict: what it said first counts.
             is_unknown = answer is not None and answer.code is ErrorCode.INVALID_REQUEST
             answers[at] = answers[at] if is_unknown else answer
@@ -93,30 +93,12 @@ async def _change(
             )
             continue
         settlements.append((at, _settlement(receipt, timeout_s)))
-    answers = await _settle(call, queue, [one for _, one in settlements])
+    answers = await call.door.settle(
+        call.principal, [one for _, one in settlements], queue.topic.id
+    )
     for (at, _), answer in zip(settlements, answers, strict=True):
         faults[at] = _fault(changes[at][0], answer)
     return faults
-
-
-async def _settle(
-    call: AwsCall, queue: SqsQueue, settlements: Sequence[Settlement]
-) -> list[Refused | None]:
-    """As the door settles; receipts of other queues are as foreign here as any other text."""
-    receipts = Receipts(call.node.image.cluster_id)
-    answers: list[Refused | None] = [None] * len(settlements)
-    going: list[int] = []
-    for at, settlement in enumerate(settlements):
-        try:
-            if receipts.read(settlement.receipt).key.topic_id != queue.topic.id:
-                raise Refused(ErrorCode.INVALID_REQUEST, "the receipt is of another queue")
-            going.append(at)
-        except Refused as refused:
-            answers[at] = refused
-    settled = await call.door.settle(call.principal, [settlements[at] for at in going])
-    for at, answer in zip(going, settled, strict=True):
-        answers[at] = answer
-    return answers
 
 
 def _settlement(receipt: str, timeout_s: int) -> Settlement:

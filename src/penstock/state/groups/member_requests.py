@@ -294,6 +294,10 @@ def share_beat(
     if request.member_epoch == share.LEAVE:
         outcome.reply(token, share.leave(group, request, shard.topics, outcome))
         return
+    if request.is_declaration:
+        outcome.reply(token, share.declare(group, request, shard.topics, outcome))
+        shard.groups[request.group_id] = group
+        return
     outcome.reply(token, share.beat(group, request, shard.topics, caller, outcome, now_ms))
     shard.groups[request.group_id] = group
 

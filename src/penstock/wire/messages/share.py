@@ -8,6 +8,8 @@ Penstock's own clients say more about a range that they acknowledge, in tagged f
 (`OWN_TAGS`). Kafka skips what it does not know, and nothing is sent where there is nothing to say:
 a pause before the next try, why a record failed, how long it is held from now on, that it was
 never looked at, so that this delivery does not count, and that it need not come again at once.
+Between nodes, a heartbeat with `is_declaration` makes a share group known without a member. A node
+that does not know the field takes it for a join; that member is gone after one session timeout.
 
 What holds what:
 
@@ -55,6 +57,8 @@ class ShareGroupHeartbeatRequest:
     member_epoch: int = int32()
     rack_id: str | None = string(nullable=True, default=None)
     subscribed_topic_names: Sequence[str] | None = array(string, nullable=True, default=None)
+    is_declaration: bool = boolean(default=False, tag=10000)
+    """Makes the group known as a reader of these topics; nobody joins it."""
 
 
 @struct()

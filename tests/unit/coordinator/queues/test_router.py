@@ -68,6 +68,37 @@ def test_one_gives_and_the_others_get_theirs_back(giving: set[int]) -> None:
     on_node(test, configs=CONFIGS)
 
 
+def test_an_empty_wait_at_several_nodes_asks_each_twice() -> None:
+    """Once in turn without waiting, once to wait."""
+
+    asked: list[tuple[int, bool]] = []
+
+    class Empty(QueueRouter):
+        def _by_leader(self, keys: Sequence[QueueKey]) -> tuple[dict[int, list[QueueKey]], Taken]:
+            return KEYS, Taken()
+
+        def _take_at(
+            self, node_id: int, keys: Sequence[QueueKey], wanted: ReceiveRequest
+        ) -> Coroutine[Any, Any, Taken]:
+            async def take() -> Taken:
+                asked.append((node_id, wanted.wait_ms > 0))
+                await asyncio.sleep(wanted.wait_ms / 1000)
+                return Taken()
+
+            return take()
+
+    async def test(node: Node) -> None:
+        reach = Empty(node.around, node.ctx.queues)
+        keys = [key for some in KEYS.values() for key in some]
+        waits: list[int] = []
+        taken = await reach.take(keys, WANTED, lambda: waits.append(1))
+        assert not taken.found
+        assert sorted(asked) == [(n, waits) for n in (1, 2, 3) for waits in (False, True)]
+        assert waits == [1]
+
+    on_node(test, configs=CONFIGS)
+
+
 def test_whoever_goes_at_that_moment_leaves_everything() -> None:
     async def test(node: Node) -> None:
         race = Race(node, {1, 2, 3})

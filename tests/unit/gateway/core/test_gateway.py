@@ -59,6 +59,24 @@ def test_what_is_published_is_received_and_settled_once() -> None:
     on_node(test, configs=CONFIGS)
 
 
+def test_group_is_made_known_by_one_coordinator_call() -> None:
+    async def test(node: Node) -> None:
+        await node.create("t", 1)
+        door = Gateway(node.ctx)
+        calls = [
+            node.ctx.metrics.route(name).requests
+            for name in ("ShareGroupHeartbeat", "ShareGroupDescribe")
+        ]
+        assert await received(door) == []
+        assert [counter.value for counter in calls] == [1, 0]
+        await received(door)
+        assert [counter.value for counter in calls] == [1, 0], "remembered"
+        group = await door.groups.one(WHO, "g")
+        assert (group.kind, group.state, group.members) == ("share", "Empty", [])
+
+    on_node(test, configs=CONFIGS)
+
+
 def test_a_topic_is_made_where_that_is_allowed() -> None:
     async def test(node: Node) -> None:
         door = Gateway(node.ctx)

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from tests.unit.coordinator.queueing import counted_looks
 from tests.unit.gateway.http.asking import Web, on_web
 
 
@@ -57,6 +58,35 @@ def test_a_long_poll_without_messages_ends_with_nothing() -> None:
         started = asyncio.get_running_loop().time()
         assert await web.poll(wait_ms=2_000) == []
         assert 1.999 < asyncio.get_running_loop().time() - started < 2.5
+
+    on_web(test)
+
+
+def test_an_empty_long_poll_looks_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = counted_looks(monkeypatch)
+
+    async def test(web: Web) -> None:
+        await web.publish("x")
+        await web.poll()
+        looks.clear()
+        assert await web.poll(wait_ms=2_000) == []
+        assert looks == ["g"]
+
+    on_web(test)
+
+
+def test_a_long_poll_that_is_woken_looks_at_most_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = counted_looks(monkeypatch)
+
+    async def test(web: Web) -> None:
+        await web.publish("x")
+        await web.poll()
+        looks.clear()
+        visit = web.begin("GET", "/topics/t/poll?group=g&wait_ms=60000")
+        await asyncio.sleep(5)
+        await web.publish("y")
+        assert len((await visit.ended()).json["messages"]) == 1
+        assert len(looks) <= 2
 
     on_web(test)
 

@@ -8,6 +8,7 @@ import pytest
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.messages import OutgoingMessage
 from penstock.gateway.sqs.receive import BACKOFF, DEFAULT_GROUP
+from tests.unit.coordinator.queueing import counted_looks
 from tests.unit.gateway.sqs.calling import Sdk, failure, with_sdk
 
 WHO = Principal("User:kafka")
@@ -52,6 +53,20 @@ def test_a_long_poll_ends_with_the_first_message_or_with_its_time() -> None:
         await sdk.send(url, "a")
         assert await polling == ["a"]
         assert round(loop.time() - start) == 10
+
+    with_sdk(test)
+
+
+def test_an_empty_long_poll_looks_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = counted_looks(monkeypatch)
+
+    async def test(sdk: Sdk) -> None:
+        url = await sdk.create()
+        assert await sdk.bodies(url) == []
+        looks.clear()
+        assert await sdk.bodies(url, WaitTimeSeconds=3) == []
+        partitions = len(sdk.node.ctx.image.topics["jobs"].partitions)
+        assert looks == [DEFAULT_GROUP] * partitions
 
     with_sdk(test)
 

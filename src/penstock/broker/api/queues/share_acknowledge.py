@@ -16,15 +16,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Protocol
 
-from penstock.base.errors import Corrupt, ErrorCode, Refused
+from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId
 from penstock.broker.api.context import Call, ClientConnection, Context
 from penstock.broker.api.coordinator_calls import may_group
 from penstock.broker.api.queues.share_sessions import FINAL, INITIAL, BrokerShareSession, Place
 from penstock.broker.api.response_rows import leader_elsewhere, may
 from penstock.broker.api.route_row import Operation
-from penstock.coordinator.queues.open_queue import OpenQueue
-from penstock.state.queues.delivery import REJECTED, Delivery, DeliveryOutcome
+from penstock.coordinator.queues.settle import SettleAction, SettleCommand, settle_together
 from penstock.state.queues.state_shard import QueueKey
 from penstock.wire.messages.share import (
     ShareAcknowledgeLeaderIdAndEpoch,
@@ -36,6 +35,14 @@ from penstock.wire.messages.share import (
 )
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
+VERDICTS = (
+    SettleAction.ACCEPT,
+    SettleAction.ACCEPT,
+    SettleAction.RELEASE,
+    SettleAction.REJECT,
+    SettleAction.EXTEND,
+)
+"""By Kafka's acknowledge type."""
 NO_LEADER = -1
 MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 """With these, the answer says who leads (KIP-951)."""
@@ -78,33 +85,6 @@ class AcknowledgementBatch(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class AcknowledgementNote:
-    """What a client of ours says beside its verdict."""
-
-    delay_ms: int | None = None
-    """How long a released record waits; None: as the group's policy has it."""
-    error_class: str | None = None
-    error_message: str = ""
-    lock_ms: int | None = None
-    """How long a renewed lease lasts; None: as the group's policy has it."""
-    is_unseen: bool = False
-    """Nobody looked at what is released: the delivery does not count."""
-    is_patient: bool = False
-    """True if released records wait, unless the group's policy says that none do."""
-
-
-NOTHING = AcknowledgementNote()
-
-
-@dataclass(frozen=True, slots=True)
-class AcknowledgeType:
-    first: int
-    last: int
-    kind: int
-    note: AcknowledgementNote = NOTHING
-
-
-@dataclass(frozen=True, slots=True)
 class Acknowledging:
     """Who acknowledges, and whether it may hold on to records."""
 
@@ -118,90 +98,20 @@ class Acknowledging:
         self, place: Place, batches: Sequence[AcknowledgementBatch]
     ) -> "asyncio.Future[Refused | None]":
         """Done when the acknowledgements of one partition are kept, or with why they are not."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Refused | None] = loop.create_future()
         key = QueueKey(self.group, place[0], place[1])
         try:
             check_rights(self.ctx, self.call, place[0])
-            verdicts = list(verdicts_of(batches, self.can_renew))
-            queue = self.ctx.queues.find(key)
-            if queue is None:
-                return loop.create_task(self._open_first(key, verdicts))
-            self._answer(queue, verdicts, future)
+            rulings = list(rulings_of(key, self.member, batches, self.can_renew))
         except Refused as refused:
-            future.set_result(refused)
-        return future
-
-    async def _open_first(self, key: QueueKey, verdicts: list[AcknowledgeType]) -> Refused | None:
-        future: asyncio.Future[Refused | None] = asyncio.get_running_loop().create_future()
-        try:
-            self._answer(await self.ctx.queues.open(key), verdicts, future)
-        except Refused as refused:
-            return refused
-        except (Corrupt, OSError) as error:
-            return Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-        return await future
-
-    def _answer(
-        self,
-        queue: OpenQueue,
-        verdicts: list[AcknowledgeType],
-        future: "asyncio.Future[Refused | None]",
-    ) -> None:
-        def told(refused: Refused | None) -> None:
-            if not future.done():
-                future.set_result(refused)
-
-        queue.change(lambda machine, now_ms: judge(machine, self.member, verdicts, now_ms), told)
+            refusal: asyncio.Future[Refused | None] = asyncio.get_running_loop().create_future()
+            refusal.set_result(refused)
+            return refusal
+        return settle_together(self.ctx.queues, key, rulings)
 
 
-def judge(
-    machine: Delivery, member: str, verdicts: list[AcknowledgeType], now_ms: int
-) -> DeliveryOutcome:
-    """Has all verdicts count, or none."""
-    machine.check_held(member, [(one.first, one.last) for one in verdicts], now_ms)
-    outcome = DeliveryOutcome()
-    for verdict in verdicts:
-        part = _judge_one(machine, member, verdict, now_ms)
-        outcome.ops += part.ops
-        outcome.letters += part.letters
-    return outcome
-
-
-def _judge_one(
-    machine: Delivery, member: str, verdict: AcknowledgeType, now_ms: int
-) -> DeliveryOutcome:
-    first, last, note = verdict.first, verdict.last, verdict.note
-    if verdict.kind in (GAP, ACCEPT):
-        return machine.accept(member, first, last, now_ms)
-    if verdict.kind == RELEASE and note.is_unseen:
-        return machine.give_back(member, first, last, now_ms)
-    if verdict.kind == RELEASE:
-        return machine.release(
-            member,
-            first,
-            last,
-            now_ms,
-            delay_ms=note.delay_ms,
-            is_patient=note.is_patient,
-            error_class=note.error_class or "",
-            error_message=note.error_message,
-        )
-    if verdict.kind == REJECT:
-        return machine.reject(
-            member,
-            first,
-            last,
-            now_ms,
-            error_class=note.error_class or REJECTED,
-            error_message=note.error_message,
-        )
-    return machine.renew(member, first, last, now_ms, note.lock_ms)
-
-
-def verdicts_of(
-    batches: Iterable[AcknowledgementBatch], can_renew: bool
-) -> Iterator[AcknowledgeType]:
+def rulings_of(
+    key: QueueKey, member: str, batches: Iterable[AcknowledgementBatch], can_renew: bool
+) -> Iterator[SettleCommand]:
     """Runs of records with the same verdict; refuses what makes no sense."""
     following = -1
     for batch in batches:
@@ -217,32 +127,41 @@ def verdicts_of(
         kind_max = RENEW if can_renew else REJECT
         if any(not GAP <= kind <= kind_max for kind in kinds):
             raise Refused(ErrorCode.INVALID_REQUEST, f"types {sorted(set(kinds))}")
-        note = _note_of(batch)
+        _check_note(batch)
         if len(kinds) == 1:
-            yield AcknowledgeType(first, last, kinds[0], note)
+            yield _ruling(key, member, first, last, kinds[0], batch)
             continue
         offset = first
         for kind, run in groupby(kinds):
             count = len(list(run))
-            yield AcknowledgeType(offset, offset + count - 1, kind, note)
+            yield _ruling(key, member, offset, offset + count - 1, kind, batch)
             offset += count
 
 
-def _note_of(batch: AcknowledgementBatch) -> AcknowledgementNote:
-    texts = (batch.error_class, batch.error_message)
-    is_silent = not batch.is_unseen and not batch.is_patient
-    if batch.delay_ms == batch.lock_ms == -1 and texts == (None, None) and is_silent:
-        return NOTHING
+def _check_note(batch: AcknowledgementBatch) -> None:
+    """Refuses a pause or a lease that is too long; with all others both are minus one."""
     if not -1 <= batch.delay_ms <= DELAY_MS_MAX:
         raise Refused(ErrorCode.INVALID_REQUEST, f"a delay of {batch.delay_ms} ms")
     if not -1 <= batch.lock_ms <= LOCK_MS_MAX:
         raise Refused(ErrorCode.INVALID_REQUEST, f"a lease of {batch.lock_ms} ms")
-    return AcknowledgementNote(
+
+
+def _ruling(
+    key: QueueKey, member: str, first: int, last: int, kind: int, batch: AcknowledgementBatch
+) -> SettleCommand:
+    verdict = VERDICTS[kind]
+    if verdict is SettleAction.RELEASE and batch.is_unseen:
+        verdict = SettleAction.GIVE_BACK
+    return SettleCommand(
+        key,
+        member,
+        first,
+        last,
+        verdict,
         None if batch.delay_ms < 0 else batch.delay_ms,
-        batch.error_class,
-        batch.error_message or "",
         None if batch.lock_ms < 0 else batch.lock_ms,
-        batch.is_unseen,
+        batch.error_class or "",
+        batch.error_message or "",
         batch.is_patient,
     )
 

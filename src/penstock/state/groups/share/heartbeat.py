@@ -4,6 +4,8 @@ Epoch 0 joins, a positive one stays, -1 leaves. A null field means "as before". 
 its member id. The answer names the group's epoch; the assignment comes along whenever the member
 named another one, so an answer that was lost is simply given again.
 
+A declaration makes a group known that reads without members, as gateways do; it changes no member.
+
 A new epoch begins when a member comes or goes, when a subscription changes, and when the topics
 that somebody reads change.
 """
@@ -100,6 +102,20 @@ def beat(
     else:
         owned = assignments(members, topics).get(member_id, ())
     return _response(group, member_id, value.epoch, owned)
+
+
+def declare(
+    group: ShareGroup,
+    request: ShareGroupHeartbeatRequest,
+    topics: TopicCatalogue,
+    outcome: CallResult,
+) -> ShareGroupHeartbeatResponse:
+    """Keeps that the group exists and reads these topics; members stay as they are."""
+    names = request.subscribed_topic_names or ()
+    outcome.records += with_topics(
+        group, [topics.by_name[name][0] for name in names if name in topics.by_name]
+    )
+    return _response(group, request.member_id, group.value.epoch, None)
 
 
 def _updated(

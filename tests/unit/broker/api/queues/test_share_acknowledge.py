@@ -5,8 +5,10 @@ import asyncio
 import pytest
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.broker.api.queues.share_acknowledge import AcknowledgeType, verdicts_of
+from penstock.broker.api.queues.share_acknowledge import rulings_of
 from penstock.broker.api.route_row import Operation, ResourceType
+from penstock.coordinator.queues.settle import SettleAction, SettleCommand
+from penstock.state.queues.state_shard import QueueKey
 from penstock.wire.messages.share import ShareAcknowledgementBatch
 from tests.unit.broker.api.harness import Client, Node, on_node
 from tests.unit.broker.api.sharing import (
@@ -21,19 +23,23 @@ from tests.unit.broker.api.sharing import (
     set_up,
 )
 
+KEY = QueueKey("g", b"t" * 16, 0)
+
 
 def batch(first: int, last: int, *kinds: int) -> ShareAcknowledgementBatch:
     return ShareAcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=kinds)
 
 
 def test_types_are_for_all_or_for_each() -> None:
-    found = list(verdicts_of([batch(0, 9, 1), batch(10, 13, 1, 1, 2, 0)], False))
-    assert found == [
-        AcknowledgeType(0, 9, 1),
-        AcknowledgeType(10, 11, 1),
-        AcknowledgeType(12, 12, 2),
-        AcknowledgeType(13, 13, 0),
+    batches = [batch(0, 9, 1), batch(10, 13, 1, 1, 2, 0)]
+    found = list(rulings_of(KEY, "m", batches, False))
+    assert [one[2:5] for one in found] == [
+        (0, 9, SettleAction.ACCEPT),
+        (10, 11, SettleAction.ACCEPT),
+        (12, 12, SettleAction.RELEASE),
+        (13, 13, SettleAction.ACCEPT),
     ]
+    assert found[2] == SettleCommand(KEY, "m", 12, 12, SettleAction.RELEASE, is_patient=False)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +58,7 @@ def test_types_are_for_all_or_for_each() -> None:
 )
 def test_what_makes_no_sense_is_refused(batches: list[ShareAcknowledgementBatch]) -> None:
     with pytest.raises(Refused) as refused:
-        list(verdicts_of(batches, False))
+        list(rulings_of(KEY, "m", batches, False))
     assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 

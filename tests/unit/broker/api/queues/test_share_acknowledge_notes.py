@@ -9,12 +9,11 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.queues.share_acknowledge import (
     DELAY_MS_MAX,
     LOCK_MS_MAX,
-    NOTHING,
-    AcknowledgementNote,
-    judge,
+    rulings_of,
     share_acknowledge,
-    verdicts_of,
 )
+from penstock.coordinator.queues.settle import SettleAction, SettleCommand, rule_together
+from penstock.state.queues.state_shard import QueueKey
 from penstock.wire.messages.share import (
     AcknowledgePartition,
     AcknowledgeTopic,
@@ -33,6 +32,8 @@ from tests.unit.broker.api.sharing import (
     code_of,
     set_up,
 )
+
+KEY = QueueKey("g", b"t" * 16, 0)
 
 
 def noted(kind: int, first: int = 0, last: int = 0, **note: Any) -> ShareAcknowledgementBatch:
@@ -57,10 +58,11 @@ async def say(member: Member, *batches: ShareAcknowledgementBatch) -> int:
 
 
 def test_nothing_is_said_by_others() -> None:
-    (verdict,) = verdicts_of([noted(RELEASE)], False)
-    assert verdict.note is NOTHING
-    (verdict,) = verdicts_of([noted(RELEASE, delay_ms=0, error_class="E")], False)
-    assert verdict.note == AcknowledgementNote(0, "E")
+    (ruling,) = rulings_of(KEY, "m", [noted(RELEASE)], False)
+    plain = SettleCommand(KEY, "m", 0, 0, SettleAction.RELEASE, is_patient=False)
+    assert ruling == plain
+    (ruling,) = rulings_of(KEY, "m", [noted(RELEASE, delay_ms=0, error_class="E")], False)
+    assert ruling == plain._replace(delay_ms=0, error_class="E")
 
 
 @pytest.mark.parametrize(
@@ -74,7 +76,7 @@ def test_nothing_is_said_by_others() -> None:
 )
 def test_what_makes_no_sense_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(Refused) as refused:
-        list(verdicts_of([noted(RELEASE, **wrong)], False))
+        list(rulings_of(KEY, "m", [noted(RELEASE, **wrong)], False))
     assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
@@ -104,8 +106,9 @@ def test_why_a_record_failed_is_kept() -> None:
         (queue,) = node.ctx.queues.queues()
         failure = queue.machine.kept.failures[0]
         assert (failure.error_class, failure.error_message) == ("ValueError", "no such id")
-        verdicts = list(verdicts_of([noted(REJECT, 1, 1, **why), noted(REJECT, 2, 2)], False))
-        letters = judge(queue.machine, member.name, verdicts, node.ctx.clock.now_ms()).letters
+        said = [noted(REJECT, 1, 1, **why), noted(REJECT, 2, 2)]
+        rulings = list(rulings_of(queue.key, member.name, said, False))
+        letters = rule_together(queue.machine, rulings, node.ctx.clock.now_ms()).letters
         assert [(one.offset, one.failure.error_class) for one in letters] == [
             (1, "ValueError"),
             (2, "rejected"),

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.base.errors import ErrorCode
 from penstock.state.groups.config import GroupConfig, ShareGroupConfig
+from penstock.state.groups.share.group import ShareGroup
 from penstock.wire.messages.share import ShareGroupHeartbeatRequest
 from tests.unit.state.groups.driver import Driver
 
@@ -182,3 +183,29 @@ def test_a_group_stays_what_it_is() -> None:
     beat(driver, epoch=-1, group="share")
     joined = driver.replies[driver.join("share")]
     assert joined.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_declaration_keeps_a_group_without_members() -> None:
+    driver = make()
+    reply = beat(driver, "gateway", is_declaration=True)
+    assert (reply.error_code, reply.member_epoch, reply.assignment) == (0, 0, None)
+    group = driver.shard.groups["g"]
+    assert isinstance(group, ShareGroup)
+    assert (group.state, group.members) == ("Empty", {})
+    assert group.value.topics == (driver.topics["t"][0],)
+    kept = list(driver.log)
+    beat(driver, "gateway", is_declaration=True)
+    assert driver.log == kept, "nothing new to keep"
+    assert group.value.epoch == 0
+
+
+def test_declaration_adds_topics_and_leaves_members_alone() -> None:
+    driver = make()
+    driver.set_topics(t=4, u=1)
+    beat(driver, "a")
+    assert beat(driver, "gateway", topics=("u",), is_declaration=True).error_code == 0
+    group = driver.shard.groups["g"]
+    assert isinstance(group, ShareGroup)
+    assert list(group.members) == ["a"]
+    assert set(group.value.topics) == {topic_id for topic_id, _ in driver.topics.values()}
+    assert beat(driver, "a", epoch=1).error_code == 0
