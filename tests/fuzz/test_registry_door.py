@@ -111,7 +111,7 @@ REQUESTS = st.lists(
 @given(REQUESTS)
 def test_every_request_has_an_answer(requests: list[tuple[str, str, dict[str, str], Any]]) -> None:
     async def test(web: Web) -> None:
-        registry = web.node.ctx.registry
+        registry = web.node.ctx.produce.registry
         await web.post("/subjects/s/versions", {"schema": '"int"'})
         shard = registry.host.seat(0).require()
         for method, path, query, body in requests:

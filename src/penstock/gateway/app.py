@@ -104,7 +104,7 @@ def build_app(state: HttpState) -> ASGIApp:
         "kafka": state.kafka_address,
     }
 
-    turns = state.door.ctx.turns if state.door is not None else FairTurns()
+    turns = state.door.ctx.metadata.turns if state.door is not None else FairTurns()
     scrapes = Scrapes(state.catalogue, turns)
 
     async def landing(request: Request) -> Response:

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from penstock.base.ids import NodeId
 from penstock.base.ports import Disk, Store
-from penstock.broker.api.context import Context
+from penstock.broker.api.context import Context, DataDirectory, ReplicaReads, make_context
 from penstock.broker.api.data.fetch_sessions import FetchSessions
 from penstock.broker.api.data.preferred_read_replica import selects
 from penstock.broker.api.data.replica_fetch_sessions import ReplicaSessions
@@ -208,7 +208,7 @@ class Node:
     def _context(self) -> Context:
         """The node, as far as requests may touch it."""
         config = self.config
-        return Context(
+        return make_context(
             node_id=NodeId(config.node_id),
             configs=self.configs,
             partitions=self.partitions,
@@ -216,7 +216,6 @@ class Node:
             losses=RecentFailures(self.follower),
             membership=self.membership,
             store=self.store,
-            disk=self.disk,
             clock=self.clock,
             random=self.random,
             workers=self.workers,
@@ -230,18 +229,19 @@ class Node:
             registry=self.registry,
             audit=self.audit,
             metrics=self.metrics,
-            data_dir=config.data_dir,
+            directory=DataDirectory(self.disk, config.data_dir),
             authorizer=self.security.authorizer,
             meter=Meter(self.metrics, self.configs, self.follower.image, self.ports.processor_s),
             fetch_sessions=FetchSessions(
                 self.configs.integer("max.incremental.fetch.session.cache.slots"),
                 first_id=self._first_session_id(),
             ),
-            replica_sessions=ReplicaSessions(first_id=self._first_session_id()),
             encryption=self.unlocked.encryption(self.partitions, self.ports),
-            leader_throttle=Throttle("leader", config.node_id, self.configs, self.follower),
-            fetch_bytes_max=self.configs.integer("fetch.max.bytes"),
-            has_replica_selector=selects(self.configs.text("replica.selector.class")),
+            replicas=ReplicaReads(
+                ReplicaSessions(first_id=self._first_session_id()),
+                Throttle("leader", config.node_id, self.configs, self.follower),
+                selects(self.configs.text("replica.selector.class")),
+            ),
         )
 
     def _follow(self) -> None:
@@ -306,7 +306,7 @@ class Node:
             self.store, self.follower, self.membership, configs, self.random, self.peers.give_up
         )
         self.partitions.hears = self.reach.hears
-        report, losses = self.controller.evidence, self.ctx.losses
+        report, losses = self.controller.evidence, self.ctx.metadata.losses
         self.links = PeerLiveness(
             node_id, report, losses, self.reach, self.random, *self.security.introduction
         )
@@ -403,7 +403,7 @@ class Node:
 
     def _configure(self, before: Image, after: Image) -> None:
         self._follow_configs(after)
-        self.ctx.fetch_bytes_max = self.configs.integer("fetch.max.bytes")
+        self.ctx.limit_fetches(self.configs.integer("fetch.max.bytes"))
 
     def _follow_configs(self, image: Image) -> None:
         own = image.broker_configs.get(self.config.node_id, {})

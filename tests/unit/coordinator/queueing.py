@@ -79,7 +79,7 @@ async def opened(node: Node, count: int = 0, *, group: str = "g", **configs: str
         if count:
             await node.produce("t", count)
     await configure(node, group, **configs)
-    return await node.ctx.queues.open(await key_of(node, group))
+    return await node.ctx.queue.queues.open(await key_of(node, group))
 
 
 async def append(node: Node, *rows: Headers, topic: str = "t", key: bytes | None = None) -> None:

@@ -78,7 +78,7 @@ async def host_on(
 ) -> ShardHost[Tally]:
     """Seats of tallies on the node's internal topic."""
     if TOPIC not in node.ctx.image.topics:
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
     host = ShardHost(TOPIC, node.around, make, codec=0, chunk_bytes=10_000, effects=effects)
     host.follow()
     node.background(host.run())

@@ -41,7 +41,7 @@ async def commit(node: Node, group: str, offsets: dict[int, int], topic: str = "
 
 
 async def watched(node: Node) -> GroupWatch:
-    watch = GroupWatch(node.around, node.ctx.groups)
+    watch = GroupWatch(node.around, node.ctx.group.groups)
     await watch.look()
     return watch
 
@@ -49,7 +49,7 @@ async def watched(node: Node) -> GroupWatch:
 def test_lag_is_told_by_group_and_by_partition_the_furthest_first() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 3)
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         await node.produce("t", 6, index=0, timestamp=5_000, step=100)
         await node.produce("t", 9, index=1, timestamp=7_000, step=100)
         await commit(node, "g", {0: 2, 1: 4, 2: 0})
@@ -82,7 +82,7 @@ def test_names_are_bounded_and_nobody_is_lost_in_the_sum(
 
     async def test(node: Node) -> None:
         await node.create("t", 1)
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         await node.produce("t", 2)
         last = NAMES_MAX + 4
         for at in range(NAMES_MAX + 5):
@@ -107,7 +107,7 @@ def test_others_have_their_turn_while_many_positions_are_looked_at(
 
     async def test(node: Node) -> None:
         await node.create("t", 10)
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         await node.produce("t", 1, index=0)
         await commit(node, "g", dict.fromkeys(range(10), 0))
         began_s = asyncio.get_running_loop().time()
@@ -123,7 +123,7 @@ def test_others_have_their_turn_while_many_positions_are_looked_at(
 def test_a_topic_that_is_gone_is_told_of_no_longer() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 1)
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         await node.produce("t", 2)
         await commit(node, "g", {0: 1})
         await node.delete("t")

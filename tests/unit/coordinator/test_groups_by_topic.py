@@ -17,7 +17,7 @@ def test_share_groups_are_listed_by_topic() -> None:
     async def test(node: Node) -> None:
         await opened(node, 2, group="g")
         await opened(node, group="h")
-        positions = node.ctx.positions
+        positions = node.ctx.queue.positions
         found = await positions.here(["t"])
         assert sorted(found.positions) == [
             GroupPosition(PositionKind.SHARE, "g", "t", 0),
@@ -33,11 +33,11 @@ def test_share_groups_are_listed_by_topic() -> None:
 def test_a_listing_of_all_needs_every_shard() -> None:
     async def test(node: Node) -> None:
         await opened(node, 2)
-        await node.ctx.groups.ensure()
-        assert len((await node.ctx.positions.everywhere(["t"])).positions) == 1
-        del node.ctx.queues.keeping.host.seats[1]
+        await node.ctx.group.groups.ensure()
+        assert len((await node.ctx.queue.positions.everywhere(["t"])).positions) == 1
+        del node.ctx.queue.queues.keeping.host.seats[1]
         with pytest.raises(Refused) as refused:
-            await node.ctx.positions.everywhere(["t"])
+            await node.ctx.queue.positions.everywhere(["t"])
         assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     on_node(test, configs=CONFIGS)
@@ -46,7 +46,7 @@ def test_a_listing_of_all_needs_every_shard() -> None:
 def test_where_there_are_no_groups_at_all_the_listing_is_complete_and_empty() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 1)
-        assert await node.ctx.positions.everywhere(None) == Listing()
+        assert await node.ctx.queue.positions.everywhere(None) == Listing()
 
     on_node(test, configs=CONFIGS)
 

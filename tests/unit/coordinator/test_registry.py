@@ -24,7 +24,7 @@ def text(number: int) -> str:
 
 
 async def register(node: Node, subject: str, schema: str) -> int:
-    answer = await node.ctx.registry.ask(Register(subject, schema, "AVRO"))
+    answer = await node.ctx.produce.registry.ask(Register(subject, schema, "AVRO"))
     registered: int = msgspec.json.decode(answer)["id"]
     return registered
 
@@ -32,7 +32,7 @@ async def register(node: Node, subject: str, schema: str) -> int:
 def test_the_topic_is_made_when_it_is_first_needed() -> None:
     async def test(node: Node) -> None:
         assert SCHEMAS.name not in node.ctx.image.topics
-        assert await node.ctx.registry.ask(ListSubjects()) == b"[]"
+        assert await node.ctx.produce.registry.ask(ListSubjects()) == b"[]"
         topic = node.ctx.image.topics[SCHEMAS.name]
         assert len(topic.partitions) == 1
         assert topic.is_internal
@@ -73,9 +73,9 @@ def test_refusals_keep_their_numbers_and_change_nothing() -> None:
             (CheckProposal("s", "{", "AVRO"), RegistryErrorCode.INVALID_SCHEMA),
         ):
             with pytest.raises(Rejected) as caught:
-                await node.ctx.registry.ask(call)
+                await node.ctx.produce.registry.ask(call)
             assert caught.value.number is number
-        shard = node.ctx.registry.host.seat(0).require()
+        shard = node.ctx.produce.registry.host.seat(0).require()
         assert shard.state.count == 1
 
     on_node(test)
@@ -84,8 +84,8 @@ def test_refusals_keep_their_numbers_and_change_nothing() -> None:
 def test_another_form_is_made_of_what_was_found() -> None:
     async def test(node: Node) -> None:
         proto = 'syntax = "proto3"; message M { string a = 1; }'
-        await node.ctx.registry.ask(Register("s", proto, "PROTOBUF"))
-        answer = await node.ctx.registry.ask(GetVersion("s", 1, form="serialized"))
+        await node.ctx.produce.registry.ask(Register("s", proto, "PROTOBUF"))
+        answer = await node.ctx.produce.registry.ask(GetVersion("s", 1, form="serialized"))
         assert (
             msgspec.json.decode(answer)["schema"]
             == "Cg1kZWZhdWx0LnByb3RvIg4KAU0SCQoBYRgBIAEoCWIGcHJvdG8z"
@@ -96,7 +96,7 @@ def test_another_form_is_made_of_what_was_found() -> None:
 
 def test_only_so_many_calls_wait() -> None:
     async def test(node: Node) -> None:
-        registry = node.ctx.registry
+        registry = node.ctx.produce.registry
         waiting = [
             asyncio.ensure_future(registry.ask(GetById(1))) for _ in range(coordinator.CALLS_MAX)
         ]

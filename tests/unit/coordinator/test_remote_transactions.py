@@ -51,7 +51,7 @@ def beside(test: Callable[[Node, Other], Awaitable[None]]) -> None:
         await node.put(
             store_keys.broker_key(2), store_keys.BrokerRecord(2, other.host, other.port, epoch=1)
         )
-        await node.ctx.txns.ensure()
+        await node.ctx.transaction.txns.ensure()
         topic = node.ctx.image.topics["__transaction_state"]
         record = store_keys.PartitionRecord((2,), 2, (2,), leader_epoch=1, partition_epoch=1)
         await node.put(store_keys.partition_key(topic.id, 0), record)
@@ -65,7 +65,7 @@ def enter(
     node: Node, name: str, *indexes: int, adds: bool = True
 ) -> Awaitable[dict[tuple[str, int], Refused]]:
     places = [("t", index) for index in indexes]
-    return asyncio.ensure_future(node.ctx.txns.enter(name, PRODUCER, places, adds))
+    return asyncio.ensure_future(node.ctx.transaction.txns.enter(name, PRODUCER, places, adds))
 
 
 def test_questions_of_many_producers_travel_together() -> None:

@@ -83,7 +83,7 @@ def write(
     node: Node, index: int, marker: PartitionMarker = MARKER, topic: str = "far"
 ) -> list[ErrorCode]:
     told: list[ErrorCode] = []
-    node.ctx.txns.markers.write_anywhere(marker, topic, index, told.append)
+    node.ctx.transaction.txns.markers.write_anywhere(marker, topic, index, told.append)
     return told
 
 

@@ -29,18 +29,18 @@ class Caller:
 async def begin(node: Node, *places: tuple[str, int]) -> tuple[int, int]:
     """An open transaction of "tx" on these partitions, with a record in each."""
     ctx = node.ctx
-    await ctx.groups.ensure()
-    await ctx.txns.ensure()
-    await ctx.producer_ids.stock()
+    await ctx.group.groups.ensure()
+    await ctx.transaction.txns.ensure()
+    await ctx.transaction.producer_ids.stock()
     request = InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=60_000)
-    made = await ctx.txns.handle("tx", "InitProducerId", request, Caller(5))
+    made = await ctx.transaction.txns.handle("tx", "InitProducerId", request, Caller(5))
     add = AddPartitionsToTxnTransaction(
         transactional_id="tx",
         producer_id=made.producer_id,
         producer_epoch=made.producer_epoch,
         topics=[AddPartitionsToTxnTopic(name=name, partitions=[index]) for name, index in places],
     )
-    await ctx.txns.handle("tx", "AddPartitionsToTxn", add, Caller(3))
+    await ctx.transaction.txns.handle("tx", "AddPartitionsToTxn", add, Caller(3))
     for name, index in places:
         partition = ctx.partitions.get(name, index)
         assert partition is not None
@@ -61,11 +61,11 @@ async def end(node: Node, producer: tuple[int, int]) -> Any:
     request = EndTxnRequest(
         transactional_id="tx", producer_id=producer[0], producer_epoch=producer[1], committed=True
     )
-    return await node.ctx.txns.handle("tx", "EndTxn", request, Caller(5))
+    return await node.ctx.transaction.txns.handle("tx", "EndTxn", request, Caller(5))
 
 
 def state_of(node: Node) -> TxnState:
-    return node.ctx.txns.host.seat_of("tx").require().durable_state()["tx"].state
+    return node.ctx.transaction.txns.host.seat_of("tx").require().durable_state()["tx"].state
 
 
 def open_at(node: Node, topic: str, index: int) -> int:
@@ -126,7 +126,7 @@ def test_a_partition_that_is_gone_holds_nobody_up() -> None:
         await node.create("t", 1)
         await node.create("u", 1)
         producer = await begin(node, ("t", 0), ("u", 0))
-        await node.ctx.reached(await topics.delete_topic(node.ctx.store, "u"))
+        await node.ctx.reached(await topics.delete_topic(node.ctx.admin.store, "u"))
         await end(node, producer)
         await asyncio.sleep(0.1)
         assert state_of(node) is TxnState.COMPLETE_COMMIT
@@ -140,7 +140,7 @@ def test_owed_markers_are_written_after_the_shard_was_loaded_again() -> None:
         producer = await begin(node, ("t", 0))
         node.disk.inject(Fault("append", errno.ENOSPC, path="/t.", times=1))
         await end(node, producer)
-        seat = node.ctx.txns.host.seat_of("tx")
+        seat = node.ctx.transaction.txns.host.seat_of("tx")
         seat.discard("to see what is still owed")
         await asyncio.sleep(3)
         assert state_of(node) is TxnState.COMPLETE_COMMIT
@@ -153,7 +153,7 @@ def test_a_marker_breaks_the_guards_of_its_place() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 1)
         producer = await begin(node, ("t", 0))
-        guard = node.ctx.txns.guards.set(("t", 0, producer[0]))
+        guard = node.ctx.transaction.txns.guards.set(("t", 0, producer[0]))
         await end(node, producer)
         await asyncio.sleep(0.1)
         assert guard.is_broken
@@ -167,7 +167,7 @@ def test_a_stale_marker_is_refused_by_the_log() -> None:
         producer = await begin(node, ("t", 0))
         told: list[ErrorCode] = []
         stale = PartitionMarker(producer[0], producer[1], True, 0, 2)
-        node.ctx.txns.markers.write(stale, "t", 0, told.append)
+        node.ctx.transaction.txns.markers.write(stale, "t", 0, told.append)
         assert told == [ErrorCode.INVALID_PRODUCER_EPOCH]
         assert open_at(node, "t", 0) == 0
 
@@ -179,7 +179,7 @@ def test_a_place_that_nobody_knows_is_told_so() -> None:
         told: list[ErrorCode] = []
         marker = PartitionMarker(1, 1, True, 0, 2)
         for topic in ("nowhere", "__consumer_offsets"):
-            node.ctx.txns.markers.write(marker, topic, 0, told.append)
+            node.ctx.transaction.txns.markers.write(marker, topic, 0, told.append)
         assert told == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
 
     on_node(test, configs=CONFIGS)

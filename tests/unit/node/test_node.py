@@ -153,7 +153,7 @@ def test_a_node_may_be_stopped_twice(tmp_path: Path) -> None:
 
 def test_a_changed_broker_config_reaches_fetches(tmp_path: Path) -> None:
     async def check(node: Node, kafka: str) -> None:
-        assert node.ctx.fetch_bytes_max == 1_000_000
+        assert node.ctx.fetch.fetch_bytes_max == 1_000_000
         values = {"message.max.bytes": "5000"}
         edit = config_changes.replacing(Scope.BROKER, values)
         await create(node)
@@ -182,7 +182,7 @@ def test_a_changed_limit_of_connections_reaches_the_port(tmp_path: Path) -> None
 def test_as_many_fetch_sessions_are_kept_as_told(tmp_path: Path) -> None:
     async def check(node: Node, kafka: str) -> None:
         wanted = [Followed("t", 0, 0, 1, -1, -1)]
-        opened = [node.ctx.fetch_sessions.open(wanted, False, 0.0) for _ in range(3)]
+        opened = [node.ctx.fetch.fetch_sessions.open(wanted, False, 0.0) for _ in range(3)]
         assert [session is not None for session in opened] == [True, True, False]
 
     config = config_of(tmp_path, overrides={"max.incremental.fetch.session.cache.slots": "2"})

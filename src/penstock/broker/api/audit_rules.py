@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from penstock.base.errors import ErrorCode
-from penstock.broker.api.context import Call
+from penstock.broker.api.call import Call
 from penstock.security.acl_types import NODE_USER, ResourceType
 from penstock.security.audit_entries import DENIED, DONE, FAILED, Deed, named
 from penstock.wire.schema import wire_of

@@ -5,7 +5,8 @@ connection is not read meanwhile (KIP-219). What is refused altogether,
 `cluster.storage.write_pressure` says.
 """
 
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import ProduceContext
 from penstock.cluster.storage.write_pressure import BLOCKED_SECONDS, Policy
 from penstock.wire.messages.produce import ProduceResponse
 
@@ -13,7 +14,7 @@ DISK = "disk"
 BACKLOG = "backlog"
 
 
-def slow_down(ctx: Context, call: Call, response: ProduceResponse) -> None:
+def slow_down(ctx: ProduceContext, call: Call, response: ProduceResponse) -> None:
     """Before a produce is answered, while there is pressure on writes."""
     kind, wait_s = DISK, ctx.partitions.pressure.delay_s
     if wait_s < BLOCKED_SECONDS and _is_blocked(ctx, response):
@@ -24,7 +25,7 @@ def slow_down(ctx: Context, call: Call, response: ProduceResponse) -> None:
         call.caller.mute(wait_s)
 
 
-def _is_blocked(ctx: Context, response: ProduceResponse) -> bool:
+def _is_blocked(ctx: ProduceContext, response: ProduceResponse) -> bool:
     pressure = ctx.partitions.pressure
     if not pressure.full_count:
         return False

@@ -1,20 +1,27 @@
-"""What a handler sees: the node through a narrow window, and the call it answers."""
+"""The node as requests may touch it: one object for each family of APIs.
+
+A handler's first parameter names the family it sees, and the dispatcher hands it that object, so a
+produce cannot reach the transactions' coordinator by accident. Families share what they have in
+common by holding the same objects: a handler reaches everything in one step.
+"""
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field, fields
+from typing import Any, NotRequired, Protocol, TypedDict, TypeVar, Unpack
 
-from penstock.base.fair_turns import FairTurns, Steps
+from penstock.base.fair_turns import FairTurns
 from penstock.base.ids import NodeId
-from penstock.base.ports import Buffer, Disk, Random, Store, WallClock, Workers
+from penstock.base.ports import Disk, Random, Store, WallClock, Workers
+from penstock.broker.api.call import Call
 from penstock.broker.api.data.fetch_sessions import FetchSessions
 from penstock.broker.api.data.read_ahead import ReadAhead
 from penstock.broker.api.data.replica_fetch_sessions import ReplicaSessions
 from penstock.broker.api.large_replies import Listings
-from penstock.broker.api.metrics import Metrics, RouteMetrics
+from penstock.broker.api.metrics import Metrics
 from penstock.broker.api.queues.share_sessions import ShareSessions
-from penstock.broker.api.route_row import Needs, Operation, ResourceType, Route
+from penstock.broker.api.quota import Meter
+from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.broker.api.security.failed_logins import FailedLogins
 from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.controller.recent_failures import RecentFailures
@@ -34,19 +41,13 @@ from penstock.coordinator.queues.router import QueueRouter
 from penstock.coordinator.registry import RegistryCoordinator
 from penstock.coordinator.transactions import TxnCoordinator
 from penstock.security.acl_types import WILDCARD
-from penstock.security.login import Login
 
-if TYPE_CHECKING:
-    from penstock.broker.api.quota import Meter
-
-NEVER = float("inf")
 LOOKS_MAX = 1
 """Batches that are unpacked at the same time: the others need a core as well."""
-DENIED_MAX = 50
 
 
 class AuthorizerPort(Protocol):
-    """Says who may do what. One implementation for every door."""
+    """Says who may do what. One implementation for every protocol."""
 
     def allows(
         self,
@@ -60,12 +61,12 @@ class AuthorizerPort(Protocol):
     def allows_some(
         self, principal: str, operation: Operation, resource: ResourceType, host: str = WILDCARD
     ) -> bool:
-        """Whether there is any name for which it would be allowed."""
+        """True if there is any name for which it would be allowed."""
         ...
 
     @property
     def is_on(self) -> bool:
-        """Whether there are rules at all."""
+        """True if there are rules at all."""
         ...
 
 
@@ -90,18 +91,287 @@ class AllowAll:
         return True
 
 
+@dataclass(slots=True, kw_only=True)
+class Family:
+    """What every family has: the cluster as this node knows it, and permissions."""
+
+    follower: MetadataWatcher
+    authorizer: AuthorizerPort
+
+    @property
+    def image(self) -> Image:
+        return self.follower.image
+
+    def authorize(
+        self, call: Call, operation: Operation, resource: ResourceType, name: str
+    ) -> bool:
+        caller = call.caller
+        if self.authorizer.allows(caller.principal, operation, resource, name, caller.peer):
+            return True
+        call.note_denied(f"{resource.name.lower()}:{name}")
+        return False
+
+
+@dataclass(slots=True, kw_only=True)
+class PartitionFamily(Family):
+    """Families that reach the partitions of this node."""
+
+    node_id: NodeId
+    partitions: Partitions
+
+    async def reached(self, revision: int) -> None:
+        """Waits until this node knows, and has acted on, everything up to `revision`."""
+        await self.follower.reached(revision)
+        await self.partitions.reached(revision)
+
+
+@dataclass(slots=True, kw_only=True)
+class ProduceContext(PartitionFamily):
+    """Produce, and the checks before an append."""
+
+    configs: BrokerConfigs
+    clock: WallClock
+    workers: Workers
+    metrics: Metrics
+    membership: ClusterMembership
+    txns: TxnCoordinator
+    registry: RegistryCoordinator
+    looking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOOKS_MAX))
+    """Held while a producer's batch is unpacked."""
+
+
 @dataclass(slots=True)
+class ReplicaReads:
+    """Fetches of followers, and consumers that are sent to followers."""
+
+    sessions: ReplicaSessions
+    throttle: Throttle | None = None
+    """Holds back what followers that are not in sync copy from here."""
+    has_selector: bool = False
+    """True if consumers are sent to replicas near them; see `preferred_read_replica`."""
+
+
+@dataclass(slots=True, kw_only=True)
+class FetchContext(PartitionFamily):
+    """Fetch, for consumers and for followers."""
+
+    clock: WallClock
+    workers: Workers
+    metrics: Metrics
+    meter: Meter
+    fetch_sessions: FetchSessions
+    fetch_bytes_max: int
+    """`fetch.max.bytes`, read once for each change of config instead of once for each fetch."""
+    replicas: ReplicaReads
+    read_ahead: ReadAhead = field(default_factory=ReadAhead)
+
+
+@dataclass(slots=True, kw_only=True)
+class MetadataContext(PartitionFamily):
+    """Metadata and ListOffsets, with their kin."""
+
+    configs: BrokerConfigs
+    store: Store
+    random: Random
+    workers: Workers
+    membership: ClusterMembership
+    losses: RecentFailures
+    turns: FairTurns
+    """Turns of building answers that may be large, over the Kafka protocol and over HTTP."""
+    listings: Listings = field(default_factory=Listings)
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupContext(Family):
+    """Groups: members, committed offsets, administration, and finding coordinators."""
+
+    configs: BrokerConfigs
+    random: Random
+    metrics: Metrics
+    membership: ClusterMembership
+    losses: RecentFailures
+    groups: GroupCoordinator
+    txns: TxnCoordinator
+    queues: QueueCoordinator
+    queue_admin: QueueAdmin
+    turns: FairTurns
+
+
+@dataclass(slots=True, kw_only=True)
+class TransactionContext(PartitionFamily):
+    """Transactions, and the identities of producers."""
+
+    configs: BrokerConfigs
+    random: Random
+    groups: GroupCoordinator
+    txns: TxnCoordinator
+    producer_ids: ProducerIds
+
+
+@dataclass(slots=True, kw_only=True)
+class ShareContext(PartitionFamily):
+    """ShareFetch and ShareAcknowledge."""
+
+    configs: BrokerConfigs
+    clock: WallClock
+    metrics: Metrics
+    queues: QueueCoordinator
+    fetch_bytes_max: int
+    """As in `FetchContext`."""
+    share_sessions: ShareSessions = field(default_factory=ShareSessions)
+
+
+@dataclass(slots=True, kw_only=True)
+class QueueContext(Family):
+    """Queues as administrators and other nodes ask for them."""
+
+    random: Random
+    groups: GroupCoordinator
+    queues: QueueCoordinator
+    queue_admin: QueueAdmin
+    queue_reach: QueueRouter
+    positions: Positions
+
+
+@dataclass(frozen=True, slots=True)
+class DataDirectory:
+    """Where the node keeps its logs."""
+
+    disk: Disk
+    path: str
+
+
+@dataclass(slots=True, kw_only=True)
+class AdminContext(PartitionFamily):
+    """Topics, configs, leaders, disks."""
+
+    configs: BrokerConfigs
+    store: Store
+    random: Random
+    workers: Workers
+    metrics: Metrics
+    turns: FairTurns
+    directory: DataDirectory
+    encryption: LogEncryption | None
+    """None: this node has no key to encrypt with."""
+
+
+@dataclass(slots=True, kw_only=True)
+class SecurityContext(PartitionFamily):
+    """Logins, users, ACLs, quotas, the audit log."""
+
+    configs: BrokerConfigs
+    store: Store
+    clock: WallClock
+    random: Random
+    audit: AuditLog
+    failed_logins: FailedLogins
+
+
+@dataclass(slots=True, kw_only=True)
 class Context:
-    """The node, as far as handlers may touch it."""
+    """All families, for the endpoints; what several families share is found here as well."""
+
+    produce: ProduceContext
+    fetch: FetchContext
+    metadata: MetadataContext
+    group: GroupContext
+    transaction: TransactionContext
+    share: ShareContext
+    queue: QueueContext
+    admin: AdminContext
+    security: SecurityContext
+
+    @property
+    def families(self) -> tuple[Family, ...]:
+        return (
+            self.produce,
+            self.fetch,
+            self.metadata,
+            self.group,
+            self.transaction,
+            self.share,
+            self.queue,
+            self.admin,
+            self.security,
+        )
+
+    def of(self, handler: Callable[..., Any]) -> Family:
+        """The family that a handler's first parameter, `ctx`, asks for."""
+        wanted: type[Family] = handler.__annotations__["ctx"]
+        return next(family for family in self.families if isinstance(family, wanted))
+
+    def limit_fetches(self, bytes_max: int) -> None:
+        """`fetch.max.bytes` has changed."""
+        self.fetch.fetch_bytes_max = self.share.fetch_bytes_max = bytes_max
+
+    # -- what families share ----------------------------------------------------------------
+
+    @property
+    def node_id(self) -> NodeId:
+        return self.admin.node_id
+
+    @property
+    def follower(self) -> MetadataWatcher:
+        return self.admin.follower
+
+    @property
+    def image(self) -> Image:
+        return self.admin.follower.image
+
+    @property
+    def partitions(self) -> Partitions:
+        return self.admin.partitions
+
+    @property
+    def configs(self) -> BrokerConfigs:
+        return self.admin.configs
+
+    @property
+    def clock(self) -> WallClock:
+        return self.security.clock
+
+    @property
+    def random(self) -> Random:
+        return self.admin.random
+
+    @property
+    def workers(self) -> Workers:
+        return self.admin.workers
+
+    @property
+    def metrics(self) -> Metrics:
+        return self.admin.metrics
+
+    @property
+    def meter(self) -> Meter:
+        return self.fetch.meter
+
+    @property
+    def authorizer(self) -> AuthorizerPort:
+        return self.admin.authorizer
+
+    @authorizer.setter
+    def authorizer(self, authorizer: AuthorizerPort) -> None:
+        for family in self.families:
+            family.authorizer = authorizer
+
+    async def reached(self, revision: int) -> None:
+        """Waits until this node knows, and has acted on, everything up to `revision`."""
+        await self.admin.reached(revision)
+
+
+class Parts(TypedDict):
+    """What the families of a node are made of."""
 
     node_id: NodeId
     configs: BrokerConfigs
     partitions: Partitions
     follower: MetadataWatcher
+    authorizer: AuthorizerPort
     losses: RecentFailures
     membership: ClusterMembership
     store: Store
-    disk: Disk
     clock: WallClock
     random: Random
     workers: Workers
@@ -115,205 +385,40 @@ class Context:
     registry: RegistryCoordinator
     audit: AuditLog
     metrics: Metrics
-    data_dir: str
-    meter: "Meter"
-    authorizer: AuthorizerPort = field(default_factory=AllowAll)
-    fetch_sessions: FetchSessions = field(default_factory=FetchSessions)
-    replica_sessions: ReplicaSessions = field(default_factory=ReplicaSessions)
-    share_sessions: ShareSessions = field(default_factory=ShareSessions)
-    read_ahead: ReadAhead = field(default_factory=ReadAhead)
-    looking: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOOKS_MAX))
-    """Held while a producer's batch is unpacked."""
-    turns: FairTurns = field(default_factory=FairTurns)
-    """Turns of building answers that may be large, over the Kafka protocol and over HTTP."""
-    listings: Listings = field(default_factory=Listings)
-    encryption: LogEncryption | None = None
-    """None: this node has no key to encrypt with."""
-    leader_throttle: Throttle | None = None
-    """Holds back what followers that are not in sync copy from here."""
-
-    fetch_bytes_max: int = 0
-    """`fetch.max.bytes`, read once for each change of config instead of once for each fetch."""
-    has_replica_selector: bool = False
-    """Whether consumers are sent to replicas near them; see `read_replicas`."""
-
-    failed_logins: FailedLogins = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.failed_logins = FailedLogins(self.metrics.failed_logins)
-
-    @property
-    def image(self) -> Image:
-        return self.follower.image
-
-    async def reached(self, revision: int) -> None:
-        """Waits until this node knows, and has acted on, everything up to `revision`."""
-        await self.follower.reached(revision)
-        await self.partitions.reached(revision)
-
-    def authorize(
-        self, call: "Call", operation: Operation, resource: ResourceType, name: str
-    ) -> bool:
-        caller = call.caller
-        if self.authorizer.allows(caller.principal, operation, resource, name, caller.peer):
-            return True
-        call.note_denied(f"{resource.name.lower()}:{name}")
-        return False
+    meter: Meter
+    directory: DataDirectory
+    encryption: NotRequired[LogEncryption | None]
+    fetch_sessions: NotRequired[FetchSessions]
+    replicas: NotRequired[ReplicaReads]
 
 
-class ClientConnection(Protocol):
-    """The connection behind a call."""
-
-    principal: str
-    peer: str
-    local_host: str
-    """The address of this machine that it came to."""
-    listener: str
-    """The name of the listener that it came through."""
-    login: Login | None
-    """How it says who it is; None: it need not."""
-
-    def settle(self, call: "Call") -> None: ...
-
-    def close(self) -> None: ...
-
-    def mute(self, seconds: float) -> None:
-        """Nothing more is read from it for that long; what is being answered still is."""
-        ...
-
-    def when_closed(self, act: Callable[[], None]) -> None:
-        """`act` is called once when the connection is lost."""
-        ...
+FamilyT = TypeVar("FamilyT", bound=Family)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
-    """One API in one version, with everything looked up."""
+def make_context(**parts: Unpack[Parts]) -> Context:
+    """Gives each family those parts that it has a field for."""
+    given: dict[str, Any] = {
+        "encryption": None,
+        "failed_logins": FailedLogins(parts["metrics"].failed_logins),
+        "fetch_bytes_max": parts["configs"].integer("fetch.max.bytes"),
+        "fetch_sessions": FetchSessions(),
+        "replicas": ReplicaReads(ReplicaSessions()),
+        "turns": FairTurns(),
+        **parts,
+    }
 
-    route: Route
-    version: int
-    read: Callable[[memoryview, int, int], tuple[Any, int]]
-    write: Callable[[Any, list[Buffer]], None]
-    metrics: RouteMetrics
-    has_tags: bool = False
-    """Whether the header of its answer has tagged fields."""
-    is_audited: bool = False
-    """Whether the audit log may have something to tell of it although nobody is denied."""
-    is_login: bool = False
-    """Whether only the answer says that somebody was denied."""
-    write_steps: Callable[[Any, list[Buffer]], Steps[None]] | None = None
-    """Writes a large answer step by step; None: nothing is written, it stays in this process."""
+    def family(kind: type[FamilyT]) -> FamilyT:
+        names = [one.name for one in fields(kind) if one.name in given]
+        return kind(**{name: given[name] for name in names})
 
-
-class Call:
-    """One request on its way: who asks what, in which version, and where the reply goes."""
-
-    __slots__ = (
-        "_abandoned",
-        "_encode",
-        "_now",
-        "_overdue",
-        "asked",
-        "caller",
-        "client_id",
-        "correlation_id",
-        "deadline",
-        "denied",
-        "frame",
-        "is_done",
-        "position",
-        "prepared",
-        "started",
-        "version",
+    return Context(
+        produce=family(ProduceContext),
+        fetch=family(FetchContext),
+        metadata=family(MetadataContext),
+        group=family(GroupContext),
+        transaction=family(TransactionContext),
+        share=family(ShareContext),
+        queue=family(QueueContext),
+        admin=family(AdminContext),
+        security=family(SecurityContext),
     )
-
-    def __init__(
-        self,
-        caller: ClientConnection,
-        prepared: Prepared,
-        correlation_id: int,
-        client_id: str | None,
-        version: int,
-        position: int,
-        encode: Callable[["Call", Any], list[Buffer]],
-        now: Callable[[], float],
-    ) -> None:
-        self.caller = caller
-        self.prepared = prepared
-        self.correlation_id = correlation_id
-        self.client_id = client_id
-        self.version = version
-        self.position = position
-        self._encode = encode
-        self._now = now
-        self.started = now()
-        self.frame: list[Buffer] | None = None
-        self.is_done = False
-        # Whoever answers holds the call, so these are let go of with the reply: no circles.
-        self._abandoned: Callable[[], None] | None = None
-        self._overdue: Callable[[], None] | None = None
-        self.deadline = NEVER
-        self.asked: Any = None
-        """The request, where the audit log tells of it whatever becomes of it."""
-        self.denied: list[str] | None = None
-        """Resources that the caller has no right to, and asked for or would have been shown."""
-
-    def note_denied(self, resource: str) -> None:
-        if self.denied is None:
-            self.denied = []
-        if len(self.denied) < DENIED_MAX and resource not in self.denied:
-            self.denied.append(resource)
-
-    @property
-    def route(self) -> Route:
-        return self.prepared.route
-
-    @property
-    def principal(self) -> str:
-        return self.caller.principal
-
-    @property
-    def needs(self) -> Needs:
-        needs = self.prepared.route.needs
-        assert needs is not None
-        return needs
-
-    def reply(self, response: Any) -> None:
-        """Hands the answer over; it leaves once every earlier one has. At most once."""
-        assert not self.is_done, "answered twice"
-        self.frame = self._encode(self, response)
-        self.is_done = True
-        self._abandoned = self._overdue = None
-        self.prepared.metrics.seconds.observe(self._now() - self.started)
-        self.caller.settle(self)
-
-    def finish_silently(self) -> None:
-        """No reply at all, as acks=0 asks for."""
-        self.is_done = True
-        self.caller.settle(self)
-
-    def hang_up(self) -> None:
-        """No reply but the end of the connection: how a request with acks=0 hears of an error."""
-        self.is_done = True
-        self.caller.settle(self)
-        self.caller.close()
-
-    def when_overdue(self, seconds: float, answer: Callable[[], None]) -> None:
-        """To be called if there is no reply that long after the request came, or soon after."""
-        self.deadline = self.started + seconds
-        self._overdue = answer
-
-    def time_out(self) -> None:
-        overdue, self._overdue = self._overdue, None
-        if overdue is not None:
-            overdue()
-
-    def when_abandoned(self, clean_up: Callable[[], None]) -> None:
-        """To be called if the connection is lost before the reply."""
-        self._abandoned = clean_up
-
-    def abandon(self) -> None:
-        self.is_done = True
-        abandoned, self._abandoned, self._overdue = self._abandoned, None, None
-        if abandoned is not None:
-            abandoned()

@@ -9,7 +9,8 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 
 from penstock.base.errors import Refused
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import Family, GroupContext, QueueContext, TransactionContext
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.state.groups.config import GroupCaller
 from penstock.state.groups.error_replies import refusal
@@ -24,11 +25,13 @@ GROUP_OPERATIONS = (
 ID_BYTES = 16
 CALLERS_REMEMBERED = 500
 
+Coordinated: TypeAlias = GroupContext | TransactionContext | QueueContext
+"""Families that ask coordinators of groups."""
 Shape: TypeAlias = Callable[[Any], Any]
 """Completes a response, whether it came from the shard or says no to all of a request."""
 
 
-def caller_of(ctx: Context, call: Call, *, fresh_id: bool = False) -> GroupCaller:
+def caller_of(ctx: Coordinated, call: Call, *, fresh_id: bool = False) -> GroupCaller:
     """Who asks, in the machines' words; with an id for a new member where one may be needed."""
     client_id, peer, principal = call.client_id or "", call.caller.peer, call.principal
     if not fresh_id:
@@ -42,14 +45,14 @@ def _caller(client_id: str, peer: str, version: int, principal: str) -> GroupCal
     return GroupCaller(client_id, f"/{peer}", version, "", principal)
 
 
-def new_id(ctx: Context) -> str:
+def new_id(ctx: Coordinated) -> str:
     """A random id as Java prints a UUID; tools cut member ids at these dashes."""
     text = ctx.random.random_bytes(ID_BYTES).hex()
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
 
 def ask_group(
-    ctx: Context,
+    ctx: Coordinated,
     call: Call,
     name: str,
     request: Any,
@@ -94,15 +97,15 @@ async def gathered(futures: Iterable["asyncio.Future[Any] | Refused"]) -> list[A
     return found
 
 
-def may_group(ctx: Context, call: Call, operation: Operation, group_id: str) -> bool:
+def may_group(ctx: Family, call: Call, operation: Operation, group_id: str) -> bool:
     return ctx.authorize(call, operation, ResourceType.GROUP, group_id)
 
 
-def may_txn(ctx: Context, call: Call, operation: Operation, transactional_id: str) -> bool:
+def may_txn(ctx: Family, call: Call, operation: Operation, transactional_id: str) -> bool:
     return ctx.authorize(call, operation, ResourceType.TRANSACTIONAL_ID, transactional_id)
 
 
-def group_operations(ctx: Context, call: Call, group_id: str) -> int:
+def group_operations(ctx: Family, call: Call, group_id: str) -> int:
     """The caller's rights on a group, a bit for each operation (KIP-430)."""
     return sum(
         1 << operation

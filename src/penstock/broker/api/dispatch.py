@@ -15,7 +15,8 @@ from penstock.base.errors import PeerError
 from penstock.base.ports import Buffer
 from penstock.broker.api.api_versions import API_VERSIONS_KEY, unsupported
 from penstock.broker.api.audit_rules import ADMINISTRATIVE, SASL_AUTHENTICATE, deed_of, is_told
-from penstock.broker.api.context import Call, ClientConnection, Context, Prepared
+from penstock.broker.api.call import Call, ClientConnection, Prepared
+from penstock.broker.api.context import Context
 from penstock.broker.api.quota import MeteredCall, timed
 from penstock.broker.api.routes import ROUTES
 from penstock.security.login import Login
@@ -39,7 +40,7 @@ class Dispatcher:
         if call.asked is not None or call.denied is not None or prepared.is_login:
             deed = deed_of(call, response)
             if deed is not None:
-                self._ctx.audit.tell(deed)
+                self._ctx.security.audit.tell(deed)
         parts: list[Buffer] = []
         prepared.write(response, parts)
         return tagged_frame(call.correlation_id, parts, prepared.has_tags)
@@ -102,6 +103,7 @@ class Dispatcher:
             reader(route.request, version),
             writer(route.response, version),
             self._ctx.metrics.route(route.name),
+            self._ctx.of(route.handler),
             has_tags=has_response_tags(route.response, version),
             is_audited=key in ADMINISTRATIVE,
             is_login=key == SASL_AUTHENTICATE,
@@ -123,4 +125,4 @@ class Dispatcher:
         request, _ = prepared.read(view, call.position, end)
         if prepared.is_audited and is_told(prepared.route.key, request):
             call.asked = request
-        return prepared.route.handler(self._ctx, call, request)
+        return prepared.route.handler(prepared.context, call, request)

@@ -19,7 +19,10 @@ from penstock.base.ports import Buffer
 from penstock.security.acl_types import ANONYMOUS
 
 if TYPE_CHECKING:
-    from penstock.broker.api.context import Call, Context
+    from penstock.broker.api.call import Call
+    from penstock.broker.api.context import AdminContext, GroupContext, MetadataContext
+
+    Answering: TypeAlias = AdminContext | GroupContext | MetadataContext
 
 T = TypeVar("T")
 Written: TypeAlias = Sequence[Buffer]
@@ -34,17 +37,17 @@ def holder_of(call: "Call") -> str:
     return call.caller.peer if call.principal == ANONYMOUS else call.principal
 
 
-def in_turns(ctx: "Context", call: "Call", steps: Steps[T]) -> T | Awaitable[T]:
+def in_turns(ctx: "Answering", call: "Call", steps: Steps[T]) -> T | Awaitable[T]:
     """The answer, at once if it is small."""
     found = do_piece(steps)
     return found[0] if found is not None else _go_on(ctx, call, steps)
 
 
-async def _go_on(ctx: "Context", call: "Call", steps: Steps[T]) -> T:
+async def _go_on(ctx: "Answering", call: "Call", steps: Steps[T]) -> T:
     return await ctx.turns.run(holder_of(call), _build(call, steps))
 
 
-async def answered(ctx: "Context", call: "Call", response: T, rows: int) -> T:
+async def answered(ctx: "Answering", call: "Call", response: T, rows: int) -> T:
     """A response that is there already, encoded in turns if it has many rows."""
     if rows <= PIECE_STEPS or call.prepared.write_steps is None:
         return response

@@ -24,7 +24,7 @@ from typing import Any, Protocol, cast
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Buffer
-from penstock.broker.api.context import Call, ClientConnection, Prepared
+from penstock.broker.api.call import Call, ClientConnection, Prepared
 from penstock.broker.api.metrics import Metrics
 from penstock.broker.api.route_row import Operation
 from penstock.cluster.configs.configs import BrokerConfigs

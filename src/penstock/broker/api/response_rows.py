@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from penstock.base.errors import Corrupt, ErrorCode, Refused
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import Family, PartitionFamily
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.cluster.metadata.image import Image
 from penstock.cluster.metadata.store_keys import EVERYWHERE, BrokerRecord
@@ -43,33 +44,33 @@ CLUSTER_OPERATIONS = (
 T = TypeVar("T")
 
 
-def may(ctx: Context, call: Call, operation: Operation, topic: str) -> bool:
+def may(ctx: Family, call: Call, operation: Operation, topic: str) -> bool:
     return ctx.authorize(call, operation, ResourceType.TOPIC, topic)
 
 
-def may_cluster(ctx: Context, call: Call, operation: Operation) -> bool:
+def may_cluster(ctx: Family, call: Call, operation: Operation) -> bool:
     return ctx.authorize(call, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
-def may_write_some(ctx: Context, call: Call) -> bool:
+def may_write_some(ctx: Family, call: Call) -> bool:
     """Whether it may write to any topic at all: then it may be idempotent too (KIP-679)."""
     return ctx.authorizer.allows_some(
         call.principal, Operation.WRITE, ResourceType.TOPIC, call.caller.peer
     )
 
 
-def topic_operations(ctx: Context, call: Call, name: str) -> int:
+def topic_operations(ctx: Family, call: Call, name: str) -> int:
     """The caller's rights on a topic, a bit for each operation (KIP-430)."""
     return sum(1 << operation for operation in TOPIC_OPERATIONS if may(ctx, call, operation, name))
 
 
-def cluster_operations(ctx: Context, call: Call) -> int:
+def cluster_operations(ctx: Family, call: Call) -> int:
     return sum(
         1 << operation for operation in CLUSTER_OPERATIONS if may_cluster(ctx, call, operation)
     )
 
 
-def led_partition(ctx: Context, topic: str, index: int) -> Partition:
+def led_partition(ctx: PartitionFamily, topic: str, index: int) -> Partition:
     """The partition, if this node serves it; raises what a client should hear otherwise."""
     partition = ctx.partitions.get(topic, index)
     if partition is not None:
@@ -80,7 +81,9 @@ def led_partition(ctx: Context, topic: str, index: int) -> Partition:
     raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def leader_elsewhere(ctx: Context, topic: str, index: int) -> tuple[BrokerRecord, int] | None:
+def leader_elsewhere(
+    ctx: PartitionFamily, topic: str, index: int
+) -> tuple[BrokerRecord, int] | None:
     """Who leads a partition that this node does not, and in which epoch (KIP-951)."""
     record = ctx.image.partition(topic, index)
     if record is None or record.leader == ctx.node_id:
@@ -102,13 +105,15 @@ def reached_at(call: Call, broker: BrokerRecord) -> tuple[str, int]:
     return (call.caller.local_host or host, port) if host in EVERYWHERE else (host, port)
 
 
-def storage_failure(ctx: Context, partition: Partition, error: Corrupt | OSError) -> ErrorCode:
+def storage_failure(
+    ctx: PartitionFamily, partition: Partition, error: Corrupt | OSError
+) -> ErrorCode:
     """The disk failed under a read: the partition goes offline, the client hears why."""
     ctx.partitions.read_failed(partition, error)
     return ErrorCode.KAFKA_STORAGE_ERROR
 
 
-async def settled(ctx: Context, revision: int, timeout_ms: int) -> bool:
+async def settled(ctx: PartitionFamily, revision: int, timeout_ms: int) -> bool:
     """Waits until this node has acted on a change; False when the client's time is up first."""
     timeout_ms = max(1, min(timeout_ms, WAIT_MS_MAX))
     try:

@@ -27,7 +27,8 @@ from typing import Any, cast
 from penstock.base.deferred import drop
 from penstock.base.errors import PeerError
 from penstock.base.ports import Buffer
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import Context
 from penstock.broker.api.dispatch import Dispatcher
 from penstock.broker.api.route_row import ReplyOrder
 from penstock.broker.server.connection_owner import ConnectionOwner
@@ -189,7 +190,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         try:
             self._outbox.pump()
             if not self._outbox.parts:
-                self._ctx.read_ahead.sent()
+                self._ctx.fetch.read_ahead.sent()
         except (OSError, EOFError) as error:
             log.info("closing %s: %s", self.peer, error)
             self.abort()

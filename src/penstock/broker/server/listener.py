@@ -209,7 +209,7 @@ class Listener(ConnectionOwner):
         try:
             connection.principal = principal_of(self._rules, distinguished_name(certificate))
         except Refused as refused:
-            self._ctx.failed_logins.note(connection.peer, refused.message)
+            self._ctx.security.failed_logins.note(connection.peer, refused.message)
             connection.abort()
 
     def _log_refusal(self, peer: str) -> None:

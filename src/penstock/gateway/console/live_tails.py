@@ -190,7 +190,7 @@ class _Tail:
             else:
                 found[index] = here.last_stable_offset
         if away:
-            elsewhere = await ends_elsewhere(ctx.queues.around, away)
+            elsewhere = await ends_elsewhere(ctx.queue.queues.around, away)
             found |= {index: end for (_, index), end in elsewhere.items()}
         return found
 

@@ -121,7 +121,7 @@ class Decoder:
         return references
 
     async def _ask(self, call: requests.AnyCall) -> dict[str, Any]:
-        answer: dict[str, Any] = msgspec.json.decode(await self._ctx.registry.ask(call))
+        answer: dict[str, Any] = msgspec.json.decode(await self._ctx.produce.registry.ask(call))
         return answer
 
 

@@ -207,14 +207,14 @@ class Sampler:
                     await asyncio.sleep(0)
         if not away:
             return
-        detail.ends |= await ends_elsewhere(ctx.queues.around, away)
+        detail.ends |= await ends_elsewhere(ctx.queue.queues.around, away)
         if loop.time() - self._slow_s < SLOW_SECONDS:
             for place in away:
                 detail.starts[place] = self.detail.starts.get(place, 0)
                 detail.sizes[place] = self.detail.sizes.get(place, 0)
             return
         self._slow_s = loop.time()
-        detail.starts |= await ends_elsewhere(ctx.queues.around, away, EARLIEST)
+        detail.starts |= await ends_elsewhere(ctx.queue.queues.around, away, EARLIEST)
         nodes = [node_id for node_id in ctx.image.brokers if node_id != ctx.node_id]
         for found in await asyncio.gather(*map(self._sizes, nodes)):
             for place, size in found.items():
@@ -239,7 +239,7 @@ class Sampler:
         """Positions of consumer groups, queues of share groups, and dead letters."""
         door, image = self._door, self._door.ctx.image
         letters = [topic.name for topic in letter_topics(image)][:QUEUES_MAX]
-        listing = await door.ctx.positions.everywhere(None)
+        listing = await door.ctx.queue.positions.everywhere(None)
         queues: dict[TopicReader, None] = {}
         for row in listing.positions:
             if row.kind is PositionKind.CONSUMER and not row.group.startswith("__"):

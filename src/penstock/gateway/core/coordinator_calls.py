@@ -49,7 +49,7 @@ class CoordinatorCalls:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PATIENCE_SECONDS
-        await self._ctx.groups.ensure()
+        await self._ctx.group.groups.ensure()
         retry = Retry(self._ctx.random, *PAUSE_SECONDS)
         while True:
             try:
@@ -66,7 +66,7 @@ class CoordinatorCalls:
         self, principal: Principal, group: str, request: object, answer: type[Answer]
     ) -> Answer:
         self._handlers.check(request)
-        host = self._ctx.groups.host
+        host = self._ctx.group.groups.host
         index = host.index_of(group)
         leader = self._ctx.image.topics[host.topic].partitions[index].leader
         if leader == self._ctx.node_id:
@@ -75,7 +75,7 @@ class CoordinatorCalls:
 
     async def ask_node(self, node_id: int, request: object, answer: type[Answer]) -> Answer:
         """Another node's answer; refuses when it cannot be reached."""
-        peers = self._ctx.queues.around.peers
+        peers = self._ctx.queue.queues.around.peers
         try:
             return await peers.ask(node_id, request, answer, lane=LANE, timeout_ms=TIMEOUT_MS)
         except (OSError, PeerError) as error:

@@ -94,7 +94,7 @@ class DeadLetterAdmin:
                 f"{EACH_MAX} of these at a time for each, {ERRANDS_MAX} in all: try again later",
             )
         try:
-            peers = self._ctx.queues.around.peers
+            peers = self._ctx.queue.queues.around.peers
             async with peers.client(self._ctx.random, self._ctx.workers) as cluster:
                 yield cluster
         except OSError as error:

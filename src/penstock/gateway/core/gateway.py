@@ -95,7 +95,7 @@ class Gateway:
         self.errands = BackgroundJobs(ctx.clock, ctx.random)
         self.log = GatewayLogReader(ctx, self.topics, self.groups, self.leaders, self.charging)
         self._publishing = Publisher(ctx, self.handlers)
-        self._reach = ctx.queue_reach
+        self._reach = ctx.queue.queue_reach
         self._receipts = Receipts(ctx.image.cluster_id)
         self._prefetches: dict[str, Prefetch] = {}
         self._turn = 0
@@ -272,7 +272,7 @@ class Gateway:
         bytes_max = max(HANDED_BYTES_MAX, self.message_bytes_max)
         total = 0
         for key, leased in taken.found.items():
-            count_delivery(self.ctx, topic, key, leased)
+            count_delivery(self.ctx.share, topic, key, leased)
             for record, lease in leased_records(leased):
                 size = len(record.key or b"") + len(record.value or b"")
                 if size > bytes_max:
@@ -364,7 +364,7 @@ class Gateway:
 
     def prefetch(self, limit: int) -> Prefetch:
         """For a stream: how much it may hand out before some of it is settled."""
-        return Prefetch(self._prefetches, limit, self.ctx.queues.around.time)
+        return Prefetch(self._prefetches, limit, self.ctx.queue.queues.around.time)
 
     def _tell_prefetches(
         self, settlements: Sequence[Settlement], answers: Sequence[Refused | None]

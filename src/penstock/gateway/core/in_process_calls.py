@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from penstock.base.ports import Buffer
-from penstock.broker.api.context import NEVER, Call, Context, Prepared
+from penstock.broker.api.call import NEVER, Call, Prepared
+from penstock.broker.api.context import Context
 from penstock.broker.api.quota import MeteredCall
 from penstock.broker.api.routes import ROUTES
 from penstock.gateway.core.caller import Principal
@@ -92,7 +93,7 @@ class InProcessCalls:
             call: Call = MeteredCall(*asked, self._ctx.meter, 0)
         else:
             call = Call(*asked)
-        response = prepared.route.handler(self._ctx, call, request)
+        response = prepared.route.handler(prepared.context, call, request)
         try:
             if isinstance(response, Awaitable):
                 response = await response
@@ -126,7 +127,12 @@ class InProcessCalls:
     def _prepare(self, request: type) -> Prepared:
         route = self._routes[request]
         prepared = Prepared(
-            route, route.versions[1], _unused, _unused, self._ctx.metrics.route(route.name)
+            route,
+            route.versions[1],
+            _unused,
+            _unused,
+            self._ctx.metrics.route(route.name),
+            self._ctx.of(route.handler),
         )
         self._prepared[request] = prepared
         return prepared

@@ -67,7 +67,7 @@ class LeaderCalls:
             return await self._handlers.ask(principal, request, answer)
         self._handlers.check(request)
         try:
-            return await self._ctx.queues.around.peers.ask(
+            return await self._ctx.queue.queues.around.peers.ask(
                 node_id, request, answer, lane=LANE, version=version, timeout_ms=TIMEOUT_MS
             )
         except TROUBLE:

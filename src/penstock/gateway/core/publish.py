@@ -67,7 +67,7 @@ class Publisher:
     def __init__(self, ctx: Context, handlers: InProcessCalls) -> None:
         self._ctx = ctx
         self._handlers = handlers
-        self._posting = InternalProducer(ctx.queues.around, LANE)
+        self._posting = InternalProducer(ctx.queue.queues.around, LANE)
         self._turn = 0
 
     async def publish(

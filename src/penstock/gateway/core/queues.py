@@ -67,7 +67,7 @@ class Queues:
         self, principal: Principal, topic: str | None = None, group: str | None = None
     ) -> list[tuple[str, str]]:
         """Topic and group of every queue that the caller may see, of one topic or group or all."""
-        listing = await self._ctx.positions.everywhere(None if topic is None else [topic])
+        listing = await self._ctx.queue.positions.everywhere(None if topic is None else [topic])
         names = {
             (row.topic, row.group)
             for row in listing.positions

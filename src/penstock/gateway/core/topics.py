@@ -93,7 +93,7 @@ class TopicAdmin:
             return topic if is_wanted and may(ctx, *right) else None
 
         items = sorted(ctx.image.topics.items())
-        return await ctx.turns.do(principal.holder, picked(items, seen))
+        return await ctx.metadata.turns.do(principal.holder, picked(items, seen))
 
     def one(self, principal: Principal, name: str) -> TopicImage:
         require_topic(self._ctx, principal, Operation.DESCRIBE, name)

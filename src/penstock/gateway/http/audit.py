@@ -153,7 +153,7 @@ def tell_call(door: Gateway, request: Request, call: requests.AnyCall, error: in
 def tell_stranger(door: Gateway, peer: str) -> None:
     """Somebody said who they are, and it was not true."""
     deed = Deed("http", "", peer, "Authenticate", DENIED, (), ("SASL_AUTHENTICATION_FAILED",))
-    door.ctx.audit.tell(deed)
+    door.ctx.security.audit.tell(deed)
 
 
 def _tell(
@@ -167,6 +167,6 @@ def _tell(
 ) -> None:
     who = principal_of(request)
     is_frequent = name in FREQUENT
-    door.ctx.audit.tell(
+    door.ctx.security.audit.tell(
         Deed(kind, who.name, who.host, name, outcome, resources, codes, is_frequent=is_frequent)
     )

@@ -85,7 +85,7 @@ class Authentication:
 
 async def note_failure(ctx: Context, scope: Scope, why: object) -> None:
     """A login that failed is told to our log, and answered a little later."""
-    ctx.failed_logins.note(peer_of(scope), why)
+    ctx.security.failed_logins.note(peer_of(scope), why)
     await asyncio.sleep(ctx.configs.integer("connection.failed.authentication.delay.ms") / 1000)
 
 

@@ -104,7 +104,7 @@ class RegistryEndpoint:
         error: int | None = RegistryErrorCode.STORE
         try:
             await require(self._ctx, principal, call)
-            answer = await self._ctx.registry.ask(call)
+            answer = await self._ctx.produce.registry.ask(call)
             error = None
         except Rejected as rejected:
             error = rejected.number

@@ -114,12 +114,14 @@ async def _require_seen(
     if isinstance(call, requests.GetById):
         ids, name = [(call.id, call.subject)], str(call.id)
     else:
-        rows = msgspec.json.decode(await ctx.registry.ask(requests.ListIdsOfGuid(call.guid)))
+        rows = msgspec.json.decode(
+            await ctx.produce.registry.ask(requests.ListIdsOfGuid(call.guid))
+        )
         ids = [(row["id"], join_subject(row["context"], "")) for row in rows]
         name = call.guid
     for schema_id, found_by in ids:
         places = requests.ListPlaces(id=schema_id, deleted=True, found_by=found_by)
-        subjects: list[str] = msgspec.json.decode(await ctx.registry.ask(places))
+        subjects: list[str] = msgspec.json.decode(await ctx.produce.registry.ask(places))
         if any(_may(ctx, principal, Operation.DESCRIBE, subject) for subject in subjects):
             return
     raise no_schema(name)

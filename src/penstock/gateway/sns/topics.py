@@ -64,7 +64,9 @@ async def create_topic(call: AwsCall, request: requests.CreateTopic) -> Answer:
         record = FanoutRecord(attributes=attributes, tags=request.tags)
         return [Put(store_keys.FANOUTS + name, store_keys.encode(record))]
 
-    revision = await compare_and_swap.swap(call.node.store, [store_keys.FANOUTS + name], decide)
+    revision = await compare_and_swap.swap(
+        call.node.admin.store, [store_keys.FANOUTS + name], decide
+    )
     await call.node.reached(revision)
     return {"TopicArn": topic_names.topic_arn(call.region, name)}
 
@@ -74,7 +76,9 @@ async def delete_topic(call: AwsCall, request: requests.DeleteTopic) -> Answer:
     require_topic(call.node, call.principal, Operation.DELETE, name)
     key = store_keys.FANOUTS + name
     revision = await compare_and_swap.swap(
-        call.node.store, [key], lambda entries: [Delete(key)] if entries[0] is not None else []
+        call.node.admin.store,
+        [key],
+        lambda entries: [Delete(key)] if entries[0] is not None else [],
     )
     await call.node.reached(revision)
     return {}
@@ -140,7 +144,7 @@ async def alter(call: AwsCall, name: str, edit: Callable[[FanoutRecord], FanoutR
         return [] if value == entry.value else [Put(entry.key, value)]
 
     await call.node.reached(
-        await compare_and_swap.swap(call.node.store, [store_keys.FANOUTS + name], decide)
+        await compare_and_swap.swap(call.node.admin.store, [store_keys.FANOUTS + name], decide)
     )
 
 

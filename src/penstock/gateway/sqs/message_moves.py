@@ -66,7 +66,7 @@ class MessageMoves:
 
     def __init__(self, door: Gateway) -> None:
         self.door = door
-        self._store = door.ctx.store
+        self._store = door.ctx.admin.store
         self._new: asyncio.Queue[str] = asyncio.Queue(TASKS_MAX)
 
     async def run(self) -> None:

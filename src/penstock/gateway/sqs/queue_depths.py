@@ -45,6 +45,6 @@ async def purge(call: AwsCall, queue: SqsQueue) -> None:
         (QueueKey(queue.group, queue.topic.id, report.partition), report.high_watermark)
         for report in standing.partitions
     ]
-    for told in await call.node.queue_admin.move(starts):
+    for told in await call.node.queue.queue_admin.move(starts):
         if isinstance(told, Refused):
             raise told

@@ -167,7 +167,7 @@ async def list_dead_letter_source_queues(
         return name if is_one and call.may_see(name) else None
 
     items = sorted(call.node.image.topics.items())
-    names = await call.node.turns.do(call.principal.holder, picked(items, source))
+    names = await call.node.metadata.turns.do(call.principal.holder, picked(items, source))
     shown, token = page(names, request.max_results, request.next_token)
     answer: Answer = {"queueUrls": [call.url(name) for name in shown]}
     return answer | ({"NextToken": token} if token and request.max_results else {})
@@ -263,7 +263,9 @@ async def _alter(
         ]
         return config_changes.altering(Scope.TOPIC, steps)(configs)
 
-    await call.node.reached(await config_changes.alter_topic(call.node.store, queue.name, decide))
+    await call.node.reached(
+        await config_changes.alter_topic(call.node.admin.store, queue.name, decide)
+    )
 
 
 # -- emptying and deleting --------------------------------------------------------------------

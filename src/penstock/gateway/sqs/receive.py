@@ -96,7 +96,7 @@ async def prepare_group(call: AwsCall, group: str) -> None:
     if group != DEFAULT_GROUP or BACKOFF in node.image.group_configs.get(group, {}):
         return
     edit = config_changes.altering(Scope.GROUP, [Alteration(BACKOFF, Op.SET, "0")])
-    revision = await config_changes.alter_group(node.store, group, edit, node.configs)
+    revision = await config_changes.alter_group(node.admin.store, group, edit, node.configs)
     await node.reached(revision)
 
 

@@ -283,7 +283,7 @@ NODE_READINGS = (
         "penstock_fetch_sessions",
         "gauge",
         "Fetch sessions kept (KIP-227).",
-        lambda node: len(node.ctx.fetch_sessions),
+        lambda node: len(node.ctx.fetch.fetch_sessions),
     ),
     GaugeReading(
         "penstock_groups",

@@ -182,7 +182,7 @@ TOPIC_READINGS = (
         "penstock_share_sessions",
         "gauge",
         "Share sessions kept (KIP-932).",
-        lambda node: len(node.ctx.share_sessions),
+        lambda node: len(node.ctx.share.share_sessions),
     ),
     GaugeReading(
         "penstock_queues",

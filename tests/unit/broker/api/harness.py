@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from penstock.base.ids import NodeId
 from penstock.base.ports import Buffer, Put
-from penstock.broker.api.context import Call, Context, Prepared
+from penstock.broker.api.call import Call, Prepared
+from penstock.broker.api.context import Context, DataDirectory, make_context
 from penstock.broker.api.metrics import Metrics
 from penstock.broker.api.quota import Meter
 from penstock.broker.api.route_row import Needs, Operation, ResourceType, Route
@@ -209,7 +210,7 @@ class Node:
         work = (follower.run(), partitions.run(), *hosts)
         self._tasks = [asyncio.ensure_future(each) for each in work]
         metrics = Metrics()
-        self.ctx = Context(
+        self.ctx = make_context(
             node_id=NODE,
             configs=self.configs,
             partitions=partitions,
@@ -217,7 +218,6 @@ class Node:
             losses=RecentFailures(follower),
             membership=membership,
             store=self.store,
-            disk=self.disk,
             clock=clock,
             random=random,
             workers=self.workers,
@@ -231,10 +231,9 @@ class Node:
             registry=registry,
             audit=AuditLog(around, internal, self.configs),
             metrics=metrics,
-            data_dir="data",
+            directory=DataDirectory(self.disk, "data"),
             meter=Meter(metrics, self.configs, follower.image),
             authorizer=self.rights,
-            fetch_bytes_max=self.configs.integer("fetch.max.bytes"),
         )
         follower.on_change(self.ctx.meter.follow)
         return self
@@ -308,7 +307,7 @@ class Node:
             self.ctx.metrics.route(route.name),
         )
         call = Call(client, prepared, 1, "tester", version, 0, client.encode, loop.time)
-        return Pending(call, client, version), handler(self.ctx, call, request)
+        return Pending(call, client, version), handler(self.ctx.of(handler), call, request)
 
     async def create(self, name: str, partitions: int, **configs: str) -> None:
         """A topic with everything else as the broker would choose it; `_` in names is a dot."""
@@ -316,10 +315,10 @@ class Node:
         own = {key.replace("_", "."): value for key, value in configs.items()}
         new = NewTopic(name, partitions, configs=own)
         plan = topics.plan_topic(new, ctx.image, ctx.configs, ctx.random)
-        await ctx.reached(await topics.create_topic(ctx.store, plan))
+        await ctx.reached(await topics.create_topic(ctx.admin.store, plan))
 
     async def delete(self, name: str) -> None:
-        await self.ctx.reached(await topics.delete_topic(self.ctx.store, name))
+        await self.ctx.reached(await topics.delete_topic(self.ctx.admin.store, name))
 
     async def produce(
         self, topic: str, count: int, *, index: int = 0, timestamp: int = 1000, step: int = 0

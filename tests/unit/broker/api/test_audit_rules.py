@@ -47,7 +47,7 @@ ON = {"audit.enable": "true"}
 
 
 def entries(node: Node) -> list[AuditEntry]:
-    return node.ctx.audit._trail.take(100, node.ctx.clock.now_ms())
+    return node.ctx.security.audit._trail.take(100, node.ctx.clock.now_ms())
 
 
 async def ask(node: Node, request: Any, version: int, principal: str = "User:eve") -> Any:

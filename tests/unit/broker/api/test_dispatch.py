@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.base.errors import ErrorCode, PeerError
-from penstock.broker.api.context import Call
+from penstock.broker.api.call import Call
 from penstock.broker.api.dispatch import Dispatcher
 from penstock.broker.api.routes import ROUTES
 from penstock.security.login import Login, PlainExchange

@@ -61,7 +61,7 @@ async def fill(world: World) -> None:
         partitions = (there,) * (2_000 if name == "wide" else 10)
         record = TopicRecord(plan.record.id, partitions, plan.record.configs)
         puts.append(Put(store_keys.topic_key(name), store_keys.encode(record)))
-    revision = await ctx.store.commit([], puts)
+    revision = await ctx.admin.store.commit([], puts)
     assert revision is not None
     await ctx.reached(revision)
 
@@ -131,14 +131,14 @@ def test_the_same_question_is_answered_with_the_same_bytes_until_something_chang
         peers = [await world.connect() for _ in range(5)]
         first, *others = await asyncio.gather(*(ask(peer, ALL, 12) for peer in peers))
         assert [other == first for other in others] == [True] * 4
-        assert world.node.ctx.listings._begun == 1, "made once for all who asked meanwhile"
+        assert world.node.ctx.metadata.listings._begun == 1, "made once for all who asked meanwhile"
         assert await ask(peers[0], ALL, 12) == first
-        assert world.node.ctx.listings._begun == 1
+        assert world.node.ctx.metadata.listings._begun == 1
         await world.node.create("new", 1)
         assert "new" in {row.name for row in (await ask(peers[0], ALL, 12)).topics}
-        assert world.node.ctx.listings._begun == 2
+        assert world.node.ctx.metadata.listings._begun == 2
         await ask(peers[0], ALL, 11)
-        assert world.node.ctx.listings._begun == 3, "another version is another answer"
+        assert world.node.ctx.metadata.listings._begun == 3, "another version is another answer"
 
     in_world(test)
 

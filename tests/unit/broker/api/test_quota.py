@@ -7,7 +7,7 @@ import pytest
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.admin import topics
-from penstock.broker.api.context import Prepared
+from penstock.broker.api.call import Prepared
 from penstock.broker.api.metrics import Metrics
 from penstock.broker.api.quota import Meter, MeteredCall, TimedSteps, exempt, take_partitions
 from penstock.broker.api.route_row import Needs, Operation, ResourceType, Route
@@ -49,7 +49,7 @@ def _unused(*args: Any) -> Any:
 
 async def limit(node: Node, **values: float) -> None:
     ctx = node.ctx
-    await ctx.reached(await quotas.alter(ctx.store, ctx.image, Entity(DEFAULT), values))
+    await ctx.reached(await quotas.alter(ctx.admin.store, ctx.image, Entity(DEFAULT), values))
 
 
 async def mutate(node: Node, key: int, version: int, request: Any) -> tuple[list[int], int, float]:
@@ -61,7 +61,7 @@ async def mutate(node: Node, key: int, version: int, request: Any) -> tuple[list
     }
     client = Client()
     call = metered(node, key, version, client)
-    answer: Any = await handlers[key](node.ctx, call, request)
+    answer: Any = await handlers[key](node.ctx.admin, call, request)
     call.reply(answer)
     rows = getattr(answer, {CREATE: "topics", DELETE: "responses", GROW: "results"}[key])
     return [row.error_code for row in rows], answer.throttle_time_ms, client.muted_s

@@ -15,7 +15,8 @@ import pytest
 
 from penstock.base.errors import ErrorCode, PeerError
 from penstock.base.ids import NO_TOPIC_ID, TopicId
-from penstock.broker.api.context import AllowAll, Call
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import AllowAll
 from penstock.broker.api.route_row import Needs, Operation, ResourceType, Route
 from penstock.broker.api.routes import ROUTES
 from penstock.cluster.access.authorizer import Authorizer
@@ -323,8 +324,8 @@ class Exactly(Authorizer):
 async def prepare_all(node: Node) -> TopicId:
     """And coordinators that know of nothing, but answer."""
     topic_id = await prepare(node)
-    await node.ctx.groups.ensure()
-    await node.ctx.txns.ensure()
+    await node.ctx.group.groups.ensure()
+    await node.ctx.transaction.txns.ensure()
     await asyncio.sleep(1)
     return topic_id
 

@@ -107,8 +107,8 @@ class Transacting:
 
 async def ready(node: Node, **topics: int) -> None:
     """Coordinators, and topics by name and number of partitions."""
-    await node.ctx.groups.ensure()
-    await node.ctx.txns.ensure()
+    await node.ctx.group.groups.ensure()
+    await node.ctx.transaction.txns.ensure()
     for name, partitions in topics.items():
         await node.create(name, partitions)
 

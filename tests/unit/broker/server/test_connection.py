@@ -8,7 +8,8 @@ import pytest
 
 from penstock.base.errors import ErrorCode
 from penstock.broker.api import routes
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import Context
 from penstock.broker.server import connection as connections
 from penstock.broker.server.connection import BUFFER_BYTES_MIN, WHOLE_FRAME_BYTES
 from penstock.cluster.replication.partition import Partition

@@ -45,7 +45,7 @@ def batch_sizes(world: World) -> list[int]:
 
 def test_commits_that_arrive_together_are_written_and_synced_together() -> None:
     async def test(world: World) -> None:
-        await world.node.ctx.groups.ensure()
+        await world.node.ctx.group.groups.ensure()
         peer = await world.connect()
         peer.send(*(commit_frame(number, 100 + number) for number in range(5)))
         frames = await peer.replies(5)
@@ -60,7 +60,7 @@ def test_commits_that_arrive_together_are_written_and_synced_together() -> None:
 
 def test_a_read_behind_commits_of_the_same_connection_sees_the_last_of_them() -> None:
     async def test(world: World) -> None:
-        await world.node.ctx.groups.ensure()
+        await world.node.ctx.group.groups.ensure()
         peer = await world.connect()
         peer.send(commit_frame(0, 100), commit_frame(1, 200), position_frame(2))
         frames = await peer.replies(3)

@@ -29,7 +29,7 @@ CLIENT = Entity(None, "tester")
 
 async def limit(world: World, entity: Entity = CLIENT, **values: float | None) -> None:
     ctx = world.node.ctx
-    await ctx.reached(await quotas.alter(ctx.store, ctx.image, entity, values))
+    await ctx.reached(await quotas.alter(ctx.admin.store, ctx.image, entity, values))
 
 
 def throttle_ms(frame: bytes) -> int:

@@ -13,7 +13,7 @@ ALICE = Entity("alice")
 
 async def change(node: Node, entity: Entity, **values: float | None) -> None:
     ctx = node.ctx
-    await ctx.reached(await quotas.alter(ctx.store, ctx.image, entity, values))
+    await ctx.reached(await quotas.alter(ctx.admin.store, ctx.image, entity, values))
 
 
 def test_quotas_are_set_changed_and_removed_one_by_one() -> None:
@@ -38,8 +38,10 @@ def test_trying_out_changes_nothing() -> None:
     async def test(node: Node) -> None:
         ctx = node.ctx
         wanted = {"producer_byte_rate": 1.0}
-        assert await quotas.alter(ctx.store, ctx.image, ALICE, wanted, validate_only=True) == 0
-        assert await ctx.store.get("/quotas/user/alice") is None
+        assert (
+            await quotas.alter(ctx.admin.store, ctx.image, ALICE, wanted, validate_only=True) == 0
+        )
+        assert await ctx.admin.store.get("/quotas/user/alice") is None
 
     on_node(test)
 

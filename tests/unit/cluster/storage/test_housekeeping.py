@@ -186,7 +186,12 @@ class Kept:
         self.node = node
         ctx = node.ctx
         self.upkeep = Housekeeping(
-            ctx.partitions, node.configs, node.disk, node.workers, ctx.clock, ctx.data_dir
+            ctx.partitions,
+            node.configs,
+            node.disk,
+            node.workers,
+            ctx.clock,
+            ctx.admin.directory.path,
         )
         self.lane = SimWorkers(1)
         self.compactor = Compactor(

@@ -26,7 +26,7 @@ def test_what_is_appended_between_rounds_counts_and_nothing_older() -> None:
 
 def test_topics_of_the_broker_are_left_out() -> None:
     async def test(node: Node) -> None:
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         heat = PartitionSkew(node.ctx.partitions)
         await heat.look()
         assert heat.topics == {}

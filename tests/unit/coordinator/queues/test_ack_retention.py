@@ -36,9 +36,11 @@ class Room:
         self.node = node
         ctx = node.ctx
         self.upkeep = Housekeeping(
-            ctx.partitions, ctx.configs, ctx.disk, ctx.workers, ctx.clock, "data"
+            ctx.partitions, ctx.configs, ctx.admin.directory.disk, ctx.workers, ctx.clock, "data"
         )
-        self.keeper = AckRetention(ctx.queues, ctx.positions, ctx.configs, self.upkeep, ctx.clock)
+        self.keeper = AckRetention(
+            ctx.queue.queues, ctx.queue.positions, ctx.configs, self.upkeep, ctx.clock
+        )
 
     @property
     def partition(self) -> Partition:
@@ -50,12 +52,12 @@ class Room:
         # The records are old: without this, their age would have them deleted as well.
         await self.node.create("t", 1, retention_mode="ack", retention_ms="-1", **configs)
         await self.node.produce("t", 10)
-        await self.node.ctx.groups.ensure()
-        await self.node.ctx.queues.keeping.ensure()
+        await self.node.ctx.group.groups.ensure()
+        await self.node.ctx.queue.queues.keeping.ensure()
 
     async def queue(self, group: str) -> OpenQueue:
         await configure(self.node, group)
-        return await self.node.ctx.queues.open(await key_of(self.node, group))
+        return await self.node.ctx.queue.queues.open(await key_of(self.node, group))
 
     async def finish(self, group: str, *runs: tuple[int, int]) -> None:
         queue = await self.queue(group)
@@ -145,7 +147,7 @@ def test_a_group_whose_queue_is_closed_still_counts() -> None:
     async def scene(room: Room) -> None:
         await room.finish("fast", (0, 9))
         await room.finish("asleep", (0, 1))
-        room.node.ctx.queues.close()
+        room.node.ctx.queue.queues.close()
         assert await room.start_after_a_look() == 2
 
     play(scene)
@@ -184,7 +186,7 @@ def test_a_record_on_its_way_to_the_dead_letters_is_needed() -> None:
 def test_nothing_goes_while_a_shard_of_positions_is_not_heard_of() -> None:
     async def scene(room: Room) -> None:
         await room.finish("fast", (0, 9))
-        host = room.node.ctx.groups.host
+        host = room.node.ctx.group.groups.host
         index, seat = next(iter(host.seats.items()))
         del host.seats[index]
         assert await room.start_after_a_look() == 0
@@ -199,7 +201,7 @@ def test_other_topics_are_left_alone() -> None:
         room = Room(node)
         await node.create("t", 1)
         await node.produce("t", 10)
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         await room.finish("fast", (0, 9))
         assert await room.start_after_a_look() == 0
 

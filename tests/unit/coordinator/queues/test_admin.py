@@ -17,7 +17,7 @@ def test_every_queue_gets_its_own_answer() -> None:
         missing = QueueKey("g", b"x" * 16, 0)
         beyond = QueueKey("g", queue.key.topic_id, 9)
         other = await key_of(node, "other")
-        told = await node.ctx.queue_admin.describe([missing, queue.key, beyond, other])
+        told = await node.ctx.queue.queue_admin.describe([missing, queue.key, beyond, other])
         assert isinstance(told[0], Refused)
         assert told[0].code is ErrorCode.UNKNOWN_TOPIC_ID
         assert told[1] == QueueStanding(0, queue.leader_epoch, 5)
@@ -30,15 +30,15 @@ def test_every_queue_gets_its_own_answer() -> None:
 
 def test_queues_are_moved_forgotten_and_woken() -> None:
     async def test(node: Node) -> None:
-        admin = node.ctx.queue_admin
+        admin = node.ctx.queue.queue_admin
         queue = await opened(node, 5)
         await take(queue)
         await change(queue, lambda m, now: m.accept("a", 0, 4, now))
         assert await admin.move([(queue.key, 3)]) == [None]
         assert await admin.describe([queue.key]) == [QueueStanding(3, queue.leader_epoch, 2)]
-        assert node.ctx.queues.find(queue.key) is None
+        assert node.ctx.queue.queues.find(queue.key) is None
         assert await admin.wake([queue.key]) == [None]
-        assert node.ctx.queues.find(queue.key) is not None
+        assert node.ctx.queue.queues.find(queue.key) is not None
         assert await admin.forget([queue.key]) == [None]
         assert await admin.describe([queue.key]) == [None]
         (told,) = await admin.wake([queue.key])
@@ -50,7 +50,7 @@ def test_queues_are_moved_forgotten_and_woken() -> None:
 def test_a_call_that_is_none_is_refused() -> None:
     async def test(node: Node) -> None:
         call = QueueCall(kind=9, group_id="g", topic_id=TopicId(b"x" * 16), partition=0)
-        (answer,) = await node.ctx.queue_admin.answer_all([call])
+        (answer,) = await node.ctx.queue.queue_admin.answer_all([call])
         assert answer.error_code == ErrorCode.INVALID_REQUEST
 
     on_node(test, configs=CONFIGS)

@@ -18,7 +18,9 @@ class Watched(Room):
 
     def __init__(self, node: Node) -> None:
         super().__init__(node)
-        self.backlogs = BacklogLimits(node.ctx.queues, node.ctx.positions, node.ctx.configs)
+        self.backlogs = BacklogLimits(
+            node.ctx.queue.queues, node.ctx.queue.positions, node.ctx.configs
+        )
 
     @property
     def pressure(self) -> WritePressure:

@@ -88,7 +88,7 @@ def test_queues_that_need_the_same_new_topic_wait_for_it_without_a_word(
         queues = []
         for index in range(6):
             await node.produce("t", 1, index=index)
-            queues.append(await node.ctx.queues.open(await key_of(node, index=index)))
+            queues.append(await node.ctx.queue.queues.open(await key_of(node, index=index)))
         node.workers.delay_s = (0.01, 0.05)
         await asyncio.gather(*(reject(queue, 1) for queue in queues))
         await asyncio.sleep(5)
@@ -109,7 +109,7 @@ def test_a_topic_that_takes_less_than_its_source_is_made_to_take_the_letters(
         await node.create("t.dlq", 1, max_message_bytes="1500")
         queue = await opened(node)
         await append(node, (("own", b"h" * 1_400),), (("own", b"h" * 1_400),))
-        posting = node.ctx.queues._burials._posting
+        posting = node.ctx.queue.queues._burials._posting
         write = posting.append
 
         async def strict(topic: TopicImage, index: int, batch: memoryview) -> int:
@@ -152,7 +152,7 @@ def test_a_batch_that_was_planned_is_written_by_the_next_life_of_the_queue() -> 
             taking = await take(queue, "a", 2)
             first, last = taking.offsets
             place = node.ctx.image.topics["t.dlq"].id
-            producer_id = await node.ctx.producer_ids.next()
+            producer_id = await node.ctx.transaction.producer_ids.next()
             plan = Burial(producer_id, place, 0, 0, (first, last), 5)
             done: asyncio.Future[Refused | None] = asyncio.get_running_loop().create_future()
             queue.change(lambda m, now: _given_up(m, plan, now), done.set_result)  # noqa: B023
@@ -162,7 +162,7 @@ def test_a_batch_that_was_planned_is_written_by_the_next_life_of_the_queue() -> 
                 while len(letters(node)) < 4:
                     await asyncio.sleep(0)
             queue.close(CLOSED)
-            queue = await node.ctx.queues.open(queue.key)
+            queue = await node.ctx.queue.queues.open(queue.key)
             await asyncio.sleep(1)
             assert queue.machine.kept.start == last + 1
         values = [record.value for record in letters(node)]

@@ -136,7 +136,7 @@ def test_delays_are_found_again_from_the_middle_of_a_batch_on() -> None:
         await asyncio.sleep(0.05)
         assert taking.offsets == [0, 1]
         assert here.queue.machine.delayed_count == 3
-        await node.ctx.queues.move(await key_of(node, "second"), 3)
+        await node.ctx.queue.queues.move(await key_of(node, "second"), 3)
         second = await opened(node, group="second")
         await asyncio.sleep(0.01)
         assert (second.machine.delayed_count, second.machine.end) == (2, 5)

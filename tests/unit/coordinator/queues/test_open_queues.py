@@ -48,7 +48,7 @@ def test_where_a_group_begins_is_kept_before_anything_is_delivered() -> None:
         queue = await opened(node, 3, share_auto_offset_reset="latest")
         queue.close(CLOSED)
         await append(node, ())
-        queue = await node.ctx.queues.open(queue.key)
+        queue = await node.ctx.queue.queues.open(queue.key)
         assert (await take(queue)).offsets == [3]
 
     on_node(test, configs=CONFIGS)
@@ -62,7 +62,7 @@ def test_a_queue_that_is_opened_again_goes_on_where_it_was() -> None:
         assert await change(queue, lambda m, now: m.release("a", 3, 3, now, delay_ms=0)) is None
         before = queue.machine.kept.snapshot()
         queue.close(CLOSED)
-        again = await node.ctx.queues.open(queue.key)
+        again = await node.ctx.queue.queues.open(queue.key)
         assert again is not queue
         assert again.machine.kept.snapshot() == before
         taking = await take(again, "b", 9)
@@ -77,9 +77,9 @@ def test_whoever_asks_at_once_gets_the_same_queue() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 1)
         key = await key_of(node)
-        queues = await asyncio.gather(*(node.ctx.queues.open(key) for _ in range(5)))
+        queues = await asyncio.gather(*(node.ctx.queue.queues.open(key) for _ in range(5)))
         assert len(set(map(id, queues))) == 1
-        assert node.ctx.queues.find(key) is queues[0]
+        assert node.ctx.queue.queues.find(key) is queues[0]
 
     on_node(test, configs=CONFIGS)
 
@@ -94,9 +94,9 @@ def test_a_queue_needs_a_partition_that_is_led_here() -> None:
             (QueueKey("g", topic_id, -1), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ):
             with pytest.raises(Refused) as refused:
-                await node.ctx.queues.open(key)
+                await node.ctx.queue.queues.open(key)
             assert refused.value.code is code
-            assert node.ctx.queues.find(key) is None
+            assert node.ctx.queue.queues.find(key) is None
 
     on_node(test, configs=CONFIGS)
 
@@ -105,9 +105,9 @@ def test_a_queue_that_does_not_exist_is_not_made_by_waking_it() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 1)
         with pytest.raises(Refused) as refused:
-            await node.ctx.queues.open(await key_of(node), creates=False)
+            await node.ctx.queue.queues.open(await key_of(node), creates=False)
         assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
-        assert await node.ctx.queues.describe(await key_of(node)) is None
+        assert await node.ctx.queue.queues.describe(await key_of(node)) is None
 
     on_node(test, configs=CONFIGS)
 
@@ -120,7 +120,7 @@ def test_a_repeated_id_is_not_delivered_even_if_the_first_is_long_finished() -> 
         await take(queue)
         assert await change(queue, lambda m, now: m.accept("a", 0, 0, now)) is None
         queue.close(CLOSED)
-        queue = await node.ctx.queues.open(queue.key)
+        queue = await node.ctx.queue.queues.open(queue.key)
         await append(node, same)
         await append(node, ())
         assert (await take(queue)).offsets == [2]
@@ -139,7 +139,7 @@ def test_a_queue_that_nobody_needs_is_closed_after_a_while() -> None:
         await asyncio.sleep(IDLE_SECONDS + 2 * SWEEP_SECONDS)
         assert idle.is_closed
         assert not held.is_closed
-        assert [queue.key.group for queue in node.ctx.queues.queues()] == ["h"]
+        assert [queue.key.group for queue in node.ctx.queue.queues.queues()] == ["h"]
 
     on_node(test, configs=CONFIGS)
 
@@ -148,11 +148,11 @@ def test_a_changed_config_holds_from_the_next_record_on() -> None:
     async def test(node: Node) -> None:
         queue = await opened(node, 2)
         assert queue.machine.policy.lock_ms == 30_000
-        assert node.ctx.queues.lease_settings("g").lock_ms == 30_000
+        assert node.ctx.queue.queues.lease_settings("g").lock_ms == 30_000
         await configure(node, "g", share_record_lock_duration_ms="50000")
         assert not queue.is_closed
         assert queue.machine.policy.lock_ms == 50_000
-        assert node.ctx.queues.lease_settings("g").lock_ms == 50_000
+        assert node.ctx.queue.queues.lease_settings("g").lock_ms == 50_000
         await unconfigure(node, "g")
         assert queue.machine.policy.lock_ms == 30_000
 
@@ -164,7 +164,7 @@ def test_a_change_of_what_is_visible_builds_the_queue_anew() -> None:
         queue = await opened(node, 2)
         await configure(node, "g", share_isolation_level="read_committed")
         assert queue.is_closed
-        again = await node.ctx.queues.open(queue.key)
+        again = await node.ctx.queue.queues.open(queue.key)
         assert again.committed_only
 
     on_node(test, configs=CONFIGS)
@@ -173,7 +173,7 @@ def test_a_change_of_what_is_visible_builds_the_queue_anew() -> None:
 def test_the_state_goes_with_the_topic() -> None:
     async def test(node: Node) -> None:
         queue = await opened(node, 2)
-        host = node.ctx.queues.keeping.host
+        host = node.ctx.queue.queues.keeping.host
         assert sum(len(shard) for _, shard in host.active()) == 1
         await node.delete("t")
         assert queue.is_closed
@@ -195,7 +195,7 @@ def test_it_is_known_where_a_queue_stands(is_open: bool) -> None:
         await change(queue, lambda m, now: m.accept("a", 6, 6, now))
         if not is_open:
             queue.close(CLOSED)
-        found = await node.ctx.queues.describe(queue.key)
+        found = await node.ctx.queue.queues.describe(queue.key)
         assert found is not None
         assert (found.start_offset, found.lag) == (4, 5)
         assert found.leader_epoch == queue.leader_epoch
@@ -208,14 +208,14 @@ def test_a_queue_whose_start_is_moved_begins_anew_there() -> None:
         queue = await opened(node, 10)
         await take(queue, "a", 10)
         await change(queue, lambda m, now: m.accept("a", 0, 8, now))
-        await node.ctx.queues.move(queue.key, 7)
+        await node.ctx.queue.queues.move(queue.key, 7)
         assert queue.is_closed
-        again = await node.ctx.queues.open(queue.key)
+        again = await node.ctx.queue.queues.open(queue.key)
         taking = await take(again, "b")
         assert taking.offsets == [7, 8, 9]
         assert [one.delivery_count for one in taking.given] == [1]
-        await node.ctx.queues.move(await key_of(node, "new"), 9)
-        other = await node.ctx.queues.open(await key_of(node, "new"))
+        await node.ctx.queue.queues.move(await key_of(node, "new"), 9)
+        other = await node.ctx.queue.queues.open(await key_of(node, "new"))
         assert (await take(other)).offsets == [9]
 
     on_node(test, configs=CONFIGS)
@@ -226,11 +226,11 @@ def test_a_forgotten_queue_begins_like_a_new_one() -> None:
         queue = await opened(node, 3)
         await take(queue, "a")
         await change(queue, lambda m, now: m.accept("a", 0, 2, now))
-        await node.ctx.queues.forget(queue.key)
-        assert await node.ctx.queues.describe(queue.key) is None
-        again = await node.ctx.queues.open(queue.key)
+        await node.ctx.queue.queues.forget(queue.key)
+        assert await node.ctx.queue.queues.describe(queue.key) is None
+        again = await node.ctx.queue.queues.open(queue.key)
         assert (await take(again)).offsets == [0, 1, 2]
-        await node.ctx.queues.forget(await key_of(node, "nobody"))
+        await node.ctx.queue.queues.forget(await key_of(node, "nobody"))
 
     on_node(test, configs=CONFIGS)
 
@@ -243,7 +243,7 @@ def test_a_log_that_a_queue_cannot_read_goes_offline_for_all() -> None:
         queue.close(CLOSED)
         partition = queue.partition
         node.disk.damage(f"{partition.log.path}/{0:020}.log", 80)
-        await node.ctx.queues.open(queue.key)
+        await node.ctx.queue.queues.open(queue.key)
         await asyncio.sleep(1)
         assert partition.log.offline is not None
 

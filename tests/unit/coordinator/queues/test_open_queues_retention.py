@@ -31,14 +31,16 @@ def test_a_delay_longer_than_retention_is_waited_for(limit: str, is_used: bool) 
 
     async def test(node: Node) -> None:
         ctx = node.ctx
-        upkeep = Housekeeping(ctx.partitions, ctx.configs, ctx.disk, ctx.workers, ctx.clock, "data")
-        AckRetention(ctx.queues, ctx.positions, ctx.configs, upkeep, ctx.clock)
+        upkeep = Housekeeping(
+            ctx.partitions, ctx.configs, ctx.admin.directory.disk, ctx.workers, ctx.clock, "data"
+        )
+        AckRetention(ctx.queue.queues, ctx.queue.positions, ctx.configs, upkeep, ctx.clock)
         await node.create("t", 1, **short)
         partition = ctx.partitions.get("t", 0)
         assert partition is not None
         await configure(node, "g")
         if is_used:
-            await ctx.queues.open(await key_of(node))
+            await ctx.queue.queues.open(await key_of(node))
         for headers in ((), DELAYED, ()):
             for _ in range(20):
                 await append(node, headers)
@@ -58,9 +60,9 @@ def test_a_delay_longer_than_retention_is_waited_for(limit: str, is_used: bool) 
         await asyncio.sleep(65 * MINUTE_S)
         await retain()
         assert partition.log.start_offset <= 20, "they are due, and have their time from now on"
-        taking = await take(await ctx.queues.open(await key_of(node)), "a", 100)
+        taking = await take(await ctx.queue.queues.open(await key_of(node)), "a", 100)
         assert set(range(20, 40)) <= set(taking.offsets)
-        queue = await ctx.queues.open(await key_of(node))
+        queue = await ctx.queue.queues.open(await key_of(node))
         first, last = min(taking.offsets), max(taking.offsets)
         assert await change(queue, lambda m, now: m.accept("a", first, last, now)) is None
         await asyncio.sleep(30 * MINUTE_S)
@@ -78,7 +80,7 @@ def test_a_delay_counts_from_when_the_leader_got_it_where_the_publishers_clock_i
     async def test(node: Node) -> None:
         await node.create("t", 1)
         await configure(node, "g")
-        queue = await node.ctx.queues.open(await key_of(node))
+        queue = await node.ctx.queue.queues.open(await key_of(node))
         await append(node, ())
         await asyncio.sleep(60)
         sent_ms = node.ctx.clock.now_ms() + skew_s * 1000
@@ -103,7 +105,7 @@ def test_a_timestamp_to_come_counts_as_now_also_where_the_record_is_found_later(
         batch = memoryview(encode([record]))
         partition.append(batch, read_header(batch), node.ctx.clock.now_ms())
         await asyncio.sleep(5)
-        queue = await node.ctx.queues.open(await key_of(node))
+        queue = await node.ctx.queue.queues.open(await key_of(node))
         await asyncio.sleep(12)
         assert (await take(queue)).offsets == [0]
 
@@ -114,7 +116,7 @@ def test_what_was_deleted_does_not_count_as_delayed() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 1)
         await configure(node, "g")
-        queue = await node.ctx.queues.open(await key_of(node))
+        queue = await node.ctx.queue.queues.open(await key_of(node))
         for _ in range(10):
             await append(node, DELAYED)
         await asyncio.sleep(1)

@@ -27,7 +27,7 @@ class Race(QueueRouter):
     """Three nodes, of which some give at the very same moment, and some never."""
 
     def __init__(self, node: Node, giving: set[int]) -> None:
-        super().__init__(node.around, node.ctx.queues)
+        super().__init__(node.around, node.ctx.queue.queues)
         self.giving = giving
         self.settled: list[tuple[int, SettleCommand]] = []
         self.start = asyncio.Event()
@@ -88,7 +88,7 @@ def test_an_empty_wait_at_several_nodes_asks_each_twice() -> None:
             return take()
 
     async def test(node: Node) -> None:
-        reach = Empty(node.around, node.ctx.queues)
+        reach = Empty(node.around, node.ctx.queue.queues)
         keys = [key for some in KEYS.values() for key in some]
         waits: list[int] = []
         taken = await reach.take(keys, WANTED, lambda: waits.append(1))
@@ -123,10 +123,10 @@ def test_queues_without_a_leader_are_the_reason_only_if_there_are_no_others() ->
         nowhere = there._replace(partition=5)
         started = asyncio.get_running_loop().time()
         wanted = ReceiveRequest("m", 10, 1 << 20, wait_ms=2_000)
-        taken = await node.ctx.queue_reach.take([there, nowhere], wanted)
+        taken = await node.ctx.queue.queue_reach.take([there, nowhere], wanted)
         assert (taken.found, taken.refused) == ({}, {})
         assert asyncio.get_running_loop().time() - started >= 2
-        taken = await node.ctx.queue_reach.take([nowhere], ReceiveRequest("m", 10, 1 << 20))
+        taken = await node.ctx.queue.queue_reach.take([nowhere], ReceiveRequest("m", 10, 1 << 20))
         assert taken.refused[nowhere].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     on_node(test, configs=CONFIGS)
@@ -137,7 +137,7 @@ def test_whoever_waits_for_a_topic_that_is_deleted_is_told_at_once() -> None:
         await node.create("t", 2)
         topic_id = node.ctx.image.topics["t"].id
         keys = [QueueKey("g", topic_id, index) for index in range(2)]
-        waiting = asyncio.ensure_future(node.ctx.queue_reach.take(keys, WANTED))
+        waiting = asyncio.ensure_future(node.ctx.queue.queue_reach.take(keys, WANTED))
         await asyncio.sleep(5)
         await node.delete("t")
         started = asyncio.get_running_loop().time()

@@ -18,7 +18,7 @@ def ruling(
 
 
 async def codes(node: Node, *rulings: SettleCommand) -> list[ErrorCode | None]:
-    answers = await settle(node.ctx.queues, rulings)
+    answers = await settle(node.ctx.queue.queues, rulings)
     return [None if answer is None else answer.code for answer in answers]
 
 
@@ -75,8 +75,8 @@ def test_a_queue_that_is_not_open_is_opened_and_one_that_never_was_holds_nothing
     async def test(node: Node) -> None:
         queue = await opened(node, 1)
         await take(queue, "a", 1)
-        node.ctx.queues.close()
-        assert node.ctx.queues.find(queue.key) is None
+        node.ctx.queue.queues.close()
+        assert node.ctx.queue.queues.find(queue.key) is None
         assert await codes(node, ruling(queue.key, 0)) == [None]
         other = await key_of(node, "nobody")
         gone = QueueKey("g", b"x" * 16, 0)
@@ -85,6 +85,6 @@ def test_a_queue_that_is_not_open_is_opened_and_one_that_never_was_holds_nothing
             ErrorCode.UNKNOWN_TOPIC_ID,
         ]
         await asyncio.sleep(0)
-        assert node.ctx.queues.find(other) is None, "a receipt makes no queue"
+        assert node.ctx.queue.queues.find(other) is None, "a receipt makes no queue"
 
     on_node(test, configs=CONFIGS)

@@ -54,7 +54,7 @@ async def exercise(keeping: QueueStateStore, key: QueueKey) -> None:
 def test_states_are_kept_read_and_forgotten_here() -> None:
     async def test(node: Node) -> None:
         for key in keys(3):
-            await exercise(node.ctx.queues.keeping, key)
+            await exercise(node.ctx.queue.queues.keeping, key)
 
     on_node(test, configs=CONFIGS)
 
@@ -62,7 +62,7 @@ def test_states_are_kept_read_and_forgotten_here() -> None:
 def test_before_its_topic_exists_nothing_is_kept() -> None:
     async def test(node: Node) -> None:
         with pytest.raises(Refused) as refused:
-            await node.ctx.queues.keeping.read(keys(1)[0], 1)
+            await node.ctx.queue.queues.keeping.read(keys(1)[0], 1)
         assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     on_node(test, configs=CONFIGS)
@@ -70,7 +70,7 @@ def test_before_its_topic_exists_nothing_is_kept() -> None:
 
 def test_states_of_topics_that_went_unnoticed_are_forgotten_in_the_end() -> None:
     async def test(node: Node) -> None:
-        keeping = node.ctx.queues.keeping
+        keeping = node.ctx.queue.queues.keeping
         await keeping.ensure()
         await node.create("t", 1)
         known = QueueKey("g", node.ctx.image.topics["t"].id, 0)
@@ -89,7 +89,7 @@ def test_states_of_topics_that_went_unnoticed_are_forgotten_in_the_end() -> None
 
 def test_calls_of_other_nodes_are_answered_or_refused() -> None:
     async def test(node: Node) -> None:
-        keeping = node.ctx.queues.keeping
+        keeping = node.ctx.queue.queues.keeping
         await keeping.ensure()
         answers: list[QueueStateAnswer] = []
         key = keys(1)[0]

@@ -8,7 +8,7 @@ from tests.unit.coordinator.queueing import CONFIGS, Node, change, on_node, open
 
 
 def waking_on(node: Node) -> None:
-    waking = QueueWakeup(node.around, node.ctx.queues.keeping, node.ctx.queue_admin)
+    waking = QueueWakeup(node.around, node.ctx.queue.queues.keeping, node.ctx.queue.queue_admin)
     node.ctx.follower.on_change(waking.follow)
     node.background(waking.run())
 
@@ -19,11 +19,11 @@ def test_a_queue_is_opened_when_its_state_was_loaded() -> None:
         queue = await opened(node, 2)
         await take(queue, "a", 2)
         queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        host = node.ctx.queues.keeping.host
+        host = node.ctx.queue.queues.keeping.host
         host.close()
         host.follow()
         await asyncio.sleep(5)
-        again = node.ctx.queues.find(queue.key)
+        again = node.ctx.queue.queues.find(queue.key)
         assert again is not None
         assert again is not queue
         assert again.machine.kept.leased == 2
@@ -42,7 +42,7 @@ def test_a_lease_that_ran_out_unseen_ends_without_anybody_asking() -> None:
             if queue.machine.kept.leases[0].delivery_count == 1:
                 await change(queue, lambda m, now: m.release("a", 0, 0, now, delay_ms=0))
         queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        host = node.ctx.queues.keeping.host
+        host = node.ctx.queue.queues.keeping.host
         host.close()
         await asyncio.sleep(60)
         host.follow()
@@ -63,13 +63,13 @@ def test_a_queue_that_cannot_be_opened_yet_is_tried_again() -> None:
         led = node.ctx.partitions._led
         del led["t", 0]
         waking_on(node)
-        host = node.ctx.queues.keeping.host
+        host = node.ctx.queue.queues.keeping.host
         host.close()
         host.follow()
         await asyncio.sleep(5)
-        assert node.ctx.queues.find(queue.key) is None
+        assert node.ctx.queue.queues.find(queue.key) is None
         led["t", 0] = partition
         await asyncio.sleep(5)
-        assert node.ctx.queues.find(queue.key) is not None
+        assert node.ctx.queue.queues.find(queue.key) is not None
 
     on_node(test, configs=CONFIGS)

@@ -15,8 +15,8 @@ CONFIGS = {"offsets.topic.num.partitions": "3", "transaction.state.log.num.parti
 
 def test_topics_are_compacted_and_as_large_as_configured() -> None:
     async def test(node: Node) -> None:
-        await node.ctx.groups.ensure()
-        await node.ctx.txns.ensure()
+        await node.ctx.group.groups.ensure()
+        await node.ctx.transaction.txns.ensure()
         known = node.ctx.image.topics
         offsets, txns = known["__consumer_offsets"], known["__transaction_state"]
         assert (len(offsets.partitions), len(txns.partitions)) == (3, 2)
@@ -35,7 +35,7 @@ def test_replicas_are_capped_at_the_brokers_there_are() -> None:
         for number in (2, 3, 4, 5):
             record = store_keys.BrokerRecord(number, "localhost", 9092 + number)
             await node.put(store_keys.broker_key(number), record)
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         (first, *_) = node.ctx.image.topics["__consumer_offsets"].partitions
         assert len(first.replicas) == 3
         assert node.ctx.image.topics["__consumer_offsets"].configs["cleanup.policy"] == "compact"
@@ -46,8 +46,8 @@ def test_replicas_are_capped_at_the_brokers_there_are() -> None:
 def test_many_who_ask_at_once_get_one_topic_with_its_seats() -> None:
     async def test(node: Node) -> None:
         async def ask() -> int:
-            await node.ctx.groups.ensure()
-            return len(node.ctx.groups.host.seats)
+            await node.ctx.group.groups.ensure()
+            return len(node.ctx.group.groups.host.seats)
 
         assert await asyncio.gather(*[ask() for _ in range(20)]) == [3] * 20
 
@@ -59,9 +59,9 @@ def test_a_topic_that_another_node_created_is_found() -> None:
         ctx = node.ctx
         new = NewTopic("__consumer_offsets", 2)
         plan = topics.plan_topic(new, ctx.image, ctx.configs, ctx.random)
-        await topics.create_topic(ctx.store, plan)
+        await topics.create_topic(ctx.admin.store, plan)
         assert "__consumer_offsets" not in ctx.image.topics, "known to the store only"
-        await ctx.groups.ensure()
+        await ctx.group.groups.ensure()
         assert len(node.ctx.image.topics["__consumer_offsets"].partitions) == 2
 
     on_node(test, configs=CONFIGS)
@@ -71,7 +71,7 @@ def test_in_a_cluster_topics_wait_for_as_many_brokers_as_they_have_replicas() ->
     async def test(node: Node) -> None:
         ctx = node.ctx
         internal = InternalTopics(
-            ctx.store, ctx.follower, ctx.partitions, ctx.configs, ctx.random, is_alone=False
+            ctx.admin.store, ctx.follower, ctx.partitions, ctx.configs, ctx.random, is_alone=False
         )
         for number in (2, 3):
             with pytest.raises(Refused, match="when there are 3 brokers") as refused:

@@ -86,13 +86,13 @@ def test_a_partition_that_cannot_be_read_has_no_coordinator() -> None:
 
 def test_a_record_that_nobody_understands_stops_its_shard_and_no_other() -> None:
     async def test(node: Node) -> None:
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         partition = node.ctx.partitions.get(TOPIC, 0)
         assert partition is not None
         batch = memoryview(encode([Record(0, 1, offset_key("g", "t", 0), b"not msgpack", ())]))
         partition.append(batch, read_header(batch), 1)
         await asyncio.sleep(0.1)
-        host = node.ctx.groups.host
+        host = node.ctx.group.groups.host
         host.seat(0).discard("to load what is there now")
         await asyncio.sleep(2)
         with pytest.raises(Refused) as refused:
@@ -108,7 +108,7 @@ def test_seats_go_with_their_topic() -> None:
         host = await host_on(node)
         node.ctx.partitions.on_change(host.follow)
         seat = host.seat(0)
-        await node.ctx.reached(await topics.delete_topic(node.ctx.store, TOPIC))
+        await node.ctx.reached(await topics.delete_topic(node.ctx.admin.store, TOPIC))
         assert host.seats == {}
         assert seat.refusal == ErrorCode.NOT_COORDINATOR
         with pytest.raises(Refused) as refused:

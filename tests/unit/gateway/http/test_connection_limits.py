@@ -70,7 +70,7 @@ def test_a_quota_of_new_connections_holds_here_too() -> None:
         entity = Entity(ip=HERE)
         before = ctx.image
         await ctx.reached(
-            await quotas.alter(ctx.store, ctx.image, entity, {QuotaKind.CONNECTION: 2.0})
+            await quotas.alter(ctx.admin.store, ctx.image, entity, {QuotaKind.CONNECTION: 2.0})
         )
         ctx.meter.follow(before, ctx.image)
         assert [come(admission, HERE) for _ in range(4)] == [True, True, False, False]

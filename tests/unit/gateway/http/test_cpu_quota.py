@@ -20,7 +20,7 @@ KILOBYTE = "x" * 1_000
 
 async def limit(node: Any, entity: Entity, **values: float) -> None:
     ctx = node.ctx
-    await ctx.reached(await quotas.alter(ctx.store, ctx.image, entity, values))
+    await ctx.reached(await quotas.alter(ctx.admin.store, ctx.image, entity, values))
 
 
 def test_who_published_too_much_is_told_when_to_come_back() -> None:

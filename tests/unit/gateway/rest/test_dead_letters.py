@@ -150,7 +150,7 @@ def test_letters_that_take_long_to_open_are_opened_by_workers() -> None:
 
     async def test(web: Web) -> None:
         await bury(web, "small")
-        web.node.ctx.workers = workers = WatchedWorkers()
+        web.node.ctx.admin.workers = workers = WatchedWorkers()
         assert len((await web.get("/dlq/t.dlq")).json["letters"]) == 1
         assert record_reader.__name__ not in workers.modules
         await pack(web.node, 1 << 19, 1 << 19, topic="t.dlq")

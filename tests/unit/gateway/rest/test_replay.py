@@ -115,7 +115,7 @@ def test_what_takes_long_to_open_is_opened_by_workers() -> None:
         await finish(web, "g", 2)
         await pack(web.node, 1 << 19)
         await finish(web, "g", 1)
-        web.node.ctx.workers = workers = WatchedWorkers()
+        web.node.ctx.admin.workers = workers = WatchedWorkers()
         body = {"group": "g", "from_offset": 1}
         assert (await web.post("/topics/t/replay", body)).json["records"] == 2
         assert record_counts.__name__ in workers.modules

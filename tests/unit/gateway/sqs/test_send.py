@@ -211,7 +211,7 @@ def test_the_scope_of_a_queue_from_when_it_was_only_kept_is_heeded_now() -> None
                 Scope.TOPIC, [Alteration("sqs.attributes", Op.SET, write_table(kept))]
             )
             ctx = sdk.node.ctx
-            await ctx.reached(await config_changes.alter_topic(ctx.store, "jobs.fifo", edit))
+            await ctx.reached(await config_changes.alter_topic(ctx.admin.store, "jobs.fifo", edit))
 
         await keep(DeduplicationScope="messageGroup", Policy='"DeduplicationScope":"queue"')
         assert (await sdk.attributes(url))["DeduplicationScope"] == "messageGroup"

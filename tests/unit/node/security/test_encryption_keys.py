@@ -103,8 +103,8 @@ def test_internal_topics_follow_the_default(tmp_path: Path) -> None:
     async def test(node: Node) -> None:
         await create(node)
         assert append(node) == 1
-        assert node.ctx.encryption is not None
-        assert node.ctx.encryption.uses() == {OLD_ID: 1}
+        assert node.ctx.admin.encryption is not None
+        assert node.ctx.admin.encryption.uses() == {OLD_ID: 1}
         assert node.partitions.get("t", 0) is not None
 
     with_node(config_of(tmp_path, **{"encryption.enable": "true"}), test)
@@ -119,7 +119,7 @@ def test_rotation_goes_step_by_step_and_the_old_key_may_go_when_nothing_uses_it(
         for name in ("a", "b", "c"):
             await create(node, name, encryption_enable="true")
         await create(node, "plain")
-        encryption = node.ctx.encryption
+        encryption = node.ctx.admin.encryption
         assert encryption is not None
         assert (encryption.uses(), encryption.plain) == ({OLD_ID: 3}, 1)
         kek.write_text(NEW)

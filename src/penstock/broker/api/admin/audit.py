@@ -4,7 +4,8 @@ A caller must have the right to act for the cluster.
 """
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import SecurityContext
 from penstock.broker.api.response_rows import may_cluster
 from penstock.broker.api.route_row import Operation
 from penstock.wire.messages.internal.audit import AppendAuditRequest, AppendAuditResponse
@@ -12,7 +13,7 @@ from penstock.wire.records import check_batch
 
 
 async def append_audit(
-    ctx: Context, call: Call, request: AppendAuditRequest
+    ctx: SecurityContext, call: Call, request: AppendAuditRequest
 ) -> AppendAuditResponse:
     if not may_cluster(ctx, call, Operation.CLUSTER_ACTION):
         return AppendAuditResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

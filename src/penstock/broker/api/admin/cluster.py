@@ -12,7 +12,8 @@ set.
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import UnknownResult
 from penstock.broker.api.api_versions import FEATURES
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import AdminContext
 from penstock.broker.api.response_rows import cluster_operations, endpoints, may_cluster
 from penstock.broker.api.route_row import Operation
 from penstock.cluster.controller import topic_deletion
@@ -47,7 +48,7 @@ FEATURES_FOLLOW = "features follow the version of the software and cannot be set
 
 
 def describe_cluster(
-    ctx: Context, call: Call, request: DescribeClusterRequest
+    ctx: AdminContext, call: Call, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
     image = ctx.image
     if request.endpoint_type != BROKER_ENDPOINTS:
@@ -88,7 +89,7 @@ def _wrong_endpoint(endpoint_type: int) -> DescribeClusterResponse:
 
 
 async def describe_log_dirs(
-    ctx: Context, call: Call, request: DescribeLogDirsRequest
+    ctx: AdminContext, call: Call, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
     if not may_cluster(ctx, call, Operation.DESCRIBE):
         return DescribeLogDirsResponse(
@@ -96,7 +97,7 @@ async def describe_log_dirs(
         )
     result = DescribeLogDirsResult(
         error_code=ErrorCode.NONE,
-        log_dir=ctx.data_dir,
+        log_dir=ctx.directory.path,
         topics=_sizes(ctx, request),
         is_cordoned=any(ctx.configs.items("cordoned.log.dirs")),
     )
@@ -108,14 +109,14 @@ async def describe_log_dirs(
     return DescribeLogDirsResponse(results=[result])
 
 
-def _volume(ctx: Context) -> tuple[int, int]:
+def _volume(ctx: AdminContext) -> tuple[int, int]:
     """Bytes that are free, and all there are of them. Blocks."""
-    free = ctx.disk.free_bytes(ctx.data_dir)
-    free_share = 1 - ctx.disk.used_percent(ctx.data_dir) / 100
+    free = ctx.directory.disk.free_bytes(ctx.directory.path)
+    free_share = 1 - ctx.directory.disk.used_percent(ctx.directory.path) / 100
     return free, round(free / free_share) if free_share > 0 else -1
 
 
-def _sizes(ctx: Context, request: DescribeLogDirsRequest) -> list[DescribeLogDirsTopic]:
+def _sizes(ctx: AdminContext, request: DescribeLogDirsRequest) -> list[DescribeLogDirsTopic]:
     by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
     for partition in _asked(ctx, request):
         row = DescribeLogDirsPartition(
@@ -128,7 +129,7 @@ def _sizes(ctx: Context, request: DescribeLogDirsRequest) -> list[DescribeLogDir
     return [DescribeLogDirsTopic(name=name, partitions=rows) for name, rows in by_topic.items()]
 
 
-def _asked(ctx: Context, request: DescribeLogDirsRequest) -> list[Partition]:
+def _asked(ctx: AdminContext, request: DescribeLogDirsRequest) -> list[Partition]:
     if request.topics is None:
         return list(ctx.partitions.replicas())
     wanted = dict.fromkeys(
@@ -139,7 +140,7 @@ def _asked(ctx: Context, request: DescribeLogDirsRequest) -> list[Partition]:
 
 
 def alter_replica_log_dirs(
-    ctx: Context, call: Call, request: AlterReplicaLogDirsRequest
+    ctx: AdminContext, call: Call, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
     is_allowed = may_cluster(ctx, call, Operation.ALTER)
     by_topic: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
@@ -148,7 +149,7 @@ def alter_replica_log_dirs(
             for index in topic.partitions:
                 if not is_allowed:
                     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-                elif directory.path != ctx.data_dir:
+                elif directory.path != ctx.directory.path:
                     code = ErrorCode.LOG_DIR_NOT_FOUND
                 elif ctx.partitions.replica(topic.name, index) is None:
                     code = ErrorCode.REPLICA_NOT_AVAILABLE
@@ -168,7 +169,7 @@ def alter_replica_log_dirs(
 
 
 async def unregister_broker(
-    ctx: Context, call: Call, request: UnregisterBrokerRequest
+    ctx: AdminContext, call: Call, request: UnregisterBrokerRequest
 ) -> UnregisterBrokerResponse:
     """Nobody waits for that node any longer: it will not come back."""
     node_id = request.broker_id
@@ -203,7 +204,7 @@ def _has_replicas(image: Image, node_id: int) -> bool:
 
 
 def update_features(
-    ctx: Context, call: Call, request: UpdateFeaturesRequest
+    ctx: AdminContext, call: Call, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse:
     if not may_cluster(ctx, call, Operation.ALTER):
         return UpdateFeaturesResponse(

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.fair_turns import Steps
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import AdminContext
 from penstock.broker.api.large_replies import in_turns
 from penstock.broker.api.queues.dead_letter_permissions import check_letter_boxes
 from penstock.broker.api.response_rows import CLUSTER_NAME, ROWS_MAX, duplicates, settled
@@ -73,7 +74,7 @@ _RIGHTS = {
 }
 
 
-def _check_resource(ctx: Context, call: Call, key: ResourceKey, operation: Operation) -> None:
+def _check_resource(ctx: AdminContext, call: Call, key: ResourceKey, operation: Operation) -> None:
     """Raises Refused unless the resource is of a kind we have and the caller may touch it."""
     kind, name = key
     if kind not in _RIGHTS:
@@ -101,7 +102,7 @@ def _unexpected(kind: int) -> str:
     return f"Unexpected resource type {kind}."
 
 
-def _node_id(ctx: Context, name: str) -> int | None:
+def _node_id(ctx: AdminContext, name: str) -> int | None:
     """The broker a resource names; None for the defaults of the cluster."""
     if not name:
         return None
@@ -121,13 +122,13 @@ def _node_id(ctx: Context, name: str) -> int | None:
 
 
 def describe_configs(
-    ctx: Context, call: Call, request: DescribeConfigsRequest
+    ctx: AdminContext, call: Call, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:
     return in_turns(ctx, call, _describe_all(ctx, call, request))
 
 
 def _describe_all(
-    ctx: Context, call: Call, request: DescribeConfigsRequest
+    ctx: AdminContext, call: Call, request: DescribeConfigsRequest
 ) -> Steps[DescribeConfigsResponse]:
     results = []
     resources = {(row.resource_type, row.resource_name): row for row in request.resources}
@@ -155,7 +156,7 @@ def _describe_all(
 
 
 def _described(
-    ctx: Context, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+    ctx: AdminContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> Steps[list[DescribeConfigsResourceResult]]:
     # No list and an empty list both ask for everything.
     wanted = set(resource.configuration_keys or ())
@@ -169,7 +170,9 @@ def _described(
     return rows
 
 
-def _describe(ctx: Context, resource: DescribeConfigsResource, config: Config) -> Described | None:
+def _describe(
+    ctx: AdminContext, resource: DescribeConfigsResource, config: Config
+) -> Described | None:
     name = resource.resource_name
     if resource.resource_type == TOPIC:
         topic = ctx.image.topics.get(name)
@@ -215,7 +218,7 @@ def _row(request: DescribeConfigsRequest, described: Described) -> DescribeConfi
 
 
 async def alter_configs(
-    ctx: Context, call: Call, request: AlterConfigsRequest
+    ctx: AdminContext, call: Call, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
     def edit_of(rows: Sequence[tuple[str, str | None]]) -> Callable[[Scope], ConfigEdit]:
         def edit(scope: Scope) -> ConfigEdit:
@@ -242,7 +245,7 @@ async def alter_configs(
 
 
 async def incremental_alter_configs(
-    ctx: Context, call: Call, request: IncrementalAlterConfigsRequest
+    ctx: AdminContext, call: Call, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     def edit_of(rows: Sequence[tuple[str, int, str | None]]) -> Callable[[Scope], ConfigEdit]:
         return lambda scope: altering(
@@ -276,7 +279,7 @@ def _operation(code: int) -> Op:
 
 
 async def _alter_all(
-    ctx: Context,
+    ctx: AdminContext,
     call: Call,
     edits: Sequence[tuple[ResourceKey, Callable[[Scope], ConfigEdit], Mapping[str, str | None]]],
     validate_only: bool,
@@ -306,7 +309,7 @@ async def _alter_all(
     return answers
 
 
-def _present(ctx: Context, key: ResourceKey) -> Mapping[str, str]:
+def _present(ctx: AdminContext, key: ResourceKey) -> Mapping[str, str]:
     """What was set for a topic or a group until now."""
     kind, name = key
     if kind == TOPIC:
@@ -314,7 +317,7 @@ def _present(ctx: Context, key: ResourceKey) -> Mapping[str, str]:
     return ctx.image.group_configs.get(name, {}) if kind == GROUP else {}
 
 
-async def _alter(ctx: Context, key: ResourceKey, edit: ConfigEdit, validate_only: bool) -> int:
+async def _alter(ctx: AdminContext, key: ResourceKey, edit: ConfigEdit, validate_only: bool) -> int:
     kind, name = key
     if kind == TOPIC:
         return await config_changes.alter_topic(ctx.store, name, edit, validate_only=validate_only)
@@ -332,7 +335,7 @@ async def _alter(ctx: Context, key: ResourceKey, edit: ConfigEdit, validate_only
 
 
 def list_config_resources(
-    ctx: Context, call: Call, request: ListConfigResourcesRequest
+    ctx: AdminContext, call: Call, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse | Awaitable[ListConfigResourcesResponse]:
     known: tuple[int, ...] = (CLIENT_METRICS,)
     if call.version >= 1:

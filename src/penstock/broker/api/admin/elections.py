@@ -11,7 +11,8 @@ import functools
 from collections.abc import Iterable, Sequence
 
 from penstock.base.errors import ErrorCode, Refused, shortened
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import AdminContext
 from penstock.broker.api.response_rows import may_cluster, settled
 from penstock.broker.api.route_row import Operation
 from penstock.cluster.controller import elections, partition_updates, reassignment
@@ -46,7 +47,7 @@ WantedElections = list[tuple[PartitionPlace, partition_updates.UpdateFunction]]
 
 
 async def _change(
-    ctx: Context, wanted: WantedElections, timeout_ms: int
+    ctx: AdminContext, wanted: WantedElections, timeout_ms: int
 ) -> list[tuple[PartitionPlace, UpdateOutcome]]:
     """Makes what is wanted of each partition come true; the outcomes in the same order."""
     image = ctx.image
@@ -69,7 +70,7 @@ async def _change(
     return [(place, next(known) if row is None else row) for place, row in rows]
 
 
-async def _settle(ctx: Context, outcomes: Iterable[UpdateOutcome], timeout_ms: int) -> None:
+async def _settle(ctx: AdminContext, outcomes: Iterable[UpdateOutcome], timeout_ms: int) -> None:
     """Answers when this node shows what was done, as far as the client's patience goes."""
     done = [outcome.revision for outcome in outcomes if isinstance(outcome, Changed)]
     if done:
@@ -80,7 +81,7 @@ async def _settle(ctx: Context, outcomes: Iterable[UpdateOutcome], timeout_ms: i
 
 
 async def elect_leaders(
-    ctx: Context, call: Call, request: ElectLeadersRequest
+    ctx: AdminContext, call: Call, request: ElectLeadersRequest
 ) -> ElectLeadersResponse:
     if not may_cluster(ctx, call, Operation.ALTER):
         return _no_election(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, request)
@@ -138,7 +139,7 @@ def _needs_election(record: PartitionRecord, brokers: Brokers, election_type: in
 
 
 def _election(
-    ctx: Context, image: Image, name: str, election_type: int
+    ctx: AdminContext, image: Image, name: str, election_type: int
 ) -> partition_updates.UpdateFunction:
     def decide(record: PartitionRecord) -> PartitionRecord:
         brokers = image.brokers
@@ -179,7 +180,7 @@ def _election_row(
 
 
 async def alter_partition_reassignments(
-    ctx: Context, call: Call, request: AlterPartitionReassignmentsRequest
+    ctx: AdminContext, call: Call, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     if not may_cluster(ctx, call, Operation.ALTER):
         return AlterPartitionReassignmentsResponse(
@@ -210,7 +211,7 @@ async def alter_partition_reassignments(
 
 
 def _move(
-    ctx: Context,
+    ctx: AdminContext,
     topic: TopicImage | None,
     image: Image,
     target: ReassignablePartition,
@@ -245,7 +246,7 @@ def _move_row(
 
 
 def list_partition_reassignments(
-    ctx: Context, call: Call, request: ListPartitionReassignmentsRequest
+    ctx: AdminContext, call: Call, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     if not may_cluster(ctx, call, Operation.DESCRIBE):
         return ListPartitionReassignmentsResponse(

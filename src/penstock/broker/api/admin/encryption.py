@@ -4,7 +4,8 @@ Both answer for this node alone. A rotation goes on while it is asked for, some 
 """
 
 from penstock.base.errors import ErrorCode
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import AdminContext
 from penstock.broker.api.response_rows import may_cluster
 from penstock.broker.api.route_row import Operation
 from penstock.security.keyring import KeyTrouble
@@ -19,7 +20,9 @@ from penstock.wire.messages.internal.encryption import (
 NO_SOURCE = "this node has no key; set encryption.kek.source"
 
 
-def describe_keys(ctx: Context, call: Call, request: DescribeKeysRequest) -> DescribeKeysResponse:
+def describe_keys(
+    ctx: AdminContext, call: Call, request: DescribeKeysRequest
+) -> DescribeKeysResponse:
     if not may_cluster(ctx, call, Operation.DESCRIBE):
         return DescribeKeysResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     encryption = ctx.encryption
@@ -39,7 +42,9 @@ def describe_keys(ctx: Context, call: Call, request: DescribeKeysRequest) -> Des
     )
 
 
-async def rotate_keys(ctx: Context, call: Call, request: RotateKeysRequest) -> RotateKeysResponse:
+async def rotate_keys(
+    ctx: AdminContext, call: Call, request: RotateKeysRequest
+) -> RotateKeysResponse:
     if not may_cluster(ctx, call, Operation.ALTER):
         return RotateKeysResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     encryption = ctx.encryption

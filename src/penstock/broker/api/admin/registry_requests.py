@@ -4,14 +4,15 @@ Penstock's own, between its nodes; a caller must have the right to act for the c
 """
 
 from penstock.base.errors import ErrorCode
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import ProduceContext
 from penstock.broker.api.response_rows import may_cluster
 from penstock.broker.api.route_row import Operation
 from penstock.wire.messages.internal.registry import AskRegistryRequest, AskRegistryResponse
 
 
 async def ask_registry(
-    ctx: Context, call: Call, request: AskRegistryRequest
+    ctx: ProduceContext, call: Call, request: AskRegistryRequest
 ) -> AskRegistryResponse:
     if not may_cluster(ctx, call, Operation.CLUSTER_ACTION):
         return AskRegistryResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NO_TOPIC_ID, TopicId
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import AdminContext
 from penstock.broker.api.queues.dead_letter_permissions import check_letter_boxes
 from penstock.broker.api.quota import take_partitions
 from penstock.broker.api.response_rows import ROWS_MAX, duplicates, may, may_cluster, settled
@@ -48,7 +49,7 @@ TIMED_OUT = "the change is stored, but this broker has not acted on it yet"
 
 
 async def create_topics(
-    ctx: Context, call: Call, request: CreateTopicsRequest
+    ctx: AdminContext, call: Call, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
     twice = duplicates(topic.name for topic in request.topics)
     may_create_all = may_cluster(ctx, call, Operation.CREATE)
@@ -103,7 +104,7 @@ def _new_topic(topic: CreatableTopic) -> NewTopic:
     )
 
 
-def _created(ctx: Context, call: Call, plan: TopicPlan) -> CreatableTopicResult:
+def _created(ctx: AdminContext, call: Call, plan: TopicPlan) -> CreatableTopicResult:
     row = CreatableTopicResult(
         name=plan.name, topic_id=plan.id, error_code=ErrorCode.NONE, error_message=None
     )
@@ -116,7 +117,7 @@ def _created(ctx: Context, call: Call, plan: TopicPlan) -> CreatableTopicResult:
     return row
 
 
-def _effective_configs(ctx: Context, plan: TopicPlan) -> list[CreatableTopicConfigs]:
+def _effective_configs(ctx: AdminContext, plan: TopicPlan) -> list[CreatableTopicConfigs]:
     rows = []
     for name, config in TABLES[Scope.TOPIC].items():
         if config.is_internal:
@@ -142,7 +143,7 @@ def _not_created(name: str, code: ErrorCode, message: str | None) -> CreatableTo
 
 
 async def delete_topics(
-    ctx: Context, call: Call, request: DeleteTopicsRequest
+    ctx: AdminContext, call: Call, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
     wanted: list[tuple[str | None, TopicId]] = [(name, NO_TOPIC_ID) for name in request.topic_names]
     wanted += [(topic.name, topic.topic_id) for topic in request.topics]
@@ -187,7 +188,7 @@ async def delete_topics(
 
 
 def _check_deletable(
-    ctx: Context,
+    ctx: AdminContext,
     call: Call,
     name: str | None,
     topic_id: TopicId,
@@ -209,7 +210,7 @@ def _check_deletable(
 
 
 def _target(
-    ctx: Context, call: Call, row: DeletableTopicResult, name: str | None, topic_id: TopicId
+    ctx: AdminContext, call: Call, row: DeletableTopicResult, name: str | None, topic_id: TopicId
 ) -> tuple[str, TopicId]:
     """Name and id of the topic that is meant; hides its existence from those who may not know."""
     if name is None:
@@ -233,7 +234,7 @@ def _target(
 
 
 async def create_partitions(
-    ctx: Context, call: Call, request: CreatePartitionsRequest
+    ctx: AdminContext, call: Call, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     twice = duplicates(topic.name for topic in request.topics)
     rows: dict[str, CreatePartitionsTopicResult] = {}

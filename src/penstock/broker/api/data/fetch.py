@@ -20,7 +20,8 @@ from typing import Any
 
 from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ids import TopicId
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import FetchContext
 from penstock.broker.api.data.fetch_reply import READ_COMMITTED, FetchedPartition, Reply
 from penstock.broker.api.data.fetch_sessions import (
     FULL_NEW_SESSION,
@@ -41,7 +42,7 @@ FOLLOWERS_SINCE = 11
 WAIT_MS_MAX = 300_000
 
 
-def fetch(ctx: Context, call: Call, request: FetchRequest) -> Any:
+def fetch(ctx: FetchContext, call: Call, request: FetchRequest) -> Any:
     """Answers now if it can; else parks the call until there is enough or time is up."""
     state = request.replica_state
     replica = state.replica_id if state is not None else request.replica_id
@@ -112,7 +113,7 @@ class Attempt:
 
     def __init__(
         self,
-        ctx: Context,
+        ctx: FetchContext,
         call: Call,
         request: FetchRequest,
         session: ConsumerFetchSession | None,
@@ -233,7 +234,7 @@ class Attempt:
             if offset >= log.start_offset and partition.leading is None:
                 raise Refused(ErrorCode.OFFSET_NOT_AVAILABLE)  # It may not have been copied yet.
             raise Refused(ErrorCode.OFFSET_OUT_OF_RANGE)
-        if ctx.has_replica_selector and self._request.rack_id:
+        if self._request.rack_id and ctx.replicas.has_selector:
             found.preferred = nearest(ctx, partition, offset, self._request.rack_id)
             if found.preferred >= 0:
                 return None

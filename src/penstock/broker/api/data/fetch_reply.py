@@ -14,7 +14,7 @@ from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ids import NO_TOPIC_ID
 from penstock.base.metrics import Counter
 from penstock.base.ports import Buffer, Slice
-from penstock.broker.api.context import Context
+from penstock.broker.api.context import FetchContext
 from penstock.broker.api.data.fetch_sessions import Followed, TopicKey
 from penstock.broker.api.response_rows import leader_elsewhere, storage_failure
 from penstock.broker.api.traffic_counters import Traffic
@@ -92,7 +92,7 @@ class Reply:
 
     def __init__(
         self,
-        ctx: Context,
+        ctx: FetchContext,
         request: FetchRequest,
         session: ReplySession | None,
         incremental: bool,

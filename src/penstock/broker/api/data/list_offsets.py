@@ -18,7 +18,8 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 
 from penstock.base.errors import Corrupt, ErrorCode, Refused
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import MetadataContext
 from penstock.broker.api.response_rows import (
     WAIT_MS_MAX,
     duplicates,
@@ -74,7 +75,7 @@ Search = tuple[ListOffsetsPartitionResponse, Partition, int, int]
 
 
 def list_offsets(
-    ctx: Context, call: Call, request: ListOffsetsRequest
+    ctx: MetadataContext, call: Call, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     twice = duplicates(
         (topic.name, row.partition_index) for topic in request.topics for row in topic.partitions
@@ -105,7 +106,7 @@ def list_offsets(
 
 
 def _list_offset(
-    ctx: Context,
+    ctx: MetadataContext,
     call: Call,
     request: ListOffsetsRequest,
     name: str,
@@ -149,7 +150,7 @@ def _require_settled(call: Call, partition: Partition) -> None:
 
 
 async def _search_all(
-    ctx: Context, call: Call, searches: Sequence[Search], response: ListOffsetsResponse
+    ctx: MetadataContext, call: Call, searches: Sequence[Search], response: ListOffsetsResponse
 ) -> ListOffsetsResponse:
     for row, partition, timestamp, end in searches:
         log = partition.log
@@ -178,7 +179,7 @@ async def _search_all(
 
 
 def offset_for_leader_epoch(
-    ctx: Context, call: Call, request: OffsetForLeaderEpochRequest
+    ctx: MetadataContext, call: Call, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     is_broker = may_cluster(ctx, call, Operation.CLUSTER_ACTION)
     return OffsetForLeaderEpochResponse(
@@ -201,7 +202,7 @@ def offset_for_leader_epoch(
 
 
 def _epoch_end(
-    ctx: Context, name: str, asked: OffsetForLeaderPartition, is_allowed: bool
+    ctx: MetadataContext, name: str, asked: OffsetForLeaderPartition, is_allowed: bool
 ) -> OffsetForLeaderEpochEndOffset:
     row = OffsetForLeaderEpochEndOffset(error_code=ErrorCode.NONE, partition=asked.partition)
     try:
@@ -219,7 +220,7 @@ def _epoch_end(
 
 
 async def delete_records(
-    ctx: Context, call: Call, request: DeleteRecordsRequest
+    ctx: MetadataContext, call: Call, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
     topics = []
     deadline_s = call.started + min(max(request.timeout_ms, 0), WAIT_MS_MAX) / 1000
@@ -234,7 +235,11 @@ async def delete_records(
 
 
 async def _delete_records(
-    ctx: Context, name: str, asked: DeleteRecordsPartition, is_allowed: bool, deadline_s: float
+    ctx: MetadataContext,
+    name: str,
+    asked: DeleteRecordsPartition,
+    is_allowed: bool,
+    deadline_s: float,
 ) -> DeleteRecordsPartitionResult:
     row = DeleteRecordsPartitionResult(
         partition_index=asked.partition_index,
@@ -254,7 +259,9 @@ async def _delete_records(
     return row
 
 
-async def _everywhere(ctx: Context, partition: Partition, offset: int, deadline_s: float) -> int:
+async def _everywhere(
+    ctx: MetadataContext, partition: Partition, offset: int, deadline_s: float
+) -> int:
     """Waits until no replica that is up has a record below `offset`; answers where they begin."""
     loop = asyncio.get_running_loop()
     while True:

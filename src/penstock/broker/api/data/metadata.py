@@ -21,7 +21,8 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.fair_turns import PIECE_STEPS, Steps, do_piece
 from penstock.base.ids import NO_TOPIC_ID, TopicId
 from penstock.base.ports import Buffer
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import MetadataContext
 from penstock.broker.api.large_replies import give_written, holder_of, in_turns, written
 from penstock.broker.api.response_rows import (
     cluster_operations,
@@ -58,7 +59,7 @@ Found: TypeAlias = TopicImage | MetadataResponseTopic
 
 
 def metadata(
-    ctx: Context, call: Call, request: MetadataRequest
+    ctx: MetadataContext, call: Call, request: MetadataRequest
 ) -> Awaitable[MetadataResponse] | None:
     if ctx.membership.is_misleading:
         call.hang_up()
@@ -66,7 +67,7 @@ def metadata(
     return _answer(ctx, call, request)
 
 
-async def _answer(ctx: Context, call: Call, request: MetadataRequest) -> MetadataResponse:
+async def _answer(ctx: MetadataContext, call: Call, request: MetadataRequest) -> MetadataResponse:
     await ctx.losses.look()
     await ctx.losses.outlast(functools.partial(_names_any, request, call.version))
     found = _look(ctx, call, request)
@@ -92,7 +93,7 @@ def _names_any(
 
 
 def _look(
-    ctx: Context, call: Call, request: MetadataRequest
+    ctx: MetadataContext, call: Call, request: MetadataRequest
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
     wanted, image = request.topics, ctx.image
     if wanted is None or (call.version == 0 and not wanted):
@@ -114,7 +115,7 @@ def _look(
 
 
 def _answer_for(
-    ctx: Context, call: Call, request: MetadataRequest, image: Image, found: Sequence[Found]
+    ctx: MetadataContext, call: Call, request: MetadataRequest, image: Image, found: Sequence[Found]
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
     if len(found) == 1:
         [one] = found
@@ -128,7 +129,11 @@ def _answer_for(
 
 
 def _rows(
-    ctx: Context, call: Call, request: MetadataRequest, image: Image, found: Iterable[Found | None]
+    ctx: MetadataContext,
+    call: Call,
+    request: MetadataRequest,
+    image: Image,
+    found: Iterable[Found | None],
 ) -> Steps[MetadataResponse]:
     shown = []
     for one in found:
@@ -146,7 +151,7 @@ def _rows(
     return _respond(ctx, call, request, image, shown)
 
 
-async def _all(ctx: Context, call: Call, request: MetadataRequest) -> MetadataResponse:
+async def _all(ctx: MetadataContext, call: Call, request: MetadataRequest) -> MetadataResponse:
     steps = _visible(ctx, call, request)
     small = do_piece(steps)
     if small is not None:
@@ -170,7 +175,7 @@ async def _all(ctx: Context, call: Call, request: MetadataRequest) -> MetadataRe
     return MetadataResponse(brokers=(), topics=())
 
 
-def _visible(ctx: Context, call: Call, request: MetadataRequest) -> Steps[MetadataResponse]:
+def _visible(ctx: MetadataContext, call: Call, request: MetadataRequest) -> Steps[MetadataResponse]:
     image = ctx.image
     found = (
         topic if may(ctx, call, Operation.DESCRIBE, name) else None
@@ -179,13 +184,15 @@ def _visible(ctx: Context, call: Call, request: MetadataRequest) -> Steps[Metada
     return _rows(ctx, call, request, image, found)
 
 
-def _visible_written(ctx: Context, call: Call, request: MetadataRequest) -> Steps[list[Buffer]]:
+def _visible_written(
+    ctx: MetadataContext, call: Call, request: MetadataRequest
+) -> Steps[list[Buffer]]:
     response = yield from _visible(ctx, call, request)
     return (yield from written(call, response))
 
 
 def _respond(
-    ctx: Context,
+    ctx: MetadataContext,
     call: Call,
     request: MetadataRequest,
     image: Image,
@@ -207,7 +214,7 @@ def _respond(
     )
 
 
-def _by_name(ctx: Context, call: Call, name: str) -> Found:
+def _by_name(ctx: MetadataContext, call: Call, name: str) -> Found:
     if not may(ctx, call, Operation.DESCRIBE, name):
         return _error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
     topic = ctx.image.topics.get(name)
@@ -218,7 +225,7 @@ def _by_name(ctx: Context, call: Call, name: str) -> Found:
     return row
 
 
-def _by_id(ctx: Context, call: Call, topic_id: TopicId) -> Found:
+def _by_id(ctx: MetadataContext, call: Call, topic_id: TopicId) -> Found:
     topic = ctx.image.topics_by_id.get(topic_id)
     if topic is None:
         return _error(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
@@ -228,7 +235,7 @@ def _by_id(ctx: Context, call: Call, topic_id: TopicId) -> Found:
 
 
 def _row(
-    ctx: Context,
+    ctx: MetadataContext,
     call: Call,
     request: MetadataRequest,
     topic: TopicImage,
@@ -285,7 +292,7 @@ def missing_code(name: str) -> ErrorCode:
 
 
 def _creatable(
-    ctx: Context, call: Call, request: MetadataRequest, names: Iterable[str]
+    ctx: MetadataContext, call: Call, request: MetadataRequest, names: Iterable[str]
 ) -> list[str]:
     """The names this request may bring into being."""
     if not (request.allow_auto_topic_creation and ctx.configs.flag("auto.create.topics.enable")):
@@ -301,7 +308,11 @@ def _creatable(
 
 
 async def _respond_after_creating(
-    ctx: Context, call: Call, request: MetadataRequest, names: Sequence[str], missing: list[str]
+    ctx: MetadataContext,
+    call: Call,
+    request: MetadataRequest,
+    names: Sequence[str],
+    missing: list[str],
 ) -> MetadataResponse:
     refused: dict[str, ErrorCode] = {}
     may_create_all = may_cluster(ctx, call, Operation.CREATE)
@@ -333,7 +344,7 @@ async def _respond_after_creating(
 
 
 def describe_topic_partitions(
-    ctx: Context, call: Call, request: DescribeTopicPartitionsRequest
+    ctx: MetadataContext, call: Call, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse | Awaitable[DescribeTopicPartitionsResponse]:
     image, cursor = ctx.image, request.cursor
     asked = {topic.name for topic in request.topics}
@@ -348,7 +359,7 @@ def describe_topic_partitions(
 
 
 def _pages(
-    ctx: Context,
+    ctx: MetadataContext,
     call: Call,
     request: DescribeTopicPartitionsRequest,
     image: Image,
@@ -394,7 +405,7 @@ def _described_error(code: ErrorCode, name: str) -> DescribeTopicPartitionsRespo
 
 
 def _described(
-    ctx: Context, call: Call, image: Image, topic: TopicImage, indexes: range
+    ctx: MetadataContext, call: Call, image: Image, topic: TopicImage, indexes: range
 ) -> Steps[DescribeTopicPartitionsResponseTopic]:
     rows = []
     for index in indexes:

@@ -6,7 +6,7 @@ the leader wins, else the one that has come furthest; whoever leads answers with
 of records, and clients come back to ask now and then.
 """
 
-from penstock.broker.api.context import Context
+from penstock.broker.api.context import FetchContext
 from penstock.cluster.replication.partition import Partition
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -18,7 +18,7 @@ def selects(name: str | None) -> bool:
     return name == RACK_AWARE
 
 
-def nearest(ctx: Context, partition: Partition, offset: int, rack: str) -> int:
+def nearest(ctx: FetchContext, partition: Partition, offset: int, rack: str) -> int:
     """The node to read from instead of this one, or -1."""
     leading = partition.leading
     if leading is None:

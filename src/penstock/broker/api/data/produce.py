@@ -24,7 +24,8 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.backpressure import slow_down
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import ProduceContext
 from penstock.broker.api.coordinator_calls import may_txn
 from penstock.broker.api.data.schema_checks import check_schemas
 from penstock.broker.api.data.transactional_produce import TransactionalBatches, is_open, outside
@@ -98,7 +99,7 @@ class PendingProduce:
         self.call.reply(self.response)
 
 
-def produce(ctx: Context, call: Call, request: ProduceRequest) -> Awaitable[Any] | None:
+def produce(ctx: ProduceContext, call: Call, request: ProduceRequest) -> Awaitable[Any] | None:
     looks = _looks(ctx, call, request)
     admission = None
     if request.transactional_id is not None:
@@ -118,7 +119,7 @@ def produce(ctx: Context, call: Call, request: ProduceRequest) -> Awaitable[Any]
 
 
 def _append_all(
-    ctx: Context,
+    ctx: ProduceContext,
     call: Call,
     request: ProduceRequest,
     prepared: dict[int, memoryview | Refused],
@@ -185,7 +186,7 @@ def _append_all(
         call.when_overdue(request.timeout_ms / 1000, pending.time_out)
 
 
-def _show_leaders(ctx: Context, call: Call, response: ProduceResponse) -> None:
+def _show_leaders(ctx: ProduceContext, call: Call, response: ProduceResponse) -> None:
     """Names the leaders of what this node does not lead, so that nobody has to ask (KIP-951)."""
     endpoints: dict[int, ProduceNodeEndpoint] = {}
     for topic in response.responses:
@@ -207,7 +208,7 @@ def _show_leaders(ctx: Context, call: Call, response: ProduceResponse) -> None:
     response.node_endpoints = list(endpoints.values())
 
 
-def _partition(ctx: Context, call: Call, topic: TopicProduceData, index: int) -> Partition:
+def _partition(ctx: ProduceContext, call: Call, topic: TopicProduceData, index: int) -> Partition:
     name = topic.name
     if call.version >= TOPIC_IDS_SINCE:
         known = ctx.image.topics_by_id.get(topic.topic_id)
@@ -223,7 +224,7 @@ def _partition(ctx: Context, call: Call, topic: TopicProduceData, index: int) ->
 
 
 def _append(
-    ctx: Context,
+    ctx: ProduceContext,
     call: Call,
     partition: Partition,
     data: PartitionProduceData,
@@ -266,7 +267,7 @@ def _append(
     return appended.last_offset + 1
 
 
-def _check_pressure(ctx: Context, partition: Partition) -> None:
+def _check_pressure(ctx: ProduceContext, partition: Partition) -> None:
     pressure = ctx.partitions.pressure
     if pressure.refusal is not None:
         partition.starve()
@@ -305,7 +306,7 @@ def _check(header: BatchHeader, size: int, rules: ProduceRules, version: int, no
 
 
 def _admission(
-    ctx: Context, call: Call, request: ProduceRequest, transactional_id: str
+    ctx: ProduceContext, call: Call, request: ProduceRequest, transactional_id: str
 ) -> TransactionalBatches:
     """Finds the batches that their transaction's coordinator must be asked about."""
     admission = TransactionalBatches(ctx, call, transactional_id)
@@ -320,7 +321,7 @@ def _admission(
 
 
 def _check_transaction(
-    ctx: Context,
+    ctx: ProduceContext,
     call: Call,
     request: ProduceRequest,
     partition: Partition,
@@ -345,7 +346,7 @@ def _check_transaction(
 
 
 def _looks(
-    ctx: Context, call: Call, request: ProduceRequest
+    ctx: ProduceContext, call: Call, request: ProduceRequest
 ) -> list[tuple[PartitionProduceData, Partition]]:
     """The batches that must be opened before they are appended, with their partitions."""
     if not ctx.partitions.any_look_inside:
@@ -373,7 +374,7 @@ def _keep_batches(request: ProduceRequest) -> None:
 
 
 async def _produce_slowly(
-    ctx: Context,
+    ctx: ProduceContext,
     call: Call,
     request: ProduceRequest,
     looks: list[tuple[PartitionProduceData, Partition]],
@@ -407,7 +408,7 @@ async def _produce_slowly(
             admission.close()
 
 
-async def _look(ctx: Context, batch: memoryview, rules: ProduceRules) -> memoryview:
+async def _look(ctx: ProduceContext, batch: memoryview, rules: ProduceRules) -> memoryview:
     """By a worker. After what was too large the next one waits, so that bombs take little time."""
     loop = asyncio.get_running_loop()
     began_s = loop.time()

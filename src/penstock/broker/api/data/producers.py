@@ -9,7 +9,8 @@ DescribeProducers lists what a partition's log knows of the producers that wrote
 """
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import TransactionContext
 from penstock.broker.api.coordinator_calls import caller_of, may_txn
 from penstock.broker.api.response_rows import led_partition, may, may_cluster, may_write_some
 from penstock.broker.api.route_row import Operation
@@ -30,7 +31,7 @@ LAST_SEQUENCE = 1
 
 
 async def init_producer_id(
-    ctx: Context, call: Call, request: InitProducerIdRequest
+    ctx: TransactionContext, call: Call, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
     try:
         _check(ctx, call, request)
@@ -45,7 +46,7 @@ async def init_producer_id(
 
 
 async def _init_transactional(
-    ctx: Context, call: Call, request: InitProducerIdRequest, transactional_id: str
+    ctx: TransactionContext, call: Call, request: InitProducerIdRequest, transactional_id: str
 ) -> InitProducerIdResponse:
     await ctx.producer_ids.stock()
     response = await ctx.txns.handle(
@@ -55,7 +56,7 @@ async def _init_transactional(
     return response
 
 
-def _check(ctx: Context, call: Call, request: InitProducerIdRequest) -> None:
+def _check(ctx: TransactionContext, call: Call, request: InitProducerIdRequest) -> None:
     transactional_id = request.transactional_id
     if transactional_id is not None:
         if not may_txn(ctx, call, Operation.WRITE, transactional_id):
@@ -72,7 +73,7 @@ def _check(ctx: Context, call: Call, request: InitProducerIdRequest) -> None:
 
 
 def describe_producers(
-    ctx: Context, call: Call, request: DescribeProducersRequest
+    ctx: TransactionContext, call: Call, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
     return DescribeProducersResponse(
         topics=[
@@ -89,7 +90,7 @@ def describe_producers(
 
 
 def _describe(
-    ctx: Context, call: Call, name: str, index: int
+    ctx: TransactionContext, call: Call, name: str, index: int
 ) -> DescribeProducersPartitionResponse:
     row = DescribeProducersPartitionResponse(
         partition_index=index, error_code=ErrorCode.NONE, active_producers=()

@@ -19,7 +19,8 @@ from typing import Any
 from penstock.base.deferred import Deferred
 from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ids import TopicId
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import FetchContext
 from penstock.broker.api.data.fetch_reply import FetchedPartition, Reply
 from penstock.broker.api.data.fetch_sessions import FULL_NEW_SESSION, FULL_WITHOUT_SESSION
 from penstock.broker.api.data.replica_fetch_sessions import Cursor, ReplicaSession
@@ -37,7 +38,7 @@ NO_EPOCH = -1
 """Of a log that has no batch, and so no history to depart from."""
 
 
-def replica_fetch(ctx: Context, call: Call, request: FetchRequest, node_id: int) -> Any:
+def replica_fetch(ctx: FetchContext, call: Call, request: FetchRequest, node_id: int) -> Any:
     """Answers a follower now if there is something to say; else parks its call."""
     state = request.replica_state
     broker_epoch = state.replica_epoch if state is not None else -1
@@ -54,15 +55,15 @@ def replica_fetch(ctx: Context, call: Call, request: FetchRequest, node_id: int)
     return attempt.start()
 
 
-def _session(ctx: Context, call: Call, request: FetchRequest, node_id: int) -> ReplicaSession:
+def _session(ctx: FetchContext, call: Call, request: FetchRequest, node_id: int) -> ReplicaSession:
     by_id = call.version >= TOPIC_IDS_SINCE
     epoch = request.session_epoch
     if epoch == FULL_NEW_SESSION:
-        session = ctx.replica_sessions.open(node_id)
+        session = ctx.replicas.sessions.open(node_id)
     elif epoch == FULL_WITHOUT_SESSION:
         session = ReplicaSession(0, node_id)
     else:
-        session = ctx.replica_sessions.resume(node_id, request.session_id, epoch)
+        session = ctx.replicas.sessions.resume(node_id, request.session_id, epoch)
     session.begin(
         (TopicId(topic.topic_id) if by_id else topic.topic, index)
         for topic in request.forgotten_topics_data
@@ -82,16 +83,18 @@ class ReplicaAttempt:
         "_request",
         "_session",
         "_stale_timer",
+        "_throttle",
         "_timer",
     )
 
     def __init__(
-        self, ctx: Context, call: Call, request: FetchRequest, session: ReplicaSession
+        self, ctx: FetchContext, call: Call, request: FetchRequest, session: ReplicaSession
     ) -> None:
         self._ctx = ctx
         self._call = call
         self._request = request
         self._session = session
+        self._throttle = ctx.replicas.throttle
         incremental = request.session_epoch not in (FULL_NEW_SESSION, FULL_WITHOUT_SESSION)
         self._reply = Reply(
             ctx, request, session, incremental, ctx.metrics.bytes_replicated, call.caller.listener
@@ -258,7 +261,7 @@ class ReplicaAttempt:
 
     def _hold_back(self) -> None:
         """Takes those out of turn that a replication throttle keeps waiting (KIP-73)."""
-        throttle = self._ctx.leader_throttle
+        throttle = self._throttle
         wait_s = throttle.wait_s() if throttle is not None else 0.0
         if wait_s <= 0:
             return
@@ -269,12 +272,12 @@ class ReplicaAttempt:
             asyncio.get_running_loop().call_later(wait_s, session.retry, cursor)
 
     def _count(self, cursor: Cursor, size: int) -> None:
-        if self._ctx.leader_throttle is not None and self._is_throttled(cursor):
-            self._ctx.leader_throttle.record(size)
+        if self._throttle is not None and self._is_throttled(cursor):
+            self._throttle.record(size)
 
     def _is_throttled(self, cursor: Cursor) -> bool:
         """A replica in sync is never held back: producers wait for it."""
-        partition, throttle = cursor.partition, self._ctx.leader_throttle
+        partition, throttle = cursor.partition, self._throttle
         if partition is None or throttle is None or cursor.diverging is not None:
             return False
         if self._session.node_id in partition.record.isr:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.broker.api.context import Context
+from penstock.broker.api.context import ProduceContext
 from penstock.cluster.replication.partition import ProduceRules
 from penstock.coordinator.schema_id_checks import Mark
 from penstock.state.registry.errors import Rejected
@@ -32,7 +32,7 @@ class Marks(NamedTuple):
 
 
 async def check_schemas(
-    ctx: Context, topic: str, batch: memoryview, rules: ProduceRules, bytes_max: int
+    ctx: ProduceContext, topic: str, batch: memoryview, rules: ProduceRules, bytes_max: int
 ) -> None:
     """Raises Refused when a record lacks its schema, or has one that is not the topic's.
 

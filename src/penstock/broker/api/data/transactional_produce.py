@@ -10,7 +10,8 @@ The question may take time, in which the transaction may end. A guard on each su
 from dataclasses import dataclass, field
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import ProduceContext
 from penstock.cluster.replication.partition import Partition
 from penstock.coordinator.txn_verification import ANY_EPOCH, Guard
 from penstock.state.transactions.add_partitions import PRODUCE_ADDS_SINCE, for_produce
@@ -43,7 +44,7 @@ class Doubt:
 class TransactionalBatches:
     """The batches of one request that need a coordinator's word."""
 
-    ctx: Context
+    ctx: ProduceContext
     call: Call
     transactional_id: str
     doubts: list[Doubt] = field(default_factory=list)

@@ -12,7 +12,8 @@ from typing import Any
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.fair_turns import picked
 from penstock.base.state_machine import Decision, Token
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import GroupContext
 from penstock.broker.api.coordinator_calls import caller_of, gathered, group_operations, may_group
 from penstock.broker.api.large_replies import answered, holder_of
 from penstock.broker.api.queues.share_offsets import forget_group
@@ -42,7 +43,7 @@ GROUPS_MAX = 10_000
 
 
 async def describe_groups(
-    ctx: Context, call: Call, request: DescribeGroupsRequest
+    ctx: GroupContext, call: Call, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
     names = list(dict.fromkeys(request.groups[:GROUPS_MAX]))
     asked = [DescribeGroupsRequest(groups=[name]) for name in names]
@@ -57,7 +58,7 @@ async def describe_groups(
 
 
 async def consumer_group_describe(
-    ctx: Context, call: Call, request: ConsumerGroupDescribeRequest
+    ctx: GroupContext, call: Call, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
     names = list(dict.fromkeys(request.group_ids[:GROUPS_MAX]))
     asked = [
@@ -75,7 +76,7 @@ async def consumer_group_describe(
     return await answered(ctx, call, response, len(rows) + members)
 
 
-def _shown(ctx: Context, call: Call, row: DescribedConsumerGroup) -> DescribedConsumerGroup:
+def _shown(ctx: GroupContext, call: Call, row: DescribedConsumerGroup) -> DescribedConsumerGroup:
     """A group is told with all its topics or not at all."""
     topics = {
         assigned.topic_name
@@ -92,7 +93,7 @@ def _shown(ctx: Context, call: Call, row: DescribedConsumerGroup) -> DescribedCo
 
 
 async def delete_groups(
-    ctx: Context, call: Call, request: DeleteGroupsRequest
+    ctx: GroupContext, call: Call, request: DeleteGroupsRequest
 ) -> DeleteGroupsResponse:
     names = list(dict.fromkeys(request.groups_names[:GROUPS_MAX]))
     failed = await _forget_positions(ctx, call, names)
@@ -103,7 +104,7 @@ async def delete_groups(
 
 
 async def _forget_positions(
-    ctx: Context, call: Call, names: list[str]
+    ctx: GroupContext, call: Call, names: list[str]
 ) -> list[DeletableGroupResult]:
     """Share groups have positions that go before them; those where they cannot yet, stay."""
     failed = []
@@ -117,7 +118,9 @@ async def _forget_positions(
     return failed
 
 
-async def list_groups(ctx: Context, call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
+async def list_groups(
+    ctx: GroupContext, call: Call, request: ListGroupsRequest
+) -> ListGroupsResponse:
     host = ctx.groups.host
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if host.is_loading else ErrorCode.NONE
     caller = caller_of(ctx, call)
@@ -141,7 +144,7 @@ async def list_groups(ctx: Context, call: Call, request: ListGroupsRequest) -> L
 
 
 async def ask_each(
-    ctx: Context, call: Call, names: list[str], requests: Iterable[Any], operation: Operation
+    ctx: GroupContext, call: Call, names: list[str], requests: Iterable[Any], operation: Operation
 ) -> list[Any]:
     """The answer of each group's shard to its own request, or the refusal in its shape."""
     name = call.route.name
@@ -157,7 +160,7 @@ async def ask_each(
 
 
 def _ask(
-    ctx: Context, call: Call, group_id: str, request: Any, operation: Operation
+    ctx: GroupContext, call: Call, group_id: str, request: Any, operation: Operation
 ) -> "asyncio.Future[Any] | Refused":
     if not may_group(ctx, call, operation, group_id):
         return Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)

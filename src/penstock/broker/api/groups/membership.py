@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Collection
 from typing import Any
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import GroupContext
 from penstock.broker.api.coordinator_calls import ask_group, may_group, may_txn
 from penstock.broker.api.data.metadata import live_leader
 from penstock.broker.api.response_rows import may, may_cluster, reached_at
@@ -45,7 +46,7 @@ CONSUMER_PROTOCOL = "consumer"
 # -- members ----------------------------------------------------------------------------------
 
 
-def member_request(ctx: Context, call: Call, request: Any) -> Any:
+def member_request(ctx: GroupContext, call: Call, request: Any) -> Any:
     """JoinGroup, SyncGroup, LeaveGroup and ConsumerGroupHeartbeat."""
     name = call.route.name
     if not may_group(ctx, call, Operation.READ, request.group_id):
@@ -60,7 +61,7 @@ def member_request(ctx: Context, call: Call, request: Any) -> Any:
     return ask_group(ctx, call, name, request, counted, fresh_id=is_new)
 
 
-def heartbeat(ctx: Context, call: Call, request: HeartbeatRequest) -> Any:
+def heartbeat(ctx: GroupContext, call: Call, request: HeartbeatRequest) -> Any:
     """As the others, with nothing to count: there are more of these than of all of them."""
     if not may_group(ctx, call, Operation.READ, request.group_id):
         return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -79,7 +80,7 @@ def _while_loading(response: Any) -> Any:
     return response
 
 
-def _count(ctx: Context, reply: Any) -> None:
+def _count(ctx: GroupContext, reply: Any) -> None:
     """Rebalances, by what they leave behind: a generation has one leader."""
     if isinstance(reply, JoinGroupResponse):
         if not reply.error_code and reply.member_id == reply.leader:
@@ -89,7 +90,7 @@ def _count(ctx: Context, reply: Any) -> None:
 
 
 def consumer_group_heartbeat(
-    ctx: Context, call: Call, request: ConsumerGroupHeartbeatRequest
+    ctx: GroupContext, call: Call, request: ConsumerGroupHeartbeatRequest
 ) -> Any:
     """As the others, but the topics it names must be the caller's to see."""
     if CONSUMER_PROTOCOL not in ctx.configs.items("group.coordinator.rebalance.protocols"):
@@ -110,7 +111,7 @@ def consumer_group_heartbeat(
 
 
 def find_coordinator(
-    ctx: Context, call: Call, request: FindCoordinatorRequest
+    ctx: GroupContext, call: Call, request: FindCoordinatorRequest
 ) -> Awaitable[FindCoordinatorResponse] | None:
     if ctx.membership.is_misleading:
         call.hang_up()  # As Metadata does.
@@ -119,7 +120,7 @@ def find_coordinator(
 
 
 async def _find_all(
-    ctx: Context, call: Call, request: FindCoordinatorRequest
+    ctx: GroupContext, call: Call, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
     await ctx.losses.look()
     if call.version >= KEYS_SINCE:
@@ -136,7 +137,7 @@ async def _find_all(
     )
 
 
-async def _find(ctx: Context, call: Call, key_type: int, key: str) -> Coordinator:
+async def _find(ctx: GroupContext, call: Call, key_type: int, key: str) -> Coordinator:
     row = Coordinator(
         key=key,
         node_id=NO_NODE,
@@ -168,7 +169,7 @@ def _is_led_by(topic: str, index: int, image: Image, nodes: Collection[int]) -> 
     return record is not None and record.leader in nodes
 
 
-async def _host(ctx: Context, call: Call, key_type: int, key: str) -> ShardHost[Any]:
+async def _host(ctx: GroupContext, call: Call, key_type: int, key: str) -> ShardHost[Any]:
     """The shards that a key of this type is one of, created if need be."""
     if key_type == GROUP_KEY:
         if not may_group(ctx, call, Operation.DESCRIBE, key):

@@ -14,7 +14,8 @@ from typing import Any
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NO_TOPIC_ID
 from penstock.base.state_machine import Decision, Token
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import GroupContext
 from penstock.broker.api.coordinator_calls import ask_group, caller_of, gathered, may_group
 from penstock.broker.api.response_rows import may
 from penstock.broker.api.route_row import Operation
@@ -52,7 +53,7 @@ NO_OFFSET = -1
 # -- OffsetCommit -----------------------------------------------------------------------------
 
 
-def offset_commit(ctx: Context, call: Call, request: OffsetCommitRequest) -> Any:
+def offset_commit(ctx: GroupContext, call: Call, request: OffsetCommitRequest) -> Any:
     if not may_group(ctx, call, Operation.READ, request.group_id):
         refused = Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         return refusal("OffsetCommit", request, refused, call.version)
@@ -69,7 +70,7 @@ def offset_commit(ctx: Context, call: Call, request: OffsetCommitRequest) -> Any
 
 
 def _committable(
-    ctx: Context,
+    ctx: GroupContext,
     call: Call,
     topic: OffsetCommitRequestTopic,
     refused_rows: list[OffsetCommitResponseTopic],
@@ -132,7 +133,7 @@ def _key(topic: Any) -> tuple[str, bytes | None]:
 
 
 async def offset_fetch(
-    ctx: Context, call: Call, request: OffsetFetchRequest
+    ctx: GroupContext, call: Call, request: OffsetFetchRequest
 ) -> OffsetFetchResponse:
     if call.version >= GROUPS_SINCE:
         asked = [_GroupFetch(ctx, call, group) for group in request.groups[:GROUPS_MAX]]
@@ -189,7 +190,7 @@ def _whole(response: Any) -> OffsetFetchResponse:
 class _GroupFetch:
     """One group's question: what the shard is asked, and what is answered without it."""
 
-    def __init__(self, ctx: Context, call: Call, group: OffsetFetchRequestGroup) -> None:
+    def __init__(self, ctx: GroupContext, call: Call, group: OffsetFetchRequestGroup) -> None:
         self._ctx = ctx
         self._call = call
         self._group = group
@@ -263,7 +264,7 @@ class _GroupFetch:
 # -- OffsetDelete -----------------------------------------------------------------------------
 
 
-def offset_delete(ctx: Context, call: Call, request: OffsetDeleteRequest) -> Any:
+def offset_delete(ctx: GroupContext, call: Call, request: OffsetDeleteRequest) -> Any:
     if not may_group(ctx, call, Operation.DELETE, request.group_id):
         refused = Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
         return refusal("OffsetDelete", request, refused, call.version)
@@ -280,7 +281,7 @@ def offset_delete(ctx: Context, call: Call, request: OffsetDeleteRequest) -> Any
 
 
 def _deletable(
-    ctx: Context,
+    ctx: GroupContext,
     call: Call,
     topic: OffsetDeleteRequestTopic,
     refused_rows: list[OffsetDeleteResponseTopic],

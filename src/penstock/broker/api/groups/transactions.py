@@ -12,7 +12,8 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.state_machine import Decision, Token
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import TransactionContext
 from penstock.broker.api.coordinator_calls import caller_of, gathered, may_group, may_txn
 from penstock.broker.api.response_rows import may, may_cluster
 from penstock.broker.api.route_row import Operation
@@ -55,7 +56,7 @@ MARKERS_SECONDS_MAX = 5.0
 
 
 async def add_partitions_to_txn(
-    ctx: Context, call: Call, request: AddPartitionsToTxnRequest
+    ctx: TransactionContext, call: Call, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
     is_batch = call.version >= add_partitions.BATCHED_SINCE
     if is_batch and not may_cluster(ctx, call, Operation.CLUSTER_ACTION):
@@ -66,7 +67,7 @@ async def add_partitions_to_txn(
 
 
 async def _add(
-    ctx: Context, call: Call, txn: AddPartitionsToTxnTransaction, is_batch: bool
+    ctx: TransactionContext, call: Call, txn: AddPartitionsToTxnTransaction, is_batch: bool
 ) -> AddPartitionsToTxnResult:
     if not is_batch and not may_txn(ctx, call, Operation.WRITE, txn.transactional_id):
         return add_partitions.refused_result(txn, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -94,7 +95,7 @@ async def _add(
 
 
 async def add_offsets_to_txn(
-    ctx: Context, call: Call, request: AddOffsetsToTxnRequest
+    ctx: TransactionContext, call: Call, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse:
     try:
         if not may_txn(ctx, call, Operation.WRITE, request.transactional_id):
@@ -111,7 +112,7 @@ async def add_offsets_to_txn(
     return response
 
 
-async def end_txn(ctx: Context, call: Call, request: EndTxnRequest) -> EndTxnResponse:
+async def end_txn(ctx: TransactionContext, call: Call, request: EndTxnRequest) -> EndTxnResponse:
     try:
         if not may_txn(ctx, call, Operation.WRITE, request.transactional_id):
             raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -128,7 +129,7 @@ async def end_txn(ctx: Context, call: Call, request: EndTxnRequest) -> EndTxnRes
 
 
 async def write_txn_markers(
-    ctx: Context, call: Call, request: WriteTxnMarkersRequest
+    ctx: TransactionContext, call: Call, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse:
     """Written on behalf of another broker's coordinator; answered when all are committed."""
     is_allowed = may_cluster(ctx, call, Operation.CLUSTER_ACTION)
@@ -163,7 +164,7 @@ async def write_txn_markers(
 
 
 def _write(
-    ctx: Context, marker: PartitionMarker, topic: str, index: int
+    ctx: TransactionContext, marker: PartitionMarker, topic: str, index: int
 ) -> "asyncio.Future[ErrorCode]":
     future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
 
@@ -179,7 +180,7 @@ def _write(
 
 
 async def describe_transactions(
-    ctx: Context, call: Call, request: DescribeTransactionsRequest
+    ctx: TransactionContext, call: Call, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse:
     names = list(dict.fromkeys(request.transactional_ids[:ROWS_MAX]))
     replies = await gathered([_describe(ctx, call, name) for name in names])
@@ -192,7 +193,7 @@ async def describe_transactions(
     return DescribeTransactionsResponse(transaction_states=found)
 
 
-def _describe(ctx: Context, call: Call, name: str) -> "asyncio.Future[Any] | Refused":
+def _describe(ctx: TransactionContext, call: Call, name: str) -> "asyncio.Future[Any] | Refused":
     if not may_txn(ctx, call, Operation.DESCRIBE, name):
         return Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
@@ -206,7 +207,7 @@ def _describe(ctx: Context, call: Call, name: str) -> "asyncio.Future[Any] | Ref
 
 
 async def list_transactions(
-    ctx: Context, call: Call, request: ListTransactionsRequest
+    ctx: TransactionContext, call: Call, request: ListTransactionsRequest
 ) -> ListTransactionsResponse:
     host = ctx.txns.host
     if host.is_loading:

@@ -10,7 +10,8 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.state_machine import Decision, Token
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import TransactionContext
 from penstock.broker.api.coordinator_calls import caller_of, may_group, may_txn
 from penstock.broker.api.groups.offset_commit import joined
 from penstock.broker.api.response_rows import may
@@ -33,7 +34,7 @@ ABORTABLE_SINCE = 4
 
 
 async def txn_offset_commit(
-    ctx: Context, call: Call, request: TxnOffsetCommitRequest
+    ctx: TransactionContext, call: Call, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
     refused_rows: list[TxnOffsetCommitResponseTopic] = []
     try:
@@ -53,7 +54,7 @@ async def txn_offset_commit(
     return response
 
 
-async def _commit(ctx: Context, call: Call, request: TxnOffsetCommitRequest) -> Any:
+async def _commit(ctx: TransactionContext, call: Call, request: TxnOffsetCommitRequest) -> Any:
     index = ctx.groups.host.index_of(request.group_id)
     producer = ProducerEpoch(request.producer_id, request.producer_epoch)
     adds = call.version >= ADDS_SINCE
@@ -89,7 +90,7 @@ def _in_its_words(refused: Refused, call: Call) -> Refused:
 
 
 def _known(
-    ctx: Context,
+    ctx: TransactionContext,
     call: Call,
     topic: TxnOffsetCommitRequestTopic,
     refused_rows: list[TxnOffsetCommitResponseTopic],

@@ -8,7 +8,8 @@ right to describe the cluster.
 """
 
 from penstock.base.errors import Corrupt, ErrorCode, Refused
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import QueueContext
 from penstock.broker.api.coordinator_calls import may_group
 from penstock.broker.api.response_rows import ROWS_MAX, may, may_cluster
 from penstock.broker.api.route_row import Operation
@@ -34,7 +35,9 @@ CHANGES = {0: inspection.finish, 1: inspection.offer_again, 2: inspection.withdr
 """By the kind that a request names."""
 
 
-def _require(ctx: Context, call: Call, operation: Operation, group: str, topic: str) -> TopicImage:
+def _require(
+    ctx: QueueContext, call: Call, operation: Operation, group: str, topic: str
+) -> TopicImage:
     """The topic, for somebody who may do this to the group and to it."""
     if not may_group(ctx, call, operation, group):
         raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -52,14 +55,14 @@ def _require(ctx: Context, call: Call, operation: Operation, group: str, topic: 
 
 
 async def inspect_queues(
-    ctx: Context, call: Call, request: InspectQueuesRequest
+    ctx: QueueContext, call: Call, request: InspectQueuesRequest
 ) -> InspectQueuesResponse:
     rows = [await _inspect(ctx, call, request, asked) for asked in request.partitions[:ROWS_MAX]]
     return InspectQueuesResponse(partitions=rows)
 
 
 async def _inspect(
-    ctx: Context, call: Call, request: InspectQueuesRequest, asked: InspectedPartition
+    ctx: QueueContext, call: Call, request: InspectQueuesRequest, asked: InspectedPartition
 ) -> QueueReport:
     row = QueueReport(partition=asked.partition, error_code=ErrorCode.NONE)
     try:
@@ -111,14 +114,14 @@ def _report(partition: int, found: inspection.Inspection) -> QueueReport:
 
 
 async def change_queues(
-    ctx: Context, call: Call, request: ChangeQueuesRequest
+    ctx: QueueContext, call: Call, request: ChangeQueuesRequest
 ) -> ChangeQueuesResponse:
     rows = [await _change(ctx, call, request, asked) for asked in request.partitions[:ROWS_MAX]]
     return ChangeQueuesResponse(partitions=rows)
 
 
 async def _change(
-    ctx: Context, call: Call, request: ChangeQueuesRequest, asked: ChangedPartition
+    ctx: QueueContext, call: Call, request: ChangeQueuesRequest, asked: ChangedPartition
 ) -> QueueChange:
     row = QueueChange(partition=asked.partition, error_code=ErrorCode.NONE)
     try:
@@ -141,7 +144,7 @@ async def _change(
 
 
 async def list_positions(
-    ctx: Context, call: Call, request: ListPositionsRequest
+    ctx: QueueContext, call: Call, request: ListPositionsRequest
 ) -> ListPositionsResponse:
     if not may_cluster(ctx, call, Operation.DESCRIBE):
         return ListPositionsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

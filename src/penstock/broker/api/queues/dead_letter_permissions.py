@@ -8,7 +8,8 @@ record that is rejected would be a way around both. The broker's own topics take
 from collections.abc import Mapping
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import Family
 from penstock.broker.api.response_rows import may, may_cluster
 from penstock.broker.api.route_row import Operation
 from penstock.cluster.metadata import topics
@@ -19,7 +20,7 @@ NOTHING: Mapping[str, str] = {}
 
 
 def check_letter_boxes(
-    ctx: Context,
+    ctx: Family,
     call: Call,
     wanted: Mapping[str, str | None],
     present: Mapping[str, str] = NOTHING,

@@ -1,6 +1,6 @@
 """Counts what queues deliver, for every door: how much, how old, and how long until the ack."""
 
-from penstock.broker.api.context import Context
+from penstock.broker.api.context import ShareContext
 from penstock.cluster.metadata.image import TopicImage
 from penstock.coordinator.queues.record_reader import LeasedBatches
 from penstock.state.queues.state_shard import QueueKey
@@ -8,7 +8,7 @@ from penstock.wire.records import age_seconds
 
 
 def count_delivery(
-    ctx: Context, topic: TopicImage | None, key: QueueKey, leased: LeasedBatches
+    ctx: ShareContext, topic: TopicImage | None, key: QueueKey, leased: LeasedBatches
 ) -> None:
     """One act of delivery from one queue: a few numbers, however many records it has."""
     if not leased.leases:

@@ -8,7 +8,8 @@ to act for the cluster. Answers come in the order of the calls.
 from functools import partial
 
 from penstock.base.errors import ErrorCode
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import QueueContext
 from penstock.broker.api.response_rows import may_cluster
 from penstock.broker.api.route_row import Operation
 from penstock.wire.messages.internal.queues import (
@@ -29,7 +30,7 @@ DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def keep_queue_state(
-    ctx: Context, call: Call, request: KeepQueueStateRequest
+    ctx: QueueContext, call: Call, request: KeepQueueStateRequest
 ) -> KeepQueueStateResponse | None:
     """Makes all calls at once, in their order; replies when the last one is kept."""
     calls = request.calls
@@ -50,7 +51,7 @@ def keep_queue_state(
     return None
 
 
-async def tell_queue(ctx: Context, call: Call, request: TellQueueRequest) -> TellQueueResponse:
+async def tell_queue(ctx: QueueContext, call: Call, request: TellQueueRequest) -> TellQueueResponse:
     if not may_cluster(ctx, call, Operation.CLUSTER_ACTION):
         answers = [QueueAnswer(error_code=DENIED) for _ in request.calls]
         return TellQueueResponse(answers=answers)
@@ -58,7 +59,7 @@ async def tell_queue(ctx: Context, call: Call, request: TellQueueRequest) -> Tel
 
 
 async def take_from_queues(
-    ctx: Context, call: Call, request: TakeFromQueuesRequest
+    ctx: QueueContext, call: Call, request: TakeFromQueuesRequest
 ) -> TakeFromQueuesResponse:
     """Waits for records as long as the request says; a lost connection gives them back."""
     if not may_cluster(ctx, call, Operation.CLUSTER_ACTION):
@@ -67,7 +68,7 @@ async def take_from_queues(
 
 
 async def settle_leases(
-    ctx: Context, call: Call, request: SettleLeasesRequest
+    ctx: QueueContext, call: Call, request: SettleLeasesRequest
 ) -> SettleLeasesResponse:
     if not may_cluster(ctx, call, Operation.CLUSTER_ACTION):
         answers = [RulingAnswer(error_code=DENIED) for _ in request.rulings]

@@ -18,7 +18,8 @@ from typing import Any, Protocol
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId
-from penstock.broker.api.context import Call, ClientConnection, Context
+from penstock.broker.api.call import Call, ClientConnection
+from penstock.broker.api.context import ShareContext
 from penstock.broker.api.coordinator_calls import may_group
 from penstock.broker.api.queues.share_sessions import FINAL, INITIAL, BrokerShareSession, Place
 from penstock.broker.api.response_rows import leader_elsewhere, may
@@ -88,7 +89,7 @@ class AcknowledgementBatch(Protocol):
 class Acknowledging:
     """Who acknowledges, and whether it may hold on to records."""
 
-    ctx: Context
+    ctx: ShareContext
     call: Call
     group: str
     member: str
@@ -166,7 +167,7 @@ def _ruling(
     )
 
 
-def check_rights(ctx: Context, call: Call, topic_id: TopicId) -> None:
+def check_rights(ctx: ShareContext, call: Call, topic_id: TopicId) -> None:
     topic = ctx.image.topics_by_id.get(topic_id)
     if topic is None:
         raise Refused(ErrorCode.UNKNOWN_TOPIC_ID)
@@ -175,7 +176,7 @@ def check_rights(ctx: Context, call: Call, topic_id: TopicId) -> None:
 
 
 def check_caller(
-    ctx: Context, call: Call, group_id: str | None, member_id: str | None
+    ctx: ShareContext, call: Call, group_id: str | None, member_id: str | None
 ) -> tuple[str, str]:
     """The group and the member that a request speaks for."""
     if not group_id or not may_group(ctx, call, Operation.READ, group_id):
@@ -185,7 +186,7 @@ def check_caller(
     return group_id, member_id
 
 
-def end_session(ctx: Context, session: BrokerShareSession) -> None:
+def end_session(ctx: ShareContext, session: BrokerShareSession) -> None:
     """Lets go of everything that a member holds, for its session is over."""
     for topic_id, index in session.partitions:
         queue = ctx.queues.find(QueueKey(session.group, topic_id, index))
@@ -200,7 +201,7 @@ def end_session(ctx: Context, session: BrokerShareSession) -> None:
 
 
 def share_acknowledge(
-    ctx: Context, call: Call, request: ShareAcknowledgeRequest
+    ctx: ShareContext, call: Call, request: ShareAcknowledgeRequest
 ) -> ShareAcknowledgeResponse | Coroutine[Any, Any, ShareAcknowledgeResponse]:
     """What depends on the order of requests is done at once, the rest takes its time."""
     try:
@@ -226,7 +227,7 @@ def share_acknowledge(
 
 
 async def _acknowledge(
-    ctx: Context,
+    ctx: ShareContext,
     session: BrokerShareSession,
     caller: ClientConnection,
     answers: "list[tuple[Place, asyncio.Future[Refused | None]]]",
@@ -243,7 +244,7 @@ async def _acknowledge(
 
 
 def _session(
-    ctx: Context, call: Call, request: ShareAcknowledgeRequest, group: str, member: str
+    ctx: ShareContext, call: Call, request: ShareAcknowledgeRequest, group: str, member: str
 ) -> BrokerShareSession:
     epoch = request.share_session_epoch
     if epoch == INITIAL:
@@ -254,7 +255,7 @@ def _session(
 
 
 def _response(
-    ctx: Context, group: str, listener: str, results: Sequence[tuple[Place, Refused | None]]
+    ctx: ShareContext, group: str, listener: str, results: Sequence[tuple[Place, Refused | None]]
 ) -> ShareAcknowledgeResponse:
     topics: dict[TopicId, list[ShareAcknowledgePartitionData]] = {}
     endpoints: dict[int, ShareAcknowledgeNodeEndpoint] = {}

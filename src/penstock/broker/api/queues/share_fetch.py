@@ -19,7 +19,8 @@ from typing import Any
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import ShareContext
 from penstock.broker.api.queues.delivery_counters import count_delivery
 from penstock.broker.api.queues.share_acknowledge import (
     MOVED,
@@ -49,7 +50,7 @@ RECORDS_MAX = 100_000
 
 
 def share_fetch(
-    ctx: Context, call: Call, request: ShareFetchRequest
+    ctx: ShareContext, call: Call, request: ShareFetchRequest
 ) -> ShareFetchResponse | Coroutine[Any, Any, ShareFetchResponse]:
     """What depends on the order of requests is done at once, the rest takes its time."""
     try:
@@ -78,7 +79,7 @@ def share_fetch(
 
 
 async def _fetch(
-    ctx: Context,
+    ctx: ShareContext,
     call: Call,
     request: ShareFetchRequest,
     session: BrokerShareSession,
@@ -106,7 +107,7 @@ def _check_request(request: ShareFetchRequest) -> None:
 
 
 def _session(
-    ctx: Context, call: Call, request: ShareFetchRequest, group: str, member: str
+    ctx: ShareContext, call: Call, request: ShareFetchRequest, group: str, member: str
 ) -> BrokerShareSession:
     epoch, sessions = request.share_session_epoch, ctx.share_sessions
     wanted = [
@@ -138,7 +139,11 @@ def _session(
 
 
 async def _acquire(
-    ctx: Context, call: Call, request: ShareFetchRequest, session: BrokerShareSession, rows: "_Rows"
+    ctx: ShareContext,
+    call: Call,
+    request: ShareFetchRequest,
+    session: BrokerShareSession,
+    rows: "_Rows",
 ) -> None:
     """Takes records from the partitions of the session, in turns."""
     if request.max_bytes <= 0:
@@ -168,7 +173,7 @@ async def _acquire(
         rows.refused((TopicId(key.topic_id), key.partition), why)
 
 
-def _lost(ctx: Context, session: BrokerShareSession) -> None:
+def _lost(ctx: ShareContext, session: BrokerShareSession) -> None:
     """The connection is gone. What was on its way to it is given back first, and not counted."""
     asyncio.get_running_loop().call_soon(end_session, ctx, session)
 
@@ -176,7 +181,7 @@ def _lost(ctx: Context, session: BrokerShareSession) -> None:
 class _Rows:
     """The answer, in the making: one row for each partition that has something to say."""
 
-    def __init__(self, ctx: Context, listener: str) -> None:
+    def __init__(self, ctx: ShareContext, listener: str) -> None:
         self._ctx = ctx
         self._listener = listener
         self._rows: dict[Place, ShareFetchPartitionData] = {}

@@ -7,7 +7,8 @@ the topics it names.
 from typing import Any
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import GroupContext
 from penstock.broker.api.coordinator_calls import ask_group, group_operations, may_group
 from penstock.broker.api.groups.admin import GROUPS_MAX, ask_each
 from penstock.broker.api.response_rows import may
@@ -21,7 +22,9 @@ from penstock.wire.messages.share import (
 )
 
 
-def share_group_heartbeat(ctx: Context, call: Call, request: ShareGroupHeartbeatRequest) -> Any:
+def share_group_heartbeat(
+    ctx: GroupContext, call: Call, request: ShareGroupHeartbeatRequest
+) -> Any:
     name = call.route.name
     code = None
     if not may_group(ctx, call, Operation.READ, request.group_id):
@@ -36,7 +39,7 @@ def share_group_heartbeat(ctx: Context, call: Call, request: ShareGroupHeartbeat
 
 
 async def share_group_describe(
-    ctx: Context, call: Call, request: ShareGroupDescribeRequest
+    ctx: GroupContext, call: Call, request: ShareGroupDescribeRequest
 ) -> ShareGroupDescribeResponse:
     names = list(dict.fromkeys(request.group_ids[:GROUPS_MAX]))
     asked = [
@@ -52,7 +55,7 @@ async def share_group_describe(
     return ShareGroupDescribeResponse(groups=rows)
 
 
-def _shown(ctx: Context, call: Call, row: DescribedShareGroup) -> DescribedShareGroup:
+def _shown(ctx: GroupContext, call: Call, row: DescribedShareGroup) -> DescribedShareGroup:
     """A group is told with all its topics or not at all."""
     topics = {
         assigned.topic_name

@@ -9,11 +9,13 @@ group without members, or at least none that reads the topic.
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NO_TOPIC_ID, TopicId
 from penstock.base.state_machine import Decision, Token
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import GroupContext, QueueContext
 from penstock.broker.api.coordinator_calls import caller_of, may_group
 from penstock.broker.api.response_rows import ROWS_MAX, may
 from penstock.broker.api.route_row import Operation
@@ -39,11 +41,13 @@ from penstock.wire.messages.share_offsets import (
     DescribeShareGroupOffsetsResponseTopic,
 )
 
+Positioned: TypeAlias = GroupContext | QueueContext
+"""Families that know in which topics a group has positions."""
 NO_OFFSET = -1
 PARTITIONS_MAX = 20_000
 
 
-async def look_at(ctx: Context, call: Call, look: LookAtShareGroup) -> ShareGroupView:
+async def look_at(ctx: Positioned, call: Call, look: LookAtShareGroup) -> ShareGroupView:
     """Asks the group's shard about its topics, and has them noted."""
     caller = caller_of(ctx, call)
 
@@ -54,7 +58,7 @@ async def look_at(ctx: Context, call: Call, look: LookAtShareGroup) -> ShareGrou
     return view
 
 
-def _visible(ctx: Context, call: Call, name: str, operation: Operation) -> TopicImage:
+def _visible(ctx: QueueContext, call: Call, name: str, operation: Operation) -> TopicImage:
     """The topic; or why this caller does not get to it."""
     if not may(ctx, call, operation, name):
         raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -64,7 +68,7 @@ def _visible(ctx: Context, call: Call, name: str, operation: Operation) -> Topic
     return topic
 
 
-def _known(ctx: Context, view: ShareGroupView) -> list[TopicImage]:
+def _known(ctx: Positioned, view: ShareGroupView) -> list[TopicImage]:
     """The topics that a group has positions in, those that still exist."""
     by_id = ctx.image.topics_by_id
     return [by_id[TopicId(one)] for one in view.topics if one in by_id]
@@ -74,7 +78,7 @@ def _known(ctx: Context, view: ShareGroupView) -> list[TopicImage]:
 
 
 async def describe_share_group_offsets(
-    ctx: Context, call: Call, request: DescribeShareGroupOffsetsRequest
+    ctx: QueueContext, call: Call, request: DescribeShareGroupOffsetsRequest
 ) -> DescribeShareGroupOffsetsResponse:
     rows = await asyncio.gather(
         *(_describe_group(ctx, call, asked) for asked in request.groups[:ROWS_MAX])
@@ -83,7 +87,7 @@ async def describe_share_group_offsets(
 
 
 async def _describe_group(
-    ctx: Context, call: Call, asked: DescribeShareGroupOffsetsRequestGroup
+    ctx: QueueContext, call: Call, asked: DescribeShareGroupOffsetsRequestGroup
 ) -> DescribeShareGroupOffsetsResponseGroup:
     group_id = asked.group_id
     row = DescribeShareGroupOffsetsResponseGroup(
@@ -112,7 +116,7 @@ async def _describe_group(
 
 
 async def _describe_topic(
-    ctx: Context, call: Call, group_id: str, name: str, indexes: Iterable[int]
+    ctx: QueueContext, call: Call, group_id: str, name: str, indexes: Iterable[int]
 ) -> DescribeShareGroupOffsetsResponseTopic:
     indexes = list(indexes)[:PARTITIONS_MAX]
     told: list[Told]
@@ -153,7 +157,7 @@ def _position(index: int, told: Told) -> DescribeShareGroupOffsetsResponsePartit
 
 
 async def alter_share_group_offsets(
-    ctx: Context, call: Call, request: AlterShareGroupOffsetsRequest
+    ctx: QueueContext, call: Call, request: AlterShareGroupOffsetsRequest
 ) -> AlterShareGroupOffsetsResponse:
     group_id = request.group_id
     try:
@@ -175,7 +179,7 @@ async def alter_share_group_offsets(
 
 
 async def _alter_topic(
-    ctx: Context, call: Call, group_id: str, asked: AlterShareGroupOffsetsRequestTopic
+    ctx: QueueContext, call: Call, group_id: str, asked: AlterShareGroupOffsetsRequestTopic
 ) -> AlterShareGroupOffsetsResponseTopic:
     told: list[Told]
     topic_id = NO_TOPIC_ID
@@ -207,7 +211,7 @@ async def _alter_topic(
 
 
 async def delete_share_group_offsets(
-    ctx: Context, call: Call, request: DeleteShareGroupOffsetsRequest
+    ctx: QueueContext, call: Call, request: DeleteShareGroupOffsetsRequest
 ) -> DeleteShareGroupOffsetsResponse:
     group_id = request.group_id
     try:
@@ -236,7 +240,7 @@ async def delete_share_group_offsets(
     return DeleteShareGroupOffsetsResponse(error_code=ErrorCode.NONE, responses=rows)
 
 
-async def forget_topics(ctx: Context, group_id: str, topics: Iterable[TopicImage]) -> None:
+async def forget_topics(ctx: Positioned, group_id: str, topics: Iterable[TopicImage]) -> None:
     """Has a group's positions in these topics forgotten; refuses if one cannot be for now."""
     keys = [
         QueueKey(group_id, topic.id, index)
@@ -248,7 +252,7 @@ async def forget_topics(ctx: Context, group_id: str, topics: Iterable[TopicImage
             raise told
 
 
-async def forget_group(ctx: Context, call: Call, group_id: str) -> None:
+async def forget_group(ctx: Positioned, call: Call, group_id: str) -> None:
     """Before a share group is deleted: its positions go. Other groups have none here."""
     try:
         view = await look_at(ctx, call, LookAtShareGroup(group_id, must_be_empty=True))

@@ -8,7 +8,8 @@ cluster to look, altering it to change.
 import base64
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import SecurityContext
 from penstock.broker.api.response_rows import WAIT_MS_MAX, may_cluster, settled
 from penstock.broker.api.route_row import Operation
 from penstock.cluster.access import users
@@ -30,7 +31,7 @@ SECRET_BYTES = 30
 
 
 async def create_access_key(
-    ctx: Context, call: Call, request: CreateAccessKeyRequest
+    ctx: SecurityContext, call: Call, request: CreateAccessKeyRequest
 ) -> CreateAccessKeyResponse:
     try:
         if not may_cluster(ctx, call, Operation.ALTER):
@@ -52,7 +53,7 @@ async def create_access_key(
 
 
 def describe_access_keys(
-    ctx: Context, call: Call, request: DescribeAccessKeysRequest
+    ctx: SecurityContext, call: Call, request: DescribeAccessKeysRequest
 ) -> DescribeAccessKeysResponse:
     if not may_cluster(ctx, call, Operation.DESCRIBE):
         return DescribeAccessKeysResponse(error_code=DENIED)
@@ -68,7 +69,7 @@ def describe_access_keys(
 
 
 async def delete_access_key(
-    ctx: Context, call: Call, request: DeleteAccessKeyRequest
+    ctx: SecurityContext, call: Call, request: DeleteAccessKeyRequest
 ) -> DeleteAccessKeyResponse:
     try:
         if not may_cluster(ctx, call, Operation.ALTER):

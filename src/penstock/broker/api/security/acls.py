@@ -7,7 +7,8 @@ that with SECURITY_DISABLED, and so do we for describing: who asks then believes
 from collections.abc import Sequence
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import SecurityContext
 from penstock.broker.api.response_rows import (
     CLUSTER_NAME,
     ROWS_MAX,
@@ -51,7 +52,9 @@ APPLICABLE = {
 """Which operations there are on which resources."""
 
 
-def describe_acls(ctx: Context, call: Call, request: DescribeAclsRequest) -> DescribeAclsResponse:
+def describe_acls(
+    ctx: SecurityContext, call: Call, request: DescribeAclsRequest
+) -> DescribeAclsResponse:
     try:
         _check_caller(ctx, call, Operation.DESCRIBE)
         wanted = _filter(request)
@@ -84,7 +87,9 @@ def describe_acls(ctx: Context, call: Call, request: DescribeAclsRequest) -> Des
     )
 
 
-async def create_acls(ctx: Context, call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
+async def create_acls(
+    ctx: SecurityContext, call: Call, request: CreateAclsRequest
+) -> CreateAclsResponse:
     results: list[AclCreationResult] = []
     wanted: dict[Resource, list[tuple[int, AclEntry]]] = {}
     for at, creation in enumerate(request.creations):
@@ -109,7 +114,9 @@ async def create_acls(ctx: Context, call: Call, request: CreateAclsRequest) -> C
     return CreateAclsResponse(results=results)
 
 
-async def delete_acls(ctx: Context, call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
+async def delete_acls(
+    ctx: SecurityContext, call: Call, request: DeleteAclsRequest
+) -> DeleteAclsResponse:
     try:
         _check_caller(ctx, call, Operation.ALTER)
         if len(request.filters) > ROWS_MAX:
@@ -153,7 +160,7 @@ def _matching(found: Sequence[tuple[Resource, AclEntry]]) -> list[DeleteAclsMatc
     ]
 
 
-def _check_caller(ctx: Context, call: Call, operation: Operation) -> None:
+def _check_caller(ctx: SecurityContext, call: Call, operation: Operation) -> None:
     if not ctx.authorizer.is_on:
         raise OFF
     if not may_cluster(ctx, call, operation):

@@ -6,7 +6,8 @@ Each entity is its own change and its own row.
 from collections.abc import Sequence
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import SecurityContext
 from penstock.broker.api.response_rows import (
     ROWS_MAX,
     WAIT_MS_MAX,
@@ -38,7 +39,7 @@ EXACT, DEFAULT_NAME, ANY_NAME = 0, 1, 2
 
 
 def describe_client_quotas(
-    ctx: Context, call: Call, request: DescribeClientQuotasRequest
+    ctx: SecurityContext, call: Call, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
     try:
         if not may_cluster(ctx, call, Operation.DESCRIBE_CONFIGS):
@@ -106,7 +107,7 @@ def _type(name: str) -> EntityType:
 
 
 async def alter_client_quotas(
-    ctx: Context, call: Call, request: AlterClientQuotasRequest
+    ctx: SecurityContext, call: Call, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse:
     rows, revision = [], 0
     twice = duplicates(_identity(entry) for entry in request.entries)

@@ -12,7 +12,8 @@ import asyncio
 import logging
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import SecurityContext
 from penstock.security.acl_types import NODE_USER
 from penstock.security.login import FAILED, Login, LoginFailed
 from penstock.wire.messages.sasl import (
@@ -28,7 +29,7 @@ OUT_OF_PLACE = "this listener does not authenticate; connect with security.proto
 
 
 def sasl_handshake(
-    ctx: Context, call: Call, request: SaslHandshakeRequest
+    ctx: SecurityContext, call: Call, request: SaslHandshakeRequest
 ) -> SaslHandshakeResponse:
     login = call.caller.login
     if login is None:
@@ -45,7 +46,7 @@ def sasl_handshake(
 
 
 async def sasl_authenticate(
-    ctx: Context, call: Call, request: SaslAuthenticateRequest
+    ctx: SecurityContext, call: Call, request: SaslAuthenticateRequest
 ) -> SaslAuthenticateResponse | None:
     caller = call.caller
     login = caller.login
@@ -78,7 +79,7 @@ async def sasl_authenticate(
     )
 
 
-def _lifetime_ms(ctx: Context, login: Login) -> int:
+def _lifetime_ms(ctx: SecurityContext, login: Login) -> int:
     """How long this login lasts; 0: for as long as the connection."""
     identity = login.identity
     assert identity is not None

@@ -5,7 +5,8 @@ Whatever one request asks for one user is done as a whole or not at all.
 """
 
 from penstock.base.errors import ErrorCode, Refused, shortened
-from penstock.broker.api.context import Call, Context
+from penstock.broker.api.call import Call
+from penstock.broker.api.context import SecurityContext
 from penstock.broker.api.response_rows import (
     ROWS_MAX,
     WAIT_MS_MAX,
@@ -38,7 +39,7 @@ SALT_BYTES_MAX = 256
 
 
 def describe_user_scram_credentials(
-    ctx: Context, call: Call, request: DescribeUserScramCredentialsRequest
+    ctx: SecurityContext, call: Call, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
     asked = [user.name for user in request.users or ()]
     if not may_cluster(ctx, call, Operation.DESCRIBE):
@@ -64,7 +65,9 @@ def describe_user_scram_credentials(
     )
 
 
-def _described(ctx: Context, name: str, is_twice: bool) -> DescribeUserScramCredentialsResult:
+def _described(
+    ctx: SecurityContext, name: str, is_twice: bool
+) -> DescribeUserScramCredentialsResult:
     user = ctx.image.users.get(name)
     who = shortened(repr(name))
     code, message = ErrorCode.NONE, None
@@ -86,7 +89,7 @@ def _described(ctx: Context, name: str, is_twice: bool) -> DescribeUserScramCred
 
 
 async def alter_user_scram_credentials(
-    ctx: Context, call: Call, request: AlterUserScramCredentialsRequest
+    ctx: SecurityContext, call: Call, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
     asked = [(row.name, row.mechanism) for row in request.deletions]
     asked += [(row.name, row.mechanism) for row in request.upsertions]

@@ -109,7 +109,7 @@ async def list_topics(console: Console, request: Request) -> Response:
         found = await console.door.topics.all(sight.principal, internal=internal)
         letters = {topic.name for topic in letter_topics(console.ctx.image)}
         rows = picked(found, lambda topic: _row(console, sight, topic, letters))
-        return ConsoleTopics(await console.ctx.turns.do(sight.principal.holder, rows))
+        return ConsoleTopics(await console.ctx.metadata.turns.do(sight.principal.holder, rows))
 
     return await console.answers.of(sight.principal, f"topics {internal}", make)
 

@@ -14,6 +14,7 @@ from penstock.broker.api.admin.cluster import (
     unregister_broker,
     update_features,
 )
+from penstock.broker.api.context import DataDirectory
 from penstock.broker.api.response_rows import CLUSTER_NAME
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.cluster.metadata import store_keys
@@ -38,7 +39,7 @@ from tests.unit.broker.api.harness import Node, on_node
 async def make(node: Node, name: str, partitions: int) -> None:
     ctx = node.ctx
     plan = plan_topic(NewTopic(name, partitions), ctx.image, ctx.configs, ctx.random)
-    await ctx.reached(await create_topic(ctx.store, plan))
+    await ctx.reached(await create_topic(ctx.admin.store, plan))
 
 
 def deny_cluster(node: Node, operation: Operation) -> None:
@@ -150,7 +151,7 @@ class BrokenDisk:
 
 def test_a_disk_that_fails_is_an_error_of_its_directory() -> None:
     async def test(node: Node) -> None:
-        node.ctx.disk = BrokenDisk()  # type: ignore[assignment]
+        node.ctx.admin.directory = DataDirectory(BrokenDisk(), "data")  # type: ignore[arg-type]
         answer = await node.ask(describe_log_dirs, 4, DescribeLogDirsRequest(topics=None))
         assert answer.results[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
 

@@ -40,7 +40,7 @@ async def make(node: Node, name: str, **configs: str) -> None:
     ctx = node.ctx
     values = {key.replace("_", "."): value for key, value in configs.items()}
     plan = plan_topic(NewTopic(name, 1, configs=values), ctx.image, ctx.configs, ctx.random)
-    await ctx.reached(await create_topic(ctx.store, plan))
+    await ctx.reached(await create_topic(ctx.admin.store, plan))
 
 
 def resource(kind: int, name: str, keys: Sequence[str] | None = None) -> DescribeConfigsResource:

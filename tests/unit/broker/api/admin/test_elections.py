@@ -30,7 +30,7 @@ from tests.unit.broker.api.harness import Node, on_node
 async def make(node: Node, name: str = "t") -> None:
     ctx = node.ctx
     plan = plan_topic(NewTopic(name, 2), ctx.image, ctx.configs, ctx.random)
-    await ctx.reached(await create_topic(ctx.store, plan))
+    await ctx.reached(await create_topic(ctx.admin.store, plan))
 
 
 async def move(node: Node, record: PartitionRecord, index: int = 0) -> None:
@@ -215,7 +215,7 @@ def test_every_partition_of_a_large_request_is_answered() -> None:
     async def test(node: Node) -> None:
         ctx = node.ctx
         plan = plan_topic(NewTopic("t", 300), ctx.image, ctx.configs, ctx.random)
-        await ctx.reached(await create_topic(ctx.store, plan))
+        await ctx.reached(await create_topic(ctx.admin.store, plan))
         await node.put(store_keys.broker_key(2), BrokerRecord(2, "h", 1))
         request = AlterPartitionReassignmentsRequest(
             topics=[

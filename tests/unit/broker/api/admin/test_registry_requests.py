@@ -22,7 +22,7 @@ def test_a_call_is_answered_where_the_topic_is_led() -> None:
     async def test(node: Node) -> None:
         early = await asked(node, GetById(1))
         assert early.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        await node.ctx.registry.ask(Register("s", '"int"', "AVRO"))
+        await node.ctx.produce.registry.ask(Register("s", '"int"', "AVRO"))
         found = await asked(node, GetById(1))
         assert msgspec.json.decode(found.answer)["schema"] == '"int"'
         missing = await asked(node, GetById(2))

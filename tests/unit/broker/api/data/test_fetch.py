@@ -291,7 +291,7 @@ def test_the_brokers_own_limit_holds_whatever_the_client_asks_for() -> None:
     async def check(node: Node) -> None:
         await node.create("t", 1)
         await fill(node, [500] * 10)
-        node.ctx.fetch_bytes_max = 1500
+        node.ctx.fetch.fetch_bytes_max = 1500
         (row,) = rows(await ask(node, ("t", 0, 0), bytes_max=2**31 - 1, max_bytes=2**31 - 1))
         assert len(row.records or b"") == 1500
 

@@ -100,7 +100,7 @@ def test_a_session_that_follows_nothing_any_more_ends() -> None:
             forgotten_topics_data=[FetchForgottenTopic(topic="t", partitions=[0])],
         )
         assert (last.error_code, last.session_id, names(last)) == (0, 0, [])
-        assert len(node.ctx.fetch_sessions) == 0
+        assert len(node.ctx.fetch.fetch_sessions) == 0
 
     on_node(check)
 
@@ -147,7 +147,7 @@ def test_a_full_fetch_closes_the_session_that_it_names() -> None:
         assert again.session_id not in (0, first)
         closing = await ask(node, ("t", 0, 0), session_id=again.session_id, session_epoch=-1)
         assert closing.session_id == 0
-        assert len(node.ctx.fetch_sessions) == 0
+        assert len(node.ctx.fetch.fetch_sessions) == 0
 
     on_node(check)
 

@@ -42,7 +42,7 @@ async def make(node: Node, name: str = "t", **configs: str) -> None:
     ctx = node.ctx
     values = {key.replace("_", "."): value for key, value in configs.items()}
     plan = plan_topic(NewTopic(name, 2, configs=values), ctx.image, ctx.configs, ctx.random)
-    await ctx.reached(await create_topic(ctx.store, plan))
+    await ctx.reached(await create_topic(ctx.admin.store, plan))
 
 
 async def look_up(
@@ -233,10 +233,11 @@ def test_rot_found_by_a_search_takes_the_partition_offline() -> None:
     async def test(node: Node) -> None:
         await make(node)
         await node.produce("t", 1)
-        workers, node.ctx.workers = node.ctx.workers, RottenWorkers()  # type: ignore[assignment]
+        ctx = node.ctx.metadata
+        workers, ctx.workers = ctx.workers, RottenWorkers()  # type: ignore[assignment]
         row = await look_up(node, 0)
         assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        node.ctx.workers = workers
+        ctx.workers = workers
         partition = node.ctx.partitions.get("t", 0)
         assert partition is not None
         assert partition.log.offline is not None

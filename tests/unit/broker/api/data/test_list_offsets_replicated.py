@@ -57,7 +57,7 @@ def test_a_new_leader_does_not_say_that_there_is_nothing_at_a_time() -> None:
 def test_a_node_that_is_not_sure_of_its_place_tells_nothing() -> None:
     async def check(node: Node) -> None:
         await replicate(node)
-        node.ctx.membership.valid_until = asyncio.get_running_loop().time()
+        node.ctx.metadata.membership.valid_until = asyncio.get_running_loop().time()
         assert (await look_up(node, LATEST)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     on_node(check)

@@ -27,7 +27,7 @@ VERSIONS = range(14)
 async def make(node: Node, name: str, partitions: int = 1) -> TopicId:
     ctx = node.ctx
     plan = plan_topic(NewTopic(name, partitions), ctx.image, ctx.configs, ctx.random)
-    await ctx.reached(await create_topic(ctx.store, plan))
+    await ctx.reached(await create_topic(ctx.admin.store, plan))
     return plan.id
 
 
@@ -46,7 +46,7 @@ def by_id(*ids: TopicId) -> MetadataRequest:
 def test_a_node_that_listens_everywhere_is_where_the_client_found_it(listening: str) -> None:
     async def test(node: Node) -> None:
         record = store_keys.BrokerRecord(NODE, listening, 9092)
-        await node.ctx.reached(await node.ctx.membership.register(record))
+        await node.ctx.reached(await node.ctx.metadata.membership.register(record))
         answer: MetadataResponse = await node.ask(metadata, 12, request())
         assert [(one.host, one.port) for one in answer.brokers] == [(Client.local_host, 9092)]
 

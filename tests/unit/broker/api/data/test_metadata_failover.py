@@ -22,7 +22,7 @@ async def led_by(node: Node, name: str, leader: int, epoch: int) -> None:
     ctx = node.ctx
     if name not in ctx.image.topics:
         plan = plan_topic(NewTopic(name, 1), ctx.image, ctx.configs, ctx.random)
-        await ctx.reached(await create_topic(ctx.store, plan))
+        await ctx.reached(await create_topic(ctx.admin.store, plan))
     topic_id: TopicId = ctx.image.topics[name].id
     record = PartitionRecord(
         replicas=(1, 2), isr=(1, 2), leader=leader, leader_epoch=epoch, partition_epoch=epoch
@@ -33,7 +33,7 @@ async def led_by(node: Node, name: str, leader: int, epoch: int) -> None:
 async def lose_node_2(node: Node, name: str) -> None:
     await node.put(store_keys.broker_key(2), BrokerRecord(2, "other", 9092, 1))
     await led_by(node, name, 2, 1)
-    node.ctx.losses.lose(2)
+    node.ctx.metadata.losses.lose(2)
 
 
 def ask_leader(node: Node, request: MetadataRequest) -> "asyncio.Task[int]":
@@ -105,7 +105,8 @@ def test_a_coordinator_that_was_just_lost_is_not_named() -> None:
 def test_a_node_that_is_not_sure_of_its_place_ends_the_connection_instead_of_answering() -> None:
     async def test(node: Node) -> None:
         ctx = node.ctx
-        ctx.membership = ClusterMembership(1, ctx.store, ctx.configs, is_leased=True)
+        unsure = ClusterMembership(1, ctx.admin.store, ctx.configs, is_leased=True)
+        ctx.metadata.membership = ctx.group.membership = unsure
         coordinator = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
         assert (await node.send(metadata, 12, MetadataRequest(topics=None))).is_hung_up
         assert (await node.send(find_coordinator, 6, coordinator)).is_hung_up

@@ -33,7 +33,7 @@ def fetched(node: Node, node_id: int, offset: int, start_offset: int = 0) -> Non
 
 async def three_copies(node: Node) -> None:
     """Two records, committed on nodes 1, 2 and 3 in racks r1, r2 and r3."""
-    node.ctx.has_replica_selector = True
+    node.ctx.fetch.replicas.has_selector = True
     await replicate(node)
     append(node)
     append(node)
@@ -72,7 +72,7 @@ def test_a_consumer_with_no_rack_or_no_replica_there_stays_with_the_leader(rack:
 def test_without_a_selector_everybody_reads_from_the_leader() -> None:
     async def check(node: Node) -> None:
         await three_copies(node)
-        node.ctx.has_replica_selector = False
+        node.ctx.fetch.replicas.has_selector = False
         assert offsets(await read(node, rack="r3")) == [0, 1]
 
     on_node(check)

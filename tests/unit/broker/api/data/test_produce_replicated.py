@@ -112,7 +112,7 @@ def test_by_topic_id_who_asks_the_wrong_node_is_told_who_leads() -> None:
 def test_a_node_that_is_not_sure_of_its_place_takes_no_writes(acks: int) -> None:
     async def check(node: Node) -> None:
         await replicate(node)
-        node.ctx.membership.valid_until = asyncio.get_running_loop().time()
+        node.ctx.metadata.membership.valid_until = asyncio.get_running_loop().time()
         pending = await send(node, acks)
         if acks:
             assert await answered(pending) == ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -66,7 +66,7 @@ def test_half_an_identity_is_refused(producer_id: int, producer_epoch: int) -> N
 def test_a_transactional_id_goes_to_its_coordinator() -> None:
     async def test(node: Node) -> None:
         assert (await init(node, "tx")).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        await node.ctx.txns.ensure()
+        await node.ctx.transaction.txns.ensure()
         first, second = await init(node, "tx"), await init(node, "tx")
         assert (first.error_code, first.producer_epoch) == (ErrorCode.NONE, 0)
         assert (second.producer_id, second.producer_epoch) == (first.producer_id, 1)
@@ -103,7 +103,7 @@ def test_a_partitions_producers_are_listed() -> None:
     async def test(node: Node) -> None:
         ctx = node.ctx
         plan = plan_topic(NewTopic("t", 1), ctx.image, ctx.configs, ctx.random)
-        await ctx.reached(await create_topic(ctx.store, plan))
+        await ctx.reached(await create_topic(ctx.admin.store, plan))
         await node.produce("t", 3, timestamp=5000)
         topics = [
             DescribeProducersTopicRequest(name="t", partition_indexes=[0, 0, 9]),

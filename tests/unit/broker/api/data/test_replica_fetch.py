@@ -325,7 +325,7 @@ def test_without_a_session_nothing_is_kept() -> None:
         assert response.session_id == 0
         assert offsets(rows(response)[0]) == [0]
         assert not led(node)._copiers
-        assert len(node.ctx.replica_sessions) == 0
+        assert len(node.ctx.fetch.replicas.sessions) == 0
 
     on_node(check)
 
@@ -346,7 +346,7 @@ def test_a_follower_that_hangs_up_is_not_answered() -> None:
 
 def test_a_replication_throttle_holds_back_those_that_are_not_in_sync() -> None:
     async def check(node: Node) -> None:
-        node.ctx.leader_throttle = Throttle("leader", 1, node.configs, node.ctx.follower)
+        node.ctx.fetch.replicas.throttle = Throttle("leader", 1, node.configs, node.ctx.follower)
         await replicate(node, isr=(1, 3), leader_replication_throttled_replicas="*")
         for _ in range(3):
             append(node, 1000)

@@ -79,7 +79,7 @@ def test_a_new_session_takes_the_place_of_the_last_one() -> None:
         await copier.open(copier.part(0))
         assert parked.is_answered
         assert copier.session_id != first
-        assert len(node.ctx.replica_sessions) == 1
+        assert len(node.ctx.fetch.replicas.sessions) == 1
         assert len(led(node)._copiers) == 1
         copier.session_id, copier.session_epoch = first, 2
         response = await copier.ask()
@@ -108,7 +108,7 @@ def test_quiet_partitions_cost_nothing() -> None:
         await replicate(node, count=5)
         copier = Copier(node)
         await copier.open(*(copier.part(0, index) for index in range(5)))
-        session = node.ctx.replica_sessions.resume(2, copier.session_id, 1)
+        session = node.ctx.fetch.replicas.sessions.resume(2, copier.session_id, 1)
         assert len(session.cursors) == 5
         assert not session.ready
         assert not session.stale

@@ -24,7 +24,7 @@ async def code_of(node: Node, *values: bytes, topic: str = "t") -> int:
 
 
 async def register(node: Node, subject: str, schema: str = SCHEMA) -> None:
-    await node.ctx.registry.ask(Register(subject, schema, "AVRO"))
+    await node.ctx.produce.registry.ask(Register(subject, schema, "AVRO"))
 
 
 def test_a_value_needs_a_schema_of_its_topic() -> None:
@@ -99,7 +99,7 @@ def test_a_schema_may_be_said_in_a_header() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 1, **ASKING)
         await register(node, "t-value")
-        shard = node.ctx.registry.host.seat(0).require()
+        shard = node.ctx.produce.registry.host.seat(0).require()
         (guid,) = shard.state.contexts["."].by_guid
 
         async def code(header: bytes) -> int:
@@ -120,7 +120,7 @@ def test_what_was_heard_is_remembered_for_a_while() -> None:
         await node.create("t", 1, **ASKING)
         await register(node, "t-value")
         assert await code_of(node, marked(1)) == 0
-        await node.ctx.registry.ask(DeleteSubject("t-value"))
+        await node.ctx.produce.registry.ask(DeleteSubject("t-value"))
         assert await code_of(node, marked(1)) == 0
         await asyncio.sleep(61.0)
         assert await code_of(node, marked(1)) == ErrorCode.INVALID_RECORD

@@ -32,7 +32,7 @@ def test_a_new_producer_enters_partitions_by_writing_to_them() -> None:
         producer = await Transacting(node, NEW).begin()
         assert await producer.send("t") == ErrorCode.NONE
         assert await producer.send("t") == ErrorCode.NONE
-        shard = node.ctx.txns.host.seat_of("tx").require()
+        shard = node.ctx.transaction.txns.host.seat_of("tx").require()
         assert shard.durable_state()["tx"].partitions == (("t", (0,)),)
         assert await producer.end() == ErrorCode.NONE
         await asyncio.sleep(0.1)
@@ -46,7 +46,7 @@ def test_only_the_first_write_to_a_partition_is_asked_about() -> None:
         await ready(node, t=1)
         producer = await Transacting(node, NEW).begin()
         await producer.send("t")
-        node.ctx.txns.host.close()
+        node.ctx.transaction.txns.host.close()
         assert await producer.send("t") == ErrorCode.NONE, "the log knows that it is open"
 
     on_node(test, configs=CONFIGS)
@@ -60,7 +60,7 @@ def test_a_write_that_the_coordinator_can_vouch_for_at_once_is_not_held_up() -> 
         pending, answer = node.begin(produce, OLD["produce"], producer.request("t", 0))
         assert answer is None, "nothing to wait for but the disk"
         assert open_at(node, "t", 0) == 0
-        assert len(node.ctx.txns.guards) == 0
+        assert len(node.ctx.transaction.txns.guards) == 0
         assert (await pending.reply()).responses[0].partition_responses[0].error_code == 0
         producer.sequence = 0
         _, answer = node.begin(produce, OLD["produce"], producer.request("t", 1))
@@ -84,12 +84,12 @@ def test_a_write_that_the_end_of_its_transaction_overtakes_is_refused(
         late = producer.request("t", 0)
         # A write of another id in the same shard is pending, so the coordinator's answer takes
         # as long as the disk does.
-        index_of = node.ctx.txns.host.index_of
+        index_of = node.ctx.transaction.txns.host.index_of
         name = next(n for n in map(str, range(99)) if index_of(n) == index_of("tx"))
         busy = asyncio.ensure_future(Transacting(node, versions, name).begin())
         waiting = asyncio.ensure_future(producer.produce(late))
         await asyncio.sleep(0)
-        held = node.ctx.txns.guards
+        held = node.ctx.transaction.txns.guards
         assert len(held) == 1
         held.marked(("t", 0, producer.producer_id), producer.epoch + 1)
         assert await waiting == ErrorCode.INVALID_TXN_STATE
@@ -108,7 +108,7 @@ def test_the_late_marker_of_the_transaction_before_does_not_refuse_a_write(
 
     async def test(node: Node) -> None:
         await ready(node, t=1)
-        markers = node.ctx.txns.markers
+        markers = node.ctx.transaction.txns.markers
         write, loop = markers.write, asyncio.get_running_loop()
         late = 0.05
         monkeypatch.setattr(markers, "write", lambda *marker: loop.call_later(late, write, *marker))
@@ -120,7 +120,7 @@ def test_the_late_marker_of_the_transaction_before_does_not_refuse_a_write(
             assert await producer.end() == ErrorCode.NONE
         await asyncio.sleep(2 * late)
         assert open_at(node, "t") == -1
-        assert len(node.ctx.txns.guards) == 0
+        assert len(node.ctx.transaction.txns.guards) == 0
 
     on_node(test, configs=CONFIGS)
 
@@ -164,7 +164,7 @@ def test_however_requests_race_no_transaction_stays_open(
         await asyncio.sleep(0.5)
         for index in range(4):
             assert open_at(node, "t", index) == -1, (codes, index)
-        assert len(node.ctx.txns.guards) == 0
+        assert len(node.ctx.transaction.txns.guards) == 0
 
     on_node(test, seed=seed, configs=CONFIGS)
 
@@ -199,7 +199,7 @@ def test_without_a_coordinator_the_producer_is_told_to_try_again(versions: dict[
     async def test(node: Node) -> None:
         await ready(node, t=1)
         producer = await Transacting(node, versions).begin()
-        node.ctx.txns.host.seat_of("tx").retire()
+        node.ctx.transaction.txns.host.seat_of("tx").retire()
         assert await producer.send("t") == ErrorCode.NOT_ENOUGH_REPLICAS
 
     on_node(test, configs=CONFIGS)

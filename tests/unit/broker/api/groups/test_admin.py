@@ -25,7 +25,7 @@ from tests.unit.broker.api.harness import Node, on_node
 async def three_groups(node: Node) -> str:
     """A classic group g with a member, a consumer group c with one, and o with offsets only."""
     await node.create("t", 2)
-    await node.ctx.groups.ensure()
+    await node.ctx.group.groups.ensure()
     joined = await (await join(node)).reply()
     await sync(node, joined, b"yours")
     await node.ask(consumer_group_heartbeat, 1, consumer_beat("m1", 0, "t"))

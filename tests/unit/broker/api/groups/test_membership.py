@@ -108,7 +108,7 @@ def test_every_kind_of_key_has_its_answer() -> None:
 
 def test_a_member_joins_syncs_beats_and_leaves() -> None:
     async def test(node: Node) -> None:
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         joined = await (await join(node)).reply()
         assert (joined.error_code, joined.generation_id) == (ErrorCode.NONE, 1)
         assert joined.leader == joined.member_id
@@ -130,7 +130,7 @@ def test_a_member_joins_syncs_beats_and_leaves() -> None:
 
 def test_a_join_waits_for_the_others_and_other_groups_do_not() -> None:
     async def test(node: Node) -> None:
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         first = await (await join(node)).reply()
         await sync(node, first, b"")
         second = await join(node)
@@ -147,11 +147,11 @@ def test_a_join_waits_for_the_others_and_other_groups_do_not() -> None:
 
 def test_a_lost_connection_frees_what_waited_for_it() -> None:
     async def test(node: Node) -> None:
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         first = await (await join(node)).reply()
         await sync(node, first, b"")
         second = await join(node)
-        seat = node.ctx.groups.host.seat_of("g")
+        seat = node.ctx.group.groups.host.seat_of("g")
         assert seat.waiting == 1
         second.call.abandon()
         assert seat.waiting == 0
@@ -163,7 +163,7 @@ def test_a_lost_connection_frees_what_waited_for_it() -> None:
 
 def test_a_silent_member_is_taken_out_when_its_session_ends() -> None:
     async def test(node: Node) -> None:
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         joined = await (await join(node)).reply()
         await sync(node, joined, b"")
         await asyncio.sleep(11)
@@ -175,7 +175,7 @@ def test_a_silent_member_is_taken_out_when_its_session_ends() -> None:
 
 def test_groups_need_the_right_to_read_them() -> None:
     async def test(node: Node) -> None:
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         node.rights.deny(Operation.READ, ResourceType.GROUP, "g")
         requests = [
             (9, join_request()),
@@ -209,7 +209,7 @@ def consumer_beat(member_id: str, epoch: int, *topics: str) -> ConsumerGroupHear
 def test_a_member_of_the_consumer_protocol_is_given_partitions() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 3)
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         answer = await node.ask(consumer_group_heartbeat, 1, consumer_beat("m1", 0, "t"))
         assert (answer.error_code, answer.member_id) == (ErrorCode.NONE, "m1")
         assert answer.member_epoch > 0
@@ -223,7 +223,7 @@ def test_a_member_of_the_consumer_protocol_is_given_partitions() -> None:
 
 def test_the_consumer_protocol_may_be_switched_off() -> None:
     async def test(node: Node) -> None:
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         answer = await node.ask(consumer_group_heartbeat, 1, consumer_beat("m1", 0, "t"))
         assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
 
@@ -232,7 +232,7 @@ def test_the_consumer_protocol_may_be_switched_off() -> None:
 
 def test_new_topics_reach_the_groups_that_want_them() -> None:
     async def test(node: Node) -> None:
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         first = await node.ask(consumer_group_heartbeat, 1, consumer_beat("m1", 0, "t"))
         assert not first.assignment.topic_partitions
         await node.create("t", 2)
@@ -246,7 +246,7 @@ def test_new_topics_reach_the_groups_that_want_them() -> None:
 
 def test_topics_that_the_caller_may_not_see_are_refused() -> None:
     async def test(node: Node) -> None:
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "secret")
         request = consumer_beat("m1", 0, "secret")
         answer = await node.ask(consumer_group_heartbeat, 1, request)

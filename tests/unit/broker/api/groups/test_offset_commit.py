@@ -78,7 +78,7 @@ async def fetch(node: Node, version: int, **more: Any) -> Any:
 def test_a_position_is_kept_and_read_in_every_version(version: int) -> None:
     async def test(node: Node) -> None:
         await node.create("t", 2)
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         assert await commit(node, version, ("t", None, [position(1, 42, "here")])) == {("t", 1): 0}
         (topic,) = (await fetch(node, max(2, version))).topics
         if version >= 10:
@@ -96,7 +96,7 @@ def test_good_rows_are_kept_and_bad_ones_refused(version: int) -> None:
     async def test(node: Node) -> None:
         for name in ("t", "secret"):
             await node.create(name, 1)
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         node.rights.deny(Operation.READ, ResourceType.TOPIC, "secret")
         codes = await commit(
             node,
@@ -121,7 +121,7 @@ def test_good_rows_are_kept_and_bad_ones_refused(version: int) -> None:
 def test_metadata_that_is_too_long_refuses_its_own_row() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 2)
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         codes = await commit(node, 9, ("t", None, [position(0, 1, "x" * 11), position(1, 1)]))
         assert codes == {("t", 0): ErrorCode.OFFSET_METADATA_TOO_LARGE, ("t", 1): ErrorCode.NONE}
         (topic,) = (await fetch(node, 9)).topics
@@ -133,7 +133,7 @@ def test_metadata_that_is_too_long_refuses_its_own_row() -> None:
 def test_a_generation_that_is_not_there_keeps_nothing() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 1)
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         request = OffsetCommitRequest(
             group_id="g",
             generation_id_or_member_epoch=3,
@@ -150,7 +150,7 @@ def test_a_generation_that_is_not_there_keeps_nothing() -> None:
 def test_a_group_is_only_for_those_who_may() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 1)
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
         node.rights.deny(Operation.READ, ResourceType.GROUP, "g")
         node.rights.deny(Operation.DESCRIBE, ResourceType.GROUP, "g")
@@ -167,7 +167,7 @@ def test_a_group_is_only_for_those_who_may() -> None:
 def test_several_groups_are_read_at_once() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 1)
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         for number in range(3):
             await commit(node, 9, ("t", None, [position(0, number)]), group=f"g{number}")
         node.rights.deny(Operation.DESCRIBE, ResourceType.GROUP, "g1")
@@ -189,7 +189,7 @@ def test_topics_asked_for_by_id_must_exist_and_be_visible() -> None:
     async def test(node: Node) -> None:
         for name in ("t", "secret"):
             await node.create(name, 1)
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         both = [("t", None, [position(0, 5)]), ("secret", None, [position(0, 6)])]
         await commit(node, 9, *both)
         node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "secret")
@@ -211,7 +211,7 @@ def test_topics_asked_for_by_id_must_exist_and_be_visible() -> None:
 def test_the_oldest_version_is_answered_in_rows() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 1)
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         request = OffsetFetchRequest(
             group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
         )
@@ -225,7 +225,7 @@ def test_the_oldest_version_is_answered_in_rows() -> None:
 def test_positions_are_forgotten_one_by_one() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 2)
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         await commit(node, 9, ("t", None, [position(0, 1), position(1, 2)]))
         request = OffsetDeleteRequest(
             group_id="g",
@@ -257,10 +257,10 @@ def test_positions_go_with_their_topic() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 1)
         await node.create("u", 1)
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         both = [("t", None, [position(0, 5)]), ("u", None, [position(0, 6)])]
         await commit(node, 9, *both)
-        await node.ctx.reached(await topics.delete_topic(node.ctx.store, "t"))
+        await node.ctx.reached(await topics.delete_topic(node.ctx.admin.store, "t"))
         found = await fetch(node, 9)
         assert [topic.name for topic in found.topics] == ["u"]
 

@@ -215,12 +215,12 @@ def test_a_transaction_that_takes_too_long_is_aborted() -> None:
         await ready(node, t=1)
         producer = await Transacting(node, NEW).begin()
         await producer.send("t")
-        assert node.ctx.txns.open_count == 1
+        assert node.ctx.transaction.txns.open_count == 1
         await asyncio.sleep(59)
         assert open_at(node, "t") == 0
         await asyncio.sleep(2)
         assert open_at(node, "t") == -1
-        assert node.ctx.txns.open_count == 0
+        assert node.ctx.transaction.txns.open_count == 0
         assert await producer.send("t") == ErrorCode.INVALID_PRODUCER_EPOCH
 
     on_node(test, configs=CONFIGS)

@@ -36,7 +36,7 @@ def deny(node: Node) -> None:
 
 def test_states_are_kept_and_read_in_the_order_of_the_calls() -> None:
     async def test(node: Node) -> None:
-        await node.ctx.queues.keeping.ensure()
+        await node.ctx.queue.queues.keeping.ensure()
         calls = [
             call(StateRequestKind.SNAPSHOT, 0, b"S"),
             call(StateRequestKind.DELTA, 1, b"a"),

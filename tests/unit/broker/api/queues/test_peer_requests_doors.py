@@ -110,7 +110,7 @@ def test_a_member_that_no_longer_waits_is_answered_with_nothing() -> None:
 def test_a_lost_connection_ends_the_wait_and_is_not_answered() -> None:
     async def test(node: Node) -> None:
         await set_up(node, 0)
-        reach = node.ctx.queue_reach
+        reach = node.ctx.queue.queue_reach
         waiting = asyncio.ensure_future(reach.answer_take(taking(node, wait_ms=60_000)))
         await asyncio.sleep(5)
         (task,) = reach._waiting.values()

@@ -185,7 +185,7 @@ def test_the_last_answer_of_a_session_lets_go_of_the_rest() -> None:
         await member.fetch(0)
         assert code_of(await member.answer([(1, 1, ACCEPT)], epoch=-1)) == 0
         assert acquired(await Member(node, "b").fetch(0)) == [(0, 0, 2), (2, 2, 2)]
-        assert len(node.ctx.share_sessions) == 1
+        assert len(node.ctx.share.share_sessions) == 1
 
     on_node(test, configs=CONFIGS)
 
@@ -195,7 +195,7 @@ def test_a_queue_that_is_closed_is_opened_for_an_answer() -> None:
         await set_up(node, 1)
         member = Member(node)
         await member.fetch(0)
-        (queue,) = node.ctx.queues.queues()
+        (queue,) = node.ctx.queue.queues.queues()
         queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         assert code_of(await member.answer([(0, 0, ACCEPT)])) == 0
         answer = await member.answer([(0, 0, ACCEPT)], index=7)

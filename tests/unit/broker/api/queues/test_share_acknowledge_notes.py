@@ -103,7 +103,7 @@ def test_why_a_record_failed_is_kept() -> None:
         await member.fetch(0)
         why: dict[str, Any] = {"error_class": "ValueError", "error_message": "no such id"}
         assert await say(member, noted(RELEASE, delay_ms=1_000_000, **why)) == 0
-        (queue,) = node.ctx.queues.queues()
+        (queue,) = node.ctx.queue.queues.queues()
         failure = queue.machine.kept.failures[0]
         assert (failure.error_class, failure.error_message) == ("ValueError", "no such id")
         said = [noted(REJECT, 1, 1, **why), noted(REJECT, 2, 2)]

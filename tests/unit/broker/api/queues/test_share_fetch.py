@@ -29,7 +29,7 @@ from tests.unit.coordinator.queueing import append
 
 def start_of(node: Node, index: int = 0) -> int:
     key = QueueKey("g", node.ctx.image.topics["t"].id, index)
-    queue = node.ctx.queues.find(key)
+    queue = node.ctx.queue.queues.find(key)
     assert queue is not None
     return queue.machine.kept.start
 
@@ -247,13 +247,13 @@ def test_a_fetch_that_is_overtaken_by_the_end_of_its_session_keeps_nothing(
 ) -> None:
     async def test(node: Node) -> None:
         await set_up(node, 3)
-        member, sessions = Member(node), node.ctx.share_sessions
+        member, sessions = Member(node), node.ctx.share.share_sessions
 
         async def take_later(*asked: Any) -> Any:
             """As if the queue had to be opened first, and the member left meanwhile."""
             session = sessions.find("g", "m")
             sessions.close(session)
-            end_session(node.ctx, session)
+            end_session(node.ctx.share, session)
             if is_opened_anew:
                 sessions.open("g", "m", member.client, 10, lambda ended: None)
             return await take(*asked)
@@ -395,10 +395,10 @@ def test_a_queue_that_cannot_be_opened_yet_has_nothing_for_now() -> None:
         await set_up(node, 1)
         member = Member(node)
         await member.fetch(0)
-        queue = node.ctx.queues.find(QueueKey("g", node.ctx.image.topics["t"].id, 0))
+        queue = node.ctx.queue.queues.find(QueueKey("g", node.ctx.image.topics["t"].id, 0))
         assert queue is not None
-        node.ctx.queues._close(queue.key, "test")
-        node.ctx.queues.keeping.host.close()
+        node.ctx.queue.queues._close(queue.key, "test")
+        node.ctx.queue.queues.keeping.host.close()
         answer = await member.fetch(max_wait_ms=100)
         assert (answer.error_code, list(answer.responses)) == (0, [])
 

@@ -36,7 +36,7 @@ async def delete(node: Node) -> int:
 
 def test_a_member_joins_stays_and_leaves() -> None:
     async def test(node: Node) -> None:
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         await set_up(node, partitions=3)
         answer = await beat(node)
         assert (answer.error_code, answer.member_epoch) == (0, 1)
@@ -54,7 +54,7 @@ def test_a_member_joins_stays_and_leaves() -> None:
 
 def test_rights_are_checked_for_the_group_and_its_topics() -> None:
     async def test(node: Node) -> None:
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         await set_up(node)
         await beat(node)
         node.rights.deny(Operation.DESCRIBE, ResourceType.TOPIC, "t")
@@ -81,7 +81,7 @@ def test_before_there_is_a_coordinator_the_client_is_told_so() -> None:
 
 def test_positions_go_with_the_group() -> None:
     async def test(node: Node) -> None:
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         await set_up(node, 3)
         await beat(node)
         member = Member(node)
@@ -100,12 +100,12 @@ def test_positions_go_with_the_group() -> None:
 
 def test_a_group_whose_positions_cannot_be_forgotten_stays() -> None:
     async def test(node: Node) -> None:
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         await set_up(node, 3)
         await beat(node)
         await Member(node).fetch(0)
         await beat(node, epoch=-1)
-        node.ctx.queues.keeping.host.close()
+        node.ctx.queue.queues.keeping.host.close()
         assert await delete(node) == ErrorCode.NOT_COORDINATOR
         (row,) = await describe(node, "g")
         assert row.error_code == 0

@@ -66,7 +66,7 @@ async def delete(node: Node, *topics: str) -> Any:
 
 async def group_at_two(node: Node) -> None:
     """A group that has finished two of five records in one of two partitions, and left."""
-    await node.ctx.groups.ensure()
+    await node.ctx.group.groups.ensure()
     await set_up(node, 5, partitions=2)
     await beat(node)
     member = Member(node)
@@ -103,7 +103,7 @@ def test_what_is_asked_for_is_answered_row_by_row() -> None:
 
 def test_a_group_that_is_not_there_has_no_positions() -> None:
     async def test(node: Node) -> None:
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         assert (await describe(node)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
         assert (await delete(node, "t")).error_code == ErrorCode.GROUP_ID_NOT_FOUND
         node.rights.deny(Operation.DESCRIBE, ResourceType.GROUP, "g")
@@ -132,7 +132,7 @@ def test_an_empty_group_is_moved() -> None:
 
 def test_a_group_that_nobody_joined_yet_is_made_by_moving_it() -> None:
     async def test(node: Node) -> None:
-        await node.ctx.groups.ensure()
+        await node.ctx.group.groups.ensure()
         await set_up(node, 5)
         assert (await alter(node, {0: 3})).error_code == 0
         assert positions(await describe(node)) == {("t", 0): (0, 3, 2)}

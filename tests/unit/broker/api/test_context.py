@@ -1,0 +1,32 @@
+"""Families of APIs: what each handler sees of the node."""
+
+from dataclasses import fields
+
+import pytest
+
+from penstock.broker.api.context import Context, Family
+from penstock.broker.api.route_row import Route
+from penstock.broker.api.routes import ROUTES
+from tests.unit.broker.api.harness import Node, on_node
+
+FIELDS_MAX = 12
+
+
+def test_family_has_at_most_a_dozen_fields() -> None:
+    async def test(node: Node) -> None:
+        kinds = [Context, *map(type, node.ctx.families)]
+        assert {kind: len(fields(kind)) for kind in kinds if len(fields(kind)) > FIELDS_MAX} == {}
+        assert len(node.ctx.families) == len(fields(node.ctx))
+
+    on_node(test)
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
+def test_handler_is_given_the_family_it_asks_for(route: Route) -> None:
+    wanted = route.handler.__annotations__["ctx"]
+    assert issubclass(wanted, Family)
+
+    async def test(node: Node) -> None:
+        assert isinstance(node.ctx.of(route.handler), wanted)
+
+    on_node(test)
