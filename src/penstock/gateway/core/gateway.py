@@ -86,7 +86,7 @@ class Gateway:
         self.handlers = InProcessCalls(ctx)
         self.coordinators = CoordinatorCalls(ctx, self.handlers)
         self.leaders = LeaderCalls(ctx, self.handlers)
-        self.share_groups = ShareGroupRegistration(self.coordinators)
+        self.share_groups = ShareGroupRegistration(ctx.node_id, self.coordinators)
         self.topics = TopicAdmin(ctx, self.handlers, self.leaders)
         self.groups = Groups(ctx, self.handlers, self.coordinators, self.share_groups)
         self.queues = Queues(ctx, self.leaders)

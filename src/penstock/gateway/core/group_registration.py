@@ -19,14 +19,15 @@ from penstock.wire.messages.share import ShareGroupHeartbeatRequest, ShareGroupH
 FRESH_SECONDS = 600.0
 KNOWN_MAX = 10_000
 JOIN = 0
-MEMBER = "penstock-door"
-"""Seen by coordinators of older versions only, which have it join for one session timeout."""
+MEMBER = "penstock-door-"
+"""With the node's id; seen by coordinators of older versions only, which have it join for one session timeout."""
 
 
 class ShareGroupRegistration:
     """The groups that read through this node's gateways."""
 
-    def __init__(self, coordinators: CoordinatorCalls) -> None:
+    def __init__(self, node_id: int, coordinators: CoordinatorCalls) -> None:
+        self._member = f"{MEMBER}{node_id}"
         self._coordinators = coordinators
         self._known: dict[tuple[str, str], float] = {}
 
@@ -58,7 +59,7 @@ class ShareGroupRegistration:
     async def _make_known(self, principal: Principal, group: str, topic: str) -> None:
         request = ShareGroupHeartbeatRequest(
             group_id=group,
-            member_id=MEMBER,
+            member_id=self._member,
             member_epoch=JOIN,
             subscribed_topic_names=[topic],
             is_declaration=True,
