@@ -25,6 +25,7 @@ from penstock.broker.api.large_replies import Listings
 from penstock.broker.api.response_rows import CLUSTER_NAME
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.gateway.core.gateway import Gateway
+from penstock.gateway.core.move_tasks import MoveTasks
 from penstock.gateway.core.permissions import may
 from penstock.gateway.http.authentication import Users
 from penstock.gateway.http.instrumented_route import counted
@@ -40,7 +41,6 @@ from penstock.gateway.http.router import Directory
 from penstock.gateway.registry.endpoint import registry_routes
 from penstock.gateway.rest.route_table import ENDPOINTS
 from penstock.gateway.sqs.endpoint import AwsFront
-from penstock.gateway.sqs.message_moves import MessageMoves
 
 
 class Annex(Protocol):
@@ -79,7 +79,7 @@ class HttpState:
     """Requests that wait for something: they are told when the server stops."""
     users: Users | None = None
     """Those who may say who they are; None: nobody does, and everybody is anonymous."""
-    moves: MessageMoves | None = None
+    moves: MoveTasks | None = None
     """The tasks that move messages between queues; the SQS and SNS doors are there if these are."""
     annex: Annex | None = None
     """The console, where there is one."""

@@ -58,8 +58,8 @@ from penstock.coordinator.runtime.shard_host import HostContext
 from penstock.coordinator.runtime.steady_clock import SteadyTime
 from penstock.coordinator.transactions import TxnCoordinator
 from penstock.gateway.core.gateway import Gateway
+from penstock.gateway.core.move_tasks import MoveTasks
 from penstock.gateway.server import HttpServer, start_http
-from penstock.gateway.sqs.message_moves import MessageMoves
 from penstock.log.flusher import Flusher
 from penstock.node import data_directory, join, metadata_check
 from penstock.node.config import NodeConfig
@@ -92,7 +92,7 @@ class Node:
     follower: MetadataWatcher
     ctx: Context
     door: Gateway
-    moves: MessageMoves
+    moves: MoveTasks
     flusher: Flusher
     partitions: Partitions
     memory: KnownMetadataFile
@@ -166,7 +166,7 @@ class Node:
         self._coordinate()
         self.ctx = self._context()
         self.door = Gateway(self.ctx, self.ports.tracer(self.configs.flag("tracing.enable")))
-        self.moves = MessageMoves(self.door)
+        self.moves = MoveTasks(self.door)
         self._follow()
         self._replicate()
         self._to_stop.push_async_callback(self._cancel_tasks)

@@ -18,7 +18,7 @@ Nodes of the cluster are not charged, nor are requests that come before authenti
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, cast
 
@@ -166,10 +166,15 @@ class Charging:
             now_s = asyncio.get_running_loop().time()
             self._meter.charge(kind, payer.name, payer.client_id, amount, now_s)
 
-    async def pass_on(self, payer: Payer, size: int) -> None:
+    async def pass_on(
+        self,
+        payer: Payer,
+        size: int,
+        kinds: Sequence[QuotaKind] = (QuotaKind.FETCH, QuotaKind.PRODUCE),
+    ) -> None:
         """Charges for bytes that are read and written on somebody's behalf while nobody waits for
         an answer; returns when what was owed is paid off."""
-        for kind in (QuotaKind.FETCH, QuotaKind.PRODUCE):
+        for kind in kinds:
             self.charge(payer, kind, size)
             await asyncio.sleep(self.owed_s(payer, kind))
 

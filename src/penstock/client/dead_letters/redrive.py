@@ -22,7 +22,7 @@ on is forgotten with the group's offsets, after `offsets.retention.minutes`.
 """
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -42,6 +42,7 @@ from penstock.client.dead_letters.open import (
     note_of,
     noted_in,
     open_letters,
+    open_runs,
 )
 from penstock.client.list_offsets import places_of
 from penstock.client.metadata import TopicPartition
@@ -165,6 +166,7 @@ class Redriver:
         self._limits: dict[str, int | None] = {}
         self._noted: dict[TopicPartition, int] = {}
         """Where the group has a position with a note that was acted on."""
+        self._has_begun = False
         self._in_doubt: (
             tuple[TopicPartition, list[DeadLetterMessage], dict[TopicPartition, int]] | None
         ) = None
@@ -173,15 +175,48 @@ class Redriver:
         """Until all letters that were there at the start, and are meant, are settled."""
         await ensure_audit(self._cluster)
         self._ends = await ends_of(self._cluster, await places_of(self._cluster, self.errand.topic))
+        await self._persist(self._settle_all)
+        await self.end()
+        return self.report
+
+    async def settle(self, letters: Iterable[DeadLetterMessage]) -> set[str]:
+        """Settles letters that the caller has found; answers the ids of those that are settled.
+
+        A letter that was settled before, by this errand or another, is not sent again. `end` is
+        called after the last of these.
+        """
+        given = sorted(letters, key=lambda letter: (letter.partition, letter.offset))
+        settled: set[str] = set()
+
+        async def work() -> None:
+            rest = await self._not_settled(given, settled)
+            async with aclosing(self._portions(_each(rest))) as portions:
+                async for portion in portions:
+                    await self._settle(portion)
+                    settled.update(one.id for one in portion if one.id not in self.report.too_large)
+
+        await ensure_audit(self._cluster)
+        await self._persist(work)
+        return settled
+
+    async def end(self) -> None:
+        """Nothing more is settled under this errand."""
+        if self._has_begun:
+            await self._persist(self._forget_notes)
+
+    async def _persist(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Does the work, again and again while what it fails of may pass."""
         tries = 0
         while True:
             before = self.report.settled
             try:
-                await self._begin()
-                await self._settle_all()
-                await self._forget_notes()
-                return self.report
+                if not self._has_begun:
+                    await self._begin()
+                    self._has_begun = True
+                await work()
+                return
             except (OSError, PeerError, Refused) as error:
+                self._has_begun = False
                 tries = 0 if self.report.settled > before else tries + 1
                 if not is_passing(error) or tries >= TRIES_MAX:
                     raise _explained(error, self.errand.topic) from error
@@ -223,26 +258,64 @@ class Redriver:
 
     async def _settle_all(self) -> None:
         errand = self.errand
-        gathered: list[DeadLetterMessage] = []
-        size = self.report.skipped = 0
+        self.report.skipped = 0
         found = open_letters(self._cluster, errand.topic, errand.chosen, ends=self._ends)
-        async with aclosing(found) as letters:
-            async for letter in letters:
-                if letter.id in self.report.too_large:
-                    continue
-                if not errand.purges and is_hollow(letter) and errand.revise is None:
-                    self.report.skipped += 1
-                    continue
-                is_other = gathered and gathered[0].partition != letter.partition
-                is_large = size + letter.size_bytes > BYTES_MAX
-                if is_other or is_large or not self._fits(gathered, letter):
-                    await self._settle(gathered)
-                    gathered, size = [], 0
-                if self._is_enough(len(gathered)):
-                    break
-                gathered.append(letter)
-                size += letter.size_bytes
-        await self._settle(gathered)
+        async with aclosing(found) as letters, aclosing(self._portions(letters)) as portions:
+            async for portion in portions:
+                await self._settle(portion)
+
+    async def _portions(
+        self, letters: AsyncIterator[DeadLetterMessage]
+    ) -> AsyncGenerator[list[DeadLetterMessage], None]:
+        """Letters that go together, each portion once the one before it is settled."""
+        errand = self.errand
+        gathered: list[DeadLetterMessage] = []
+        size = 0
+        async for letter in letters:
+            if letter.id in self.report.too_large:
+                continue
+            if not errand.purges and is_hollow(letter) and errand.revise is None:
+                self.report.skipped += 1
+                continue
+            is_other = gathered and gathered[0].partition != letter.partition
+            is_large = size + letter.size_bytes > BYTES_MAX
+            if is_other or is_large or not self._fits(gathered, letter):
+                if gathered:
+                    yield gathered
+                gathered, size = [], 0
+            if self._is_enough(len(gathered)):
+                break
+            gathered.append(letter)
+            size += letter.size_bytes
+        if gathered:
+            yield gathered
+
+    async def _not_settled(
+        self, letters: Sequence[DeadLetterMessage], settled: set[str]
+    ) -> list[DeadLetterMessage]:
+        """Those that are open; what was settled before is added to `settled`.
+
+        One that no reader of committed records sees yet is neither.
+        """
+        if not letters:
+            return []
+        ids = frozenset((letter.partition, letter.offset) for letter in letters)
+        places = {TopicPartition(self.errand.topic, partition) for partition, _ in ids}
+        ends = await ends_of(self._cluster, places)
+        found: dict[int, IntervalSet] = {}
+        chosen = DeadLetterFilter(ids=ids)
+        async with aclosing(
+            open_runs(self._cluster, self.errand.topic, chosen, ends=ends)
+        ) as still_open:
+            async for where, offsets in still_open:
+                found[where.partition] = offsets
+        rest = [letter for letter in letters if letter.offset in found[letter.partition]]
+        for letter in letters:
+            is_open = letter.offset in found[letter.partition]
+            where = TopicPartition(self.errand.topic, letter.partition)
+            if not is_open and letter.offset < ends[where]:
+                settled.add(letter.id)
+        return rest
 
     def _is_enough(self, more: int) -> bool:
         limit = self.errand.limit
@@ -256,11 +329,10 @@ class Redriver:
         return is_near and len(gathered) < min(self._letters_max, self._pace.portion)
 
     async def _settle(self, letters: list[DeadLetterMessage]) -> None:
-        if letters:
-            if self.errand.charge is not None:
-                await self.errand.charge(sum(letter.size_bytes for letter in letters))
-            await self._pace.wait(len(letters))
-            await self._send(letters)
+        if self.errand.charge is not None:
+            await self.errand.charge(sum(letter.size_bytes for letter in letters))
+        await self._pace.wait(len(letters))
+        await self._send(letters)
 
     async def _send(self, letters: list[DeadLetterMessage]) -> None:
         """Sends in parts what is too large together; does not send what is too large alone."""
@@ -419,6 +491,11 @@ async def ensure_audit(cluster: Cluster) -> None:
             if taken.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
             await cluster.topic(AUDIT)
+
+
+async def _each(letters: Iterable[DeadLetterMessage]) -> AsyncGenerator[DeadLetterMessage, None]:
+    for letter in letters:
+        yield letter
 
 
 def _bytes_max(record: Record) -> int:

@@ -49,6 +49,7 @@ from penstock.client.offset_syntax import OffsetRange
 from penstock.gateway.core.background_jobs import Told
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.permissions import may, require_group, require_topic
+from penstock.security.quotas import QuotaKind
 from penstock.state.queues.inspection import RunState
 
 ERRANDS_MAX, EACH_MAX = 16, 4
@@ -94,13 +95,19 @@ class DeadLetterAdmin:
                 f"{EACH_MAX} of these at a time for each, {ERRANDS_MAX} in all: try again later",
             )
         try:
+            async with self._connected() as cluster:
+                yield cluster
+        finally:
+            self._places.give(principal.holder)
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Cluster]:
+        try:
             peers = self._ctx.queue.queues.around.peers
             async with peers.client(self._ctx.random, self._ctx.workers) as cluster:
                 yield cluster
         except OSError as error:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
-        finally:
-            self._places.give(principal.holder)
 
     # -- looking ----------------------------------------------------------------------------
 
@@ -188,6 +195,36 @@ class DeadLetterAdmin:
             charge=self._charge_to(principal),
         )
         return await self._carry_out(principal, errand, limit, told, copied)
+
+    @asynccontextmanager
+    async def redriver(
+        self,
+        principal: Principal,
+        topic: str,
+        run: str,
+        *,
+        to: str | None = None,
+        rate_per_s: float | None = None,
+    ) -> AsyncIterator[Redriver]:
+        """Sends on letters that a task of this node has received; it bounds how many it has.
+
+        Receiving them was charged for, so only writing them is.
+        """
+        errand = RedriveRequest(
+            topic,
+            run,
+            principal.name,
+            to=to,
+            rate_per_s=rate_per_s,
+            check_target=lambda target: require_topic(
+                self._ctx, principal, Operation.WRITE, target
+            ),
+            charge=lambda size: self._charging.pass_on(principal, size, (QuotaKind.PRODUCE,)),
+        )
+        async with self._connected() as cluster:
+            redriver = Redriver(cluster, self._ctx.clock, errand)
+            yield redriver
+            await redriver.end()
 
     async def purge(
         self,

@@ -20,7 +20,7 @@ FRESH_SECONDS = 600.0
 KNOWN_MAX = 10_000
 JOIN = 0
 MEMBER = "penstock-door-"
-"""With the node's id; seen by coordinators of older versions only, which have it join for one session timeout."""
+"""With the node's id. Coordinators of older versions have it join, for one session timeout."""
 
 
 class ShareGroupRegistration:

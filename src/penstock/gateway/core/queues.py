@@ -13,6 +13,7 @@ from penstock.base.retry import Retry
 from penstock.broker.api.context import Context
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.client.errors import code_of
+from penstock.cluster.configs.configs import BrokerConfigs, topic_value
 from penstock.cluster.metadata.image import TopicImage
 from penstock.coordinator.groups_by_topic import PositionKind
 from penstock.gateway.core import coordinator_calls
@@ -26,6 +27,7 @@ from penstock.wire.messages.internal.queue_admin import (
     QueueReport,
 )
 
+GROUP = "sqs.group"
 VERSION = 0
 PATIENCE_SECONDS = 5.0
 PAUSE_SECONDS = (0.1, 0.5)
@@ -34,6 +36,13 @@ MOVING = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.LEADER_NOT_AVAILABLE,
 )
+
+
+def queue_group(topic: TopicImage, configs: BrokerConfigs) -> str:
+    """The share group that receives from a queue where a client does not name one."""
+    group = topic_value(GROUP, topic.configs, configs)
+    assert isinstance(group, str)
+    return group
 
 
 @dataclass(frozen=True, slots=True)

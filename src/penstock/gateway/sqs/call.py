@@ -6,22 +6,20 @@ raises Fault or Refused. Queues are topics; a topic that Kafka clients made is a
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.broker.api.context import Context
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.cluster.metadata.image import TopicImage
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.gateway import Gateway
+from penstock.gateway.core.move_tasks import MoveTasks
 from penstock.gateway.core.permissions import may, require_topic
 from penstock.gateway.http.request_io import ClientWatch
 from penstock.gateway.sqs.errors import no_queue
 from penstock.gateway.sqs.queue_attributes import SqsQueue
 from penstock.gateway.sqs.queue_names import arn_of, queue_of_url, url_of
 from penstock.gateway.sqs.requests import Request
-
-if TYPE_CHECKING:
-    from penstock.gateway.sqs.message_moves import MessageMoves
 
 Answer = dict[str, object]
 
@@ -35,7 +33,7 @@ class AwsCall:
     base_url: str
     """Like http://localhost:8080."""
     region: str
-    moves: "MessageMoves"
+    moves: MoveTasks
     """The tasks that move messages between queues."""
     client: Callable[[], ClientWatch]
     """Watches the client while a call waits."""

@@ -23,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 from penstock.base.errors import Refused
 from penstock.cluster.metadata.store_keys import UserRecord
 from penstock.gateway.core.gateway import Gateway
+from penstock.gateway.core.move_tasks import MoveTasks
 from penstock.gateway.http.audit import DENIED_STATUSES, tell_action
 from penstock.gateway.http.authentication import note_failure
 from penstock.gateway.http.cpu_quota import require_request_time
@@ -31,7 +32,6 @@ from penstock.gateway.http.request_io import ClientWatch, principal_of
 from penstock.gateway.sns.actions import SNS_ACTIONS
 from penstock.gateway.sqs.call import AwsCall
 from penstock.gateway.sqs.errors import Fault, fault_of
-from penstock.gateway.sqs.message_moves import MessageMoves
 from penstock.gateway.sqs.protocols import JsonProtocol, ParsedAction, QueryProtocol, Speaker
 from penstock.gateway.sqs.queue_names import ACCOUNT, REGION
 from penstock.gateway.sqs.requests import read_request
@@ -47,7 +47,7 @@ TRACE_CHARS_MAX = 256
 class AwsFront:
     """Wraps the application: answers AWS SDKs, and hands everything else on."""
 
-    def __init__(self, app: Starlette, door: Gateway, moves: MessageMoves) -> None:
+    def __init__(self, app: Starlette, door: Gateway, moves: MoveTasks) -> None:
         self._app = app
         self._entry = AwsEndpoint(door, moves)
 
@@ -82,7 +82,7 @@ def _queue_of(scope: Scope) -> str | None:
 class AwsEndpoint:
     """The endpoint of both doors."""
 
-    def __init__(self, door: Gateway, moves: MessageMoves) -> None:
+    def __init__(self, door: Gateway, moves: MoveTasks) -> None:
         self._door = door
         self._moves = moves
         self._keys = Keys()

@@ -2,8 +2,9 @@
 
 An attribute is a header of the same name; its value is the header's. Types other than String are
 listed in one more header, `penstock-sqs-types`. A header that a Kafka client set is a String, or
-Binary if it is no text. Headers with which a record says something about its own delivery, and the
-envelope's message id, are no attributes; those of a dead letter (`penstock-dlq-...`) are.
+Binary if it is not text. Headers with which a record says something about its own delivery or its
+redrives, and the envelope's message id, are not attributes; those of a dead-lettered message
+(`penstock-dlq-...`) are.
 """
 
 import re
@@ -11,6 +12,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from penstock.client.dead_letters.letter import REDRIVES
+from penstock.client.dead_letters.redrive import REDRIVEN_FROM
 from penstock.gateway.core.messages import MESSAGE_ID, Headers
 from penstock.gateway.sqs.digests import AttributeValue
 from penstock.gateway.sqs.errors import Fault
@@ -31,7 +34,7 @@ ILLEGAL = (
 _NAME = re.compile(r"[\w-]+(\.[\w-]+)*")
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_HIDDEN = frozenset({MESSAGE_ID, delivery_headers.DEDUP_ID, TYPES, TRACE})
+_HIDDEN = frozenset({MESSAGE_ID, delivery_headers.DEDUP_ID, TYPES, TRACE, REDRIVES, REDRIVEN_FROM})
 
 
 def is_text(text: str) -> bool:

@@ -1,28 +1,25 @@
 """StartMessageMoveTask, ListMessageMoveTasks, CancelMessageMoveTask: messages back to work.
 
 The source must be a dead-letter queue; without a destination every message goes back to the queue
-that gave it up. The work itself is done by `moves`.
+that gave it up. The work itself is done by `core.move_tasks`.
 """
 
+from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.route_row import Operation
-from penstock.cluster.metadata.store_keys import MoveRecord
 from penstock.coordinator.queues.policy import DEAD_LETTER_SUFFIX
-from penstock.gateway.core.permissions import require_topic
+from penstock.gateway.core.move_tasks import FAILED, REMEMBERED_MAX, RUNNING, MoveRecord
 from penstock.gateway.sqs import requests
 from penstock.gateway.sqs.call import Answer, AwsCall
 from penstock.gateway.sqs.errors import Fault, invalid
-from penstock.gateway.sqs.message_moves import (
-    ACTIVE,
-    CANCELLED,
-    CANCELLING,
-    FAILED,
-    REMEMBERED_MAX,
-    RUNNING,
-)
 from penstock.gateway.sqs.queue_depths import depth_of
 from penstock.gateway.sqs.queue_names import queue_of_arn
+from penstock.gateway.sqs.receive import prepare_group
 
 RATE_MAX = 500
+ALREADY = (
+    "There is already a task running. Only one active task is allowed for a source queue arn at a "
+    "given time."
+)
 
 
 async def start_message_move_task(call: AwsCall, request: requests.StartMessageMoveTask) -> Answer:
@@ -41,17 +38,20 @@ async def start_message_move_task(call: AwsCall, request: requests.StartMessageM
     rate = request.max_number_of_messages_per_second
     if rate is not None and not 1 <= rate <= RATE_MAX:
         raise invalid("MaxNumberOfMessagesPerSecond", rate, f"Must be between 1 and {RATE_MAX}.")
-    record = MoveRecord(
-        source=source,
-        started_ms=call.node.clock.now_ms(),
-        owner=call.node.node_id,
-        principal=call.principal.name,
-        host=call.principal.host,
-        destination=destination,
-        rate_max=rate,
-        to_move=(await depth_of(call, queue)).visible,
-    )
-    return {"TaskHandle": await call.moves.add(record)}
+    await prepare_group(call, queue.group)
+    try:
+        handle = await call.moves.start(
+            call.principal,
+            source,
+            to_move=(await depth_of(call, queue)).visible,
+            destination=destination,
+            rate_max=rate,
+        )
+    except Refused as refused:
+        if refused.code is ErrorCode.DUPLICATE_RESOURCE:
+            raise Fault("UnsupportedOperation", ALREADY) from refused
+        raise
+    return {"TaskHandle": handle}
 
 
 def _is_dead_letter_queue(call: AwsCall, name: str) -> bool:
@@ -93,13 +93,10 @@ def _show(call: AwsCall, handle: str, record: MoveRecord) -> Answer:
 async def cancel_message_move_task(
     call: AwsCall, request: requests.CancelMessageMoveTask
 ) -> Answer:
-    by_handle = dict(await call.moves.records())
-    record = by_handle.get(request.task_handle)
-    if record is None or record.status not in ACTIVE:
-        raise Fault("ResourceNotFoundException", "Task does not exist, or has ended.")
-    require_topic(call.node, call.principal, Operation.READ, record.source)
-    is_running = call.moves.status_of(record) in ACTIVE
-    changed = await call.moves.change(
-        request.task_handle, status=CANCELLING if is_running else CANCELLED
-    )
+    try:
+        changed = await call.moves.cancel(call.principal, request.task_handle)
+    except Refused as refused:
+        if refused.code is ErrorCode.RESOURCE_NOT_FOUND:
+            raise Fault("ResourceNotFoundException", "Task does not exist, or has ended.") from None
+        raise
     return {"ApproximateNumberOfMessagesMoved": changed.moved}

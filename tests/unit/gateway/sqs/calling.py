@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlencode
 from xml.etree import ElementTree
 
@@ -12,11 +12,14 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 
 from penstock.gateway.core.gateway import Gateway
+from penstock.gateway.core.move_tasks import MoveTasks
 from penstock.gateway.http.problems import PRINCIPAL
 from penstock.gateway.http.request_io import Waits
 from penstock.gateway.sqs.endpoint import AwsEndpoint
-from penstock.gateway.sqs.message_moves import MessageMoves
+from simulation.cluster import SimCluster
+from simulation.loop import SimLoop
 from tests.unit.coordinator.queueing import CONFIGS, Node, on_node
+from tests.unit.gateway.http.served import OVERRIDES
 
 Table = dict[str, Any]
 
@@ -35,7 +38,7 @@ class Failed(Exception):
 class Sdk:
     """Calls actions by name: `await sdk("SendMessage", QueueUrl=..., MessageBody=...)`."""
 
-    def __init__(self, node: Node, moves: MessageMoves) -> None:
+    def __init__(self, node: Node, moves: MoveTasks) -> None:
         self.node = node
         self.moves = moves
         self.entry = AwsEndpoint(moves.door, moves)
@@ -150,7 +153,7 @@ def with_sdk(test: Callable[[Sdk], Awaitable[None]], **configs: str) -> None:
     given = {name.replace("_", "."): value for name, value in configs.items()}
 
     async def run(node: Node) -> None:
-        moves = MessageMoves(Gateway(node.ctx))
+        moves = MoveTasks(Gateway(node.ctx))
         background = asyncio.get_running_loop().create_task(moves.run())
         try:
             await test(Sdk(node, moves))
@@ -160,6 +163,21 @@ def with_sdk(test: Callable[[Sdk], Awaitable[None]], **configs: str) -> None:
                 await background
 
     on_node(run, configs=CONFIGS | {"default.replication.factor": "1"} | given)
+
+
+def with_served_sdk(test: Callable[[Sdk], Awaitable[None]], **configs: str) -> None:
+    """Runs a test on a whole simulated node, for what acts as a client of the cluster."""
+    given = {name.replace("_", "."): value for name, value in configs.items()}
+
+    async def main() -> None:
+        nodes = SimCluster(loop, 1, overrides=OVERRIDES | given)
+        await nodes.start()
+        (node,) = nodes.nodes()
+        await test(Sdk(cast("Node", node), node.moves))
+        nodes.close()
+
+    loop = SimLoop(1, time_max=3_600)
+    loop.run(main())
 
 
 async def failure(call: Awaitable[object]) -> Failed:

@@ -6,16 +6,22 @@ from typing import Any
 
 import pytest
 
+from penstock.base.errors import Refused
 from penstock.base.ports import Put
+from penstock.client.dead_letters.letter import DeadLetterFilter
+from penstock.client.dead_letters.redrive import Redriver
+from penstock.client.producer.transactional import TransactionalWriter
+from penstock.cluster.configs import config_changes
+from penstock.cluster.configs.config_changes import Alteration, Op
+from penstock.cluster.configs.configs import Scope
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.store_keys import MoveRecord
 from penstock.coordinator.queues.policy import DEAD_LETTERS
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.gateway import Gateway
-from penstock.gateway.sqs.errors import Fault
-from penstock.gateway.sqs.message_moves import EACH_MAX, MessageMoves
+from penstock.gateway.core.move_tasks import EACH_MAX, LOCK_MS, MoveTasks
 from penstock.security.acl_types import ANONYMOUS
-from tests.unit.gateway.sqs.calling import Sdk, failure, with_sdk
+from tests.unit.gateway.sqs.calling import Sdk, failure, with_served_sdk
 
 WHO = Principal("User:ann")
 
@@ -45,7 +51,7 @@ async def task(sdk: Sdk, arn: str) -> dict[str, Any]:
 
 
 async def ended(sdk: Sdk, arn: str) -> dict[str, Any]:
-    for _ in range(600):
+    for _ in range(1_500):
         row = await task(sdk, arn)
         if row["Status"] not in ("RUNNING", "CANCELLING"):
             return row
@@ -70,7 +76,7 @@ def test_letters_go_back_to_the_queue_they_came_from() -> None:
             await sdk.delete(url, *got)
         assert sorted(seen) == sorted(f"m{n}" for n in range(25))
 
-    with_sdk(test)
+    with_served_sdk(test)
 
 
 def test_letters_go_where_they_are_sent_at_the_pace_that_was_asked_for() -> None:
@@ -92,7 +98,7 @@ def test_letters_go_where_they_are_sent_at_the_pace_that_was_asked_for() -> None
         assert len(await sdk.receive(other)) == 10
         assert await sdk.bodies(dead) == []
 
-    with_sdk(test)
+    with_served_sdk(test)
 
 
 def test_a_cancelled_task_stops_and_loses_nothing() -> None:
@@ -112,7 +118,7 @@ def test_a_cancelled_task_stops_and_loses_nothing() -> None:
         late = await failure(sdk("CancelMessageMoveTask", TaskHandle=handle))
         assert (late.name, late.status) == ("ResourceNotFoundException", 404)
 
-    with_sdk(test)
+    with_served_sdk(test)
 
 
 def test_a_message_that_came_from_nowhere_fails_the_task_and_stays() -> None:
@@ -127,7 +133,7 @@ def test_a_message_that_came_from_nowhere_fails_the_task_and_stays() -> None:
         )
         assert await sdk.bodies(dead) == ["sent by hand"]
 
-    with_sdk(test)
+    with_served_sdk(test)
 
 
 def test_tasks_that_make_no_sense_are_refused() -> None:
@@ -146,7 +152,7 @@ def test_tasks_that_make_no_sense_are_refused() -> None:
         unknown = await failure(sdk("CancelMessageMoveTask", TaskHandle="x"))
         assert unknown.name == "ResourceNotFoundException"
 
-    with_sdk(test)
+    with_served_sdk(test)
 
 
 def test_a_node_goes_on_with_its_tasks_after_a_restart() -> None:
@@ -154,12 +160,117 @@ def test_a_node_goes_on_with_its_tasks_after_a_restart() -> None:
         url, _, arn = await with_letters(sdk, 5)
         record = MoveRecord(source="dead", started_ms=1, owner=1, principal=WHO.name, to_move=5)
         await sdk.node.store.commit([], [Put(store_keys.MOVES + "abc", store_keys.encode(record))])
-        again = asyncio.ensure_future(MessageMoves(Gateway(sdk.node.ctx)).run())
+        again = asyncio.ensure_future(MoveTasks(Gateway(sdk.node.ctx)).run())
         assert (await ended(sdk, arn))["ApproximateNumberOfMessagesMoved"] == 5
         assert len(await sdk.receive(url)) == 5
         again.cancel()
 
-    with_sdk(test)
+    with_served_sdk(test)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "runs_first"),
+    [
+        (Redriver, "settle", False),
+        (TransactionalWriter, "write", False),
+        (TransactionalWriter, "write", True),
+        (MoveTasks, "_settle", False),
+        (MoveTasks, "_settle", True),
+    ],
+    ids=["received", "before commit", "committed", "sent on", "finished"],
+)
+def test_messages_move_exactly_once_when_the_node_dies(
+    owner: type, name: str, runs_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task stops for good at one moment, and another goes on as after a restart."""
+
+    async def test(sdk: Sdk) -> None:
+        url, dead, arn = await with_letters(sdk, 6)
+        record = MoveRecord(source="dead", started_ms=1, owner=1, principal=WHO.name, to_move=6)
+        await sdk.node.store.commit([], [Put(store_keys.MOVES + "abc", store_keys.encode(record))])
+        work, is_there = getattr(owner, name), asyncio.Event()
+
+        async def dies(*args: Any, **named: Any) -> None:
+            if runs_first:
+                await work(*args, **named)
+            is_there.set()
+            await asyncio.Event().wait()
+
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, name, dies)
+            dying = asyncio.ensure_future(MoveTasks(Gateway(sdk.node.ctx)).run())
+            await is_there.wait()
+            dying.cancel()
+            await asyncio.gather(dying, return_exceptions=True)
+        again = asyncio.ensure_future(MoveTasks(Gateway(sdk.node.ctx)).run())
+        row = await ended(sdk, arn)
+        assert (row["Status"], row.get("FailureReason")) == ("COMPLETED", None)
+        assert await moved(sdk, url) == [f"m{n}" for n in range(6)]
+        await asyncio.sleep(LOCK_MS / 1000 + 1)
+        assert await sdk.bodies(dead) == []
+        again.cancel()
+
+    with_served_sdk(test)
+
+
+async def moved(sdk: Sdk, url: str) -> list[str]:
+    """The bodies of all messages that a queue has, each as often as it is there."""
+    seen: list[str] = []
+    while got := await sdk.receive(url, WaitTimeSeconds=1):
+        seen += [message["Body"] for message in got]
+        await sdk.delete(url, *got)
+    return sorted(seen)
+
+
+def test_a_message_that_was_redriven_otherwise_is_not_moved_again() -> None:
+    async def test(sdk: Sdk) -> None:
+        url, dead, arn = await with_letters(sdk, 4)
+        letters = sdk.moves.door.letters
+        report = await letters.redrive(
+            WHO, "dead", DeadLetterFilter(ids=frozenset({(0, 0), (0, 2)}))
+        )
+        assert report.settled == 2
+        await sdk("StartMessageMoveTask", SourceArn=arn)
+        row = await ended(sdk, arn)
+        assert (row["Status"], row["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 4)
+        assert await moved(sdk, url) == [f"m{n}" for n in range(4)]
+        assert await sdk.bodies(dead) == []
+
+    with_served_sdk(test)
+
+
+def test_a_message_that_its_target_does_not_take_stays_and_fails_the_task() -> None:
+    async def test(sdk: Sdk) -> None:
+        url, dead, arn = await with_letters(sdk, 1)
+        small = await sdk.create("small")
+        await sdk.node.ctx.reached(
+            await config_changes.alter_topic(
+                sdk.node.ctx.admin.store,
+                "small",
+                config_changes.altering(
+                    Scope.TOPIC, [Alteration("max.message.bytes", Op.SET, "70")]
+                ),
+            )
+        )
+        await sdk("StartMessageMoveTask", SourceArn=arn, DestinationArn=await sdk.arn(small))
+        row = await ended(sdk, arn)
+        assert row["Status"] == "FAILED"
+        assert "max.message.bytes" in row["FailureReason"]
+        assert await sdk.bodies(dead) == ["m0"]
+        assert await sdk.bodies(small) == await sdk.bodies(url) == []
+
+    with_served_sdk(test)
+
+
+def test_redriven_messages_show_no_headers_of_ours() -> None:
+    async def test(sdk: Sdk) -> None:
+        url, _, arn = await with_letters(sdk, 1)
+        await sdk("StartMessageMoveTask", SourceArn=arn)
+        await ended(sdk, arn)
+        (message,) = await sdk.receive(url)
+        assert "MessageAttributes" not in message
+
+    with_served_sdk(test)
 
 
 def test_the_task_of_a_node_that_is_gone_shows_as_failed() -> None:
@@ -171,7 +282,7 @@ def test_the_task_of_a_node_that_is_gone_shows_as_failed() -> None:
         await sdk("CancelMessageMoveTask", TaskHandle="abc")
         assert (await task(sdk, arn))["Status"] == "CANCELLED"
 
-    with_sdk(test)
+    with_served_sdk(test)
 
 
 def test_a_deduplication_id_does_not_keep_a_message_from_coming_back() -> None:
@@ -191,7 +302,7 @@ def test_a_deduplication_id_does_not_keep_a_message_from_coming_back() -> None:
         (message,) = await sdk.receive(url)
         assert (message["Body"], message["Attributes"]["MessageGroupId"]) == ("a", "g")
 
-    with_sdk(test)
+    with_served_sdk(test)
 
 
 def sdk_url(name: str) -> str:
@@ -200,7 +311,7 @@ def sdk_url(name: str) -> str:
 
 def test_one_who_starts_many_tasks_leaves_places_for_others() -> None:
     async def test(sdk: Sdk) -> None:
-        moves = MessageMoves(Gateway(sdk.node.ctx))  # Nobody works on what it is given.
+        moves = MoveTasks(Gateway(sdk.node.ctx))  # Nobody works on what it is given.
 
         def begun(number: int, principal: str, host: str = "*") -> MoveRecord:
             return MoveRecord(f"q{number}", number, 1, principal, host)
@@ -210,9 +321,9 @@ def test_one_who_starts_many_tasks_leaves_places_for_others() -> None:
         for number in range(EACH_MAX):
             await moves.add(begun(100 + number, ANONYMOUS, "10.0.0.1"))
         for again in (begun(200, "User:ann"), begun(201, ANONYMOUS, "10.0.0.1")):
-            with pytest.raises(Fault, match="of one user"):
+            with pytest.raises(Refused, match="of one user"):
                 await moves.add(again)
         await moves.add(begun(202, ANONYMOUS, "10.0.0.2"))
         await moves.add(begun(203, "User:bob"))
 
-    with_sdk(test)
+    with_served_sdk(test)

@@ -1,0 +1,301 @@
+"""Tasks that move messages out of a dead-letter queue in the background, exactly once.
+
+A task is a record in the metadata store: any node lists and cancels it, the node that took it does
+it, and goes on with it after a restart. Of the messages that are there at its start each is leased
+from the queue, so that its consumers do not get it meanwhile, sent on by the one redrive engine
+(`client.dead_letters.redrive`), and finished in the queue. What the engine has settled is not sent
+again: if the node dies in between, the message is only finished when the task goes on. So is one
+that was redriven or purged by other means and is still in the queue.
+
+Bounds: tasks under way, tasks that are remembered of each queue, messages in one step.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from penstock.base.errors import ErrorCode, PeerError, Refused
+from penstock.base.fair_pool import FairPool
+from penstock.base.ports import Delete, Put, StoreEntry, UnknownResult
+from penstock.broker.api.quota import Throttled
+from penstock.broker.api.route_row import Operation
+from penstock.client.consumer.fetched import FetchedRecord
+from penstock.client.dead_letters.letter import DeadLetterMessage, letter_of
+from penstock.client.dead_letters.redrive import Redriver, is_hollow
+from penstock.cluster.metadata import compare_and_swap, store_keys
+from penstock.cluster.metadata.store_keys import MoveRecord
+from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.gateway import Gateway, SettleAction, Settlement
+from penstock.gateway.core.messages import ReceivedMessage
+from penstock.gateway.core.permissions import require_topic
+from penstock.gateway.core.queues import queue_group
+
+RUNNING, CANCELLING, CANCELLED = "RUNNING", "CANCELLING", "CANCELLED"
+COMPLETED, FAILED = "COMPLETED", "FAILED"
+ACTIVE = (RUNNING, CANCELLING)
+TASKS_MAX, EACH_MAX = 64, 16
+"""In the cluster, and of one principal, or one address where nobody has logged in."""
+REMEMBERED_MAX = 10
+STEP_MAX = 100
+LOCK_MS = 60_000
+WAIT_MS = 1_000
+"""How long nothing may come until nothing is left."""
+RETRY_SECONDS = 1.0
+"""After a step in which nothing could be moved yet: a transaction is open before it."""
+NO_SOURCE = "CouldNotDetermineMessageSource"
+
+__all__ = ["MoveRecord", "MoveTasks"]
+
+
+def _holder_of(record: MoveRecord) -> str:
+    return principal_of(record).holder
+
+
+def principal_of(record: MoveRecord) -> Principal:
+    """On whose behalf it is done."""
+    return Principal(record.principal, record.host)
+
+
+@dataclass(slots=True)
+class _Step:
+    """Leased messages, by what becomes of them."""
+
+    letters: dict[str, tuple[ReceivedMessage, DeadLetterMessage]] = field(default_factory=dict)
+    """Those that can be moved, by id."""
+    left: list[ReceivedMessage] = field(default_factory=list)
+    reason: str | None = None
+    """Why some are left."""
+
+    def leave(self, got: ReceivedMessage, reason: str) -> None:
+        self.left.append(got)
+        self.reason = self.reason or reason
+
+
+class MoveTasks:
+    """The tasks of this node."""
+
+    def __init__(self, door: Gateway) -> None:
+        self.door = door
+        self._store = door.ctx.admin.store
+        self._new: asyncio.Queue[tuple[str, bool]] = asyncio.Queue(TASKS_MAX)
+
+    async def run(self) -> None:
+        """Goes on with what was under way, then takes what comes, until cancelled."""
+        for handle, record in await self.records():
+            if record.owner == self.door.ctx.node_id and record.status in ACTIVE:
+                self._new.put_nowait((handle, True))
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                handle, is_resumed = await self._new.get()
+                tasks.create_task(self._do(handle, is_resumed))
+
+    async def records(self) -> list[tuple[str, MoveRecord]]:
+        """Every task that is remembered, by its handle, the newest first."""
+        _, entries = await self._store.range(store_keys.MOVES)
+        found = [
+            (entry.key.removeprefix(store_keys.MOVES), store_keys.decode(MoveRecord, entry.value))
+            for entry in entries
+        ]
+        return sorted(found, key=lambda item: (-item[1].started_ms, item[0]))
+
+    def status_of(self, record: MoveRecord) -> str:
+        """As it is shown: a task of a node that is not there makes no progress."""
+        is_there = record.owner in self.door.ctx.image.brokers
+        return FAILED if record.status in ACTIVE and not is_there else record.status
+
+    async def start(
+        self,
+        principal: Principal,
+        source: str,
+        *,
+        to_move: int,
+        destination: str | None = None,
+        rate_max: int | None = None,
+    ) -> str:
+        """Starts a task and answers with its handle; the caller has checked the rights.
+
+        Without a destination each message goes where it came from.
+        """
+        ctx = self.door.ctx
+        return await self.add(
+            MoveRecord(
+                source=source,
+                started_ms=ctx.clock.now_ms(),
+                owner=ctx.node_id,
+                principal=principal.name,
+                host=principal.host,
+                destination=destination,
+                rate_max=rate_max,
+                to_move=to_move,
+            )
+        )
+
+    async def add(self, record: MoveRecord) -> str:
+        """Keeps a task and has it done; forgets the oldest ones of the same queue.
+
+        Refuses (DUPLICATE_RESOURCE) while the queue has another one, and (POLICY_VIOLATION) too
+        many of them.
+        """
+        known = await self.records()
+        active = [old for _, old in known if self.status_of(old) in ACTIVE]
+        if any(old.source == record.source for old in active):
+            why = f"messages of {record.source} are being moved already: cancel that task first"
+            raise Refused(ErrorCode.DUPLICATE_RESOURCE, why)
+        places = FairPool(TASKS_MAX, EACH_MAX)
+        for task in active:
+            places.take(_holder_of(task))
+        if not places.take(_holder_of(record)):
+            why = f"At most {TASKS_MAX} tasks at a time, {EACH_MAX} of them of one user."
+            raise Refused(ErrorCode.POLICY_VIOLATION, why)
+        handle = self.door.ctx.random.random_bytes(16).hex()
+        old = [name for name, past in known if past.source == record.source]
+        dropped = [Delete(store_keys.MOVES + name) for name in old[REMEMBERED_MAX - 1 :]]
+        put = Put(store_keys.MOVES + handle, store_keys.encode(record))
+        await compare_and_swap.swap(
+            self._store, [put.key], lambda _: [put, *dropped[:REMEMBERED_MAX]]
+        )
+        self._new.put_nowait((handle, False))
+        return handle
+
+    async def cancel(self, principal: Principal, handle: str) -> MoveRecord:
+        """Has a task stop after its step; refuses (RESOURCE_NOT_FOUND) one that has ended."""
+        record = dict(await self.records()).get(handle)
+        if record is None or record.status not in ACTIVE:
+            raise Refused(ErrorCode.RESOURCE_NOT_FOUND, "the task does not exist, or has ended")
+        require_topic(self.door.ctx, principal, Operation.READ, record.source)
+        is_running = self.status_of(record) in ACTIVE
+        return await self._change(handle, status=CANCELLING if is_running else CANCELLED)
+
+    async def _change(self, handle: str, **fields: object) -> MoveRecord:
+        """Changes a task's record, unless the task has ended; answers with what it is then."""
+        after: list[MoveRecord] = []
+
+        def decide(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
+            entry = entries[0]
+            if entry is None:
+                raise Refused(ErrorCode.RESOURCE_NOT_FOUND, "there is no such task")
+            record = store_keys.decode(MoveRecord, entry.value)
+            wanted = dict(fields)
+            if record.status == CANCELLING and wanted.get("status") == RUNNING:
+                del wanted["status"]
+            if record.status in ACTIVE:
+                record = msgspec.structs.replace(record, **wanted)
+            after.append(record)
+            value = store_keys.encode(record)
+            return [] if value == entry.value else [Put(entry.key, value)]
+
+        await compare_and_swap.swap(self._store, [store_keys.MOVES + handle], decide)
+        return after[-1]
+
+    # -- doing ------------------------------------------------------------------------------
+
+    async def _do(self, handle: str, is_resumed: bool) -> None:
+        try:
+            record = await self._change(handle, status=RUNNING)
+            status, reason = await self._move(handle, record, is_resumed), None
+        except Refused as refused:
+            status, reason = FAILED, refused.message or refused.code.name
+        except (PeerError, OSError, UnknownResult) as error:
+            status, reason = FAILED, str(error)
+        try:
+            await self._change(handle, status=status, reason=reason)
+        except Refused:
+            return  # It was forgotten, or the store is away: the next start goes on with it.
+
+    async def _move(self, handle: str, record: MoveRecord, is_resumed: bool) -> str:
+        """Moves what is there; answers how that ended."""
+        door, principal = self.door, principal_of(record)
+        there = door.topic_to(principal, Operation.READ, record.source)
+        group = queue_group(there, door.ctx.configs)
+        loop = asyncio.get_running_loop()
+        # What an earlier life of this node has leased is back when the lease has run out.
+        patient_until = loop.time() + (LOCK_MS / 1000 if is_resumed else 0)
+        async with door.letters.redriver(
+            principal, record.source, handle, to=record.destination, rate_per_s=record.rate_max
+        ) as redriver:
+            while record.moved < record.to_move and record.status == RUNNING:
+                most = min(STEP_MAX, record.rate_max or STEP_MAX, record.to_move - record.moved)
+                received = await self._receive(principal, record.source, group, most)
+                if not received and loop.time() >= patient_until:
+                    break
+                moved, reason = await self._step(record, redriver, received)
+                record = await self._change(handle, moved=record.moved + moved)
+                if reason is not None:
+                    raise Refused(ErrorCode.INVALID_REQUEST, reason)
+                if received and not moved:
+                    await asyncio.sleep(RETRY_SECONDS)
+        return CANCELLED if record.status == CANCELLING else COMPLETED
+
+    async def _receive(
+        self, principal: Principal, topic: str, group: str, most: int
+    ) -> list[ReceivedMessage]:
+        """Leases messages; above a quota, later."""
+        while True:
+            try:
+                return await self.door.receive(
+                    principal, topic, group, records_max=most, wait_ms=WAIT_MS, lock_ms=LOCK_MS
+                )
+            except Throttled as throttled:
+                await asyncio.sleep(throttled.wait_s)
+
+    async def _step(
+        self, record: MoveRecord, redriver: Redriver, received: list[ReceivedMessage]
+    ) -> tuple[int, str | None]:
+        """Has leased messages moved; how many left the queue, and why some stay."""
+        step = self._sorted(record, received)
+        if not step.letters:
+            await self._settle(record, [], step.left)
+            return 0, step.reason
+        letters = [letter for _, letter in step.letters.values()]
+        try:
+            settled = await redriver.settle(letters)
+        except (Refused, PeerError, OSError):
+            # What was settled before it failed is found to be so when it is received again.
+            await self._settle(record, [], received)
+            raise
+        gone = [got for name, (got, _) in step.letters.items() if name in settled]
+        left = [got for name, (got, _) in step.letters.items() if name not in settled]
+        await self._settle(record, gone, step.left + left)
+        too_large = (redriver.report.too_large.get(letter.id) for letter in letters)
+        return len(gone), next((why for why in too_large if why is not None), step.reason)
+
+    def _sorted(self, record: MoveRecord, received: list[ReceivedMessage]) -> _Step:
+        """Which of them have somewhere to go."""
+        step = _Step()
+        topics = self.door.ctx.image.topics
+        for got in received:
+            letter = _letter_of(got)
+            source = None if letter.source is None else letter.source.topic
+            if (record.destination or source) not in topics:
+                step.leave(got, NO_SOURCE)
+            elif is_hollow(letter):
+                step.leave(got, f"the record of message {letter.id} was lost before it was copied")
+            else:
+                step.letters[letter.id] = got, letter
+        return step
+
+    async def _settle(
+        self, record: MoveRecord, gone: Sequence[ReceivedMessage], left: Sequence[ReceivedMessage]
+    ) -> None:
+        """What is left is as if it had not been received."""
+        finished = [Settlement(got.receipt, SettleAction.FINISH) for got in gone]
+        given_back = [Settlement(got.receipt, SettleAction.GIVE_BACK) for got in left]
+        if finished or given_back:
+            await self.door.settle(principal_of(record), finished + given_back)
+
+
+def _letter_of(got: ReceivedMessage) -> DeadLetterMessage:
+    """A message of a dead-letter queue, as the redrive engine sees it."""
+    return letter_of(
+        FetchedRecord(
+            got.topic,
+            got.partition,
+            got.offset,
+            got.timestamp_ms,
+            got.key,
+            got.payload,
+            got.headers,
+        )
+    )
