@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from penstock.cluster.metadata.image import Image
 from penstock.gateway.console.sampler import Detail, Sample, TopicReader
 from penstock.gateway.console.visibility import Visibility
 from penstock.gateway.console.visible_samples import trend_of
+from penstock.gateway.core.cluster_types import Image
 
 BAD, WARNING = "bad", "warning"
 PROBLEMS_MAX = 20

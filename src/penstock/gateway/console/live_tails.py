@@ -19,12 +19,11 @@ from penstock.base.errors import Corrupt, ErrorCode, PeerError, Refused
 from penstock.base.fair_pool import FairPool
 from penstock.broker.api.route_row import Operation
 from penstock.client.consumer.fetched import FetchedRecord
-from penstock.cluster.metadata.image import TopicImage
-from penstock.coordinator.group_lag import ends_elsewhere
 from penstock.gateway.console.payload_decoding import Decoder
 from penstock.gateway.console.record_view import ShownMessage, show_message
 from penstock.gateway.console.sampler import SELF
 from penstock.gateway.console.visibility import Visibility
+from penstock.gateway.core.cluster_types import TopicImage
 from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.log_reader import Portion, within
 from penstock.gateway.http.problems import entry_of
@@ -190,7 +189,7 @@ class _Tail:
             else:
                 found[index] = here.last_stable_offset
         if away:
-            elsewhere = await ends_elsewhere(ctx.queue.queues.around, away)
+            elsewhere = await self._door.log.offsets_elsewhere(away)
             found |= {index: end for (_, index), end in elsewhere.items()}
         return found
 

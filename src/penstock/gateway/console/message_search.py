@@ -19,9 +19,9 @@ import re2  # type: ignore[import-untyped]
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.fair_pool import FairPool
 from penstock.client.consumer.fetched import FetchedRecord
-from penstock.cluster.metadata.image import TopicImage
 from penstock.gateway.console.message_pages import PageOffsets
 from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.cluster_types import TopicImage
 from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.log_reader import Portion, size_of
 

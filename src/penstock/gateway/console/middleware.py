@@ -18,8 +18,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.gateway.console.sessions import ConsoleSession, Sessions
+from penstock.gateway.core.cluster_types import BrokerConfigs
 from penstock.gateway.http.problems import PRINCIPAL, problem
 
 ROOT = "/console"

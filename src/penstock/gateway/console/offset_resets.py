@@ -15,9 +15,9 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.client.errors import code_of
 from penstock.client.offset_syntax import Anchor, OffsetPosition, OffsetSyntaxError, parse_position
-from penstock.cluster.metadata.image import TopicImage
 from penstock.gateway.console.console import Console
 from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.cluster_types import TopicImage
 from penstock.gateway.core.coordinator_calls import raise_for
 from penstock.gateway.core.groups import Commit, GroupDescription
 from penstock.gateway.core.permissions import may, require_group, require_topic

@@ -16,7 +16,7 @@ import msgspec
 
 from penstock.base.errors import Refused
 from penstock.broker.api.context import Context
-from penstock.coordinator.registry import SCHEMAS
+from penstock.gateway.core.cluster_types import SCHEMAS_TOPIC
 from penstock.state.registry import requests
 from penstock.state.registry.avro.schema import AvroSchema
 from penstock.state.registry.avro.values import read_value as read_avro
@@ -63,7 +63,7 @@ class Decoder:
         """None: this does not look like a value with a schema."""
         if data[:1] != b"\0" or not FRAME_BYTES < len(data) <= VALUE_BYTES_MAX:
             return None
-        if SCHEMAS.name not in self._ctx.image.topics:
+        if SCHEMAS_TOPIC not in self._ctx.image.topics:
             return None
         schema_id = int.from_bytes(data[1:FRAME_BYTES], "big")
         schema = await self._schema(schema_id)

@@ -19,12 +19,8 @@ from typing import NamedTuple, TypeVar
 
 from penstock.base.errors import Corrupt, PeerError, Refused
 from penstock.base.scrape_activity import ScrapeActivity
-from penstock.cluster.metadata.image import TopicImage
-from penstock.coordinator.group_lag import ends_elsewhere
-from penstock.coordinator.groups_by_topic import PositionKind
-from penstock.coordinator.queues.gauges import letter_topics
-from penstock.coordinator.queues.policy import DEAD_LETTERS
 from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.cluster_types import DEAD_LETTERS, PositionKind, TopicImage
 from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.queues import QueueStanding
 from penstock.gateway.core.topics import EARLIEST
@@ -207,14 +203,14 @@ class Sampler:
                     await asyncio.sleep(0)
         if not away:
             return
-        detail.ends |= await ends_elsewhere(ctx.queue.queues.around, away)
+        detail.ends |= await self._door.log.offsets_elsewhere(away)
         if loop.time() - self._slow_s < SLOW_SECONDS:
             for place in away:
                 detail.starts[place] = self.detail.starts.get(place, 0)
                 detail.sizes[place] = self.detail.sizes.get(place, 0)
             return
         self._slow_s = loop.time()
-        detail.starts |= await ends_elsewhere(ctx.queue.queues.around, away, EARLIEST)
+        detail.starts |= await self._door.log.offsets_elsewhere(away, EARLIEST)
         nodes = [node_id for node_id in ctx.image.brokers if node_id != ctx.node_id]
         for found in await asyncio.gather(*map(self._sizes, nodes)):
             for place, size in found.items():
@@ -237,8 +233,8 @@ class Sampler:
 
     async def _look_at_groups(self, detail: Detail) -> None:
         """Positions of consumer groups, queues of share groups, and dead letters."""
-        door, image = self._door, self._door.ctx.image
-        letters = [topic.name for topic in letter_topics(image)][:QUEUES_MAX]
+        door = self._door
+        letters = [topic.name for topic in door.letters.topics()][:QUEUES_MAX]
         listing = await door.ctx.queue.positions.everywhere(None)
         queues: dict[TopicReader, None] = {}
         for row in listing.positions:

@@ -14,9 +14,9 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from penstock.coordinator.groups_by_topic import PositionKind
 from penstock.gateway.console.sampler import SAMPLES_MAX, GroupLine, Sample, TopicReader
 from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.cluster_types import PositionKind
 
 VIEWS_MAX = 64
 TREND_SECONDS = 60.0

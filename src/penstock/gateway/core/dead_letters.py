@@ -46,6 +46,9 @@ from penstock.client.dead_letters.topics import ASPECTS, DeadLetterTopic, Kinds,
 from penstock.client.list_offsets import OffsetSpan, places_of, resolve
 from penstock.client.metadata import TopicPartition
 from penstock.client.offset_syntax import OffsetRange
+from penstock.cluster.metadata.image import TopicImage
+from penstock.coordinator.queues.gauges import NAME_CONFIG, letter_topics
+from penstock.coordinator.queues.policy import DEAD_LETTER_SUFFIX
 from penstock.gateway.core.background_jobs import Told
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.permissions import may, require_group, require_topic
@@ -108,6 +111,17 @@ class DeadLetterAdmin:
                 yield cluster
         except OSError as error:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+
+    # -- topics ------------------------------------------------------------------------------
+
+    def topics(self) -> list[TopicImage]:
+        """Topics of dead letters: by their name, or because a group says so."""
+        return list(letter_topics(self._ctx.image))
+
+    def topic_of(self, group: str, topic: str) -> str:
+        """Where a group's dead letters of a topic go."""
+        configured = self._ctx.image.group_configs.get(group, {}).get(NAME_CONFIG)
+        return configured or f"{topic}{DEAD_LETTER_SUFFIX}"
 
     # -- looking ----------------------------------------------------------------------------
 

@@ -24,8 +24,10 @@ from penstock.coordinator.queues.record_reader import leased_records
 from penstock.coordinator.queues.settle import SettleAction, SettleCommand
 from penstock.gateway.core.background_jobs import BackgroundJobs
 from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.configs import Configs
 from penstock.gateway.core.coordinator_calls import CoordinatorCalls
 from penstock.gateway.core.dead_letters import DeadLetterAdmin
+from penstock.gateway.core.fanouts import Fanouts
 from penstock.gateway.core.group_registration import ShareGroupRegistration
 from penstock.gateway.core.groups import Groups, check_group_name
 from penstock.gateway.core.in_process_calls import InProcessCalls
@@ -93,6 +95,8 @@ class Gateway:
         self.scaling = GroupScaling(ctx, self.coordinators, self.topics, self.groups, self.queues)
         self.letters = DeadLetterAdmin(ctx, self.charging)
         self.errands = BackgroundJobs(ctx.clock, ctx.random)
+        self.configs = Configs(ctx)
+        self.fanouts = Fanouts(ctx)
         self.log = GatewayLogReader(ctx, self.topics, self.groups, self.leaders, self.charging)
         self._publishing = Publisher(ctx, self.handlers)
         self._reach = ctx.queue.queue_reach

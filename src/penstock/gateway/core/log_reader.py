@@ -22,6 +22,7 @@ from penstock.client.consumer.fetched import READ_COMMITTED, Fetched, FetchedRec
 from penstock.client.errors import code_of
 from penstock.client.metadata import TopicPartition
 from penstock.cluster.metadata.image import TopicImage
+from penstock.coordinator.group_lag import ends_elsewhere
 from penstock.coordinator.queues.receive import nothing
 from penstock.gateway.core.caller import Principal
 from penstock.gateway.core.groups import Groups
@@ -152,6 +153,15 @@ class GatewayLogReader:
     async def ends(self, principal: Principal, topic: TopicImage, reset: str) -> dict[int, int]:
         """The beginnings (earliest) or ends (latest) of a topic's partitions."""
         return await self._topics.offsets_at(principal, topic, RESETS[reset])
+
+    async def offsets_elsewhere(
+        self, places: Iterable[tuple[str, int]], timestamp: int = LATEST
+    ) -> dict[tuple[str, int], int]:
+        """Where partitions of other nodes end, or what `timestamp` says, as their leaders answer.
+
+        Those whose leader does not answer are left out. Rights are the caller's to check.
+        """
+        return await ends_elsewhere(self._ctx.queue.queues.around, places, timestamp)
 
     async def _read_now(
         self,

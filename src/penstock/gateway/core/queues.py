@@ -13,11 +13,12 @@ from penstock.base.retry import Retry
 from penstock.broker.api.context import Context
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.client.errors import code_of
-from penstock.cluster.configs.configs import BrokerConfigs, topic_value
+from penstock.cluster.configs.configs import BrokerConfigs
 from penstock.cluster.metadata.image import TopicImage
 from penstock.coordinator.groups_by_topic import PositionKind
 from penstock.gateway.core import coordinator_calls
 from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.configs import topic_config
 from penstock.gateway.core.leader_calls import LeaderCalls
 from penstock.gateway.core.permissions import may, require_group, require_topic
 from penstock.wire.messages.internal.queue_admin import (
@@ -40,7 +41,7 @@ MOVING = (
 
 def queue_group(topic: TopicImage, configs: BrokerConfigs) -> str:
     """The share group that receives from a queue where a client does not name one."""
-    group = topic_value(GROUP, topic.configs, configs)
+    group = topic_config(topic, GROUP, configs)
     assert isinstance(group, str)
     return group
 

@@ -11,7 +11,7 @@ import asyncio
 from collections import Counter as Tally
 from collections.abc import Sequence
 
-from penstock.cluster.configs.config_types import counts_by_address
+from penstock.gateway.core.configs import connections_max
 from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.http.forwarded import Network, is_within
 
@@ -41,9 +41,7 @@ class ConnectionLimiter:
         if is_within(address, self._proxies):
             return True
         ctx = door.ctx
-        overrides = counts_by_address(ctx.configs.text("max.connections.per.ip.overrides") or "")
-        most = overrides.get(address, ctx.configs.integer("max.connections.per.ip"))
-        if self._by_address[address] + pending_of_it >= most:
+        if self._by_address[address] + pending_of_it >= connections_max(ctx.configs, address):
             return False
         return ctx.meter.connect(address, asyncio.get_running_loop().time()) <= 0
 

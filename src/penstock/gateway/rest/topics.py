@@ -6,8 +6,8 @@ from starlette.responses import Response
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import show_topic_id
-from penstock.cluster.metadata.image import TopicImage
 from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.cluster_types import TopicImage
 from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.topics import TOPIC_KIND, ConfigValue, OffsetBounds
 from penstock.gateway.http.audit import about

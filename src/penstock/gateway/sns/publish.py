@@ -18,7 +18,7 @@ import msgspec
 
 from penstock.base.errors import Refused
 from penstock.broker.api.route_row import Operation
-from penstock.cluster.metadata.store_keys import FanoutRecord, SubscriptionRecord
+from penstock.gateway.core.cluster_types import FanoutRecord, SubscriptionRecord
 from penstock.gateway.sns import requests, topic_names
 from penstock.gateway.sns.filter_matching import wants, wants_body
 from penstock.gateway.sns.filter_policies import read_policy

@@ -5,14 +5,13 @@ subscribed is as durable as the cluster itself, and a change of it is one compar
 Bounds: topics, tags, sizes of attributes. Leaves to others: `subscriptions`, `publishing`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from penstock.base.ports import Delete, Put, StoreEntry
 from penstock.broker.api.route_row import Operation
-from penstock.cluster.metadata import compare_and_swap, store_keys
-from penstock.cluster.metadata.store_keys import FanoutRecord
+from penstock.gateway.core.cluster_types import FanoutRecord
+from penstock.gateway.core.fanouts import size_of
 from penstock.gateway.core.permissions import require_topic
 from penstock.gateway.sns import requests, topic_names
 from penstock.gateway.sqs.call import Answer, AwsCall
@@ -48,44 +47,32 @@ async def create_topic(call: AwsCall, request: requests.CreateTopic) -> Answer:
         )
     _check_tags(request.tags)
 
-    def decide(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
-        entry = entries[0]
-        if entry is not None:
-            present = store_keys.decode(FanoutRecord, entry.value)
+    def edit(present: FanoutRecord | None) -> FanoutRecord:
+        if present is not None:
             if any(present.attributes.get(key, "") != text for key, text in attributes.items()):
                 raise Fault(
                     "InvalidParameter",
                     "Invalid parameter: Attributes Reason: Topic already exists with different "
                     "attributes",
                 )
-            return []
-        if len(call.node.image.fanouts) >= TOPICS_MAX:
+            return present
+        if len(call.door.fanouts.all) >= TOPICS_MAX:
             raise Fault("TopicLimitExceeded", f"At most {TOPICS_MAX} topics.")
-        record = FanoutRecord(attributes=attributes, tags=request.tags)
-        return [Put(store_keys.FANOUTS + name, store_keys.encode(record))]
+        return FanoutRecord(attributes=attributes, tags=request.tags)
 
-    revision = await compare_and_swap.swap(
-        call.node.admin.store, [store_keys.FANOUTS + name], decide
-    )
-    await call.node.reached(revision)
+    await call.door.fanouts.change(name, edit)
     return {"TopicArn": topic_names.topic_arn(call.region, name)}
 
 
 async def delete_topic(call: AwsCall, request: requests.DeleteTopic) -> Answer:
     name = topic_names.topic_of_arn(request.topic_arn)
     require_topic(call.node, call.principal, Operation.DELETE, name)
-    key = store_keys.FANOUTS + name
-    revision = await compare_and_swap.swap(
-        call.node.admin.store,
-        [key],
-        lambda entries: [Delete(key)] if entries[0] is not None else [],
-    )
-    await call.node.reached(revision)
+    await call.door.fanouts.change(name, lambda present: None)
     return {}
 
 
 async def list_topics(call: AwsCall, request: requests.ListTopics) -> Answer:
-    names_seen = [name for name in sorted(call.node.image.fanouts) if call.may_see(name)]
+    names_seen = [name for name in sorted(call.door.fanouts.all) if call.may_see(name)]
     shown, token = page(names_seen, PAGE, request.next_token)
     answer: Answer = {
         "Topics": [{"TopicArn": topic_names.topic_arn(call.region, name)} for name in shown]
@@ -125,27 +112,24 @@ def find(call: AwsCall, arn: str, operation: Operation) -> tuple[str, FanoutReco
     """A topic that the caller may use so."""
     name = topic_names.topic_of_arn(arn)
     require_topic(call.node, call.principal, operation, name)
-    record = call.node.image.fanouts.get(name)
+    record = call.door.fanouts.all.get(name)
     if record is None:
         raise Fault("NotFound", "Topic does not exist")
     return name, record
 
 
 async def alter(call: AwsCall, name: str, edit: Callable[[FanoutRecord], FanoutRecord]) -> None:
-    def decide(entries: Sequence[StoreEntry | None]) -> Sequence[Put | Delete]:
-        entry = entries[0]
-        if entry is None:
+    def changed(present: FanoutRecord | None) -> FanoutRecord:
+        if present is None:
             raise Fault("NotFound", "Topic does not exist")
-        value = store_keys.encode(edit(store_keys.decode(FanoutRecord, entry.value)))
-        if len(value) > RECORD_BYTES_MAX:
+        record = edit(present)
+        if size_of(record) > RECORD_BYTES_MAX:
             raise Fault(
                 "InvalidParameter", f"Invalid parameter: more than {RECORD_BYTES_MAX} bytes of it"
             )
-        return [] if value == entry.value else [Put(entry.key, value)]
+        return record
 
-    await call.node.reached(
-        await compare_and_swap.swap(call.node.admin.store, [store_keys.FANOUTS + name], decide)
-    )
+    await call.door.fanouts.change(name, changed)
 
 
 def _check_topic_attribute(name: str, value: str) -> None:

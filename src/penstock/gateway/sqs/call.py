@@ -10,8 +10,8 @@ from typing import Any
 
 from penstock.broker.api.context import Context
 from penstock.broker.api.route_row import Operation, ResourceType
-from penstock.cluster.metadata.image import TopicImage
 from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.cluster_types import TopicImage
 from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.move_tasks import MoveTasks
 from penstock.gateway.core.permissions import may, require_topic

@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from penstock.base.errors import Refused
-from penstock.cluster.metadata.store_keys import UserRecord
+from penstock.gateway.core.cluster_types import UserRecord
 from penstock.gateway.core.gateway import Gateway
 from penstock.gateway.core.move_tasks import MoveTasks
 from penstock.gateway.http.audit import DENIED_STATUSES, tell_action

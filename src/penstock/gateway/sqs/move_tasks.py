@@ -6,7 +6,7 @@ that gave it up. The work itself is done by `core.move_tasks`.
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.route_row import Operation
-from penstock.coordinator.queues.policy import DEAD_LETTER_SUFFIX
+from penstock.gateway.core.cluster_types import DEAD_LETTER_SUFFIX
 from penstock.gateway.core.move_tasks import FAILED, REMEMBERED_MAX, RUNNING, MoveRecord
 from penstock.gateway.sqs import requests
 from penstock.gateway.sqs.call import Answer, AwsCall

@@ -23,10 +23,15 @@ from typing import TypeVar
 
 import msgspec
 
-from penstock.cluster.configs.config_types import Value
-from penstock.cluster.configs.configs import BrokerConfigs, topic_value
-from penstock.cluster.metadata.image import TopicImage
-from penstock.coordinator.queues.policy import DEDUP_SCOPE, DELIVERIES_MAX
+from penstock.gateway.core.cluster_types import (
+    DEDUP_SCOPE,
+    DELIVERIES_MAX,
+    BrokerConfigs,
+    TopicImage,
+    Value,
+)
+from penstock.gateway.core.configs import topic_config
+from penstock.gateway.core.queues import GROUP, queue_group
 from penstock.gateway.sqs.errors import Fault, invalid
 from penstock.gateway.sqs.queue_names import arn_of, is_fifo, queue_of_arn
 
@@ -37,7 +42,7 @@ UNLIMITED_RECEIVES = DELIVERIES_MAX
 ATTRIBUTE_BYTES_MAX = 65_536
 
 LIMIT, LETTERS = "queue.delivery.count.limit", "queue.dead.letter.topic"
-BY_CONTENT, GROUP, ORDER = "sqs.dedup.by.content", "sqs.group", "queue.order"
+BY_CONTENT, ORDER = "sqs.dedup.by.content", "queue.order"
 KEPT, TAGS = "sqs.attributes", "sqs.tags"
 CREATED, MODIFIED = "CreatedTimestamp", "LastModifiedTimestamp"
 
@@ -118,7 +123,7 @@ class SqsQueue:
     @property
     def group(self) -> str:
         """The share group that receives."""
-        return self._text(GROUP)
+        return queue_group(self.topic, self.broker)
 
     @property
     def dedups_by_content(self) -> bool:
@@ -181,7 +186,7 @@ class SqsQueue:
         return shown
 
     def _config(self, name: str) -> Value:
-        return topic_value(name, self.topic.configs, self.broker)
+        return topic_config(self.topic, name, self.broker)
 
     def _text(self, name: str) -> str:
         value = self._config(name)

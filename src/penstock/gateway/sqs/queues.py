@@ -12,10 +12,7 @@ from penstock.base.fair_turns import picked
 from penstock.base.ids import NO_TOPIC_ID
 from penstock.broker.api.route_row import Operation
 from penstock.client.errors import code_of
-from penstock.cluster.configs import config_changes
-from penstock.cluster.configs.config_changes import Alteration, Op
-from penstock.cluster.configs.configs import Scope
-from penstock.cluster.metadata.image import TopicImage
+from penstock.gateway.core.cluster_types import TopicImage
 from penstock.gateway.sqs import queue_attributes, requests
 from penstock.gateway.sqs.call import Answer, AwsCall
 from penstock.gateway.sqs.errors import Fault, invalid, missing
@@ -255,17 +252,10 @@ async def _alter(
 ) -> None:
     """Changes a queue's configs from what they are at that moment, not from what we last saw."""
 
-    def decide(configs: Mapping[str, str]) -> dict[str, str]:
-        present = SqsQueue(replace(queue.topic, configs=configs), queue.broker)
-        steps = [
-            Alteration(name, Op.DELETE if value is None else Op.SET, value)
-            for name, value in edit(present).items()
-        ]
-        return config_changes.altering(Scope.TOPIC, steps)(configs)
+    def changed(configs: Mapping[str, str]) -> dict[str, str | None]:
+        return edit(SqsQueue(replace(queue.topic, configs=configs), queue.broker))
 
-    await call.node.reached(
-        await config_changes.alter_topic(call.node.admin.store, queue.name, decide)
-    )
+    await call.door.configs.alter_topic(queue.name, changed)
 
 
 # -- emptying and deleting --------------------------------------------------------------------

@@ -11,9 +11,6 @@ from hashlib import blake2b
 from uuid import UUID
 
 from penstock.broker.api.route_row import Operation
-from penstock.cluster.configs import config_changes
-from penstock.cluster.configs.config_changes import Alteration, Op
-from penstock.cluster.configs.configs import Scope
 from penstock.gateway.core.gateway import SettleAction, Settlement
 from penstock.gateway.core.messages import ReceivedMessage, message_id_of
 from penstock.gateway.sqs import requests
@@ -95,9 +92,7 @@ async def prepare_group(call: AwsCall, group: str) -> None:
     node = call.node
     if group != DEFAULT_GROUP or BACKOFF in node.image.group_configs.get(group, {}):
         return
-    edit = config_changes.altering(Scope.GROUP, [Alteration(BACKOFF, Op.SET, "0")])
-    revision = await config_changes.alter_group(node.admin.store, group, edit, node.configs)
-    await node.reached(revision)
+    await call.door.configs.alter_group(group, {BACKOFF: "0"})
 
 
 def _between(name: str, value: int, low: int, high: int) -> int:

@@ -7,7 +7,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.base.errors import Corrupt, ErrorCode, PeerError, Refused
-from penstock.cluster.metadata.image import TopicImage
 from penstock.gateway.console.console import Console
 from penstock.gateway.console.message_pages import (
     PAGE_MAX,
@@ -26,6 +25,7 @@ from penstock.gateway.console.record_view import ShownMessage, show_message
 from penstock.gateway.console.route_row import ConsoleRow
 from penstock.gateway.console.visibility import sight_of
 from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.cluster_types import TopicImage
 from penstock.gateway.http.request_io import (
     choice,
     flag,

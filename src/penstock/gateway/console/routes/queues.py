@@ -4,8 +4,6 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.coordinator.queues.gauges import NAME_CONFIG
-from penstock.coordinator.queues.policy import DEAD_LETTER_SUFFIX
 from penstock.gateway.console.console import Console
 from penstock.gateway.console.route_row import ConsoleRow
 from penstock.gateway.console.visibility import Visibility, sight_of
@@ -60,9 +58,8 @@ async def list_queues(console: Console, request: Request) -> Response:
 
 
 def _row(console: Console, sight: Visibility, queue: QueueStanding) -> ConsoleQueueRow:
-    sampler, image = console.sampler, console.ctx.image
-    configured = image.group_configs.get(queue.group, {}).get(NAME_CONFIG)
-    dead_topic = configured or f"{queue.topic}{DEAD_LETTER_SUFFIX}"
+    sampler = console.sampler
+    dead_topic = console.door.letters.topic_of(queue.group, queue.topic)
     letters = sampler.detail.letters.get(dead_topic)
     priorities = [0] * max((len(row.ready_by_priority) for row in queue.partitions), default=0)
     for row in queue.partitions:

@@ -8,14 +8,12 @@ from penstock.base.fair_turns import picked
 from penstock.base.ids import show_topic_id
 from penstock.broker.api.route_row import Operation
 from penstock.client.errors import code_of
-from penstock.cluster.metadata.image import TopicImage
-from penstock.coordinator.groups_by_topic import PositionKind
-from penstock.coordinator.queues.gauges import letter_topics
 from penstock.gateway.console.console import Console
 from penstock.gateway.console.route_row import ConsoleRow
 from penstock.gateway.console.visibility import Visibility, sight_of
 from penstock.gateway.console.visible_samples import Trend, rate_of, trend_of, written_lately
 from penstock.gateway.core.caller import Principal
+from penstock.gateway.core.cluster_types import PositionKind, TopicImage
 from penstock.gateway.core.coordinator_calls import raise_for
 from penstock.gateway.core.topics import TOPIC_KIND
 from penstock.gateway.http.request_io import flag, json_answer
@@ -107,7 +105,7 @@ async def list_topics(console: Console, request: Request) -> Response:
 
     async def make() -> ConsoleTopics:
         found = await console.door.topics.all(sight.principal, internal=internal)
-        letters = {topic.name for topic in letter_topics(console.ctx.image)}
+        letters = {topic.name for topic in console.door.letters.topics()}
         rows = picked(found, lambda topic: _row(console, sight, topic, letters))
         return ConsoleTopics(await console.ctx.metadata.turns.do(sight.principal.holder, rows))
 
@@ -178,7 +176,7 @@ async def show_topic(console: Console, request: Request) -> Response:
             topic.name,
             show_topic_id(topic.id),
             topic.is_internal,
-            any(one.name == topic.name for one in letter_topics(console.ctx.image)),
+            any(one.name == topic.name for one in console.door.letters.topics()),
             rate_of(sampler.samples, topic.name),
             written_lately(sampler.samples, topic.name),
             rows,
