@@ -68,7 +68,7 @@ def test_every_command_and_option_has_help() -> None:
 def test_every_route_that_is_served_is_on_the_page() -> None:
     """Asked of the application itself, so that no route comes in by another way."""
     page = gen.http_page()
-    ctx: Any = SimpleNamespace(metrics=Metrics(), turns=FairTurns())
+    ctx: Any = SimpleNamespace(metrics=Metrics(), metadata=SimpleNamespace(turns=FairTurns()))
     door: Any = SimpleNamespace(ctx=ctx)
     # Without its Amazon doors, which are in front of the application and have one route.
     app = build_app(HttpState("1", 1, "c", "k", Catalogue(), lambda: None, lambda: None, door))
