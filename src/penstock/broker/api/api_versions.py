@@ -11,7 +11,7 @@ from functools import cache
 
 from penstock.base.errors import ErrorCode
 from penstock.broker.api.call import Call
-from penstock.broker.api.context import Family
+from penstock.broker.api.context import ApiFamily
 from penstock.wire.messages import OWN_KEYS
 from penstock.wire.messages.api_versions import (
     ApiVersion,
@@ -33,7 +33,7 @@ FEATURES_EPOCH = 1
 """Features follow the version of the software, so there is only one set of them."""
 
 
-def api_versions(ctx: Family, call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
+def api_versions(ctx: ApiFamily, call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
     if call.version >= SOFTWARE_SINCE and not (
         SOFTWARE.fullmatch(request.client_software_name)
         and SOFTWARE.fullmatch(request.client_software_version)

@@ -92,7 +92,7 @@ class AllowAll:
 
 
 @dataclass(slots=True, kw_only=True)
-class Family:
+class ApiFamily:
     """What every family has: the cluster as this node knows it, and permissions."""
 
     follower: MetadataWatcher
@@ -113,7 +113,7 @@ class Family:
 
 
 @dataclass(slots=True, kw_only=True)
-class PartitionFamily(Family):
+class PartitionFamily(ApiFamily):
     """Families that reach the partitions of this node."""
 
     node_id: NodeId
@@ -182,7 +182,7 @@ class MetadataContext(PartitionFamily):
 
 
 @dataclass(slots=True, kw_only=True)
-class GroupContext(Family):
+class GroupContext(ApiFamily):
     """Groups: members, committed offsets, administration, and finding coordinators."""
 
     configs: BrokerConfigs
@@ -222,7 +222,7 @@ class ShareContext(PartitionFamily):
 
 
 @dataclass(slots=True, kw_only=True)
-class QueueContext(Family):
+class QueueContext(ApiFamily):
     """Queues as administrators and other nodes ask for them."""
 
     random: Random
@@ -283,7 +283,7 @@ class Context:
     security: SecurityContext
 
     @property
-    def families(self) -> tuple[Family, ...]:
+    def families(self) -> tuple[ApiFamily, ...]:
         return (
             self.produce,
             self.fetch,
@@ -296,9 +296,9 @@ class Context:
             self.security,
         )
 
-    def of(self, handler: Callable[..., Any]) -> Family:
+    def of(self, handler: Callable[..., Any]) -> ApiFamily:
         """The family that a handler's first parameter, `ctx`, asks for."""
-        wanted: type[Family] = handler.__annotations__["ctx"]
+        wanted: type[ApiFamily] = handler.__annotations__["ctx"]
         return next(family for family in self.families if isinstance(family, wanted))
 
     def limit_fetches(self, bytes_max: int) -> None:
@@ -392,7 +392,7 @@ class Parts(TypedDict):
     replicas: NotRequired[ReplicaReads]
 
 
-FamilyT = TypeVar("FamilyT", bound=Family)
+FamilyT = TypeVar("FamilyT", bound=ApiFamily)
 
 
 def make_context(**parts: Unpack[Parts]) -> Context:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from penstock.base.errors import Refused
 from penstock.broker.api.call import Call
-from penstock.broker.api.context import Family, GroupContext, QueueContext, TransactionContext
+from penstock.broker.api.context import ApiFamily, GroupContext, QueueContext, TransactionContext
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.state.groups.config import GroupCaller
 from penstock.state.groups.error_replies import refusal
@@ -97,15 +97,15 @@ async def gathered(futures: Iterable["asyncio.Future[Any] | Refused"]) -> list[A
     return found
 
 
-def may_group(ctx: Family, call: Call, operation: Operation, group_id: str) -> bool:
+def may_group(ctx: ApiFamily, call: Call, operation: Operation, group_id: str) -> bool:
     return ctx.authorize(call, operation, ResourceType.GROUP, group_id)
 
 
-def may_txn(ctx: Family, call: Call, operation: Operation, transactional_id: str) -> bool:
+def may_txn(ctx: ApiFamily, call: Call, operation: Operation, transactional_id: str) -> bool:
     return ctx.authorize(call, operation, ResourceType.TRANSACTIONAL_ID, transactional_id)
 
 
-def group_operations(ctx: Family, call: Call, group_id: str) -> int:
+def group_operations(ctx: ApiFamily, call: Call, group_id: str) -> int:
     """The caller's rights on a group, a bit for each operation (KIP-430)."""
     return sum(
         1 << operation

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.broker.api.call import Call
-from penstock.broker.api.context import Family, PartitionFamily
+from penstock.broker.api.context import ApiFamily, PartitionFamily
 from penstock.broker.api.route_row import Operation, ResourceType
 from penstock.cluster.metadata.image import Image
 from penstock.cluster.metadata.store_keys import EVERYWHERE, BrokerRecord
@@ -44,27 +44,27 @@ CLUSTER_OPERATIONS = (
 T = TypeVar("T")
 
 
-def may(ctx: Family, call: Call, operation: Operation, topic: str) -> bool:
+def may(ctx: ApiFamily, call: Call, operation: Operation, topic: str) -> bool:
     return ctx.authorize(call, operation, ResourceType.TOPIC, topic)
 
 
-def may_cluster(ctx: Family, call: Call, operation: Operation) -> bool:
+def may_cluster(ctx: ApiFamily, call: Call, operation: Operation) -> bool:
     return ctx.authorize(call, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
-def may_write_some(ctx: Family, call: Call) -> bool:
+def may_write_some(ctx: ApiFamily, call: Call) -> bool:
     """Whether it may write to any topic at all: then it may be idempotent too (KIP-679)."""
     return ctx.authorizer.allows_some(
         call.principal, Operation.WRITE, ResourceType.TOPIC, call.caller.peer
     )
 
 
-def topic_operations(ctx: Family, call: Call, name: str) -> int:
+def topic_operations(ctx: ApiFamily, call: Call, name: str) -> int:
     """The caller's rights on a topic, a bit for each operation (KIP-430)."""
     return sum(1 << operation for operation in TOPIC_OPERATIONS if may(ctx, call, operation, name))
 
 
-def cluster_operations(ctx: Family, call: Call) -> int:
+def cluster_operations(ctx: ApiFamily, call: Call) -> int:
     return sum(
         1 << operation for operation in CLUSTER_OPERATIONS if may_cluster(ctx, call, operation)
     )

@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import pytest
 
-from penstock.broker.api.context import Context, Family
+from penstock.broker.api.context import ApiFamily, Context
 from penstock.broker.api.route_row import Route
 from penstock.broker.api.routes import ROUTES
 from tests.unit.broker.api.harness import Node, on_node
@@ -24,7 +24,7 @@ def test_family_has_at_most_a_dozen_fields() -> None:
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_handler_is_given_the_family_it_asks_for(route: Route) -> None:
     wanted = route.handler.__annotations__["ctx"]
-    assert issubclass(wanted, Family)
+    assert issubclass(wanted, ApiFamily)
 
     async def test(node: Node) -> None:
         assert isinstance(node.ctx.of(route.handler), wanted)

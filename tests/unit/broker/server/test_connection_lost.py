@@ -9,7 +9,7 @@ import pytest
 
 from penstock.broker.api import routes
 from penstock.broker.api.call import Call
-from penstock.broker.api.context import Family
+from penstock.broker.api.context import ApiFamily
 from penstock.cluster.replication.partition import Partition
 from penstock.wire.records import Record, encode, read_header
 from tests.unit.broker.server.world import (
@@ -29,7 +29,7 @@ def _partition(world: World) -> Partition:
 
 @pytest.mark.parametrize("frame", ["fetch", "waiting fetch", "later"])
 def test_an_answer_that_a_lost_connection_never_lets_begin_leaves_no_warning(frame: str) -> None:
-    async def answer_later(ctx: Family, call: Call, request: object) -> None:
+    async def answer_later(ctx: ApiFamily, call: Call, request: object) -> None:
         raise AssertionError("nobody is there")
 
     async def check(world: World) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.call import Call
-from penstock.broker.api.context import Family
+from penstock.broker.api.context import ApiFamily
 from penstock.broker.api.response_rows import may, may_cluster
 from penstock.broker.api.route_row import Operation
 from penstock.cluster.metadata import topics
@@ -20,7 +20,7 @@ NOTHING: Mapping[str, str] = {}
 
 
 def check_letter_boxes(
-    ctx: Family,
+    ctx: ApiFamily,
     call: Call,
     wanted: Mapping[str, str | None],
     present: Mapping[str, str] = NOTHING,
