@@ -20,6 +20,9 @@ from tests.sim.seeds import replayable, seeds
 SEEDS = 16
 THREE_NODES = Options(node_ids=(1, 2, 3), chaos_s=25.0, records=30, cut_ratio=0.0)
 CUT_EVERYWHERE = Options(chaos_s=12.0, records=15, cut_ratio=1.0)
+REPLACED_BEFORE_REJOINING = 9_000_396
+"""A static member that had to give partitions up was replaced before it joined again: they had no
+owner, and the group never came to rest."""
 COMMON = (
     "node started again",
     "replay compared",
@@ -67,6 +70,13 @@ def test_every_promise_is_kept(seed: int, request: pytest.FixtureRequest) -> Non
     assert tally.operations.total() > 200
     assert tally.faults.total() > 10
     _total.add(tally)
+
+
+def test_a_group_settles_after_a_static_member_is_replaced_before_it_rejoins(
+    request: pytest.FixtureRequest,
+) -> None:
+    tally = _run(REPLACED_BEFORE_REJOINING, request)
+    assert tally.faults["static member comes back"] > 0
 
 
 @pytest.mark.parametrize("seed", seeds(2))

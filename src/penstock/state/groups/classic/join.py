@@ -4,6 +4,10 @@ From v4 a member without an id is given one and told to come again with it. v5 h
 a known instance id replaces the member that had it, without a rebalance where the group is stable
 and its protocol stays. v9 tells a replaced leader to skip the assignment.
 
+A cooperative member that was told to revoke partitions joins again so that the leader can assign
+them. If its instance is replaced before that, the new one does not know: Kafka leaves the
+partitions without an owner until the next rebalance, and here the replacement is that rebalance.
+
 All checks come first: a refusal changes nothing.
 """
 
@@ -173,13 +177,15 @@ def _replace_static(
     old.answer_join(outcome, join_error(ErrorCode.FENCED_INSTANCE_ID, old.member_id))
     old.answer_sync(outcome, sync_error(ErrorCode.FENCED_INSTANCE_ID))
     was_leader = group.leader == old.member_id
+    must_rejoin = group.has_revoked(old)
     group.remove(old.member_id, outcome)
     member = ClassicMember(member_id, old.value)
     _update(member, request, wait, outcome)
     group.add(member, now_ms, member.value.session_timeout_ms)
     if was_leader:
         group.leader = member_id
-    if group.state == STABLE and group.select_protocol() == group.protocol:
+    is_settled = group.state == STABLE and not must_rejoin
+    if is_settled and group.select_protocol() == group.protocol:
         _resume(group, member, leader_before, outcome)
     elif group.state == COMPLETING:
         group.rebalance(outcome, now_ms)

@@ -14,7 +14,7 @@ from penstock.state.groups.call_result import CallResult
 from penstock.state.groups.classic.member import ClassicMember, join_error, sync_error
 from penstock.state.groups.classic.states import EMPTY, session_timer
 from penstock.state.groups.config import GroupConfig
-from penstock.state.groups.consumer_protocol import CONSUMER, read_subscription
+from penstock.state.groups.consumer_protocol import CONSUMER, read_assignment, read_subscription
 from penstock.state.groups.records import (
     ClassicGroupValue,
     ClassicMemberValue,
@@ -193,6 +193,21 @@ class Roster:
         if self.subscribed is None:
             return self.protocol_type == CONSUMER
         return topic in self.subscribed
+
+    # Partitions
+
+    def has_revoked(self, member: ClassicMember) -> bool:
+        """True if this generation took partitions from a cooperative member, which is to join
+        again to have them assigned. False where the group does not say."""
+        if self.protocol_type != CONSUMER:
+            return False
+        try:
+            owned = read_subscription(member.metadata(self.protocol))[1].owned_partitions
+            assigned = read_assignment(member.value.assignment).assigned_partitions
+        except PeerError:
+            return False
+        kept = {(row.topic, index) for row in assigned for index in row.partitions}
+        return any((row.topic, index) not in kept for row in owned for index in row.partitions)
 
     # Calls that end
 

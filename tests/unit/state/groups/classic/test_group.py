@@ -9,6 +9,7 @@ from penstock.wire.messages.classic_groups import (
     LeaveGroupRequest,
     SyncGroupRequest,
 )
+from tests.unit.state.groups.clients import ClassicClient
 from tests.unit.state.groups.driver import Driver, subscription
 
 
@@ -206,6 +207,42 @@ def test_a_static_member_is_replaced_without_a_rebalance() -> None:
     assert driver.commit("g", 1, member=old, epoch=generation, instance="i1") == (
         ErrorCode.FENCED_INSTANCE_ID
     )
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_static_member_replaced_before_it_rejoins_leaves_no_partition_unowned(
+    crashes: bool,
+) -> None:
+    """The first instance is told to revoke, and is replaced before it joins again."""
+    driver = Driver()
+    driver.set_topics(t=4)
+
+    def client(name: str, instance: str | None = None) -> ClassicClient:
+        return ClassicClient(driver, name, "g", ("t",), instance, is_cooperative=True)
+
+    first, other = client("first", "i1"), client("other")
+    first.step()
+    driver.sleep(1)
+    first.step()
+    assert len(first.owned) == 4
+    for one in (other, other, first, first, other):
+        one.step()
+    assert first.must_join
+    assert first.owned | other.owned != {("t", index) for index in range(4)}
+    if crashes:
+        driver.crash()
+    second = client("second", "i1")
+    for _ in range(6):
+        second.step()
+        other.step()
+    assert sorted([*second.owned, *other.owned]) == [("t", index) for index in range(4)]
+    generation = second.epoch
+    third = client("third", "i1")
+    for _ in range(3):
+        third.step()
+        other.step()
+    assert third.epoch == generation
+    assert third.owned == second.owned
 
 
 def test_before_version_9_a_replaced_leader_is_told_the_old_leaders_id() -> None:
