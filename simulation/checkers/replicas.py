@@ -8,7 +8,7 @@ on the nodes as they run. Named promises:
   eligible (LeaderCandidateCompleteness), or on fewer disks than `min.insync.replicas`;
 - truncated: a replica that counts as in sync no longer has on disk what was committed;
 - went-back: a replica was cut below its own high watermark, or copied anew while it counted, and no
-  unclean election allowed that;
+  unclean election allowed that: there was none, or the replica was in sync since in the same life;
 - log-matching: two replicas hold different batches below their high watermarks;
 - diverged: in the end the replicas are not the same.
 
@@ -51,6 +51,9 @@ class Seen(NamedTuple):
     durable_offset: int
     leading: LeaderState | None
     log: Log
+    record: PartitionRecord
+    followed: int
+    """The newest unclean election since which it was in sync in this life, by its epoch."""
 
 
 class ReplicaChecker:
@@ -93,6 +96,7 @@ class ReplicaChecker:
                     or known.partition is not one
                     or known.high_watermark != one.high_watermark
                     or known.leading is not one.leading
+                    or known.record is not one.record
                     or known.durable_offset > one.log.durable_offset
                 ):
                     seen[place] = self._look(host, place, one, known)
@@ -105,9 +109,21 @@ class ReplicaChecker:
 
     def _look(self, host: SimHost, place: Place, one: Partition, known: Seen | None) -> Seen:
         key = (show_topic_id(one.topic_id), one.index)
-        now = Seen(one, one.high_watermark, one.log.durable_offset, one.leading, one.log)
+        followed = -1
         if known is not None and known.partition is one:
             self._check_kept(host.node_id, one, known)
+            followed = known.followed
+        if host.node_id in one.record.isr:
+            followed = max(followed, one.record.unclean_epoch)
+        now = Seen(
+            partition=one,
+            high_watermark=one.high_watermark,
+            durable_offset=one.log.durable_offset,
+            leading=one.leading,
+            log=one.log,
+            record=one.record,
+            followed=followed,
+        )
         if one.log.offline is not None:
             return now
         if one.leading is not None and (known is None or known.leading is not one.leading):
@@ -130,7 +146,7 @@ class ReplicaChecker:
         """Checks that what was committed here stays, but for what an unclean election gave up, and
         for a log that is not counted on any more and that is copied anew."""
         record = one.record
-        if one.high_watermark >= known.high_watermark or record.unclean_epoch >= 0:
+        if one.high_watermark >= known.high_watermark or record.unclean_epoch > known.followed:
             return
         if known.log is not one.log and node_id not in record.isr + record.elr:
             return

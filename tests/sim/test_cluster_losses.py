@@ -12,6 +12,8 @@ import pytest
 
 from penstock.base.errors import ErrorCode
 from penstock.client.admin.admin import Admin
+from penstock.client.admin.reassignments import Reassignments
+from penstock.client.metadata import TopicPartition
 from penstock.cluster.metadata.store_keys import NO_LEADER
 from simulation.host import SimHost
 from simulation.store import SimStore
@@ -279,6 +281,39 @@ def test_without_the_file_of_high_watermarks_a_missing_log_is_lost_all_the_same(
         others = [node for node in scene.nodes.hosts if node != leader]
         await start_in_turn(scene, leader, *others)
         await check_whole(scene)
+
+    play(story)
+
+
+def test_an_unclean_election_lets_no_replica_go_back_once_it_was_followed() -> None:
+    """One replica never returns, so the partition is never whole again."""
+
+    async def story(scene: Scene) -> None:
+        await write(scene, 20)
+        gone = scene.leader().config.node_id
+        eligible, chosen = (node for node in scene.nodes.hosts if node != gone)
+        scene.nodes.hosts[chosen].kill()
+        await scene.until(lambda: chosen not in scene.replicas()[0].record.isr)
+        scene.nodes.hosts[eligible].kill()
+        await scene.until(lambda: scene.replicas()[0].record.isr == (gone,))
+        assert scene.replicas()[0].record.elr == (eligible,)
+        scene.nodes.hosts[gone].kill()
+        await start_in_turn(scene, chosen)
+        held = scene.replicas()[0]
+        assert held.record.leader == NO_LEADER
+        await Reassignments(scene.client).elect([TopicPartition("t", 0)], unclean=True)
+        await scene.until(lambda: held.is_leader)
+        await start_in_turn(scene, eligible)
+        await scene.until(lambda: set(held.record.isr) == {chosen, eligible})
+
+        await scene.node(chosen).workers.run(held.log.truncate_to, 10, 0)
+        scene.nodes.hosts[eligible].kill()
+        await asyncio.sleep(1)
+        await start_in_turn(scene, eligible)
+        await scene.until(lambda: all(len(one.record.isr) == 2 for one in scene.replicas()))
+        assert [one.log.end_offset for one in scene.replicas()] == [20, 20]
+        assert [one.high_watermark for one in scene.replicas()] == [20, 20]
+        assert _restored(scene) == 1
 
     play(story)
 

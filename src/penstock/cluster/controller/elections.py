@@ -12,7 +12,10 @@ Invariants, of every record made here:
 - `elr` is empty when the ISR has `min.insync.replicas` members (or all replicas, if those are
   fewer). Below that, whoever leaves the ISR goes to the ELR: it holds all that was committed,
   because the leader commits nothing while `elr` is not empty or the ISR is too small;
-- `partition_epoch` grows by one, and so does `leader_epoch` if and only if the leader changes.
+- `partition_epoch` grows by one, and so does `leader_epoch` if and only if the leader changes;
+- after an unclean election every replica but the new leader is in `unreconciled` until it is in
+  sync. Only those may truncate below their high watermark: a replica that never returns keeps its
+  own name there and nobody else's.
 
 A broker that is up but draining keeps its place in the ISR and leads only what nobody else can.
 One that is up but cut off from other replicas leads only what nobody does who has more of them.
@@ -83,10 +86,7 @@ def with_isr(record: PartitionRecord, isr: Collection[int], min_isr: int) -> Par
     """The leader's proposal: these replicas are in sync now, itself among them."""
     assert record.leader in isr
     assert set(isr) <= set(record.replicas)
-    draft = _with_isr(record, _ordered(record.replicas, isr), min_isr)
-    if len(draft.isr) == len(draft.replicas):
-        draft = replace(draft, is_recovering=False)
-    return _next(record, draft)
+    return _next(record, _with_isr(record, _ordered(record.replicas, isr), min_isr))
 
 
 def without(
@@ -108,9 +108,17 @@ def must_leave(record: PartitionRecord, node_id: int) -> bool:
     The only replica there is stays: its directory may be restored, or its loss accepted. So does
     one that an unclean election chose: it was asked for what is left.
     """
-    if len(record.replicas) == 1 or record.unclean_epoch == record.leader_epoch:
+    if len(record.replicas) == 1 or is_last_choice(record, node_id):
         return False
     return node_id in record.isr + record.elr + record.last_known_elr
+
+
+def is_last_choice(record: PartitionRecord, node_id: int) -> bool:
+    """True for what the present leader's unclean election is about: no other replica has followed
+    it so far and could lead in its place."""
+    unreconciled = unreconciled_in(record)
+    others = [node for node in record.isr + record.elr if node not in (node_id, *unreconciled)]
+    return record.unclean_epoch == record.leader_epoch and not others
 
 
 # -- what the controller asks for -----------------------------------------------------------------
@@ -135,12 +143,31 @@ def prefer(record: PartitionRecord, brokers: Brokers) -> PartitionRecord | None:
     return _next(record, replace(record, leader=first))
 
 
-def may_go_back(record: PartitionRecord, last_epoch: int) -> bool:
-    """True if a log whose last batch is of `last_epoch` may be cut below what was committed: only
-    to follow an unclean election that it knows nothing of yet."""
-    if record.unclean_epoch < 0:
-        return record.is_recovering  # Elected by an older version.
-    return last_epoch < record.unclean_epoch
+def may_go_back(record: PartitionRecord, node_id: int, last_epoch: int) -> bool:
+    """True if this replica may truncate below what was committed: only to follow an unclean
+    election that it has not followed yet. `last_epoch` is that of its last batch.
+
+    Who was in sync since that election has followed it, with or without a batch of its epoch.
+    """
+    if node_id not in unreconciled_in(record):
+        return False
+    return record.unclean_epoch < 0 or last_epoch < record.unclean_epoch
+
+
+def unreconciled_in(record: PartitionRecord) -> tuple[int, ...]:
+    """The replicas that have not followed the last unclean election."""
+    if not record.is_recovering:
+        return ()
+    # An older version wrote the record: any that is not in sync now may be one.
+    unknown = record.unreconciled or record.replicas
+    return tuple(node for node in unknown if node in record.replicas and node not in record.isr)
+
+
+def reconciled(record: PartitionRecord) -> PartitionRecord:
+    """The record once those that are in sync, or no longer replicas, do not count as unreconciled
+    any more."""
+    nodes = unreconciled_in(record)
+    return replace(record, is_recovering=bool(nodes), unreconciled=nodes)
 
 
 def kind_of(before: PartitionRecord, after: PartitionRecord) -> Election:
@@ -166,10 +193,15 @@ def come_back(
     member is up to lead meanwhile. If it led, it needs a new epoch even then: followers may have
     copied records beyond its last sync, and other records must not take their offsets in the same
     epoch. With a data directory that is new (`is_empty`) nothing is left at all, and it is not even
-    a last known leader.
+    a last known leader. If the directory is not new but an older copy, it may be from before an
+    unclean election that this node has followed since.
     """
     if is_empty:
-        return without(record, node_id, brokers, rules)
+        after = without(record, node_id, brokers, rules) or record
+        if record.unclean_epoch >= 0:
+            nodes = _ordered(after.replicas, {*unreconciled_in(after), node_id})
+            after = replace(after, is_recovering=True, unreconciled=nodes)
+        return _next(record, after)
     if node_id not in record.isr and node_id not in record.elr:
         return None
     others = {node: broker for node, broker in brokers.items() if node != node_id}
@@ -179,7 +211,11 @@ def come_back(
         return _next(record, replace(record, leader=NO_LEADER, last_known_elr=(node_id,)))
     lost = () if rules.is_durable else (node_id,)
     draft = _with_isr(record, _but(record.isr, node_id), rules.min_isr, lost=lost)
-    return _next(record, _elect(record, draft, others, rules))
+    draft = _elect(record, draft, others, rules)
+    if not draft.isr + draft.elr + draft.last_known_elr:
+        # The last leader was moved away: of what is left, nobody has more than this one.
+        draft = replace(draft, last_known_elr=(node_id,))
+    return _next(record, draft)
 
 
 # -- the rules ------------------------------------------------------------------------------------
@@ -189,14 +225,15 @@ def _with_isr(
     record: PartitionRecord, isr: tuple[int, ...], min_isr: int, lost: Collection[int] = ()
 ) -> PartitionRecord:
     """The ISR, and the ELR that goes with it."""
+    draft = reconciled(replace(record, isr=isr))
     if len(isr) >= effective_min_isr(min_isr, record):
-        return replace(record, isr=isr, elr=())
+        return replace(draft, elr=())
     elr = tuple(
         node
         for node in record.replicas
         if (node in record.isr or node in record.elr) and node not in isr and node not in lost
     )
-    return replace(record, isr=isr, elr=elr)
+    return replace(draft, elr=elr)
 
 
 def _elect(
@@ -212,10 +249,11 @@ def _elect(
     if unclean is not None:
         draft = _with_isr(replace(draft, leader=unclean), (unclean,), rules.min_isr)
         draft = replace(draft, last_known_elr=())
-        if len(draft.replicas) == 1:
-            return replace(draft, is_recovering=False)
+        others = _but(draft.replicas, unclean)
+        if not others:
+            return draft
         epoch = record.leader_epoch + (unclean != record.leader)
-        return replace(draft, is_recovering=True, unclean_epoch=epoch)
+        return replace(draft, is_recovering=True, unclean_epoch=epoch, unreconciled=others)
     if record.leader in draft.replicas:
         draft = replace(draft, last_known_elr=(record.leader,))
     return replace(draft, leader=NO_LEADER)

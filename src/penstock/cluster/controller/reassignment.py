@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from penstock.base.errors import ErrorCode, Refused
-from penstock.cluster.controller.elections import Brokers, Rules, settle
+from penstock.cluster.controller.elections import Brokers, Rules, reconciled, settle
 from penstock.cluster.metadata.store_keys import NO_LEADER, PartitionRecord
 
 
@@ -134,13 +134,14 @@ def _check_leader(record: PartitionRecord, draft: PartitionRecord, brokers: Brok
 
 
 def _only(record: PartitionRecord, replicas: Sequence[int]) -> PartitionRecord:
-    """The record with nobody in it but `replicas`."""
-    return replace(
+    """The record with nobody in it but `replicas`, which are its replicas by now."""
+    draft = replace(
         record,
         isr=tuple(node for node in record.isr if node in replicas),
         elr=tuple(node for node in record.elr if node in replicas),
         last_known_elr=tuple(node for node in record.last_known_elr if node in replicas),
     )
+    return reconciled(draft)
 
 
 def _counted(record: PartitionRecord, draft: PartitionRecord) -> PartitionRecord:

@@ -9,6 +9,7 @@ to the data directory accepts a loss, and a crash in the middle only has it done
 from collections.abc import Iterable
 
 from penstock.base.ports import Disk
+from penstock.cluster.controller.elections import is_last_choice
 from penstock.cluster.metadata.store_keys import PartitionRecord
 from penstock.log import files
 
@@ -42,6 +43,6 @@ def done(disk: Disk, data_dir: str, names: Iterable[str]) -> None:
 def is_possible(record: PartitionRecord, node_id: int) -> bool:
     """True if no whole replica could be passed over: this node has the only one, an unclean
     election chose it, or nobody counts on it any more."""
-    if len(record.replicas) == 1 or record.unclean_epoch == record.leader_epoch:
+    if len(record.replicas) == 1 or is_last_choice(record, node_id):
         return True
     return node_id not in record.isr + record.elr + record.last_known_elr

@@ -28,6 +28,7 @@ from msgspec.structs import replace
 
 from penstock.base.ids import TopicId, parse_topic_id, show_topic_id
 from penstock.base.ports import Delete, Put, StoreEntry
+from penstock.cluster.controller.elections import reconciled
 from penstock.cluster.metadata import store_keys
 from penstock.cluster.metadata.known_metadata import KnownMetadata, is_secret
 from penstock.cluster.metadata.store_keys import (
@@ -291,18 +292,16 @@ class _Planning:
                 epoch = max(
                     epoch, store_keys.decode(PartitionRecord, bytes(kept.value)).leader_epoch
                 )
-        self._wanted[key] = store_keys.encode(
-            replace(
-                state,
-                leader=leader,
-                isr=in_sync,
-                elr=(),
-                last_known_elr=(),
-                is_recovering=False,
-                leader_epoch=epoch + 1,
-                partition_epoch=max(state.partition_epoch, before.partition_epoch) + 1,
-            )
+        after = replace(
+            state,
+            leader=leader,
+            isr=in_sync,
+            elr=(),
+            last_known_elr=(),
+            leader_epoch=epoch + 1,
+            partition_epoch=max(state.partition_epoch, before.partition_epoch) + 1,
         )
+        self._wanted[key] = store_keys.encode(reconciled(after))
         behind = [node for node in state.replicas if node not in in_sync]
         self._plan.done.append(
             f"{name}-{index}: leader {leader} in epoch {epoch + 1}, in sync "

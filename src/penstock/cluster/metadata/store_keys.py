@@ -140,6 +140,10 @@ class PartitionRecord(_Record, frozen=True):
     unclean_epoch: int = -1
     """The leader epoch that the last unclean election began: logs of older epochs may hold records
     that were committed and are lost since."""
+    unreconciled: tuple[int, ...] = ()
+    """The replicas that have not been in sync since the last unclean election: only they may hold
+    such records. Older versions do not write it; then `is_recovering` alone says that there are
+    some."""
 
 
 class TopicRecord(_Record, frozen=True):

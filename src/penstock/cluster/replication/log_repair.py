@@ -115,7 +115,7 @@ class LogRepair:
         if end_offset >= known:
             return
         last_epoch = partition.log.epochs.latest if partition.log.offline is None else -1
-        if not may_go_back(partition.record, last_epoch):
+        if not may_go_back(partition.record, partition.node_id, last_epoch):
             self._copied.cuts_refused += 1
             raise Withheld(
                 ErrorCode.KAFKA_STORAGE_ERROR,

@@ -270,6 +270,14 @@ def test_what_was_only_in_the_page_cache_makes_a_last_known_leader() -> None:
     assert (again.leader, again.leader_epoch, again.is_recovering) == (1, 2, False)
 
 
+def test_the_last_eligible_replica_of_all_is_the_last_known_leader() -> None:
+    """The one that led last was moved away meanwhile."""
+    last = PartitionRecord((1,), NO_LEADER, (), elr=(1,))
+    after = come_back(last, 2, is_durable=False)
+    assert after is not None
+    assert (after.leader, after.isr, after.elr, after.last_known_elr) == (NO_LEADER, (), (), (1,))
+
+
 def test_an_empty_disk_is_no_last_known_leader() -> None:
     after = come_back(birth((1,)), is_empty=True)
     assert after is not None

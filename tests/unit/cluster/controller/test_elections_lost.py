@@ -3,7 +3,17 @@
 import pytest
 from msgspec.structs import replace
 
-from penstock.cluster.controller.elections import Rules, may_go_back, must_leave, settle, without
+from penstock.cluster.controller import reassignment
+from penstock.cluster.controller.elections import (
+    Rules,
+    come_back,
+    may_go_back,
+    must_leave,
+    settle,
+    with_isr,
+    without,
+)
+from penstock.cluster.metadata.accepted_losses import is_possible
 from penstock.cluster.metadata.store_keys import NO_LEADER, BrokerRecord, PartitionRecord
 
 WHOLE = PartitionRecord((1, 2, 3), 1, (1, 2, 3), leader_epoch=4)
@@ -48,26 +58,85 @@ def test_the_choice_of_an_unclean_election_stays() -> None:
     assert not must_leave(chosen, 2)
 
 
-def test_only_who_knows_nothing_of_an_unclean_election_may_go_back() -> None:
+def test_the_choice_of_an_unclean_election_leaves_to_one_that_has_followed_it() -> None:
+    chosen = elect_uncleanly(3)
+    assert not must_leave(chosen, 3)
+    assert is_possible(chosen, 3)
+    assert not must_leave(replace(chosen, elr=(1,)), 3), "that one has yet to follow it"
+    joined = changed(with_isr(chosen, (1, 3), 2))
+    assert must_leave(joined, 3)
+    assert not is_possible(joined, 3)
+    assert changed(without(joined, 3, up(1, 3), RULES)).leader == 1
+
+
+def elect_uncleanly(node: int) -> PartitionRecord:
     nobody = replace(WHOLE, leader=NO_LEADER, isr=(), leader_epoch=7)
-    chosen = settle(nobody, up(3), UNCLEAN)
-    assert chosen is not None
-    assert (chosen.leader, chosen.is_recovering) == (3, True)
+    return changed(settle(nobody, up(node), UNCLEAN))
+
+
+def changed(after: PartitionRecord | None) -> PartitionRecord:
+    assert after is not None
+    return after
+
+
+def test_a_replica_goes_back_only_to_follow_an_unclean_election() -> None:
+    chosen = elect_uncleanly(3)
+    assert (chosen.leader, chosen.is_recovering, chosen.unreconciled) == (3, True, (1, 2))
     assert chosen.unclean_epoch == chosen.leader_epoch == 8
-    assert may_go_back(chosen, 7)
-    assert not may_go_back(chosen, 8)
-    later = settle(replace(chosen, isr=(1, 3)), up(1), RULES)
-    assert later is not None
-    assert later.leader_epoch == 9
-    assert not may_go_back(later, 8), "a clean election allows nothing new"
-    assert may_go_back(later, 7)
+    assert may_go_back(chosen, 1, 7)
+    assert not may_go_back(chosen, 1, 8), "it has a record of that leader"
+    assert not may_go_back(chosen, 3, 7), "it is that leader"
+
+
+def test_a_replica_that_was_in_sync_since_the_unclean_election_never_goes_back() -> None:
+    """Replica 2 never returns: the others are whole without it."""
+    joined = changed(with_isr(elect_uncleanly(3), (1, 3), 2))
+    alone = changed(settle(joined, up(3), RULES))
+    later = changed(settle(alone, up(1, 3), RULES) or alone)
+    for record in (joined, alone, later, changed(settle(joined, up(1), RULES))):
+        assert (record.is_recovering, record.unreconciled) == (True, (2,))
+        assert not may_go_back(record, 1, 7), "although it has no record of that leader"
+        assert not may_go_back(record, 3, -1)
+        assert may_go_back(record, 2, 7)
+    whole = changed(with_isr(joined, (1, 2, 3), 2))
+    assert (whole.is_recovering, whole.unreconciled) == (False, ())
+    assert not may_go_back(whole, 2, 7)
+
+
+def test_a_partition_is_whole_once_the_replica_that_is_gone_was_moved_away() -> None:
+    joined = changed(with_isr(elect_uncleanly(3), (1, 3), 2))
+    moved = changed(reassignment.begin(joined, (1, 3), up(1, 3), RULES))
+    assert (moved.replicas, moved.is_recovering, moved.unreconciled) == ((1, 3), False, ())
+
+
+def test_an_older_copy_may_be_from_before_an_unclean_election() -> None:
+    joined = changed(with_isr(elect_uncleanly(3), (1, 3), 2))
+    old = changed(come_back(joined, 1, up(3), RULES, is_empty=True))
+    assert old.unreconciled == (1, 2)
+    assert may_go_back(old, 1, 7)
+    again = changed(
+        come_back(changed(with_isr(old, (1, 2, 3), 2)), 1, up(2, 3), RULES, is_empty=True)
+    )
+    assert (again.is_recovering, again.unreconciled) == (True, (1,))
+    assert come_back(again, 1, up(2, 3), RULES, is_empty=True) is None
+    clean = changed(come_back(WHOLE, 1, up(2, 3), RULES, is_empty=True))
+    assert not clean.is_recovering, "there was no unclean election"
 
 
 def test_a_clean_election_lets_nobody_go_back() -> None:
     after = settle(WHOLE, up(2, 3), RULES)
     assert after is not None
-    assert not may_go_back(after, 0)
+    assert not any(may_go_back(after, node, 0) for node in (1, 2, 3))
 
 
-def test_an_older_version_marks_an_unclean_election_by_recovering_alone() -> None:
-    assert may_go_back(replace(WHOLE, is_recovering=True), 4)
+@pytest.mark.parametrize("unclean_epoch", [-1, 4])
+def test_of_an_older_versions_record_those_that_are_not_in_sync_may_go_back(
+    unclean_epoch: int,
+) -> None:
+    """Older versions name no replica, and the oldest no epoch."""
+    record = replace(WHOLE, isr=(1, 2), is_recovering=True, unclean_epoch=unclean_epoch)
+    assert may_go_back(record, 3, 3)
+    assert not may_go_back(record, 2, 3)
+    assert may_go_back(record, 3, 4) == (unclean_epoch < 0)
+    after = changed(settle(record, up(1, 3), RULES))
+    assert after.unreconciled == (2, 3), "from now on they are named"

@@ -2,8 +2,10 @@
 
 import asyncio
 
+import pytest
 from msgspec.structs import replace
 
+from penstock.cluster.metadata.store_keys import PartitionRecord
 from penstock.cluster.replication.partition import Partition
 from tests.unit.cluster.replicas import Led, ModelLeader, Node, replicate, until
 from tests.unit.cluster.replication.test_replica_follower import agree, expel, write
@@ -40,10 +42,17 @@ def test_a_follower_is_not_cut_below_its_high_watermark() -> None:
     replicate(scenario)
 
 
+def elected_uncleanly(record: PartitionRecord, epoch: int) -> PartitionRecord:
+    """As it is to a follower that has yet to follow that election."""
+    others = tuple(node for node in record.replicas if node != record.leader)
+    isr = (record.leader,)
+    return replace(record, isr=isr, is_recovering=True, unclean_epoch=epoch, unreconciled=others)
+
+
 def test_after_an_unclean_election_a_follower_is_cut_below_its_high_watermark() -> None:
     async def scenario(node: Node, leader: ModelLeader) -> None:
         copy, led = behind(node, leader)
-        copy.follow(replace(copy.record, is_recovering=True, unclean_epoch=9))
+        copy.follow(elected_uncleanly(copy.record, 9))
         node.follow()
         await agree(copy, led)
         assert copy.high_watermark == 1
@@ -54,10 +63,31 @@ def test_after_an_unclean_election_a_follower_is_cut_below_its_high_watermark() 
 def test_an_unclean_election_that_a_follower_took_part_in_allows_no_cut_later() -> None:
     async def scenario(node: Node, leader: ModelLeader) -> None:
         copy, _ = behind(node, leader)
-        copy.follow(replace(copy.record, is_recovering=True, unclean_epoch=1))
+        copy.follow(elected_uncleanly(copy.record, 1))
         node.follow()
         await until(lambda: node.fetchers.copied.cuts_refused > 0)
         assert copy.log.end_offset == 3
+
+    replicate(scenario)
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_follower_that_was_in_sync_since_an_unclean_election_keeps_what_was_committed(
+    is_damaged: bool,
+) -> None:
+    """It has no record of that leader, and another replica has yet to follow."""
+
+    async def scenario(node: Node, leader: ModelLeader) -> None:
+        copy, _ = behind(node, leader)
+        record = elected_uncleanly(copy.record, 9)
+        copy.follow(replace(record, replicas=(*record.replicas, 3), unreconciled=(3,)))
+        if is_damaged:
+            copy.log.quarantine("a bit has flipped")
+        node.follow()
+        await until(lambda: node.fetchers.copied.cuts_refused > 0)
+        await asyncio.sleep(20)
+        assert copy.log.end_offset == 3
+        assert node.fetchers.copied.restored == 0
 
     replicate(scenario)
 
@@ -71,7 +101,7 @@ def test_what_is_known_is_lowered_on_disk_before_the_cut() -> None:
 
         object.__setattr__(node.home, "save_known", save)
         copy, led = behind(node, leader)
-        copy.follow(replace(copy.record, is_recovering=True, unclean_epoch=9))
+        copy.follow(elected_uncleanly(copy.record, 9))
         node.follow()
         await agree(copy, led)
         assert saved == [(1, 3)]

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from msgspec.structs import replace
+
 from penstock.client.admin.admin import Admin
 from penstock.client.cluster import Cluster
 from penstock.client.producer.producer import Producer
@@ -93,6 +95,22 @@ def test_a_replica_in_sync_that_lost_what_was_committed_is_found() -> None:
         follower = scene.replicas()[1]
         follower.log.durable_offset = 1
         assert scene.found() == ["truncated"]
+
+    play(act)
+
+
+def test_a_replica_that_goes_back_is_found_unless_an_unclean_election_is_new_to_it() -> None:
+    async def act(scene: Scene) -> None:
+        follower, other = scene.replicas()[1:]
+        unclean = replace(follower.record, is_recovering=True, unclean_epoch=0)
+        follower.record = replace(unclean, isr=(follower.record.leader,))
+        assert scene.found() == []
+        follower.high_watermark = 2
+        assert scene.found() == [], "it follows that election now"
+        other.record = unclean
+        assert scene.found() == []
+        other.high_watermark = 2
+        assert scene.found() == ["went-back"], "it was in sync since"
 
     play(act)
 

@@ -179,13 +179,20 @@ class ReplicaAttempt:
 
     def _check_whole(self, partition: Partition, cursor: Cursor) -> None:
         """A follower that holds committed records beyond our end shows that we have lost them:
-        then we lead no longer. After an unclean election that was to be expected."""
+        then we lead no longer. A follower that has yet to follow an unclean election shows nothing
+        of the kind, nor does a log of before the election where ours has a batch of after it."""
         known, end_offset = cursor.high_watermark_sent, partition.log.end_offset
         if not end_offset < known <= cursor.offset:
             return
-        if may_go_back(partition.record, cursor.last_fetched_epoch):
+        record, node_id = partition.record, self._session.node_id
+        if may_go_back(record, node_id, cursor.last_fetched_epoch):
             return
-        node_id = self._session.node_id
+        if (
+            cursor.last_fetched_epoch
+            < record.unclean_epoch
+            <= partition.log.epochs.of(end_offset - 1)
+        ):
+            return
         self._ctx.partitions.lose(
             partition,
             known,

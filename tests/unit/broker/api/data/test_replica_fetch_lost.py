@@ -66,12 +66,48 @@ def test_after_an_unclean_election_a_follower_may_know_more() -> None:
     async def check(node: Node) -> None:
         await replicate(node)
         append(node)
-        record = replace(led(node).record, unclean_epoch=3, is_recovering=True, partition_epoch=11)
-        topic = node.ctx.image.topics["t"]
-        await node.put(store_keys.partition_key(topic.id, 0), record)
+        await elect_uncleanly(node, unreconciled=(2,))
         await ask(node, 5, 4, last_fetched_epoch=2)
         assert led(node).log.offline is None
         await ask(node, 5, 4, last_fetched_epoch=3)
         assert led(node).log.is_lost, "that one has followed this very leader"
+
+    on_node(check)
+
+
+async def elect_uncleanly(node: Node, unreconciled: tuple[int, ...], epoch: int = 3) -> None:
+    record = replace(
+        led(node).record,
+        unclean_epoch=epoch,
+        is_recovering=True,
+        unreconciled=unreconciled,
+        partition_epoch=11,
+    )
+    topic = node.ctx.image.topics["t"]
+    await node.put(store_keys.partition_key(topic.id, 0), record)
+
+
+def test_a_follower_that_was_in_sync_since_an_unclean_election_shows_a_loss() -> None:
+    """Nothing was written since the election: both logs end in an epoch of before it."""
+
+    async def check(node: Node) -> None:
+        await replicate(node)
+        append(node)
+        await elect_uncleanly(node, unreconciled=(3,), epoch=4)
+        await ask(node, 5, 4, last_fetched_epoch=3)
+        assert led(node).log.is_lost
+
+    on_node(check)
+
+
+def test_a_log_of_before_an_unclean_election_shows_no_loss_where_ours_went_on_since() -> None:
+    """Its directory was put back from an older copy."""
+
+    async def check(node: Node) -> None:
+        await replicate(node)
+        append(node)
+        await elect_uncleanly(node, unreconciled=(3,), epoch=3)
+        await ask(node, 5, 4, last_fetched_epoch=2)
+        assert led(node).log.offline is None
 
     on_node(check)
