@@ -84,6 +84,29 @@ def test_a_lone_node_refuses_what_it_lost_until_the_loss_is_accepted(
     assert high_watermarks(broker.bootstrap, "old", 2) == [16, 10], "no offset is given twice"
 
 
+def test_a_lone_node_that_lost_all_logs_goes_on_when_all_losses_are_accepted(
+    fresh_broker: FreshBroker, tmp_path: Path
+) -> None:
+    broker = fresh_broker(tmp_path / "data")
+    create_topic(broker.bootstrap, "many", 20)
+    create_topic(broker.bootstrap, "one", 1)
+    assert send(broker.bootstrap, "one", RECORDS) == list(range(RECORDS))
+    wait_known(broker.data_dir)
+    broker.kill()
+    shutil.rmtree(broker.data_dir / "logs")
+
+    broker.start()
+    told = [line for line in broker.log().splitlines() if " offline" in line]
+    assert len(told) == 1
+    assert "21 replicas are offline" in told[0]
+    assert send(broker.bootstrap, "one", 1) == [-1]
+    command = [COMMAND, "cluster", "accept-loss", "--all", "--data", str(broker.data_dir)]
+    subprocess.run([*command, "--yes"], check=True, timeout=60)
+    eventually(lambda: send(broker.bootstrap, "one", 1) != [-1], "the losses are accepted")
+    assert high_watermarks(broker.bootstrap, "one", 1)[0] > RECORDS, "no offset is given twice"
+    assert high_watermarks(broker.bootstrap, "many", 20) == [0] * 20
+
+
 def test_whole_replicas_are_not_cut_for_one_that_lost_its_log(cluster: Nodes) -> None:
     create_topic(cluster.bootstrap, "lost", 1, factor=3, min_insync_replicas="2")
     assert len(send(cluster.bootstrap, "lost", RECORDS)) == RECORDS

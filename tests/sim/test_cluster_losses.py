@@ -14,7 +14,10 @@ from penstock.base.errors import ErrorCode
 from penstock.client.admin.admin import Admin
 from penstock.client.admin.reassignments import Reassignments
 from penstock.client.metadata import TopicPartition
+from penstock.cluster.metadata import accepted_losses
 from penstock.cluster.metadata.store_keys import NO_LEADER
+from penstock.cluster.replication.high_watermark_checkpoint import name_of
+from penstock.cluster.replication.partitions import RETRY_SECONDS
 from simulation.host import SimHost
 from simulation.store import SimStore
 from tests.sim.test_cluster_leaders import Scene, play
@@ -198,6 +201,20 @@ def test_when_every_replica_is_lost_nobody_leads_before_an_unclean_election() ->
         for replica in scene.replicas():
             assert replica.record.leader == NO_LEADER
             assert replica.log.is_lost
+        # The one that is chosen leads once its loss is accepted, and offsets go on.
+        await Reassignments(scene.client).elect([TopicPartition("t", 0)], unclean=True)
+        await scene.until(lambda: scene.replicas()[0].record.leader != NO_LEADER)
+        await asyncio.sleep(RETRY_SECONDS)
+        chosen = scene.leader()
+        held = chosen.partitions.replica("t", 0)
+        assert held is not None
+        assert held.log.is_lost
+        accepted_losses.ask(chosen.ports.disk, "data", name_of(held))
+        await scene.until(lambda: all(len(one.record.isr) == 3 for one in scene.replicas()))
+        assert await scene.send(chosen.config.node_id, b"next") is ErrorCode.NONE
+        await scene.until(
+            lambda: all(one.high_watermark == RECORDS + 1 for one in scene.replicas())
+        )
 
     play(story)
 
@@ -314,6 +331,28 @@ def test_an_unclean_election_lets_no_replica_go_back_once_it_was_followed() -> N
         assert [one.log.end_offset for one in scene.replicas()] == [20, 20]
         assert [one.high_watermark for one in scene.replicas()] == [20, 20]
         assert _restored(scene) == 1
+
+    play(story)
+
+
+def test_accepting_the_loss_of_one_replica_costs_nothing_that_others_have() -> None:
+    async def story(scene: Scene) -> None:
+        await write(scene)
+        await asyncio.sleep(SAVED_S)
+        leader = await end_all(scene, clean=True)
+        host = scene.nodes.hosts[leader]
+        name = directory(host).partition("/logs/")[2]
+        take_partition(host)
+        await start_in_turn(scene, leader)
+        accepted_losses.ask(host.disk, "data", name)
+        await asyncio.sleep(2 * RETRY_SECONDS)
+        assert scene.replicas()[0].log.is_lost, "others have what it lost"
+        await start_in_turn(scene, *(node for node in scene.nodes.hosts if node != leader))
+        await check_whole(scene)
+        await Reassignments(scene.client).elect([TopicPartition("t", 0)])
+        await scene.until(lambda: scene.replicas()[0].record.leader == leader)
+        await check_whole(scene)
+        assert {one.log.start_offset for one in scene.replicas()} == {0}
 
     play(story)
 

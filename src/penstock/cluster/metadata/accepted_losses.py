@@ -18,12 +18,23 @@ SLASH = "@"
 """Stands for the slash in a replica's name; no topic has one in its name."""
 
 
-def ask(disk: Disk, data_dir: str, name: str) -> None:
-    """Leaves the request. `name` is the partition's directory below `logs`. Blocks."""
+def ask(disk: Disk, data_dir: str, *names: str) -> None:
+    """Leaves the requests. Names are the partitions' directories below `logs`. Blocks."""
     folder = files.join(data_dir, FOLDER)
     disk.mkdir(folder)
     disk.sync_dir(data_dir)
-    files.write_durably(disk, files.join(folder, name.replace("/", SLASH)), b"")
+    for name in names:
+        files.write_durably(disk, files.join(folder, name.replace("/", SLASH)), b"")
+
+
+def missing(disk: Disk, data_dir: str, names: Iterable[str]) -> list[str]:
+    """Those of the replicas of which no log file is there. Blocks."""
+    root = files.join(data_dir, "logs")
+    return [
+        name
+        for name in names
+        if not any(one.endswith(files.LOG) for one in disk.listdir(files.join(root, name)))
+    ]
 
 
 def asked(disk: Disk, data_dir: str) -> list[str]:
@@ -41,8 +52,9 @@ def done(disk: Disk, data_dir: str, names: Iterable[str]) -> None:
 
 
 def is_possible(record: PartitionRecord, node_id: int) -> bool:
-    """True if no whole replica could be passed over: this node has the only one, an unclean
-    election chose it, or nobody counts on it any more."""
-    if len(record.replicas) == 1 or is_last_choice(record, node_id):
-        return True
-    return node_id not in record.isr + record.elr + record.last_known_elr
+    """True if this node has the only replica, or an unclean election chose its one.
+
+    Any other is copied anew from a leader. If it went on without what is lost, its log would begin
+    there; once it leads, the others delete what they have of before.
+    """
+    return len(record.replicas) == 1 or is_last_choice(record, node_id)

@@ -36,7 +36,13 @@ from penstock.cluster.replication.partition import (
     nobody,
 )
 from penstock.cluster.replication.produce_rules import rules_of
-from penstock.cluster.storage.log_directories import LogDirectories, Opening, directory_of
+from penstock.cluster.storage.log_directories import (
+    LogDirectories,
+    Opening,
+    directory_of,
+    listed,
+    report_offline,
+)
 from penstock.cluster.storage.orphan_cleanup import OrphanCleanup
 from penstock.cluster.storage.write_pressure import WritePressure
 from penstock.log.flusher import Flusher
@@ -347,19 +353,28 @@ class Partitions:
         if not lost:
             return []
         asked = await self._workers.run(accepted_losses.asked, self._disk, self._data_dir)
+        accepted, refused = [], []
         for name in asked:
             one = lost.get(name)
             if one is None or not accepted_losses.is_possible(one.record, self._node_id):
-                log.warning("the loss of %s is not to be accepted here and now", name)
+                refused.append(name)
                 continue
             key = (one.topic, one.index)
-            log.warning("%s-%d goes on without what was lost: it was accepted", *key)
+            accepted.append(f"{one.topic}-{one.index}")
             self._led.pop(key, None)
             del self._partitions[key]
             self._accepted[key] = one.lost_end
             self._unopened[key] = "its loss was accepted"
             self._holdings.forget(name)
             one.close("its loss was accepted", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if accepted:
+            log.warning("the loss is accepted of %s: they go on without it", listed(accepted))
+        if refused:
+            log.warning(
+                "no loss is accepted of %s: they are whole, or copied anew from another replica "
+                "once one leads",
+                listed(refused),
+            )
         return asked
 
     async def _open(self, missing: list[Opening], image: Image) -> None:
@@ -377,6 +392,8 @@ class Partitions:
             self._unopened.update((one.key, str(error)) for one in missing)
             self._is_unfinished = True
             return
+        offline = [(o, one) for o, one in pairs if isinstance(one, Log) and one.offline is not None]
+        report_offline(offline, self._data_dir)
         for opening, found in pairs:
             self._take(opening, found)
 

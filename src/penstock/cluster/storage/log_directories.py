@@ -8,6 +8,7 @@ A directory that belongs to no topic and to no recorded deletion is left alone a
 somebody's data.
 """
 
+import enum
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ from penstock.base.ids import TopicId, show_topic_id
 from penstock.base.ports import Disk, WallClock
 from penstock.cluster.configs.configs import TopicConfig
 from penstock.cluster.metadata.image import Image, TopicImage
-from penstock.log import files
 from penstock.log.encryption import key_file
 from penstock.log.flusher import SYNC_ALL_FILES
 from penstock.log.log import CleanState, Log
@@ -26,6 +26,8 @@ from penstock.security.keyring import Keyring
 log = logging.getLogger("penstock.partitions")
 
 NAME_CHARACTERS_MAX = 200
+NAMED_MAX = 10
+"""Partitions that one line of the log names; the others are counted."""
 MOVED = ".moved"
 """Ends the name of a partition's directory that is being removed."""
 
@@ -131,15 +133,7 @@ class LogDirectories:
         if opened.dir_dirty and opening.begins_at:
             opened.start_over(opening.begins_at)
         state = opening.topic.partitions[opening.index]
-        if opened.offline is not None:
-            log.error(
-                "%s-%d is offline: %s. Its files are kept as they are; other partitions "
-                "serve on. %s",
-                *opening.key,
-                opened.offline,
-                _advice(opening, opened.is_lost, files.parent(self._root)),
-            )
-        elif opening.leads and state.leader_epoch > opened.epochs.latest:
+        if opened.offline is None and opening.leads and state.leader_epoch > opened.epochs.latest:
             # The first append would do it, too, but on the event loop.
             opened.begin_epoch(state.leader_epoch)
         return opened
@@ -206,14 +200,66 @@ class LogDirectories:
                 )
 
 
-def _advice(opening: Opening, is_lost: bool, data_dir: str) -> str:
-    """Advice to the operator about a log that is offline."""
-    if len(opening.topic.partitions[opening.index].replicas) > 1:
-        return "It is copied anew from another replica once one leads."
-    if not is_lost:
-        return "Stop the node and restore the directory from a copy, or delete the topic."
-    name, index = opening.key
-    return (
-        "Stop the node and restore the directory from a copy; or delete the topic; or go on "
-        f"without what is lost: penstock cluster accept-loss {name} {index} --data {data_dir}"
+class Advice(enum.Enum):
+    """Advice to the operator about logs that are offline: for one, and for several."""
+
+    WAIT = (
+        "It is copied anew from another replica once one leads.",
+        "They are copied anew from other replicas once one leads.",
     )
+    RESTORE = (
+        "Stop the node and restore the directory from a copy, or delete the topic.",
+        "Stop the node and restore the directories from a copy, or delete the topics.",
+    )
+    ACCEPT = (
+        "Stop the node and restore the directory from a copy; or delete the topic; or go on "
+        "without what is lost: penstock cluster accept-loss {name} {index} --data {data_dir}",
+        "Stop the node and restore the directories from a copy; or delete the topics; or go on "
+        "without what is lost: penstock cluster accept-loss --all --data {data_dir} for those "
+        "whose files are missing, and with topic and partition for each that is damaged",
+    )
+
+
+def report_offline(offline: Iterable[tuple[Opening, Log]], data_dir: str) -> None:
+    """Tells the operator which logs are offline and what to do: one line for each kind of advice,
+    however many they are."""
+    by_advice: dict[Advice, list[tuple[Opening, Log]]] = {}
+    for opening, opened in offline:
+        by_advice.setdefault(_advice(opening, opened), []).append((opening, opened))
+    for advice, found in by_advice.items():
+        opening, opened = found[0]
+        name, index = opening.key
+        one, several = (
+            text.format(name=name, index=index, data_dir=data_dir) for text in advice.value
+        )
+        if len(found) == 1:
+            log.error(
+                "%s-%d is offline: %s. Its files are kept as they are; other partitions "
+                "serve on. %s",
+                name,
+                index,
+                opened.offline,
+                one,
+            )
+            continue
+        names = listed([f"{each.topic.name}-{each.index}" for each, _ in found])
+        log.error(
+            "%d replicas are offline: %s. The reason of the first: %s. Their files are kept as "
+            "they are; other partitions serve on. %s",
+            len(found),
+            names,
+            opened.offline,
+            several,
+        )
+
+
+def _advice(opening: Opening, opened: Log) -> Advice:
+    if len(opening.topic.partitions[opening.index].replicas) > 1:
+        return Advice.WAIT
+    return Advice.ACCEPT if opened.is_lost else Advice.RESTORE
+
+
+def listed(names: Sequence[str], named_max: int = NAMED_MAX) -> str:
+    """Text with the first of these names, and how many more there are."""
+    shown, more = ", ".join(names[:named_max]), len(names) - named_max
+    return f"{shown} and {more:,} more" if more > 0 else shown

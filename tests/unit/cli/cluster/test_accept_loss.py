@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from penstock.cli.cluster.accept_loss import accept_loss
@@ -44,8 +45,55 @@ def test_it_refuses_what_the_directory_does_not_know(tmp_path: Path) -> None:
     assert accepted_losses.asked(disk, str(tmp_path)) == []
 
 
-def test_it_does_nothing_without_a_yes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [("a", "0"), ("--all",)])
+def test_it_does_nothing_without_a_yes(tmp_path: Path, words: tuple[str, ...]) -> None:
     disk = known(tmp_path)
-    code, _ = call("a", "0", "--data", str(tmp_path))
+    code, said = call(*words, "--data", str(tmp_path))
     assert code != 0
+    assert "add --yes if you mean it" in said
     assert accepted_losses.asked(disk, str(tmp_path)) == []
+
+
+def test_all_asks_for_every_replica_without_a_log_file_and_for_no_other(tmp_path: Path) -> None:
+    disk = known(tmp_path)
+    for name in ("a.b.AAAAAAAAAAAAAAAAAAAAAA/0", "a.BBBBBBBBBBBBBBBBBBBBBB/0"):
+        (tmp_path / "logs" / name).mkdir(parents=True)
+    (tmp_path / "logs" / "a.BBBBBBBBBBBBBBBBBBBBBB" / "0" / f"{0:020d}.log").touch()
+    code, said = call("--all", "--data", str(tmp_path))
+    assert "Give up what is lost of 1 replica on this node (a.b-0)?" in said
+    code, said = call("--all", "--data", str(tmp_path), "--yes")
+    assert code == 0, said
+    assert accepted_losses.asked(disk, str(tmp_path)) == ["a.b.AAAAAAAAAAAAAAAAAAAAAA/0"]
+
+
+def test_all_names_some_of_many_and_counts_the_others(tmp_path: Path) -> None:
+    disk = LocalDisk()
+    names = [f"t.BBBBBBBBBBBBBBBBBBBBBB/{index}" for index in range(50)]
+    HighWatermarks(disk, str(tmp_path)).write({FORMAT_KEY: FORMAT, **dict.fromkeys(names, 1)})
+    _, said = call("--all", "--data", str(tmp_path))
+    assert "of 50 replicas on this node (t-0, " in said
+    assert "and 30 more)?" in said
+    assert call("--all", "--data", str(tmp_path), "--yes")[0] == 0
+    assert sorted(accepted_losses.asked(disk, str(tmp_path))) == sorted(names)
+
+
+def test_all_says_when_nothing_is_missing(tmp_path: Path) -> None:
+    disk = LocalDisk()
+    code, said = call("--all", "--data", str(tmp_path), "--yes")
+    assert code != 0
+    assert "does not know of any replica" in said
+    HighWatermarks(disk, str(tmp_path)).write({FORMAT_KEY: FORMAT, "t.BBBBBBBBBBBBBBBBBBBBBB/0": 1})
+    (tmp_path / "logs" / "t.BBBBBBBBBBBBBBBBBBBBBB" / "0").mkdir(parents=True)
+    (tmp_path / "logs" / "t.BBBBBBBBBBBBBBBBBBBBBB" / "0" / f"{0:020d}.log").touch()
+    code, said = call("--all", "--data", str(tmp_path), "--yes")
+    assert code != 0
+    assert "lacks its log files" in said
+    assert accepted_losses.asked(disk, str(tmp_path)) == []
+
+
+@pytest.mark.parametrize("words", [(), ("a",), ("a", "0", "--all"), ("a", "--all")])
+def test_it_takes_one_replica_or_all(tmp_path: Path, words: tuple[str, ...]) -> None:
+    known(tmp_path)
+    code, said = call(*words, "--data", str(tmp_path), "--yes")
+    assert code == 2
+    assert "give a topic and a partition, or --all" in said

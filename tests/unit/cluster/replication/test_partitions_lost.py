@@ -1,11 +1,13 @@
 """Replicas that a node knows over its lives: what is missing later is lost, not new."""
 
 import asyncio
+import logging
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.cluster.metadata import accepted_losses
-from penstock.cluster.metadata.store_keys import PartitionRecord
+from penstock.cluster.metadata.store_keys import NO_LEADER, PartitionRecord
 from penstock.cluster.replication.high_watermark_checkpoint import FILE, FORMAT_KEY, HighWatermarks
 from penstock.cluster.replication.partitions import RETRY_SECONDS
 from penstock.cluster.storage.log_directories import directory_of
@@ -187,6 +189,71 @@ def test_a_lost_replica_goes_on_when_its_loss_is_accepted(what: str) -> None:
         await again.stop()
 
     on_bench(check)
+
+
+def test_many_replicas_that_are_lost_are_told_in_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def check(bench: Bench) -> None:
+        await bench.create("t", 30)
+        await bench.create("u")
+        await bench.partitions.save_watermarks()
+        await bench.stop()
+        disk_of(bench).take_away("data/logs")
+        later = Bench(bench.loop, bench.disk, bench.root)
+        later.store = bench.store
+        caplog.clear()
+        await later.start(None)
+        (line,) = told()
+        assert line.startswith("31 replicas are offline: t-0, t-1, ")
+        assert "t-9 and 21 more. The reason of the first: " in line
+        assert "accept-loss --all --data data" in line
+        for index in range(30):
+            accepted_losses.ask(bench.disk, "data", name_of(later, "t", index))
+        await asyncio.sleep(2 * RETRY_SECONDS)
+        assert all(
+            one.log.offline is None for one in later.partitions.replicas() if one.topic == "t"
+        )
+        (line,) = told(logging.WARNING)
+        assert "and 20 more: they go on without it" in line
+        await later.stop()
+
+    def told(level: int = logging.ERROR) -> list[str]:
+        return [one.getMessage() for one in caplog.records if one.levelno == level]
+
+    on_bench(check)
+
+
+def test_one_replica_that_is_lost_is_told_with_the_command_for_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def check(bench: Bench) -> None:
+        await bench.create("t")
+        await bench.create("u")
+        await bench.partitions.save_watermarks()
+        name = name_of(bench)
+        await bench.stop()
+        disk_of(bench).take_away(f"data/logs/{name}")
+        later = Bench(bench.loop, bench.disk, bench.root)
+        later.store = bench.store
+        await later.start(None)
+        (line,) = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
+        assert line.startswith("t-0 is offline: ")
+        assert "accept-loss t 0 --data data" in line
+        await later.stop()
+
+    on_bench(check)
+
+
+def test_a_loss_is_accepted_only_of_what_cannot_be_copied() -> None:
+    """The log would begin where it was lost, without what others have of before."""
+    assert accepted_losses.is_possible(PartitionRecord((1,), 1, (1,)), 1)
+    record = PartitionRecord((1, 2), 2, (2,), 3, 3)
+    assert not accepted_losses.is_possible(record, 1)
+    assert not accepted_losses.is_possible(replace(record, leader=NO_LEADER, isr=(), elr=(2,)), 1)
+    assert not accepted_losses.is_possible(replace(record, leader=NO_LEADER, isr=()), 1)
+    chosen = replace(record, leader=1, isr=(1,), unclean_epoch=3, is_recovering=True)
+    assert accepted_losses.is_possible(replace(chosen, unreconciled=(2,)), 1)
 
 
 def test_a_loss_is_not_accepted_for_a_replica_that_is_whole_or_counted_on() -> None:
