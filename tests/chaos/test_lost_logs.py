@@ -7,10 +7,19 @@ processes and etcd that people have.
 import shutil
 import subprocess
 import tarfile
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 
 from penstock.cluster.replication.high_watermark_checkpoint import HighWatermarks
 from penstock.runtime.disk import LocalDisk
@@ -105,6 +114,46 @@ def test_a_lone_node_that_lost_all_logs_goes_on_when_all_losses_are_accepted(
     eventually(lambda: send(broker.bootstrap, "one", 1) != [-1], "the losses are accepted")
     assert high_watermarks(broker.bootstrap, "one", 1)[0] > RECORDS, "no offset is given twice"
     assert high_watermarks(broker.bootstrap, "many", 20) == [0] * 20
+
+
+def test_what_groups_have_read_is_not_forgotten_when_its_log_is_lost(
+    fresh_broker: FreshBroker, tmp_path: Path
+) -> None:
+    """Empty, it would say that nothing was committed, and that a queue has yet to begin."""
+    broker = fresh_broker(tmp_path / "data")
+    create_topic(broker.bootstrap, "t", 1)
+    assert send(broker.bootstrap, "t", RECORDS) == list(range(RECORDS))
+    config = {"bootstrap.servers": broker.bootstrap, "group.id": "readers"}
+    consumer = Consumer(config)
+    consumer.commit(offsets=[TopicPartition("t", 0, 200)], asynchronous=False)
+    consumer.close()
+    assert poll(broker.http)[0] == 200
+    wait_known(broker.data_dir)
+    broker.kill()
+    for topic in ("__consumer_offsets", "__share_group_state"):
+        for path in (broker.data_dir / "logs").glob(f"{topic}.*"):
+            shutil.rmtree(path)
+
+    broker.start()
+    consumer = Consumer(config)
+    with pytest.raises(KafkaException):
+        consumer.committed([TopicPartition("t", 0)], timeout=5)
+    consumer.close()
+    status, said = poll(broker.http)
+    assert status == 503
+    assert "the state of this queue cannot be read from __share_group_state-" in said
+
+    command = [COMMAND, "cluster", "accept-loss", "--all", "--data", str(broker.data_dir)]
+    subprocess.run([*command, "--yes"], check=True, timeout=60)
+    eventually(lambda: poll(broker.http)[0] == 200, "the losses are accepted")
+
+
+def poll(http: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"{http}/topics/t/poll?group=queue", timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
 
 
 def test_whole_replicas_are_not_cut_for_one_that_lost_its_log(cluster: Nodes) -> None:

@@ -114,6 +114,8 @@ class _Taking:
         self._asked: dict[OpenQueue, None] = {}
         self._granted: dict[OpenQueue, list[LeaseState]] = {}
         self._taken = Taken()
+        self._unreadable: dict[QueueKey, Refused] = {}
+        """Queues that no node can serve before something is mended: others are waited for."""
         self._is_over = False
         self._is_hurried = False
         self._news = asyncio.Event()
@@ -200,6 +202,7 @@ class _Taking:
             while self._unkept:
                 self._news.clear()
                 await self._news.wait()
+            self._taken.refused |= self._unreadable
             is_answered = True
         finally:
             self._leave()
@@ -218,7 +221,10 @@ class _Taking:
                 if not self._is_enough or (self._wanted.fills and self.room(queue)):
                     queue.take(self)
             except Refused as refused:
-                self._refuse(key, refused)
+                if refused.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                    self._unreadable[key] = refused
+                else:
+                    self._refuse(key, refused)
             except (Corrupt, OSError) as error:
                 self._refuse(key, Refused(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
         if self._wanted.fills:

@@ -47,8 +47,10 @@ MOVING = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR,
 )
-"""A queue, or whoever keeps its state, is on its way to another node."""
+"""A queue, or whoever keeps its state, is on its way to another node, or may be: a leader whose log
+is damaged is replaced where there is another replica."""
 SLICE_MS = 1_000
 """How long the others are waited for while some cannot be asked."""
 
@@ -96,6 +98,9 @@ class QueueRouter:
                 taken = nobody  # The topic is gone.
                 break
             taken.refused |= nobody.refused
+        if wanted.wait_ms and 0 < len(taken.refused) < len(keys) and not taken.found:
+            # The first node that refused ended the wait for the others: they may refuse, too.
+            taken = await self._look(keys, replace(wanted, wait_ms=0), on_wait)
         if len(taken.refused) < len(keys):
             taken.refused.clear()
         return taken

@@ -102,6 +102,8 @@ class QueueStateStore:
             codec=configs.integer("share.coordinator.state.topic.compression.codec"),
             chunk_bytes=LOAD_BYTES,
             seated=self._seated,
+            unreadable=ErrorCode.KAFKA_STORAGE_ERROR,  # A poll must not wait for messages then.
+            holds="the state of this queue",
         )
 
     def on_loaded(self, told: Callable[[], None]) -> None:

@@ -1,9 +1,9 @@
 """All shards of one kind on this node: one for each partition of an internal topic it leads.
 
 Owns which seats there are, which machine sits where, and loading: one partition after another,
-in the background, while callers are told COORDINATOR_LOAD_IN_PROGRESS. A partition that cannot be
-read leaves its seat empty (COORDINATOR_NOT_AVAILABLE). What a machine decides, and what is done
-with it, is `seat`'s and the machine's own.
+in the background, while callers are told COORDINATOR_LOAD_IN_PROGRESS. A partition that is lost or
+cannot be read leaves its seat empty (COORDINATOR_NOT_AVAILABLE, unless the host says otherwise).
+What a machine decides, and what is done with it, is `seat`'s and the machine's own.
 
 A seat belongs to one partition in one leader epoch: with either, it is given up. A machine takes
 its seat when everything it was loaded from is committed: what a new leader found in its log may
@@ -69,7 +69,11 @@ class ShardHost(Generic[S]):
         chunk_bytes: int,
         effects: Callable[[ShardRuntime[S]], Effect | None] = no_effects,
         seated: Callable[[ShardRuntime[S]], None] = nothing_to_tell,
+        unreadable: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        holds: str = "what is coordinated there",
     ) -> None:
+        """`unreadable` is the code for calls to a partition that cannot be read, and `holds` what
+        it holds, in words for the caller."""
         self.topic = topic
         self.seats: dict[int, ShardRuntime[S]] = {}
         self._around = around
@@ -78,6 +82,8 @@ class ShardHost(Generic[S]):
         self._chunk_bytes = chunk_bytes
         self._effects = effects
         self._seated = seated
+        self._unreadable = unreadable
+        self._holds = holds
         self._to_load: deque[ShardRuntime[S]] = deque()
         self._news = asyncio.Event()
 
@@ -196,6 +202,7 @@ class ShardHost(Generic[S]):
         around = self._around
         started = asyncio.get_running_loop().time()
         try:
+            partition.log.require_online()  # One that is lost looks empty.
             until_offset = partition.log.end_offset
             count = await replay(
                 partition.log, around.workers, self._chunk_bytes, until_offset, shard.apply
@@ -204,7 +211,11 @@ class ShardHost(Generic[S]):
             log.error("%s-%d cannot be loaded: %s", self.topic, partition.index, error)
             if isinstance(error, Corrupt | OSError):
                 around.partitions.read_failed(partition, error)
-            seat.offline()
+            why = (
+                f"{self._holds} cannot be read from {self.topic}-{partition.index}: the log of "
+                f"node {around.peers.node_id} says why, and what to do"
+            )
+            seat.offline(Refused(self._unreadable, why))
             return
         if self.seats.get(partition.index) is not seat:
             return

@@ -65,6 +65,8 @@ class ShardRuntime(Generic[S]):
         self.shard: S | None = None
         self.refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         """What callers are told while there is no machine."""
+        self.refusal_text: str | None = None
+        """Why, where it is not only for a moment."""
         self.time = time
         self._codec = codec
         self._broken = broken
@@ -119,7 +121,7 @@ class ShardRuntime(Generic[S]):
 
     def require(self) -> S:
         if self.shard is None:
-            raise Refused(self.refusal)
+            raise Refused(self.refusal, self.refusal_text)
         return self.shard
 
     def _run(self, shard: S, decide: Callable[..., Decision], *token: Token) -> None:
@@ -279,10 +281,10 @@ class ShardRuntime(Generic[S]):
         self._vacate(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, told)
         self._broken(self)
 
-    def offline(self) -> None:
+    def offline(self, refused: Refused) -> None:
         """The log cannot be read: there will be no machine until that is mended."""
-        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        self._vacate(code, code)
+        self._vacate(refused.code, refused.code)
+        self.refusal_text = refused.message
 
     def retire(self) -> None:
         """The partition is no longer led here."""
@@ -290,7 +292,7 @@ class ShardRuntime(Generic[S]):
 
     def _vacate(self, refusal: ErrorCode, code: ErrorCode) -> None:
         self.shard = None
-        self.refusal = refusal
+        self.refusal, self.refusal_text = refusal, None
         self._incarnation += 1
         self._records, self._bytes, self._rows = [], 0, []
         if self._timer is not None:

@@ -132,6 +132,33 @@ def test_queues_without_a_leader_are_the_reason_only_if_there_are_no_others() ->
     on_node(test, configs=CONFIGS)
 
 
+class Unreadable(QueueRouter):
+    """Two nodes of which neither can read the state of its queues; they say so one by one."""
+
+    def _by_leader(self, keys: Sequence[QueueKey]) -> tuple[dict[int, list[QueueKey]], Taken]:
+        return {key.partition: [key] for key in keys}, Taken()
+
+    def _take_at(
+        self, node_id: int, keys: Sequence[QueueKey], wanted: ReceiveRequest
+    ) -> Coroutine[Any, Any, Taken]:
+        async def take() -> Taken:
+            await asyncio.sleep(wanted.wait_ms / 1000 * node_id)
+            why = Refused(ErrorCode.KAFKA_STORAGE_ERROR, f"node {node_id} cannot")
+            return Taken(refused=dict.fromkeys(keys, why), is_partial=True)
+
+        return take()
+
+
+def test_a_long_wait_ends_with_the_reason_that_every_node_has() -> None:
+    async def test(node: Node) -> None:
+        reach = Unreadable(node.around, node.ctx.queues)
+        keys = [*KEYS[1], *KEYS[2]]
+        taken = await reach.take(keys, ReceiveRequest("m", 10, 1 << 20, wait_ms=3_000))
+        assert set(taken.refused) == set(keys)
+
+    on_node(test, configs=CONFIGS)
+
+
 def test_whoever_waits_for_a_topic_that_is_deleted_is_told_at_once() -> None:
     async def test(node: Node) -> None:
         await node.create("t", 2)

@@ -7,6 +7,7 @@ import pytest
 from penstock.base.errors import ErrorCode, Refused
 from penstock.cluster.metadata import topics
 from penstock.coordinator.runtime.shard_host import ShardHost, ask
+from penstock.log.log import Log
 from penstock.state.groups.records import offset_key
 from penstock.wire.records import Record, encode, read_header
 from tests.unit.broker.api.harness import Node, on_node
@@ -80,6 +81,31 @@ def test_a_partition_that_cannot_be_read_has_no_coordinator() -> None:
             count(second.seat(0), b"a", [])
         assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         count(second.seat(1), b"a", [])
+
+    on_node(test, configs=FEW)
+
+
+def test_a_partition_that_is_lost_is_not_taken_for_an_empty_one() -> None:
+    """Else groups would have no committed offsets, and begin anew."""
+
+    async def test(node: Node) -> None:
+        first = await host_on(node)
+        count(first.seat(0), b"a", [])
+        await asyncio.sleep(0.1)
+        first.close()
+        partition = node.ctx.partitions.get(TOPIC, 0)
+        assert partition is not None
+        held = partition.log
+        node.disk.take_away(held.path)
+        partition.log = Log.open(node.disk, held.path, held.config, 0, None, None, 1)
+        assert partition.log.is_lost
+        second = await host_on(node)
+        await loaded(second)
+        with pytest.raises(Refused) as refused:
+            second.seat(0).require()
+        assert refused.value.code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert f"{TOPIC}-0" in str(refused.value)
+        second.seat(1).require()
 
     on_node(test, configs=FEW)
 

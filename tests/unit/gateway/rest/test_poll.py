@@ -1,10 +1,17 @@
 """Receiving over HTTP: as a queue with receipts, as a log with positions."""
 
 import asyncio
+import errno
 
 import pytest
 
+<<<<<<< HEAD
 from tests.unit.coordinator.queueing import counted_looks
+=======
+from penstock.base.errors import ErrorCode, Refused
+from penstock.coordinator.queues.state_store import STATES
+from penstock.coordinator.runtime.shard_host import RELOAD_SECONDS
+>>>>>>> 2e3fa9e (coordinator: do not take a lost internal log for an empty one)
 from tests.unit.gateway.http.asking import Web, on_web
 
 
@@ -221,3 +228,34 @@ def test_a_mistyped_parameter_is_refused(path: str, detail: str) -> None:
         assert len(await web.poll()) == 1, "nothing was leased"
 
     on_web(test)
+
+
+@pytest.mark.parametrize("wait_ms", [0, 3_000])
+def test_a_poll_says_that_the_state_of_the_queue_cannot_be_read(wait_ms: int) -> None:
+    async def test(web: Web) -> None:
+        await web.publish("x")
+        (given,) = await web.poll()
+        damage(web)
+        await asyncio.sleep(2 * RELOAD_SECONDS)
+        for group in ("g", "h"):
+            answer = await web.get("/topics/t/poll", group=group, wait_ms=wait_ms)
+            assert (answer.status, answer.code) == (503, "KAFKA_STORAGE_ERROR")
+            assert answer.headers["retry-after"]
+            assert "the state of this queue cannot be read" in answer.json["detail"]
+            assert "__share_group_state-0" in answer.json["detail"]
+            assert "the log of node 1" in answer.json["detail"]
+        acked = await web.post("/ack", {"receipt": given["receipt"]})
+        assert acked.json["errors"][0]["code"] == "KAFKA_STORAGE_ERROR", acked
+
+    on_web(test, {"share.coordinator.state.topic.num.partitions": "1"})
+
+
+def damage(web: Web) -> None:
+    """The log of the state is found damaged, and its shard has to be read again."""
+    ctx = web.node.ctx
+    partition = ctx.partitions.get(STATES.name, 0)
+    assert partition is not None
+    ctx.partitions.read_failed(partition, OSError(errno.EIO, "bad sector"))
+    ctx.queues.keeping.host.seat(0).discard("its log is damaged")
+    for queue in list(ctx.queues.queues()):
+        queue.close(Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER))
