@@ -14,8 +14,8 @@ Invariants, of every record made here:
   because the leader commits nothing while `elr` is not empty or the ISR is too small;
 - `partition_epoch` grows by one, and so does `leader_epoch` if and only if the leader changes;
 - after an unclean election every replica but the new leader is in `unreconciled` until it is in
-  sync. Only those may truncate below their high watermark: a replica that never returns keeps its
-  own name there and nobody else's.
+  sync. Only those may truncate below their high watermark: a replica that never returns keeps only
+  its own name there.
 
 A broker that is up but draining keeps its place in the ISR and leads only what nobody else can.
 One that is up but cut off from other replicas leads only what nobody does who has more of them.
@@ -213,7 +213,7 @@ def come_back(
     draft = _with_isr(record, _but(record.isr, node_id), rules.min_isr, lost=lost)
     draft = _elect(record, draft, others, rules)
     if not draft.isr + draft.elr + draft.last_known_elr:
-        # The last leader was moved away: of what is left, nobody has more than this one.
+        # The last leader was moved away: no replica that is left has more than this one.
         draft = replace(draft, last_known_elr=(node_id,))
     return _next(record, draft)
 
