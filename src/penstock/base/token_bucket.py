@@ -31,7 +31,7 @@ class TokenBucket:
             self._tokens, self._at_s = self.burst, now_s
         # A clock that goes back brings nothing, and takes nothing away.
         elapsed_s = max(0.0, now_s - self._at_s)
-        self._at_s += elapsed_s
+        self._at_s = max(self._at_s, now_s)
         self._tokens = min(self._tokens + elapsed_s * self.rate_per_s, self.burst)
         return self._tokens
 

@@ -172,8 +172,10 @@ class Charging:
         size: int,
         kinds: Sequence[QuotaKind] = (QuotaKind.FETCH, QuotaKind.PRODUCE),
     ) -> None:
-        """Charges for bytes that are read and written on somebody's behalf while nobody waits for
-        an answer; returns when what was owed is paid off."""
+        """Charges for bytes that are read and written in the background on a client's behalf.
+
+        Returns when what was owed is paid off.
+        """
         for kind in kinds:
             self.charge(payer, kind, size)
             await asyncio.sleep(self.owed_s(payer, kind))

@@ -3,12 +3,12 @@
 A queue works where its partition is led; its state is kept by whichever node leads the shard that
 its name falls to. Here that is a call of the shard's seat, elsewhere a message (`KeepQueueState`).
 Calls about one queue take effect in the order in which they were made: to each other node there is
-one connection for them, on which requests follow each other without waiting (`courier`).
+one connection for them, on which requests follow each other without waiting (`batched_rpc`).
 
 What cannot be said for sure (a connection lost in between) is a refusal: whoever asked reads again
 before going on. Topics that are gone take the states of their queues with them.
 
-Bounds: about `REQUEST_BYTES` in a request, and those of `courier`.
+Bounds: about `REQUEST_BYTES` in a request, and those of `batched_rpc`.
 """
 
 import asyncio
@@ -91,7 +91,7 @@ class QueueStateStore:
     def __init__(self, around: HostContext, configs: BrokerConfigs, topics: InternalTopics) -> None:
         self._around = around
         self._topics = topics
-        self._courier: BatchedRpc[_Waiting] = BatchedRpc(
+        self._rpc: BatchedRpc[_Waiting] = BatchedRpc(
             LANE, self._send, lanes=1, size_of=lambda one: one.size, bytes_max=REQUEST_BYTES
         )
         self._loaded: Callable[[], None] = _nobody
@@ -118,7 +118,7 @@ class QueueStateStore:
         """Loads shards until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.host.run())
-            tasks.create_task(self._courier.run())
+            tasks.create_task(self._rpc.run())
 
     # -- calls ------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class QueueStateStore:
         if record is None or record.leader not in image.brokers:
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         waiting = _Waiting(call, asyncio.get_running_loop().create_future())
-        if not self._courier.send(record.leader, waiting):
+        if not self._rpc.send(record.leader, waiting):
             raise Refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too many calls wait already")
         return waiting.future
 
@@ -175,7 +175,7 @@ class QueueStateStore:
             )
         except TROUBLE as error:
             # None of these was sent; but those behind them must not overtake them.
-            for waiting in (*sent, *self._courier.withdraw(node_id)):
+            for waiting in (*sent, *self._rpc.withdraw(node_id)):
                 waiting.refuse(str(error))
             return
         answer.add_done_callback(_settling(sent))
