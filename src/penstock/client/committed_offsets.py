@@ -11,7 +11,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.client.cluster import Cluster
 from penstock.client.coordinators import GROUP, at_coordinator
 from penstock.client.errors import check
-from penstock.client.metadata import TopicPartition
+from penstock.client.metadata import TopicPartition, by_topic
 from penstock.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -93,17 +93,18 @@ async def commit_offsets(
     cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int | Committed]
 ) -> None:
     """Sets the group's positions. Raises Refused(NON_EMPTY_GROUP) while it has members."""
-    rows: dict[str, list[OffsetCommitRequestPartition]] = {}
-    for where in sorted(offsets):
+
+    def row(where: TopicPartition) -> OffsetCommitRequestPartition:
         given = offsets[where]
         kept = Committed(given) if isinstance(given, int) else given
-        row = OffsetCommitRequestPartition(
+        return OffsetCommitRequestPartition(
             partition_index=where.partition,
             committed_offset=kept.offset,
             committed_leader_epoch=kept.leader_epoch,
             committed_metadata=kept.metadata or "",
         )
-        rows.setdefault(where.topic, []).append(row)
+
+    rows = by_topic((where, row(where)) for where in sorted(offsets))
     request = OffsetCommitRequest(
         group_id=group,
         generation_id_or_member_epoch=-1,
@@ -128,10 +129,10 @@ async def commit_offsets(
 
 async def delete_offsets(cluster: Cluster, group: str, places: Collection[TopicPartition]) -> None:
     """Forgets positions; refused for a topic that the group's members are subscribed to."""
-    rows: dict[str, list[OffsetDeleteRequestPartition]] = {}
-    for where in sorted(places):
-        row = OffsetDeleteRequestPartition(partition_index=where.partition)
-        rows.setdefault(where.topic, []).append(row)
+    rows = by_topic(
+        (where, OffsetDeleteRequestPartition(partition_index=where.partition))
+        for where in sorted(places)
+    )
     request = OffsetDeleteRequest(
         group_id=group,
         topics=[OffsetDeleteRequestTopic(name=name, partitions=rows[name]) for name in rows],

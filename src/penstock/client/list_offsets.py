@@ -11,7 +11,7 @@ from typing import NamedTuple
 from penstock.base.errors import ErrorCode, Refused
 from penstock.client.cluster import Cluster
 from penstock.client.errors import check
-from penstock.client.metadata import TopicPartition
+from penstock.client.metadata import TopicPartition, by_topic
 from penstock.client.offset_syntax import Anchor, OffsetPosition, OffsetRange
 from penstock.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -49,10 +49,10 @@ async def list_offsets(
     found: dict[TopicPartition, FoundOffset] = {}
 
     async def ask(node_id: int, places: list[TopicPartition]) -> None:
-        rows: dict[str, list[ListOffsetsPartition]] = {}
-        for where in places:
-            row = ListOffsetsPartition(partition_index=where.partition, timestamp=wanted[where])
-            rows.setdefault(where.topic, []).append(row)
+        rows = by_topic(
+            (where, ListOffsetsPartition(partition_index=where.partition, timestamp=wanted[where]))
+            for where in places
+        )
         request = ListOffsetsRequest(
             replica_id=-1,
             isolation_level=isolation_level,

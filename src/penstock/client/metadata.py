@@ -5,9 +5,9 @@ calls unknown is forgotten. A partition never goes back to an older leader epoch
 late answer of a lagging broker cannot undo a newer one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from penstock.base.errors import ErrorCode
 from penstock.base.ids import TopicId
@@ -29,6 +29,17 @@ class Broker:
     node_id: int
     address: Address
     rack: str | None = None
+
+
+Row = TypeVar("Row")
+
+
+def by_topic(rows: Iterable[tuple[TopicPartition, Row]]) -> dict[str, list[Row]]:
+    """Groups what a request says of partitions by topic, in the order of its first partition."""
+    grouped: dict[str, list[Row]] = {}
+    for where, row in rows:
+        grouped.setdefault(where.topic, []).append(row)
+    return grouped
 
 
 @dataclass(frozen=True, slots=True)

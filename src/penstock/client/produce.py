@@ -8,7 +8,7 @@ what an error means.
 from collections.abc import Callable, Iterable, Mapping
 
 from penstock.base.ids import NO_TOPIC_ID, TopicId
-from penstock.client.metadata import TopicPartition
+from penstock.client.metadata import TopicPartition, by_topic
 from penstock.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -35,10 +35,10 @@ def produce_request(
     topic_id_of: Callable[[str], TopicId] = _no_id,
 ) -> ProduceRequest:
     """At most one batch for each partition, as brokers want it."""
-    rows: dict[str, list[PartitionProduceData]] = {}
-    for where, batch in batches:
-        row = PartitionProduceData(index=where.partition, records=batch)
-        rows.setdefault(where.topic, []).append(row)
+    rows = by_topic(
+        (where, PartitionProduceData(index=where.partition, records=batch))
+        for where, batch in batches
+    )
     return ProduceRequest(
         transactional_id=transactional_id,
         acks=acks,

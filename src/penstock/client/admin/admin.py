@@ -14,7 +14,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import NO_TOPIC_ID, TopicId
 from penstock.client.cluster import Cluster
 from penstock.client.errors import RETRIABLE, check, refusal
-from penstock.client.metadata import TopicInfo, TopicPartition
+from penstock.client.metadata import TopicInfo, TopicPartition, by_topic
 from penstock.wire.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -235,20 +235,23 @@ class Admin:
         starts: dict[TopicPartition, int] = {}
 
         async def ask(node_id: int, places: list[TopicPartition]) -> None:
-            rows: dict[str, list[DeleteRecordsPartition]] = {}
-            for where in places:
-                row = DeleteRecordsPartition(partition_index=where.partition, offset=before[where])
-                rows.setdefault(where.topic, []).append(row)
+            rows = by_topic(
+                (
+                    where,
+                    DeleteRecordsPartition(partition_index=where.partition, offset=before[where]),
+                )
+                for where in places
+            )
             request = DeleteRecordsRequest(
                 topics=[DeleteRecordsTopic(name=name, partitions=rows[name]) for name in rows],
                 timeout_ms=self._timeout_ms,
             )
             reply = await self._cluster.call(request, DeleteRecordsResponse, node_id=node_id)
             for topic in reply.topics:
-                for row_ in topic.partitions:
-                    where = TopicPartition(topic.name, row_.partition_index)
-                    check(row_.error_code, about=str(where))
-                    starts[where] = row_.low_watermark
+                for row in topic.partitions:
+                    where = TopicPartition(topic.name, row.partition_index)
+                    check(row.error_code, about=str(where))
+                    starts[where] = row.low_watermark
 
         async def attempt() -> None:
             missing = [where for where in before if where not in starts]

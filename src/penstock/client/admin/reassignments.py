@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from penstock.base.errors import Refused
 from penstock.client.cluster import Cluster
 from penstock.client.errors import check, refusal
-from penstock.client.metadata import TopicPartition
+from penstock.client.metadata import TopicPartition, by_topic
 from penstock.wire.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -46,14 +46,12 @@ class Reassignments:
 
     async def elect(self, places: Iterable[TopicPartition], *, unclean: bool = False) -> Answers:
         """Elects the preferred leaders, or any replica that is up, at the cost of records."""
-        by_topic: dict[str, list[int]] = {}
-        for place in places:
-            by_topic.setdefault(place.topic, []).append(place.partition)
+        grouped = by_topic((place, place.partition) for place in places)
         request = ElectLeadersRequest(
             election_type=UNCLEAN if unclean else PREFERRED,
             topic_partitions=[
                 ElectLeadersTopicPartitions(topic=name, partitions=indexes)
-                for name, indexes in by_topic.items()
+                for name, indexes in grouped.items()
             ],
             timeout_ms=self._timeout_ms,
         )
@@ -78,13 +76,13 @@ class Reassignments:
         keep_factor: bool = False,
     ) -> Answers:
         """Begins moves to these replicas; None cancels the move under way."""
-        by_topic: dict[str, list[ReassignablePartition]] = {}
-        for place, replicas in targets.items():
-            row = ReassignablePartition(partition_index=place.partition, replicas=replicas)
-            by_topic.setdefault(place.topic, []).append(row)
+        grouped = by_topic(
+            (place, ReassignablePartition(partition_index=place.partition, replicas=replicas))
+            for place, replicas in targets.items()
+        )
         request = AlterPartitionReassignmentsRequest(
             topics=[
-                ReassignableTopic(name=name, partitions=rows) for name, rows in by_topic.items()
+                ReassignableTopic(name=name, partitions=rows) for name, rows in grouped.items()
             ],
             allow_replication_factor_change=not keep_factor,
             timeout_ms=self._timeout_ms,

@@ -15,7 +15,7 @@ from penstock.base.errors import ErrorCode, Refused
 from penstock.client.cluster import Cluster
 from penstock.client.coordinators import TRANSACTION, at_coordinator, at_every_broker
 from penstock.client.errors import check, refusal
-from penstock.client.metadata import TopicPartition
+from penstock.client.metadata import TopicPartition, by_topic
 from penstock.wire.messages.transactions import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -144,9 +144,7 @@ async def open_transactions(
     found: dict[TopicPartition, list[HangingCandidate]] = {}
 
     async def ask(node_id: int, asked: list[TopicPartition]) -> None:
-        rows: dict[str, list[int]] = {}
-        for where in asked:
-            rows.setdefault(where.topic, []).append(where.partition)
+        rows = by_topic((where, where.partition) for where in asked)
         request = DescribeProducersRequest(
             topics=[
                 DescribeProducersTopicRequest(name=name, partition_indexes=rows[name])

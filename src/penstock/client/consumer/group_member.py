@@ -9,17 +9,17 @@ Positions are committed here too, under the member's epoch, so that one that was
 move the positions of its successor.
 """
 
-import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from penstock.base.errors import ErrorCode, PeerError, Refused
+from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId
 from penstock.client.cluster import Cluster
 from penstock.client.coordinators import GROUP, at_coordinator
-from penstock.client.errors import RETRIABLE, check
-from penstock.client.metadata import TopicPartition
+from penstock.client.errors import check
+from penstock.client.heartbeats import JOIN, LEAVE, Heartbeats
+from penstock.client.metadata import TopicPartition, by_topic
 from penstock.wire.messages.consumer_groups import (
     ConsumerGroupHeartbeatAssignment,
     ConsumerGroupHeartbeatRequest,
@@ -33,8 +33,6 @@ from penstock.wire.messages.offset_commit import (
     OffsetCommitResponse,
 )
 
-JOIN = 0
-LEAVE = -1
 REBALANCE_TIMEOUT_MS = 60_000
 _NAMED_UNTIL = 9
 _EXPELLED = (
@@ -77,56 +75,20 @@ class GroupMember:
         self._owned: list[TopicPartition] = []
         self._told: list[TopicPartition] | None = None
         """What the coordinator knows of `_owned`; None: it must be told."""
-        self._interval_s = 1.0
-        self._hurry = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._heartbeats = Heartbeats(cluster, self._beat, listener.on_failed)
 
     @property
     def membership(self) -> GroupMembership:
         return GroupMembership(self.member_id, self._epoch)
 
     async def join(self) -> None:
-        await self._beat()
-        self._task = asyncio.get_running_loop().create_task(self._keep_beating())
+        await self._heartbeats.start()
 
     async def leave(self) -> None:
-        """Says goodbye, if somebody listens; else the coordinator will find out."""
-        if self._task is None:
-            return
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        self._task = None
-        try:
-            async with asyncio.timeout(2):
-                await self._call(LEAVE)
-        except (OSError, Refused, PeerError):
-            return
+        """Says goodbye, if the coordinator answers; else the session expires there."""
+        await self._heartbeats.stop(lambda: self._call(LEAVE))
 
     # Heartbeats.
-
-    async def _keep_beating(self) -> None:
-        failures = 0
-        while True:
-            if not self._hurry.is_set():
-                try:
-                    async with asyncio.timeout(self._interval_s):
-                        await self._hurry.wait()
-                except TimeoutError:
-                    pass
-            self._hurry.clear()
-            try:
-                await self._beat()
-                failures = 0
-            except OSError:
-                await self._cluster.backoff.wait(failures)
-                failures += 1
-            except Refused as refused:
-                if refused.code not in RETRIABLE:
-                    self._listener.on_failed(refused)
-                    return
-            except PeerError as error:
-                self._listener.on_failed(error)
-                return
 
     async def _beat(self) -> None:
         try:
@@ -139,7 +101,7 @@ class GroupMember:
             reply = await self._call(JOIN)
         self._told = list(self._owned)
         self._epoch = reply.member_epoch
-        self._interval_s = max(50, reply.heartbeat_interval_ms) / 1000
+        self._heartbeats.follow(reply.heartbeat_interval_ms)
         if reply.assignment is not None:
             await self._reconcile(await self._named(reply.assignment))
 
@@ -153,7 +115,7 @@ class GroupMember:
             await self._listener.on_assigned(added)
         if self._told != self._owned:
             # The others wait for what was given up.
-            self._hurry.set()
+            self._heartbeats.hurry()
 
     async def _named(self, assignment: ConsumerGroupHeartbeatAssignment) -> list[TopicPartition]:
         """Assignments name topics by id; ids are known once the metadata is."""
@@ -196,14 +158,11 @@ class GroupMember:
     def _rows(
         self, owned: list[TopicPartition]
     ) -> list[ConsumerGroupHeartbeatRequestTopicPartitions]:
-        rows: dict[str, list[int]] = {}
-        for where in owned:
-            rows.setdefault(where.topic, []).append(where.partition)
         return [
             ConsumerGroupHeartbeatRequestTopicPartitions(
                 topic_id=self._cluster.known_topic(name).topic_id, partitions=indexes
             )
-            for name, indexes in rows.items()
+            for name, indexes in by_topic((where, where.partition) for where in owned).items()
         ]
 
     # Positions.
@@ -218,18 +177,21 @@ class GroupMember:
                 if refused.code not in _STALE or attempt == _COMMIT_TRIES - 1:
                     raise
             # The group moved on while this was under way; the next heartbeat says where to.
-            self._hurry.set()
+            self._heartbeats.hurry()
             await self._cluster.backoff.wait(attempt)
 
     async def _commit(self, positions: Mapping[TopicPartition, int]) -> None:
-        rows: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for where in sorted(positions):
-            row = OffsetCommitRequestPartition(
-                partition_index=where.partition,
-                committed_offset=positions[where],
-                committed_metadata="",
+        rows = by_topic(
+            (
+                where,
+                OffsetCommitRequestPartition(
+                    partition_index=where.partition,
+                    committed_offset=positions[where],
+                    committed_metadata="",
+                ),
             )
-            rows.setdefault(where.topic, []).append(row)
+            for where in sorted(positions)
+        )
 
         async def ask(node_id: int) -> None:
             request = OffsetCommitRequest(

@@ -18,7 +18,7 @@ from penstock.client.committed_offsets import Committed
 from penstock.client.consumer.group_member import GroupMembership
 from penstock.client.coordinators import GROUP, TRANSACTION, at_coordinator
 from penstock.client.errors import check, code_of
-from penstock.client.metadata import TopicPartition
+from penstock.client.metadata import TopicPartition, by_topic
 from penstock.client.producer.identity import NOBODY, ProducerIdentity
 from penstock.wire.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -98,9 +98,7 @@ async def add_partitions(
     cluster: Cluster, txn: OpenTransaction, places: Collection[TopicPartition]
 ) -> None:
     """Enters partitions before anything is written to them."""
-    rows: dict[str, list[int]] = {}
-    for where in sorted(places):
-        rows.setdefault(where.topic, []).append(where.partition)
+    rows = by_topic((where, where.partition) for where in sorted(places))
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=txn.transactional_id,
         v3_and_below_producer_id=txn.identity.producer_id,
@@ -153,14 +151,17 @@ async def keep_positions(
         check(reply.error_code, about=str(txn))
 
     await at_coordinator(cluster, TRANSACTION, txn.transactional_id, enter)
-    rows: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-    for where, committed in sorted(positions.items()):
-        row = TxnOffsetCommitRequestPartition(
-            partition_index=where.partition,
-            committed_offset=committed.offset,
-            committed_metadata=committed.metadata or "",
+    rows = by_topic(
+        (
+            where,
+            TxnOffsetCommitRequestPartition(
+                partition_index=where.partition,
+                committed_offset=committed.offset,
+                committed_metadata=committed.metadata or "",
+            ),
         )
-        rows.setdefault(where.topic, []).append(row)
+        for where, committed in sorted(positions.items())
+    )
     kept = TxnOffsetCommitRequest(
         transactional_id=txn.transactional_id,
         group_id=group,

@@ -5,24 +5,21 @@ partitions to read, whenever that changes, and what will not heal. A coordinator
 fenced the member is joined again, with the same member id: what the member holds stays its own.
 """
 
-import asyncio
 import base64
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from penstock.base.errors import ErrorCode, PeerError, Refused
+from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ids import TopicId
 from penstock.client.cluster import Cluster
 from penstock.client.coordinators import GROUP, at_coordinator
-from penstock.client.errors import RETRIABLE, check
+from penstock.client.errors import check
+from penstock.client.heartbeats import JOIN, LEAVE, Heartbeats
 from penstock.wire.messages.share import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
 Assigned: TypeAlias = list[tuple[TopicId, int]]
 
-JOIN = 0
-LEAVE = -1
 _REJOIN = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
-_INTERVAL_MS_MIN = 50
 
 
 class ShareMember:
@@ -43,46 +40,15 @@ class ShareMember:
         self._topics = sorted(topics)
         self._rack = rack
         self._on_assigned = on_assigned
-        self._on_failed = on_failed
         self._epoch = JOIN
-        self._interval_s = 1.0
-        self._task: asyncio.Task[None] | None = None
+        self._heartbeats = Heartbeats(cluster, self._beat, on_failed)
 
     async def join(self) -> None:
-        await self._beat()
-        self._task = asyncio.get_running_loop().create_task(self._keep_beating())
+        await self._heartbeats.start()
 
     async def leave(self) -> None:
-        """Says goodbye, if somebody listens; else the coordinator will find out."""
-        if self._task is None:
-            return
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        self._task = None
-        try:
-            async with asyncio.timeout(2):
-                await self._call(LEAVE, None)
-        except (OSError, Refused, PeerError):
-            return
-
-    async def _keep_beating(self) -> None:
-        failures = 0
-        while True:
-            await asyncio.sleep(self._interval_s)
-            try:
-                await self._beat()
-                failures = 0
-            except OSError:
-                # The broker or the network is gone for now; the sessions notice by themselves.
-                await self._cluster.backoff.wait(failures)
-                failures += 1
-            except Refused as refused:
-                if refused.code not in RETRIABLE:
-                    self._on_failed(refused)
-                    return
-            except PeerError as error:
-                self._on_failed(error)
-                return
+        """Says goodbye, if the coordinator answers; else the session expires there."""
+        await self._heartbeats.stop(lambda: self._call(LEAVE, None))
 
     async def _beat(self) -> None:
         try:
@@ -93,7 +59,7 @@ class ShareMember:
             self._epoch = JOIN
             reply = await self._call(JOIN, self._topics)
         self._epoch = reply.member_epoch
-        self._interval_s = max(_INTERVAL_MS_MIN, reply.heartbeat_interval_ms) / 1000
+        self._heartbeats.follow(reply.heartbeat_interval_ms)
         if reply.assignment is not None:
             self._on_assigned(
                 [

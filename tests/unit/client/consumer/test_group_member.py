@@ -94,10 +94,11 @@ def test_a_member_that_was_away_too_long_has_lost_everything_and_joins_again() -
         await asyncio.sleep(3)
         assert len(holder.held) == 2
         # Its beats do not get through for longer than the session lasts.
-        assert holder.member._task is not None
-        holder.member._task.cancel()
+        beats = holder.member._heartbeats
+        assert beats._task is not None
+        beats._task.cancel()
         await asyncio.sleep(120)
-        holder.member._task = asyncio.ensure_future(holder.member._keep_beating())
+        beats._task = asyncio.ensure_future(beats._run())
         await asyncio.sleep(20)
         assert holder.lost == 1
         assert len(holder.held) == 2
