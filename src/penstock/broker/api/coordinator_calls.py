@@ -4,7 +4,7 @@ A call that its coordinator answers later is kept, and forgotten there if the co
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -105,10 +105,12 @@ def may_txn(ctx: ApiFamily, call: Call, operation: Operation, transactional_id: 
     return ctx.authorize(call, operation, ResourceType.TRANSACTIONAL_ID, transactional_id)
 
 
-def group_operations(ctx: ApiFamily, call: Call, group_id: str) -> int:
-    """The caller's rights on a group, a bit for each operation (KIP-430)."""
-    return sum(
-        1 << operation
-        for operation in GROUP_OPERATIONS
-        if may_group(ctx, call, operation, group_id)
-    )
+def add_group_operations(ctx: ApiFamily, call: Call, rows: Sequence[Any]) -> None:
+    """Tells in described groups what the caller may do, a bit for each operation (KIP-430)."""
+    for row in rows:
+        if not row.error_code:
+            row.authorized_operations = sum(
+                1 << operation
+                for operation in GROUP_OPERATIONS
+                if may_group(ctx, call, operation, row.group_id)
+            )

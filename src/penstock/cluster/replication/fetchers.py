@@ -8,8 +8,8 @@ Leaves to others: roles (`partitions`), the conversation (`fetcher`), the log (`
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, Protocol, TypeVar
 
 from penstock.base.errors import PeerError
 from penstock.base.ports import Random, WallClock, Workers
@@ -204,12 +204,10 @@ class Fetchers:
             topics=[ListOffsetsTopic(name=partition.topic, partitions=[cell])],
         )
         response = await self._peers.ask(following.leader, request, ListOffsetsResponse)
-        for topic in response.topics:
-            for row in topic.partitions:
-                if topic.name == partition.topic and row.partition_index == partition.index:
-                    check(row.error_code, about=f"the start of {partition.topic}")
-                    return row.offset
-        raise PeerError(f"node {following.leader} does not answer for {partition.topic}")
+        answers = {
+            (t.name, row.partition_index): row for t in response.topics for row in t.partitions
+        }
+        return _answer_for(following, answers, "start").offset
 
     async def _ask_end(self, following: ReplicaFollower) -> int:
         """End offset of the leader's log, committed or not."""
@@ -222,12 +220,29 @@ class Fetchers:
             topics=[OffsetForLeaderTopic(topic=partition.topic, partitions=[cell])],
         )
         response = await self._peers.ask(following.leader, request, OffsetForLeaderEpochResponse)
-        for topic in response.topics:
-            for row in topic.partitions:
-                if topic.topic == partition.topic and row.partition == partition.index:
-                    check(row.error_code, about=f"the end of {partition.topic}")
-                    return row.end_offset
+        answers = {(t.topic, row.partition): row for t in response.topics for row in t.partitions}
+        return _answer_for(following, answers, "end").end_offset
+
+
+class PartitionAnswer(Protocol):
+    """The part of a response that is about one partition."""
+
+    error_code: int
+
+
+Answer = TypeVar("Answer", bound=PartitionAnswer)
+
+
+def _answer_for(
+    following: ReplicaFollower, answers: Mapping[tuple[str, int], Answer], about: str
+) -> Answer:
+    """The leader's answer for one partition, once it is not an error."""
+    partition = following.partition
+    answer = answers.get((partition.topic, partition.index))
+    if answer is None:
         raise PeerError(f"node {following.leader} does not answer for {partition.topic}")
+    check(answer.error_code, about=f"the {about} of {partition.topic}")
+    return answer
 
 
 def _reveal_nothing(failed: "asyncio.Future[None]") -> None:

@@ -5,13 +5,10 @@ import errno
 
 import pytest
 
-<<<<<<< HEAD
-from tests.unit.coordinator.queueing import counted_looks
-=======
 from penstock.base.errors import ErrorCode, Refused
 from penstock.coordinator.queues.state_store import STATES
 from penstock.coordinator.runtime.shard_host import RELOAD_SECONDS
->>>>>>> 2e3fa9e (coordinator: do not take a lost internal log for an empty one)
+from tests.unit.coordinator.queueing import counted_looks
 from tests.unit.gateway.http.asking import Web, on_web
 
 

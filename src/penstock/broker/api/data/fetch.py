@@ -15,14 +15,13 @@ stays with a replica that has lost its leader without noticing, it asks for a ra
 """
 
 import asyncio
-from collections.abc import Awaitable
 from typing import Any
 
 from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ids import TopicId
 from penstock.broker.api.call import Call
 from penstock.broker.api.context import FetchContext
-from penstock.broker.api.data.fetch_reply import READ_COMMITTED, FetchedPartition, Reply
+from penstock.broker.api.data.fetch_reply import READ_COMMITTED, FetchedPartition, Reply, reply_with
 from penstock.broker.api.data.fetch_sessions import (
     FULL_NEW_SESSION,
     FULL_WITHOUT_SESSION,
@@ -298,18 +297,4 @@ class Attempt:
 
     def _conclude(self, founds: list[FetchedPartition]) -> None:
         self._leave()
-        answer = self._reply.answer(founds)
-        if isinstance(answer, FetchResponse):
-            self._call.reply(answer)
-        else:
-            task = asyncio.get_running_loop().create_task(self._reply_later(answer))
-            self._call.when_abandoned(lambda: _cancel(task))
-
-    async def _reply_later(self, answer: Awaitable[FetchResponse]) -> None:
-        response = await answer
-        if not self._call.is_done:
-            self._call.reply(response)
-
-
-def _cancel(task: "asyncio.Task[None]") -> None:
-    task.cancel()
+        reply_with(self._call, self._reply.answer(founds))

@@ -14,6 +14,7 @@ from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ids import NO_TOPIC_ID
 from penstock.base.metrics import Counter
 from penstock.base.ports import Buffer, Slice
+from penstock.broker.api.call import Call
 from penstock.broker.api.context import FetchContext
 from penstock.broker.api.data.fetch_sessions import Followed, TopicKey
 from penstock.broker.api.response_rows import leader_elsewhere, storage_failure
@@ -343,3 +344,22 @@ def _records(found: FetchedPartition, size: int) -> float:
     if span.end >= segment.size:
         return max(0, end_offset - found.followed.offset)
     return size * (end_offset - segment.base_offset) / segment.size
+
+
+def reply_with(call: Call, answer: FetchResponse | Awaitable[FetchResponse]) -> None:
+    """Replies now, or when the answer is there; a call that is abandoned cancels it."""
+    if isinstance(answer, FetchResponse):
+        call.reply(answer)
+        return
+
+    async def reply_later(later: Awaitable[FetchResponse]) -> None:
+        response = await later
+        if not call.is_done:
+            call.reply(response)
+
+    task = asyncio.get_running_loop().create_task(reply_later(answer))
+    call.when_abandoned(lambda: _cancel(task))
+
+
+def _cancel(task: "asyncio.Task[None]") -> None:
+    task.cancel()

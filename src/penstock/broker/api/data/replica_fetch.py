@@ -21,7 +21,7 @@ from penstock.base.errors import Corrupt, ErrorCode, Refused
 from penstock.base.ids import TopicId
 from penstock.broker.api.call import Call
 from penstock.broker.api.context import FetchContext
-from penstock.broker.api.data.fetch_reply import FetchedPartition, Reply
+from penstock.broker.api.data.fetch_reply import FetchedPartition, Reply, reply_with
 from penstock.broker.api.data.fetch_sessions import FULL_NEW_SESSION, FULL_WITHOUT_SESSION
 from penstock.broker.api.data.replica_fetch_sessions import Cursor, ReplicaSession
 from penstock.broker.api.response_rows import led_partition, may_cluster
@@ -334,17 +334,7 @@ class ReplicaAttempt:
         if self._timer is None:
             return
         self._leave()
-        answer = self._answer(self._look())
-        if isinstance(answer, FetchResponse):
-            self._call.reply(answer)
-        else:
-            task = asyncio.get_running_loop().create_task(self._reply_later(answer))
-            self._call.when_abandoned(lambda: _cancel(task))
-
-    async def _reply_later(self, answer: Awaitable[FetchResponse]) -> None:
-        response = await answer
-        if not self._call.is_done:
-            self._call.reply(response)
+        reply_with(self._call, self._answer(self._look()))
 
     # -- answering --------------------------------------------------------------------------
 
@@ -381,7 +371,3 @@ def _diverging(partition: Partition, cursor: Cursor) -> tuple[int, int] | None:
     if end >= cursor.offset and epoch in (last_epoch, NO_EPOCH):
         return None
     return epoch, end
-
-
-def _cancel(task: "asyncio.Task[None]") -> None:
-    task.cancel()

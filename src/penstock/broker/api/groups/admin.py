@@ -14,7 +14,12 @@ from penstock.base.fair_turns import picked
 from penstock.base.state_machine import Decision, Token
 from penstock.broker.api.call import Call
 from penstock.broker.api.context import GroupContext
-from penstock.broker.api.coordinator_calls import caller_of, gathered, group_operations, may_group
+from penstock.broker.api.coordinator_calls import (
+    add_group_operations,
+    caller_of,
+    gathered,
+    may_group,
+)
 from penstock.broker.api.large_replies import answered, holder_of
 from penstock.broker.api.queues.share_offsets import forget_group
 from penstock.broker.api.response_rows import may, may_cluster
@@ -50,9 +55,7 @@ async def describe_groups(
     replies = await ask_each(ctx, call, names, asked, Operation.DESCRIBE)
     rows = [reply.groups[0] for reply in replies]
     if request.include_authorized_operations:
-        for row in rows:
-            if not row.error_code:
-                row.authorized_operations = group_operations(ctx, call, row.group_id)
+        add_group_operations(ctx, call, rows)
     members = sum(len(row.members) for row in rows)
     return await answered(ctx, call, DescribeGroupsResponse(groups=rows), len(rows) + members)
 
@@ -68,9 +71,7 @@ async def consumer_group_describe(
     replies = await ask_each(ctx, call, names, asked, Operation.DESCRIBE)
     rows = [_shown(ctx, call, reply.groups[0]) for reply in replies]
     if request.include_authorized_operations:
-        for row in rows:
-            if not row.error_code:
-                row.authorized_operations = group_operations(ctx, call, row.group_id)
+        add_group_operations(ctx, call, rows)
     members = sum(len(row.members) for row in rows)
     response = ConsumerGroupDescribeResponse(groups=rows)
     return await answered(ctx, call, response, len(rows) + members)

@@ -9,7 +9,7 @@ from typing import Any
 from penstock.base.errors import ErrorCode, Refused
 from penstock.broker.api.call import Call
 from penstock.broker.api.context import GroupContext
-from penstock.broker.api.coordinator_calls import ask_group, group_operations, may_group
+from penstock.broker.api.coordinator_calls import add_group_operations, ask_group, may_group
 from penstock.broker.api.groups.admin import GROUPS_MAX, ask_each
 from penstock.broker.api.response_rows import may
 from penstock.broker.api.route_row import Operation
@@ -49,9 +49,7 @@ async def share_group_describe(
     replies = await ask_each(ctx, call, names, asked, Operation.DESCRIBE)
     rows = [_shown(ctx, call, reply.groups[0]) for reply in replies]
     if request.include_authorized_operations:
-        for row in rows:
-            if not row.error_code:
-                row.authorized_operations = group_operations(ctx, call, row.group_id)
+        add_group_operations(ctx, call, rows)
     return ShareGroupDescribeResponse(groups=rows)
 
 

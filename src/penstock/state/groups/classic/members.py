@@ -8,13 +8,14 @@ How a generation comes to be is `group`'s.
 from collections.abc import Iterable
 from typing import Any
 
-from penstock.base.errors import ErrorCode, PeerError, Refused
+from penstock.base.errors import ErrorCode, PeerError
 from penstock.base.state_machine import Token
 from penstock.state.groups.call_result import CallResult
 from penstock.state.groups.classic.member import ClassicMember, join_error, sync_error
 from penstock.state.groups.classic.states import EMPTY, session_timer
 from penstock.state.groups.config import GroupConfig
 from penstock.state.groups.consumer_protocol import CONSUMER, read_assignment, read_subscription
+from penstock.state.groups.member_lookup import find_member
 from penstock.state.groups.records import (
     ClassicGroupValue,
     ClassicMemberValue,
@@ -120,16 +121,7 @@ class Roster:
 
     def check_member(self, member_id: str, instance_id: str | None) -> ClassicMember:
         """The member that speaks, or why it may not."""
-        if instance_id is not None:
-            known = self.statics.get(instance_id)
-            if known is None:
-                raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"no static member {instance_id}")
-            if known != member_id:
-                raise Refused(ErrorCode.FENCED_INSTANCE_ID, f"{instance_id} is now {known}")
-        member = self.members.get(member_id)
-        if member is None:
-            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"no member {member_id}")
-        return member
+        return find_member(self.members, self.statics, member_id, instance_id)
 
     def extend_session(self, member: ClassicMember, now_ms: int) -> None:
         self.timers.set(session_timer(member.member_id), now_ms + member.value.session_timeout_ms)

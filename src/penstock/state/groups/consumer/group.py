@@ -11,10 +11,10 @@ Decisions are drafted in `draft` and made in `heartbeat`, `embedded` and `leavin
 from collections.abc import Iterable
 from typing import Any, Final
 
-from penstock.base.errors import ErrorCode, Refused
 from penstock.state.groups.config import ConsumerGroupConfig, GroupConfig
 from penstock.state.groups.consumer.ownership import Slot, flat
 from penstock.state.groups.consumer.reconciliation import JOINING, MEMBER_STABLE, UNREVOKED
+from penstock.state.groups.member_lookup import find_member
 from penstock.state.groups.records import (
     ConsumerGroupValue,
     ConsumerMemberValue,
@@ -141,16 +141,7 @@ class ConsumerGroup:
 
     def check_member(self, member_id: str, instance_id: str | None) -> ConsumerMemberValue:
         """The member that speaks, or why it may not."""
-        if instance_id is not None:
-            known = self.statics.get(instance_id)
-            if known is None:
-                raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"no static member {instance_id}")
-            if known != member_id:
-                raise Refused(ErrorCode.FENCED_INSTANCE_ID, f"{instance_id} is now {known}")
-        member = self.members.get(member_id)
-        if member is None:
-            raise Refused(ErrorCode.UNKNOWN_MEMBER_ID, f"no member {member_id}")
-        return member
+        return find_member(self.members, self.statics, member_id, instance_id)
 
     def session_timeout_of(self, member: ConsumerMemberValue) -> int:
         if member.embedded is not None:
