@@ -151,7 +151,7 @@ class Unreadable(QueueRouter):
 
 def test_a_long_wait_ends_with_the_reason_that_every_node_has() -> None:
     async def test(node: Node) -> None:
-        reach = Unreadable(node.around, node.ctx.queues)
+        reach = Unreadable(node.around, node.ctx.queue.queues)
         keys = [*KEYS[1], *KEYS[2]]
         taken = await reach.take(keys, ReceiveRequest("m", 10, 1 << 20, wait_ms=3_000))
         assert set(taken.refused) == set(keys)
