@@ -25,16 +25,17 @@ the batch headers after it; without one, from the headers of the whole log. Lead
 their file, or likewise.
 """
 
+import errno
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.base.errors import Corrupt
-from penstock.base.ports import Disk, File
-from penstock.log import files, leftovers
+from penstock.base.ports import Buffer, Disk, File
+from penstock.log import files
 from penstock.log import leader_epochs as epoch_file
-from penstock.log.absent import AbsentFile
 from penstock.log.config import LogConfig
 from penstock.log.encryption import key_file
 from penstock.log.encryption.log_encryption import NO_KEY, PLAIN, LogCipher
@@ -54,6 +55,7 @@ REWRITE_BYTES = 1024 * 1024
 NEVER_OPENED = -1
 """The known end of a log of which the node does not know that it ever existed."""
 SEGMENTS = (files.LOG, files.LOG + files.SWAP)
+REMOVED = (files.TEMPORARY, files.DELETED, files.CLEANED, files.REPLACED)
 
 
 class SegmentState(NamedTuple):
@@ -117,7 +119,7 @@ def open_directory(
         found = _locked(disk, path, config, names, str(trouble))
         found.vault = LogCipher(keyring)
         return found
-    names = leftovers.tidy(disk, path, names)
+    names = remove_leftovers(disk, path, names)
     segments = _segments(disk, path, config, names, vault)
     snapshots = files.offsets_in(names, files.SNAPSHOT)
     gaps_end = read_gaps(disk, path)
@@ -136,6 +138,54 @@ def open_directory(
     found.producers.expire(now_ms)
     found.vault = vault
     return found
+
+
+def remove_leftovers(disk: Disk, path: str, names: list[str]) -> list[str]:
+    """Removes what an interrupted process left in a log directory; returns the remaining names.
+
+    - `.tmp`, `.cleaned`, `.replaced`: unfinished, or replaced by compaction. Removed.
+    - `.deleted`: retired by retention. Removed. (`_drop_retired` removes those not yet renamed.)
+    - Caches without a segment: a flush wrote them just after the segment was retired. Removed.
+    - `.swap`: compaction had finished and synced its work, and was about to put it in place. The
+      segments it replaces are removed and it takes its name, as would have happened. Doing so
+      again after another interruption is harmless.
+
+    Blocks, and is durable when something was changed.
+    """
+    swaps = [name for name in names if name.endswith(files.LOG + files.SWAP)]
+    doomed = [name for name in names if name.endswith(REMOVED)]
+    bases = files.offsets_in(names, files.LOG)
+    for suffix in files.CACHES:
+        orphans = [offset for offset in files.offsets_in(names, suffix) if offset not in bases]
+        doomed += [files.file_name(offset, suffix) for offset in orphans]
+    if not swaps and not doomed:
+        return names
+    for name in doomed:
+        files.remove(disk, files.join(path, name))
+    for name in swaps:
+        _finish_swap(disk, path, name)
+    disk.sync_dir(path)
+    return disk.listdir(path)
+
+
+def _finish_swap(disk: Disk, path: str, name: str) -> None:
+    final = name[: -len(files.SWAP)]
+    base_offset = files.offset_in(final, files.LOG)
+    if base_offset is None:
+        return
+    swap_path = files.join(path, name)
+    segment = Segment(disk, path, base_offset, disk.open(swap_path), 0)  # Only its headers.
+    end_offset = base_offset
+    for _, header in segment.headers():
+        end_offset = header.next_offset
+    segment.file.close()
+    for other in disk.listdir(path):
+        for suffix in (*files.CACHES, files.LOG):
+            offset = files.offset_in(other, suffix)
+            if offset is not None and base_offset <= offset < max(end_offset, base_offset + 1):
+                files.remove(disk, files.join(path, other))
+    disk.sync_dir(path)  # Never are an old and a new segment with the same offsets both there.
+    disk.rename(swap_path, files.join(path, final))
 
 
 def _segments(
@@ -449,3 +499,50 @@ def _quarantined(
     first = held[0].base_offset
     producers = Producers(config.producer_expiration_ms)
     return Recovered(held, first, first, Epochs(), producers, [], offline=reason)
+
+
+class AbsentFile:
+    """Empty, unwritable active segment of a log whose files are missing (`base.ports.File`).
+
+    An offline log has a segment like any other, but nothing may be created where its directory
+    was: the next start must find it missing, too.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def size(self) -> int:
+        return 0
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        raise self._error()
+
+    def read(self, position: int, size: int) -> bytes:
+        return b""
+
+    def read_cached(self, position: int, size: int) -> bytes | None:
+        return b""
+
+    def is_at_hand(self, position: int, size: int) -> bool:
+        return False
+
+    def send_to(self, descriptor: int, position: int, size: int) -> int | None:
+        return None
+
+    def truncate(self, size: int) -> None:
+        raise self._error()
+
+    def rewrite(self, position: int, data: Buffer) -> None:
+        raise self._error()
+
+    def erase(self) -> None:
+        raise self._error()
+
+    def sync(self) -> None:
+        raise self._error()
+
+    def close(self) -> None:
+        pass
+
+    def _error(self) -> OSError:
+        return OSError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)

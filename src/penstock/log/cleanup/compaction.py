@@ -14,8 +14,8 @@ Four steps, for the owner of the log to call in turn. None blocks the loop:
 - `adopt` on the loop: puts the new segments into the log.
 
 Crash safety. `.cleaned` files are thrown away at the next start. Renamed to `.swap`, and the
-directory synced, they are the truth: the next start finishes what was begun (`leftovers`). Only
-then do the old files get out of the way, and only when that is synced, too, do the new ones get
+directory synced, they are the truth: the next start finishes the swap
+(`recovery.remove_leftovers`). Only then do the old files get out of the way, and only when that is synced, too, do the new ones get
 their names: never are an old and a new segment with the same offsets both there by name.
 
 `Log.cleaned_offset` says up to where the log was compacted. Losing it costs work, not data.

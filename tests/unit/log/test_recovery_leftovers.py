@@ -1,8 +1,8 @@
-"""`penstock.log.leftovers`: what an interrupted process leaves behind."""
+"""`penstock.log.recovery`: files that an interrupted process left in a log directory."""
 
 import pytest
 
-from penstock.log import files, leftovers
+from penstock.log import files, recovery
 from simulation.disk import SimDisk
 from tests.unit.log.building import (
     PATH,
@@ -28,7 +28,7 @@ def test_a_tidy_directory_is_not_touched() -> None:
     flush(log)
     disk = disk_of(log)
     before, names = disk.operations, disk.listdir(PATH)
-    assert leftovers.tidy(disk, PATH, names) == names
+    assert recovery.remove_leftovers(disk, PATH, names) == names
     assert disk.operations == before
 
 
