@@ -24,10 +24,12 @@ from typing import NamedTuple
 
 from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Disk
-from penstock.log import files, follower_append, persistence, recovery, rolling, search
+from penstock.log import files, follower_append, persistence, recovery, search
 from penstock.log.cleanup import retention
 from penstock.log.cleanup.retention import Removal
 from penstock.log.config import LogConfig
+from penstock.log.encryption import key_file
+from penstock.log.encryption.log_encryption import NO_KEY
 from penstock.log.index_files import AbortedTxn
 from penstock.log.persistence import Flush
 from penstock.log.producers import Producers
@@ -64,6 +66,7 @@ class Log:
         "_epoch",
         "_in_flight",
         "_loaded",
+        "_prepared",
         "_since_ms",
         "changed",
         "checkpoint_bytes",
@@ -85,7 +88,6 @@ class Log:
         "offline",
         "on_durable",
         "path",
-        "prepared",
         "producers",
         "segments",
         "snapshots",
@@ -122,7 +124,7 @@ class Log:
         a flush has failed and the log went offline."""
 
         self._epoch = parts.epochs.latest
-        self.prepared = False  # The active segment knows its index.
+        self._prepared = False  # The active segment knows its index.
         self._since_ms = 0  # When the active segment got its first batch from this process.
         self._loaded: list[Segment] = []
 
@@ -230,15 +232,15 @@ class Log:
         now_ms: int,
     ) -> None:
         """Rolls if need be and writes: every attribute looked up here is paid for per batch."""
-        if self.offline is not None or not self.prepared:
-            rolling.prepare(self)
+        if self.offline is not None or not self._prepared:
+            self._prepare()
         last_offset = base_offset + header.last_offset_delta
         timestamp = header.max_timestamp
         active = self.segments.active
         config = self.config
         first = active.first_timestamp
         if active.begun is not config.encrypted:
-            active = rolling.begin(self)
+            active = self._begin_segment()
         if not active.size:
             self._since_ms = now_ms
         elif (
@@ -247,9 +249,9 @@ class Log:
             or last_offset - active.base_offset > RELATIVE_OFFSET_MAX
             or active.index_bytes >= config.segment_index_bytes
         ):
-            rolling.roll(self)
+            self.roll()
             self._since_ms = now_ms
-            active = rolling.begin(self)
+            active = self._begin_segment()
         if leader_epoch != self._epoch:
             self.begin_epoch(leader_epoch, base_offset)
         try:
@@ -296,7 +298,56 @@ class Log:
 
     def roll(self) -> None:
         """Seals the active segment and starts one at the end offset. Nothing to do when empty."""
-        rolling.roll(self)
+        if not self._prepared:
+            self._prepare()
+        sealed = self.segments.active
+        if sealed.base_offset == self.end_offset:
+            return
+        interval = self.config.index_interval_bytes
+        try:
+            active = Segment.create(self.disk, self.path, self.end_offset, interval, self.vault)
+        except OSError as error:
+            self.write_failed(error)
+            raise
+        self.take_snapshot()
+        sealed.drop_tail()
+        self.unsynced.append(sealed)
+        self.segments.add(active)
+        self.dir_dirty = True
+        self.keep_loaded(sealed)
+
+    def _prepare(self) -> None:
+        """Loads the index of the active segment, before the first append of this process."""
+        self.require_online()
+        self.segments.active.load()
+        self._prepared = True
+        self.changed = True
+
+    def _begin_segment(self) -> Segment:
+        """Returns the active segment, ready for batches as the config wants them stored.
+
+        A segment holds encrypted batches or plain ones, never both (`segment`): the log rolls
+        where the config wants another kind than the active segment holds. A log to be encrypted
+        for the first time gets its key here, which blocks once in its life; one that is opened
+        with such a config has its key already.
+        """
+        encrypted = self.config.encrypted
+        if self.segments.active.find_kind() not in (None, encrypted):
+            self.roll()
+        active = self.segments.active
+        if encrypted and not self.vault.has_key:
+            self._create_key()
+        active.begin(encrypted)
+        return active
+
+    def _create_key(self) -> None:
+        if self.vault.keyring is None:
+            raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, NO_KEY)
+        try:
+            key_file.make(self.disk, self.path, self.vault)
+        except OSError as error:
+            self.write_failed(error)
+            raise
 
     def take_snapshot(self) -> None:
         """Notes the producers as they are now, to be written by the next flush."""
@@ -473,7 +524,7 @@ class Log:
         self.unsynced = []
         self.new_snapshots = []
         self._loaded = []
-        self.prepared = False
+        self._prepared = False
         self.changed = True
         self._epoch = self.epochs.latest
 

@@ -13,10 +13,11 @@ Four steps, for the owner of the log to call in turn. None blocks the loop:
   runs, and its sealed segments stay as they are. Readers have the old files open.
 - `adopt` on the loop: puts the new segments into the log.
 
-Crash safety. `.cleaned` files are thrown away at the next start. Renamed to `.swap`, and the
-directory synced, they are the truth: the next start finishes the swap
-(`recovery.remove_leftovers`). Only then do the old files get out of the way, and only when that is synced, too, do the new ones get
-their names: never are an old and a new segment with the same offsets both there by name.
+Crash safety. `.cleaned` files are deleted at the next start. Once they are renamed to `.swap` and
+the directory is synced, they are the truth: the next start finishes the swap
+(`recovery.remove_leftovers`). Only then are the old files renamed away. Only when that is synced,
+too, do the new files get their names: an old and a new segment with the same offsets never exist
+by name at the same time.
 
 `Log.cleaned_offset` says up to where the log was compacted. Losing it costs work, not data.
 """

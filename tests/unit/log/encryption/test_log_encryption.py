@@ -1,4 +1,4 @@
-"""`log.encryption.log_encryption`, `key_file` and `rolling`: what encryption does to a log's
+"""`log.encryption.log_encryption`, `key_file` and `Log`: what encryption does to a log's
 files."""
 
 import random
