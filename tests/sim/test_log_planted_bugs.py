@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from penstock.log import files, flusher, persistence, recovery, segment_scan, state_rebuild
-from penstock.log.cleanup import retention
 from penstock.log.cleanup.retention import Removal
 from penstock.log.expected_batches import ExpectedBatches
 from penstock.log.flusher import Flusher
@@ -180,13 +179,13 @@ def test_files_that_go_before_the_start_offset_is_durable_are_found(monkeypatch:
 
 
 def test_epochs_that_go_before_the_start_offset_is_durable_are_found(monkeypatch: Patch) -> None:
-    delete_before = retention.delete_before
+    delete_before = Log.delete_before
 
     def forget(log: Log, offset: int) -> None:
         delete_before(log, offset)
         log.epochs.truncate_start(log.start_offset)
 
-    monkeypatch.setattr(retention, "delete_before", forget)
+    monkeypatch.setattr(Log, "delete_before", forget)
     find(run_seed, "forgetful")
 
 

@@ -112,9 +112,7 @@ class _Run:
         except OSError as error:
             log.write_failed(error)
             raise
-        log.end_offset = self._next_offset
-        if log.config.page_cache:
-            log.durable_offset = self._next_offset
+        log.note_appended(self._next_offset)
         position = start
         for header in headers:
             following = position + header.size_bytes
@@ -136,7 +134,7 @@ def expect(log: "Log", header: BatchHeader) -> None:
     if header.base_offset > log.end_offset and log.gaps_end != EVERYWHERE:
         # The leader compacts. That is written down before there is anything to take for damage.
         write_gaps(log.disk, log.path, EVERYWHERE)
-        log.gaps_end = EVERYWHERE
+        log.note_gaps(EVERYWHERE)
     log.begin_epoch(header.leader_epoch, header.base_offset)
 
 
@@ -157,7 +155,7 @@ def truncate_to(log: "Log", offset: int, now_ms: int) -> None:
     log.sync()
     checkpoint = files.Checkpoint(end_offset, kept.base_offset, position, start_offset)
     files.write_checkpoint(log.disk, log.path, checkpoint)
-    _remove_snapshots(log, end_offset)
+    log.remove_snapshots_above(end_offset)
     doomed = [segment for segment in log.segments if segment.base_offset > kept.base_offset]
     _remove(log, doomed)
     log.segments.replace([*doomed, kept], [kept.truncate(position, end_offset)])
@@ -191,7 +189,7 @@ def start_over(log: "Log", offset: int) -> None:
         fresh = Segment.create(log.disk, log.path, offset, interval, log.vault)
         log.disk.sync_dir(log.path)
     files.write_checkpoint(log.disk, log.path, files.Checkpoint(offset, offset, 0, offset))
-    _remove_snapshots(log, -1)
+    log.remove_snapshots_above(-1)
     if same:
         fresh = same[0].truncate(0, offset)
     _remove(log, [segment for segment in old if segment not in same])
@@ -224,10 +222,3 @@ def _remove(log: "Log", doomed: list[Segment]) -> None:
         files.remove(log.disk, segment.path + files.LOG)
     if doomed:
         log.disk.sync_dir(log.path)
-
-
-def _remove_snapshots(log: "Log", end_offset: int) -> None:
-    for offset in [offset for offset in log.snapshots if offset > end_offset]:
-        files.remove(log.disk, files.join(log.path, files.file_name(offset, files.SNAPSHOT)))
-        log.snapshots.remove(offset)
-    log.disk.sync_dir(log.path)

@@ -51,6 +51,9 @@ __all__ = [
     "Removal",
 ]
 
+SNAPSHOTS_KEPT = 2
+"""Newest producer snapshots that are kept beside those at segment starts."""
+
 
 class Appended(NamedTuple):
     base_offset: int
@@ -263,6 +266,12 @@ class Log:
         if config.page_cache:
             self.durable_offset = last_offset + 1
 
+    def note_appended(self, end_offset: int) -> None:
+        """Moves the end offset after batches were written to the active segment."""
+        self.end_offset = end_offset
+        if self.config.page_cache:
+            self.durable_offset = end_offset
+
     def _note_marker(self, header: BatchHeader, marker: ControlMarker | None, offset: int) -> None:
         aborted = self.producers.apply_marker(header, marker, offset)
         # When the earlier ones are not known, a replay will find this one, too.
@@ -357,6 +366,24 @@ class Log:
             self.snapshots.append(offset)
             self.new_snapshots.append((offset, self.producers.encode()))
 
+    def prune_snapshots(self) -> list[str]:
+        """Forgets the producer snapshots that are no longer needed; returns their paths.
+
+        Kept are those at segment starts and the newest two.
+        """
+        kept = {segment.base_offset for segment in self.segments}
+        kept.update(sorted(self.snapshots)[-SNAPSHOTS_KEPT:])
+        doomed = [offset for offset in self.snapshots if offset not in kept]
+        self.snapshots = [offset for offset in self.snapshots if offset in kept]
+        return [files.join(self.path, files.file_name(one, files.SNAPSHOT)) for one in doomed]
+
+    def remove_snapshots_above(self, end_offset: int) -> None:
+        """Deletes the producer snapshots above `end_offset`. Blocks: durable when it returns."""
+        for offset in [offset for offset in self.snapshots if offset > end_offset]:
+            files.remove(self.disk, files.join(self.path, files.file_name(offset, files.SNAPSHOT)))
+            self.snapshots.remove(offset)
+        self.disk.sync_dir(self.path)
+
     # Durability: see `flusher` and `checkpoint`.
 
     @property
@@ -414,12 +441,24 @@ class Log:
 
     def sync(self) -> None:
         """Makes everything durable now. Blocks; for closing and cutting, not for serving."""
-        persistence.sync_log(self)
+        assert not self.flushing, "a flush is already running"
+        if self.synced_offset == self.end_offset and not self.unsynced and not self.dir_dirty:
+            return
+        try:
+            for segment in [*self.unsynced, self.segments.active]:
+                segment.file.sync()
+            self.disk.sync_dir(self.path)
+        except OSError as error:
+            self.fail(f"sync failed: {error}")
+            raise
+        self.dir_dirty = False
+        self.synced_offset = self.durable_offset = self.end_offset
 
-    def fail(self, reason: str) -> None:
-        """Takes the log offline for good."""
+    def fail(self, reason: str, *, is_lost: bool = False) -> None:
+        """Takes the log offline for good. `is_lost`: it lacks records that were committed."""
         if self.offline is None:
             self.offline = reason
+        self.is_lost |= is_lost
 
     def quarantine(self, reason: str) -> None:
         """Takes the log offline because its files are damaged; they are left as they are."""
@@ -531,7 +570,35 @@ class Log:
     def delete_before(self, offset: int) -> None:
         """Moves the start offset up (DeleteRecords); durable with the next flush of this log."""
         self.require_online()
-        retention.delete_before(self, offset)
+        if offset > self.end_offset:
+            raise Refused(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is above the end offset of the log, {self.end_offset}",
+            )
+        self.advance_start(offset)
+
+    def advance_start(self, offset: int) -> None:
+        """Moves the start offset up to `offset`, unless it is there already."""
+        if offset > self.start_offset:
+            self.start_offset = offset
+            self.checkpoint_due = self.changed = True
+
+    def replace_compacted(self, old: list[Segment], new: Segment) -> None:
+        """Puts one compacted segment in the place of neighbouring ones."""
+        self.segments.replace(old, [new])
+        self.unsynced.append(new)  # So that the next flush writes its caches.
+        self.keep_loaded(new)
+        self.dir_dirty = self.changed = True
+
+    def note_compacted(self, cleaned_offset: int, gaps_end: int) -> None:
+        """Records how far the log was compacted, and below which offset it may have gaps."""
+        self.cleaned_offset = cleaned_offset
+        self.note_gaps(gaps_end)
+        self.dir_dirty = self.changed = True
+
+    def note_gaps(self, end_offset: int) -> None:
+        """Records that batches below `end_offset` may have gaps between them."""
+        self.gaps_end = max(self.gaps_end, end_offset)
 
     def retain(
         self, now_ms: int, bound: int, *, by_policy: bool = True, kept_from: int | None = None

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from penstock.log.log import Log
 
 CHECKPOINT_BYTES = 64 * 1024 * 1024
-SNAPSHOTS_KEPT = 2
 
 
 @dataclass(slots=True)
@@ -82,32 +81,7 @@ def _add_checkpoint(log: "Log", flush: Flush) -> None:
         flush.offset, active.base_offset, position, log.start_offset, log.cleaned_offset
     )
     flush.checkpoint = store.encode_checkpoint(checkpoint)
-    flush.obsolete = prune_snapshots(log)
-
-
-def prune_snapshots(log: "Log") -> list[str]:
-    """Forgets the snapshots that nothing needs any more; the paths of their files."""
-    kept = {segment.base_offset for segment in log.segments}
-    kept.update(sorted(log.snapshots)[-SNAPSHOTS_KEPT:])
-    doomed = [offset for offset in log.snapshots if offset not in kept]
-    log.snapshots = [offset for offset in log.snapshots if offset in kept]
-    return [store.join(log.path, store.file_name(offset, store.SNAPSHOT)) for offset in doomed]
-
-
-def sync_log(log: "Log") -> None:
-    """Makes the log durable as it is. Blocks."""
-    assert not log.flushing, "a flush is already running"
-    if log.synced_offset == log.end_offset and not log.unsynced and not log.dir_dirty:
-        return
-    try:
-        for segment in [*log.unsynced, log.segments.active]:
-            segment.file.sync()
-        log.disk.sync_dir(log.path)
-    except OSError as error:
-        log.fail(f"sync failed: {error}")
-        raise
-    log.dir_dirty = False
-    log.synced_offset = log.durable_offset = log.end_offset
+    flush.obsolete = log.prune_snapshots()
 
 
 def close_log(log: "Log") -> CleanState:
@@ -124,7 +98,7 @@ def close_log(log: "Log") -> CleanState:
         for offset, body in log.new_snapshots:
             path = store.join(log.path, store.file_name(offset, store.SNAPSHOT))
             store.write_cache(log.disk, path, body, log.vault)
-        for path in prune_snapshots(log):
+        for path in log.prune_snapshots():
             store.remove(log.disk, path)
         checkpoint = store.Checkpoint(
             log.end_offset, active.base_offset, active.size, log.start_offset, log.cleaned_offset

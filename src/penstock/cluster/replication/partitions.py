@@ -461,8 +461,7 @@ class Partitions:
         """The log lacks records that were committed: it is not served, and nobody is to count on
         it. The files are kept."""
         log.error("%s-%d goes offline: %s", partition.topic, partition.index, reason)
-        partition.log.fail(reason)
-        partition.log.is_lost = True
+        partition.log.fail(reason, is_lost=True)
         partition.lost_end = max(partition.lost_end, known_end)
         partition.fail(ErrorCode.KAFKA_STORAGE_ERROR)
         self.isr_due(partition)

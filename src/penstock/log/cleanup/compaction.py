@@ -367,12 +367,8 @@ def move(disk: Disk, path: str, compacted: Compacted, gaps_end: int) -> list[str
 def adopt(log: "Log", compacted: Compacted, paths: list[str], now_ms: int) -> list[Removal]:
     """Puts the new segments into the log; the old files are for `retention.purge`."""
     for one in compacted.replacements:
-        log.segments.replace(one.old, [one.new])
-        log.unsynced.append(one.new)  # So that the next flush writes its caches.
-        log.keep_loaded(one.new)
-    log.cleaned_offset = compacted.cleaned_offset
-    log.gaps_end = max(log.gaps_end, compacted.end_offset)
-    log.dir_dirty = log.changed = True
+        log.replace_compacted(one.old, one.new)
+    log.note_compacted(compacted.cleaned_offset, compacted.end_offset)
     return [Removal(log, now_ms + log.config.file_delete_delay_ms, [], paths=paths)]
 
 

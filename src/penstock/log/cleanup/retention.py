@@ -17,7 +17,6 @@ leaves undone of it, the next start does, because it drops what lies below the s
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.base.errors import ErrorCode, Refused
 from penstock.base.ports import Disk
 from penstock.log import files
 from penstock.log.segment import Segment
@@ -47,16 +46,6 @@ class Removal:
         if self.segments:
             return self.log.offline is not None or self.log.durable_start >= self.start_offset
         return self.due_ms <= now_ms
-
-
-def delete_before(log: "Log", offset: int) -> None:
-    if offset > log.end_offset:
-        raise Refused(
-            ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is above the end, {log.end_offset}"
-        )
-    if offset > log.start_offset:
-        log.start_offset = offset
-        log.checkpoint_due = log.changed = True
 
 
 def retain(
@@ -113,9 +102,7 @@ def retire(log: "Log", doomed: list[Segment], now_ms: int) -> list[Removal]:
     log.segments.replace(doomed, [])
     log.changed = True
     first = log.segments[0].base_offset
-    if first > log.start_offset:
-        log.start_offset = first
-        log.checkpoint_due = True
+    log.advance_start(first)
     return [Removal(log, now_ms + log.config.file_delete_delay_ms, doomed, first)]
 
 
