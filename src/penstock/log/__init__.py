@@ -1,1 +1,1 @@
-"""One partition as files: append, read, recover, retain, compact. See `log.log.Log`."""
+"""Partition log on disk: append, read, recover, retain, compact. See `log.log.Log`."""

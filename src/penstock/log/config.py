@@ -1,13 +1,13 @@
-"""The settings of one log. Kafka's topic configs by Kafka's meanings, already parsed and bounded.
+"""Settings of one log: Kafka's topic configs with Kafka's meaning, already parsed and bounded.
 
-`penstock.cluster.configs.configs` owns names, defaults and validation; this is what the log sees of
+`penstock.cluster.configs.configs` owns names, defaults and validation; this is the log's view of
 them. A changed config takes effect at the next append, roll, retention or compaction pass.
 """
 
 from dataclasses import dataclass
 
 SEGMENT_BYTES_MAX = 2**31 - 1
-"""Positions in a segment fit 32 bits, in the index and in Kafka's own tools."""
+"""Size limit of a segment: positions fit 32 bits, in the index and in Kafka's own tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +17,9 @@ class LogConfig:
     index_interval_bytes: int = 4096
     segment_index_bytes: int = 10 * 1024 * 1024
     retention_ms: int = 7 * 24 * 3600 * 1000
-    """-1: keep whatever its age."""
+    """-1: no limit by age."""
     retention_bytes: int = -1
-    """-1: keep whatever its size."""
+    """-1: no limit by size."""
     cleanup_delete: bool = True
     cleanup_compact: bool = False
     delete_retention_ms: int = 24 * 3600 * 1000
@@ -30,9 +30,10 @@ class LogConfig:
     file_delete_delay_ms: int = 60_000
     producer_expiration_ms: int = 24 * 3600 * 1000
     encrypted: bool = False
-    """True: what is appended from now on is stored encrypted; see `vault`."""
+    """True while new batches are to be stored encrypted; see `encryption.log_encryption`."""
     page_cache: bool = False
-    """True: acknowledge what is written, not what is synced; a power cut may lose the tail."""
+    """True while batches are acknowledged when written, before the sync: a power cut may lose the
+    tail."""
 
     def __post_init__(self) -> None:
         assert 0 < self.segment_bytes <= SEGMENT_BYTES_MAX

@@ -1,7 +1,7 @@
-"""End of a log, found without opening it: nothing is cut, written or believed but what is checked.
+"""End offset of a log, found without opening it: truncates and writes nothing, checks everything.
 
-For comparing logs of several nodes while none of them runs (`recover-metadata`). What the next
-start would cut is not counted. Blocks.
+For comparing the logs of several nodes while none of them runs (`recover-metadata`). A tail that
+the next start would truncate is not counted. Blocks.
 """
 
 from typing import NamedTuple
@@ -19,20 +19,20 @@ INDEX_INTERVAL = 4_096
 
 class Survey(NamedTuple):
     latest_epoch: int
-    """The latest leader epoch that the log knows of; -1: none."""
+    """Latest leader epoch of the log; -1 without one."""
     last_epoch: int
-    """That of its last record; -1: it has none."""
+    """Leader epoch of the last record; -1 without one."""
     end_offset: int
     start_offset: int = 0
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Of two logs of a partition, the one with the higher rank has all that was committed."""
+        """Rank among the logs of one partition: the highest has all committed records."""
         return self.last_epoch, self.end_offset
 
 
 def survey(disk: Disk, path: str) -> Survey | None:
-    """None: there is no log. Raises OSError."""
+    """Examines the log in directory `path`; None without one. Raises OSError."""
     bases = files.offsets_in(disk.listdir(path), files.LOG)
     epochs = epoch_file.read(disk, path) or Epochs()
     if not bases:

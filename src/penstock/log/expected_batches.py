@@ -1,14 +1,14 @@
-"""Where the batches of an earlier process must lie, as told by everything but themselves.
+"""Expected offsets and leader epochs of batches that an earlier process wrote.
 
-Base offset and leader epoch of a batch are outside its CRC, so that a leader can stamp them. A
-wrong bit there is found by what the rest of the directory says: file names, indexes and the batch
-before say which offset comes next, and the leader epochs say which epoch it has.
+Base offset and leader epoch of a batch are outside its CRC, so that a leader can stamp them. The
+rest of the directory exposes a wrong bit there: file names, indexes and the preceding batch tell
+the next offset, and the leader epochs tell the epoch at that offset.
 
 A log that was never compacted has no gaps: the next offset is known exactly. Compaction makes
-gaps, and so does copying from a leader that compacts; then the next offset is at least known not
-to go back, nor to go beyond the end of the segment. Which logs may have gaps, and up to where, is
-in the file `gaps`, written durably before the first one is made. When it cannot be read there may
-be gaps everywhere.
+gaps, and so does replication from a leader that compacts. Then the next offset is only known not
+to be lower, nor beyond the end of the segment. The file `gaps` holds the offset below which a log
+may have gaps; it is written durably before the first gap is made. If it is unreadable, gaps are
+possible everywhere.
 """
 
 from dataclasses import dataclass, replace
@@ -21,28 +21,28 @@ from penstock.log.leader_epochs import UNDEFINED, Epochs
 from penstock.wire.records import BatchHeader
 
 EVERYWHERE = 2**63 - 1
-"""As the end of a segment: not known. As the end of the gaps: there is none."""
+"""As the end of a segment: unknown. As the end of the gaps: unlimited."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedBatches:
-    """What is known of the batches of one segment. Shared with other threads: never changed."""
+    """Constraints on the batches of one segment. Shared with other threads: never changed."""
 
     is_dense: bool
-    """There are no gaps between its batches."""
+    """True if there are no gaps between the batches."""
     epochs: Epochs
-    """As they were when the log was opened."""
+    """Leader epochs at the time when the log was opened."""
     end_offset: int = EVERYWHERE
-    """Where the batches in question end."""
+    """End offset of the batches to check."""
 
     def admits(self, header: BatchHeader, next_offset: int) -> bool:
-        """Whether this batch can come where `next_offset` was to come."""
+        """True if this batch is possible where `next_offset` is expected."""
         offset = header.base_offset
         if offset != next_offset and (self.is_dense or offset < next_offset):
             return False
         if header.next_offset > self.end_offset:
             return False
-        # By its last offset, because DeleteRecords may have moved the start of the log into it.
+        # By the last offset, because DeleteRecords may have moved the log start into the batch.
         epoch = self.epochs.of(header.last_offset)
         return epoch in (UNDEFINED, header.leader_epoch)
 
@@ -51,7 +51,7 @@ class ExpectedBatches:
 
 
 def read_gaps(disk: Disk, directory: str) -> int:
-    """Below this offset batches may have gaps between them."""
+    """Reads the offset below which batches may have gaps between them."""
     path = files.join(directory, files.GAPS)
     if not disk.exists(path):
         return 0
@@ -65,5 +65,5 @@ def read_gaps(disk: Disk, directory: str) -> int:
 
 
 def write_gaps(disk: Disk, directory: str, end_offset: int) -> None:
-    """Blocks: durable when it returns."""
+    """Persists that batches below `end_offset` may have gaps. Blocks: durable when it returns."""
     files.write_durably(disk, files.join(directory, files.GAPS), msgspec.json.encode(end_offset))

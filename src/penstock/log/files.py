@@ -1,18 +1,18 @@
-"""The files of a log directory: their names, and small files written all or nothing.
+"""Files of a log directory: their names, and atomic writes of small files.
 
 A partition's directory holds, for each segment, `<base offset>.log` and its caches `.index`,
 `.timeindex`, `.txnindex`; producer snapshots `<offset>.snapshot`; `leader-epochs`; `checkpoint`;
-and `gaps`, if there may be any between batches (see `places`).
+and `gaps`, if there may be any between batches (see `expected_batches`).
 Names carry the offset in twenty digits, so that a sorted listing is in offset order.
 
-Two ways to write a small file:
-- `write_durably`: new content, synced, renamed over the old one, directory synced. For what must
-  be there after a power cut: checkpoint, leader epochs and gaps.
-- `write_cache`: the same without the syncs. For what can be rebuilt: indexes and snapshots.
+A small file is written in one of two ways:
+- `write_durably`: new content, synced, renamed over the old file, directory synced. For content
+  that must survive a power cut: checkpoint, leader epochs and gaps.
+- `write_cache`: the same without the syncs. For content that can be rebuilt: indexes and snapshots.
 
-Every one of them is sealed with a CRC32C, so a reader knows doubt when it sees it: `read_checked`
-answers None for a file that is missing, short, changed or of another format. Caches of a log that
-has a key are encrypted as well (`vault`), and `read_cache` opens them.
+Each of them carries a CRC32C: `read_checked` returns None for a file that is missing, short,
+changed or in another format. Caches of a log with a key are encrypted as well
+(`encryption.log_encryption`), and `read_cache` decrypts them.
 """
 
 import errno
@@ -38,7 +38,7 @@ SWAP = ".swap"
 REPLACED = ".replaced"
 TEMPORARY = ".tmp"
 TEMPORARIES = 8
-"""Endings in turn: more than there can be writers of one file at once."""
+"""Number of file name endings used in turn: more than one file can have concurrent writers."""
 
 CHECKPOINT = "checkpoint"
 LEADER_EPOCHS = "leader-epochs"
@@ -51,17 +51,17 @@ SEAL_BYTES = len(SEAL) + 4
 
 
 class Checkpoint(NamedTuple):
-    """What recovery may believe without looking. Written only after the data was synced."""
+    """State that recovery trusts without a scan. Written only after the data was synced."""
 
     recovery_point: int
     """Every batch below this offset was durable."""
     segment: int
-    """Base offset of the segment the recovery point lies in."""
+    """Base offset of the segment that holds the recovery point."""
     position: int
-    """Where in that segment the batch at the recovery point starts."""
+    """Position in that segment of the batch at the recovery point."""
     start_offset: int
     cleaned_offset: int = 0
-    """Up to where compaction has been; see `compaction`."""
+    """All offsets below this one have been compacted; see `compaction`."""
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -69,7 +69,7 @@ def file_name(offset: int, suffix: str) -> str:
 
 
 def offset_in(name: str, suffix: str) -> int | None:
-    """The offset a file is named after, or None when it is not a file of this kind."""
+    """Offset in a file name, or None when it is not a file of this kind."""
     digits = name[: -len(suffix)]
     if not name.endswith(suffix) or len(digits) != 20 or not digits.isdigit():
         return None
@@ -94,13 +94,13 @@ def seal(body: Buffer, mark: bytes = SEAL) -> bytes:
 
 
 def read_checked(disk: Disk, path: str) -> bytes | None:
-    """What `write_durably` wrote."""
+    """Reads the content of a `write_durably`; None when missing or damaged."""
     found = _read(disk, path)
     return found[1] if found is not None and found[0] == SEAL else None
 
 
 def read_cache(disk: Disk, path: str, vault: LogCipher) -> bytes | None:
-    """What `write_cache` wrote, with this key or before there was one."""
+    """Reads the content of a `write_cache`, encrypted or from before the log had a key."""
     found = _read(disk, path)
     if found is not None and found[0] == ENCRYPTED_SEAL:
         return vault.open_file(posixpath.basename(path), found[1])
@@ -108,7 +108,7 @@ def read_cache(disk: Disk, path: str, vault: LogCipher) -> bytes | None:
 
 
 def _read(disk: Disk, path: str) -> tuple[bytes, bytes] | None:
-    """The seal and the body under it."""
+    """Format mark and body; None when missing or damaged."""
     try:
         size = disk.size(path)
         if not SEAL_BYTES <= size <= SMALL_FILE_BYTES_MAX:
@@ -127,13 +127,16 @@ def _read(disk: Disk, path: str) -> tuple[bytes, bytes] | None:
 
 
 def temporary(number: int) -> str:
-    """The ending of the file that the `number`-th replacement of one file is written to."""
+    """Name ending of the temporary file for the `number`-th replacement of one file."""
     return f".{number % TEMPORARIES}{TEMPORARY}"
 
 
 def write_durably(disk: Disk, path: str, body: Buffer, ending: str = TEMPORARY) -> None:
-    """Replaces the file. Writers that may run at once each need an `ending` of their own for what
-    they write to: a task that is cancelled leaves its worker writing."""
+    """Replaces the file durably.
+
+    Each concurrent writer needs an `ending` of its own for its temporary file: a cancelled task
+    leaves its worker writing.
+    """
     _write(disk, path, seal(body), durable=True, ending=ending)
     disk.sync_dir(parent(path))
 
@@ -161,7 +164,7 @@ def _write(
 
 
 def remove(disk: Disk, path: str) -> None:
-    """Unlinks a file that may already be gone."""
+    """Unlinks a file if it exists."""
     try:
         disk.unlink(path)
     except OSError as error:

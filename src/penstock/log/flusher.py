@@ -1,25 +1,24 @@
 """Group commit: one sync for everything that was appended since the last one.
 
-`mark(log)` after an append. While there are dirty logs, one flush at a time is under way: it takes
-the end offset of each dirty log, syncs the files in workers, and only then are those offsets
-durable and the owners told (`Log.on_durable`). What is appended meanwhile is covered by the next
-flush.
+Call `mark(log)` after an append. While there are dirty logs, one flush at a time is in progress: it
+takes the end offset of each dirty log and syncs the files in workers. Only then are those offsets
+durable, and the owners are notified (`Log.on_durable`). The next flush covers later appends.
 
-Files of one flush are synced by `SYNC_JOBS` workers side by side: they wait for the same disk, and
+Files of one flush are synced by `SYNC_JOBS` workers in parallel: they wait for the same disk, and
 a journaling file system commits once for all of them. With more than `SYNC_ALL_FILES` files, one
 sync of the whole file system is cheaper; all logs of a node are on one.
 
-A file that was created is durable only with its directory, so a log with a new segment needs both.
-Caches and checkpoints are written after the sync: a checkpoint never promises what is not there.
+A new file is durable only with its directory, so a log with a new segment needs both synced.
+Caches and checkpoints are written after the sync: a checkpoint covers only bytes that are on disk.
 
 A failed sync is never repeated: the kernel has dropped the pages and a second sync would succeed
-without them. Every log of that flush goes offline, unacknowledged, and `fail` is called.
+without them. Every log of that flush goes offline, nothing is acknowledged, and `fail` is called.
 
-`hold` keeps flushes away from one log while something else changes its files in a worker; what is
-appended meanwhile is written, and acknowledged when it is over.
+`hold` keeps flushes away from one log while another task changes its files in a worker. Batches
+appended meanwhile are written, and acknowledged after the hold.
 
-The worker touches the files handed to it and nothing else of a log. A topic may be deleted
-meanwhile: its logs are taken offline first, and a directory that is gone then is no failure.
+The worker touches only the files handed to it, and nothing else of a log. A topic may be deleted
+meanwhile: its logs go offline first, and then a missing directory is not a failure.
 """
 
 import asyncio
@@ -46,7 +45,7 @@ class Flusher:
         fail: Callable[[OSError], None],
         seconds: Histogram | None = None,
     ) -> None:
-        """`seconds` is told how long each sync took, the wait for a worker included."""
+        """`seconds` observes the duration of each sync, including the wait for a worker."""
         self._seconds = seconds if seconds is not None else Histogram()
         self._disk = disk
         self._workers = workers
@@ -54,12 +53,12 @@ class Flusher:
         self._dirty: list[Log] = []
         self._held: list[Log] = []
         self._task: asyncio.Task[None] | None = None
-        self._round: asyncio.Future[None] | None = None  # Ends with the flush under way.
+        self._round: asyncio.Future[None] | None = None  # Ends with the flush in progress.
         self.flushes = 0
         self.files_synced = 0
 
     def mark(self, log: Log) -> None:
-        """Notes that `log` has something to sync. Cheap when that is already known."""
+        """Queues a dirty `log` for the next flush. Cheap when it is already queued."""
         if log.marked or log.held or not log.is_dirty:
             return
         log.marked = True
@@ -73,7 +72,7 @@ class Flusher:
         return self._task is None
 
     async def drain(self) -> None:
-        """Returns when everything marked so far, and meanwhile, has been synced."""
+        """Waits until every marked log, including those marked meanwhile, has been synced."""
         while self._task is not None or self._held:
             if self._task is not None:
                 await asyncio.shield(self._task)
@@ -81,13 +80,13 @@ class Flusher:
                 await self._next_round()
 
     async def settle(self, log: Log) -> None:
-        """Returns when no flush of `log` is running or due, whatever others still have to do."""
+        """Waits until no flush of `log` is running or due; flushes of other logs do not matter."""
         while log.flushing or log.marked or log.held:
             await self._next_round()
 
     @asynccontextmanager
     async def hold(self, log: Log) -> AsyncIterator[None]:
-        """No flush of `log` is running inside, nor begins. One at a time: others wait."""
+        """Keeps flushes of `log` from running inside. One holder at a time; the next one waits."""
         while log.held:
             await self._next_round()
         log.held = True
@@ -143,7 +142,7 @@ class Flusher:
             flush.log.mark_durable(flush)
 
     async def _sync(self, flushes: list[Flush]) -> OSError | None:
-        """Why it failed, if it did; in any case nothing of it is under way any more."""
+        """Syncs in workers; returns the error of a failure. All workers are done in any case."""
         jobs = [self._workers.run(sync, self._disk, share) for share in shares_of(flushes)]
         results = await asyncio.gather(*jobs, return_exceptions=True)
         for result in results:
@@ -155,14 +154,14 @@ class Flusher:
 
 
 def shares_of(flushes: list[Flush]) -> list[list[Flush]]:
-    """What is synced side by side."""
+    """Splits flushes into shares to be synced in parallel."""
     if sum(len(flush.files) for flush in flushes) > SYNC_ALL_FILES:
         return [flushes]
     return [flushes[at::SYNC_JOBS] for at in range(min(SYNC_JOBS, len(flushes)))]
 
 
 def sync(disk: Disk, flushes: list[Flush]) -> None:
-    """The work of one group commit, or a share of it. Blocks."""
+    """Performs one group commit, or a share of it. Blocks."""
     if sum(len(flush.files) for flush in flushes) > SYNC_ALL_FILES:
         _sync_all(disk, flushes)
     else:
@@ -173,9 +172,9 @@ def sync(disk: Disk, flushes: list[Flush]) -> None:
             _write_down(disk, flush)
         except FileNotFoundError:
             if flush.log.offline is None:
-                raise  # Else the topic was deleted meanwhile.
+                raise  # Otherwise the topic was deleted meanwhile.
         except OSError as error:
-            # A full disk costs the next start a longer scan; the data itself is synced.
+            # On a full disk the next start needs a longer scan; the data itself is synced.
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             flush.unwritten = True
@@ -210,6 +209,6 @@ def _write_down(disk: Disk, flush: Flush) -> None:
 
 
 def _reveal(task: "asyncio.Task[None]") -> None:
-    """Lets the loop's exception handler see a bug; a cancelled flusher is none."""
+    """Passes a bug to the loop's exception handler; a cancelled flusher is not one."""
     if not task.cancelled():
         task.result()

@@ -1,11 +1,11 @@
-"""The follower's side of a log: copying the leader's batches, and cutting what the leader lacks.
+"""Follower side of a log: appends the leader's batches, and truncates what the leader lacks.
 
-`append_replica` keeps offsets and epochs as the leader gave them. `truncate_to` cuts by offset;
-which offset is for the epochs to say (KIP-101, KIP-320), never the high watermark.
+`append_replica` keeps offsets and epochs as the leader assigned them. `truncate_to` truncates by
+offset; the leader epochs determine the offset (KIP-101, KIP-320), never the high watermark.
 
-A cut is made so that a crash in the middle leaves a log that recovery understands: first the
-checkpoint is lowered, so that nothing above the cut counts as durable; then snapshots, later
-segments and the tail of the last one go; everything is synced before the call returns.
+A crash in the middle of a truncation leaves a log that recovery can open. First the checkpoint is
+lowered, so that nothing above the truncation counts as durable. Then snapshots, later segments and
+the tail of the last one are removed. Everything is synced before the call returns.
 """
 
 from typing import TYPE_CHECKING
@@ -23,14 +23,18 @@ if TYPE_CHECKING:
 
 
 def append_replica(log: "Log", view: memoryview, now_ms: int, waits: bool) -> int:
-    """Batches that fit the active segment are written together, each run with one system call."""
+    """Implements `Log.append_replica`: batches that fit the active segment are written together,
+    each run with one system call."""
     run = _Run(log, view)
     try:
         for position, header in batches(view):
             batch = view[position : position + header.size_bytes]
             check_intact(batch, header)
             if header.attributes & ENCRYPTED:
-                raise Refused(ErrorCode.CORRUPT_MESSAGE, "the leader sent an encrypted batch")
+                raise Refused(
+                    ErrorCode.CORRUPT_MESSAGE,
+                    f"the leader sent an encrypted batch at offset {header.base_offset}",
+                )
             if run.takes(header):
                 continue
             run.write()
@@ -53,11 +57,11 @@ def append_replica(log: "Log", view: memoryview, now_ms: int, waits: bool) -> in
 
 
 class _Run:
-    """Batches to be written together: of one epoch, in one segment, one after the other."""
+    """Run of batches to be written together: of one epoch, in one segment, back to back."""
 
     def __init__(self, log: "Log", view: memoryview) -> None:
         self.end = 0
-        """Up to where the view was taken."""
+        """Position in the view up to which it was consumed."""
         self._log = log
         self._view = view
         self._start = 0
@@ -69,7 +73,7 @@ class _Run:
         self._headers: list[BatchHeader] = []
 
     def begin(self, position: int) -> None:
-        """The batch before `position` was appended; others may join it in its segment."""
+        """Begins a run after the batch before `position`, which was appended to the segment."""
         log = self._log
         active, config = log.segments.active, log.config
         self._start = self.end = position
@@ -122,30 +126,30 @@ class _Run:
 
 
 def is_expected(log: "Log", header: BatchHeader) -> bool:
-    """Whether nothing must be written down before this batch, which comes next, is appended."""
+    """True if nothing must be persisted before this batch, which comes next, is appended."""
     if header.leader_epoch != log.epochs.latest:
         return False
     return header.base_offset == log.end_offset or log.gaps_end == EVERYWHERE
 
 
 def expect(log: "Log", header: BatchHeader) -> None:
-    """Writes down what must be on disk before this batch is: a new epoch, or that there are gaps.
+    """Persists what must be on disk before this batch: a new epoch, or that there are gaps.
     Blocks."""
     if header.base_offset > log.end_offset and log.gaps_end != EVERYWHERE:
-        # The leader compacts. That is written down before there is anything to take for damage.
+        # The leader compacts. This is persisted before the first gap, which would pass for damage.
         write_gaps(log.disk, log.path, EVERYWHERE)
         log.note_gaps(EVERYWHERE)
     log.begin_epoch(header.leader_epoch, header.base_offset)
 
 
 def truncate_to(log: "Log", offset: int, now_ms: int) -> None:
-    """Afterwards the log ends at `offset`, or before it when that was inside a batch."""
+    """Truncates the log to end at `offset`, or before it when that is inside a batch."""
     if offset >= log.end_offset:
-        # An epoch in which nothing was written is no part of the history that others may share.
+        # An epoch without a batch is not part of the history that other replicas may share.
         if log.epochs.truncate_end(log.end_offset):
             log.write_epochs()
         return
-    assert not log.flushing, "a log is not cut while it is being flushed"
+    assert not log.flushing, "a log must not be truncated during a flush"
     if offset <= log.segments[0].base_offset:
         start_over(log, offset)
         return
@@ -175,13 +179,16 @@ def truncate_to(log: "Log", offset: int, now_ms: int) -> None:
 
 
 def start_over(log: "Log", offset: int) -> None:
-    """Empties the log; the next batch gets `offset`. For a follower the leader left behind."""
-    assert not log.flushing, "a log is not cut while it is being flushed"
+    """Truncates the log fully; the next batch gets `offset`.
+
+    For a follower whose end offset is below the start offset of the leader.
+    """
+    assert not log.flushing, "a log must not be truncated during a flush"
     old = list(log.segments)
     same = [segment for segment in old if segment.base_offset == offset]
     if not same:
-        # Nothing is promised any more, so that a new segment amid the old ones is no damage; and
-        # it is there before they go, because a directory without segments would be.
+        # This checkpoint covers nothing, so that a new segment amid the old ones does not count as
+        # damage. The new one exists before they go: a directory without segments is damage, too.
         first = old[0].base_offset
         nothing = files.Checkpoint(first, first, 0, log.start_offset)
         files.write_checkpoint(log.disk, log.path, nothing)
@@ -202,7 +209,7 @@ def start_over(log: "Log", offset: int) -> None:
 
 
 def _cut_of(segment: Segment, offset: int) -> tuple[int, int]:
-    """The position of the batch that holds `offset`, and the offset after the batch before it."""
+    """Position of the batch that holds `offset`, and the offset after the preceding batch."""
     end_offset = -1
     cut = segment.size
     for position, header in segment.since(offset - 1):

@@ -1,9 +1,9 @@
-"""A sparse index: a sorted array of keys and an array of values, searched by bisection.
+"""Sparse index: a sorted array of keys and an array of values, searched by bisection.
 
 Two uses per segment: relative offset -> position in the file, and timestamp -> relative offset.
 In memory it is two `array`s, so an entry costs 8 or 12 bytes and no object. On disk it is a cache
-of the log: a header, then both arrays as they are. Whoever reads one back must be ready to
-rebuild it: `decode` answers None on any doubt (size, order, byte order of another machine).
+of the log: a header, then both arrays in their memory layout. The reader must be ready to rebuild
+it: `decode` returns None on any doubt (size, order, byte order of another machine).
 
 Never mapped into memory: a full disk would turn a write into SIGBUS.
 """
@@ -21,7 +21,7 @@ _BYTE_ORDER = b"<" if sys.byteorder == "little" else b">"
 
 
 class Index:
-    """Keys rise strictly; `floor` finds the value of the last key at or below the one asked."""
+    """Strictly rising keys with values; `floor` finds the value of the last key at or below one."""
 
     __slots__ = ("keys", "values")
 
@@ -33,15 +33,15 @@ class Index:
         return len(self.keys)
 
     def append(self, key: int, value: int) -> None:
-        self.values.append(value)  # First: a reader in another thread looks at the keys.
+        self.values.append(value)  # First: a reader in another thread goes by the keys.
         self.keys.append(key)
 
     def floor(self, key: int) -> int:
-        """The value of the last entry at or below `key`; 0, the segment's start, before any."""
+        """Value of the last entry at or below `key`; 0, the segment's start, without one."""
         return self.entry(key)[1]
 
     def entry(self, key: int) -> tuple[int, int]:
-        """The last entry at or below `key`; zeros before any."""
+        """Last entry at or below `key`; zeros without one."""
         at = bisect_right(self.keys, key)
         return (self.keys[at - 1], self.values[at - 1]) if at else (0, 0)
 
@@ -65,7 +65,7 @@ class Index:
 
 
 def decode(body: bytes, kinds: tuple[str, str]) -> tuple[Index, int] | None:
-    """The index and how many bytes of its log it covers; None when anything looks wrong."""
+    """Decodes an index and the number of log bytes it covers; None on any inconsistency."""
     if len(body) < _HEADER.size:
         return None
     tag, count, covered_bytes = _HEADER.unpack_from(body)

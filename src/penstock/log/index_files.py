@@ -1,12 +1,12 @@
-"""The cache files of a segment: `.index`, `.timeindex` and `.txnindex`.
+"""Cache files of a segment: `.index`, `.timeindex` and `.txnindex`.
 
-They save a scan of the batch headers and nothing else: on any doubt (missing, damaged, of another
-length, not fitting each other) `read` answers None and the log file is asked. Each says how many
-bytes of the log file it covers, so one written while the segment was still growing is good for the
-part that was there; whoever cuts a segment removes them first.
+They only save a scan of the batch headers. On any doubt (missing, damaged, wrong length, not
+matching each other) `read` returns None and the log file is scanned. Each file records how many
+bytes of the log file it covers, so one written while the segment was still growing is valid for
+that part. A truncation removes them first.
 
-The aborted transactions of a segment can be unknown for longer than its index: a scan of headers
-finds markers, but only a replay of the producers says which transactions they ended.
+The aborted transactions of a segment can stay unknown for longer than its index: a scan of headers
+finds markers, but only a replay of producer state tells which transactions they ended.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ UNKNOWN = -1
 
 
 class AbortedTxn(NamedTuple):
-    """A transaction that was aborted: what a read_committed consumer must skip (KIP-98)."""
+    """Aborted transaction, which a read_committed consumer must skip (KIP-98)."""
 
     producer_id: int
     first_offset: int
@@ -34,15 +34,15 @@ class AbortedTxn(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What the log must know of a segment without opening it."""
+    """Facts about a segment that the log needs without loading its indexes."""
 
     first_timestamp: int
-    """Of the first batch; segment.ms counts from it. NO_TIMESTAMP: of no batch yet."""
+    """Timestamp of the first batch; segment.ms counts from it. NO_TIMESTAMP without a batch."""
     max_timestamp: int
     max_timestamp_offset: int
-    """The last offset of the first batch that has `max_timestamp`."""
+    """Last offset of the first batch that has `max_timestamp`."""
     aborted_count: int
-    """UNKNOWN when the caches were lost and nobody asked yet."""
+    """UNKNOWN while the caches are lost and not yet rebuilt."""
 
 
 EMPTY = Summary(NO_TIMESTAMP, NO_TIMESTAMP, -1, 0)
@@ -50,18 +50,18 @@ EMPTY = Summary(NO_TIMESTAMP, NO_TIMESTAMP, -1, 0)
 
 @dataclass(frozen=True, slots=True)
 class Cached:
-    """What the cache files of a segment say."""
+    """Content of the cache files of a segment."""
 
     summary: Summary
     unindexed_bytes: int
-    """Since the last entry of the index."""
+    """Bytes since the last entry of the index."""
     covered_bytes: int
     next_offset: int
-    """The offset after the covered part."""
+    """Offset after the covered part."""
     index: Index
     times: Index
     aborted: list[AbortedTxn] | None
-    """None when they cannot be told."""
+    """None while unknown."""
 
 
 _INDEX_FILE = tuple[Summary, int, int, bytes]
@@ -69,7 +69,7 @@ _TXN_INDEX_FILE = tuple[int, list[AbortedTxn]]
 
 
 def encode(path: str, cached: Cached) -> list[tuple[str, bytes]]:
-    """The files to be written, for `store.write_cache`. `path` is the segment's, no suffix."""
+    """Paths and bodies for `store.write_cache`. `path` is that of the segment, without suffix."""
     covered = cached.covered_bytes
     body = (
         cached.summary,
@@ -88,7 +88,7 @@ def encode(path: str, cached: Cached) -> list[tuple[str, bytes]]:
 
 
 def read(disk: Disk, path: str, log_bytes: int, vault: LogCipher) -> Cached | None:
-    """What the files say of the first bytes of a log file of `log_bytes`. None on any doubt."""
+    """Reads the cache files for a log file of `log_bytes`; None on any doubt."""
     body = store.read_cache(disk, path + store.INDEX, vault)
     times_body = store.read_cache(disk, path + store.TIME_INDEX, vault)
     if body is None or times_body is None:

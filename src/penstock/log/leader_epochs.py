@@ -1,9 +1,9 @@
-"""Leader epochs of a log: at which offset each began (KIP-101, KIP-279, KIP-320).
+"""Leader epochs of a log, each with its start offset (KIP-101, KIP-279, KIP-320).
 
-A follower that diverged asks the leader where its epoch ended and cuts there. The list is written
-durably before the first batch of a new epoch is appended; it is cut with the log at both ends.
-Epochs rise strictly, start offsets never fall: an epoch in which nothing was appended is replaced
-by the next one.
+A diverged follower asks the leader for the end offset of its epoch and truncates there. The list is
+written durably before the first batch of a new epoch is appended, and truncated with the log at
+both ends. Epochs rise strictly, start offsets never fall: an epoch without a batch is replaced by
+the next one.
 """
 
 from bisect import bisect_right
@@ -28,7 +28,7 @@ class Epochs:
         return self.epochs[-1] if self.epochs else UNDEFINED
 
     def begin(self, epoch: int, start_offset: int) -> bool:
-        """Notes that `epoch` begins at `start_offset`; False when that is nothing new."""
+        """Adds `epoch`, which begins at `start_offset`; False when it is already the latest."""
         if epoch <= self.latest:
             assert epoch == self.latest, f"epoch {epoch} after {self.latest}"
             return False
@@ -40,9 +40,9 @@ class Epochs:
         return True
 
     def end(self, epoch: int, end_offset: int) -> tuple[int, int]:
-        """The last epoch at or below `epoch` and the offset after its last record.
+        """Last epoch at or below `epoch`, and the offset after its last record.
 
-        (-1, -1) when this log cannot know: the epoch is newer than any it has seen.
+        (-1, -1) when `epoch` is newer than any in this log.
         """
         if epoch == UNDEFINED:
             return UNDEFINED, UNDEFINED
@@ -54,12 +54,12 @@ class Epochs:
         return (self.epochs[at - 1] if at else epoch), self.starts[at]
 
     def of(self, offset: int) -> int:
-        """The epoch of the record at `offset`."""
+        """Epoch of the record at `offset`."""
         at = bisect_right(self.starts, offset)
         return self.epochs[at - 1] if at else UNDEFINED
 
     def truncate_end(self, end_offset: int) -> bool:
-        """Forgets the epochs that began at or after `end_offset`."""
+        """Removes the epochs that began at or after `end_offset`; True if there were any."""
         changed = False
         while self.starts and self.starts[-1] >= end_offset:
             self.epochs.pop()
@@ -68,7 +68,8 @@ class Epochs:
         return changed
 
     def truncate_start(self, start_offset: int) -> bool:
-        """Forgets the epochs that ended at or before `start_offset`; the one there starts there."""
+        """Removes the epochs that ended at or before `start_offset`; the one that holds it starts
+        there afterwards. True if that changed anything."""
         at = bisect_right(self.starts, start_offset) - 1
         if at < 0 or (at == 0 and self.starts[0] == start_offset):
             return False
@@ -87,7 +88,7 @@ class Epochs:
 
 
 def read(disk: Disk, directory: str) -> Epochs | None:
-    """The epochs as written, or None when the file is missing or in doubt."""
+    """Reads the epochs; None when the file is missing or inconsistent."""
     body = files.read_checked(disk, files.join(directory, files.LEADER_EPOCHS))
     if body is None:
         return None

@@ -1,21 +1,21 @@
-"""One partition's log: an ordered list of segments, the last of which is appended to.
+"""Log of one partition: an ordered list of segments; batches are appended to the last one.
 
 Owns the offsets: `start_offset` (first readable), `durable_offset` (synced, or written where the
-config says page cache), `end_offset` (next to be given). What is committed is for the partition
-above to say. One event loop owns a log; only the calls that say so may block on the disk.
+config says page cache), `end_offset` (next to assign). The partition above decides what is
+committed. One event loop owns a log; only the calls that say so may block on the disk.
 
 Life of a batch: `append` stamps base offset and leader epoch into it, writes it with one system
 call and updates the indexes; `flusher.Flusher` syncs it and calls `mark_durable`; `locate` finds
-it again. `recovery` brings a directory back to a log; `retention` and `compaction` remove.
+it again. `recovery` opens a directory as a log; `retention` and `compaction` remove records.
 
 Disk errors:
-- ENOSPC on append: nothing of the batch is left in the file, OSError goes to the caller, and the
-  log goes on when there is room again.
-- Any other error of an append, and any failed sync: the log goes offline. What the file holds is
-  no longer known, so it is neither read nor written until the process starts again.
-- Damage found below the durable point: `quarantine`, which is offline with the reason. The files
-  are left as they are, for a peer's copy to replace.
-An offline log refuses everything with KAFKA_STORAGE_ERROR.
+- ENOSPC on append: no byte of the batch stays in the file, the caller gets the OSError, and the
+  log continues as soon as the disk has space again.
+- Any other error of an append, and any failed sync: the log goes offline. The content of the file
+  is no longer known, so it is neither read nor written until the process restarts.
+- Damage found below the durable offset: `quarantine`, which takes the log offline with the reason.
+  The files stay as they are, to be replaced by the copy of a peer.
+An offline log refuses every call with KAFKA_STORAGE_ERROR.
 """
 
 import errno
@@ -52,16 +52,16 @@ __all__ = [
 ]
 
 SNAPSHOTS_KEPT = 2
-"""Newest producer snapshots that are kept beside those at segment starts."""
+"""Number of newest producer snapshots to keep, besides those at segment starts."""
 
 
 class Appended(NamedTuple):
     base_offset: int
     last_offset: int
     duplicate: bool = False
-    """An idempotent retry: the offsets are those of the first time, nothing was appended."""
+    """True for an idempotent retry: nothing was appended, the offsets are those of the original."""
     max_timestamp: int = -1
-    """Of a duplicate: the newest time in the batch that it repeats."""
+    """For a duplicate: the newest timestamp in the original batch."""
 
 
 class Log:
@@ -107,39 +107,40 @@ class Log:
         self.segments = parts.segments
         self.start_offset = parts.start_offset
         self.durable_start = parts.start_offset
-        """The start offset that a power cut would leave. Until it has moved, neither segments nor
-        leader epochs below a higher `start_offset` go."""
+        """Start offset after a power cut. Until it has advanced, neither segments nor leader
+        epochs below a higher `start_offset` are removed."""
         self.end_offset = parts.end_offset
         self.durable_offset = parts.end_offset
         self.cleaned_offset = parts.cleaned_offset
-        """Up to where compaction has been."""
+        """All offsets below this one have been compacted."""
         self.gaps_end = parts.gaps_end
-        """Below this offset batches may have gaps between them; see `places`."""
+        """Below this offset batches may have gaps between them; see `expected_batches`."""
         self.epochs = parts.epochs
         self.producers = parts.producers
         self.vault = parts.vault
         self.offline = parts.offline
-        """Why this log is not used any more."""
+        """Reason why the log is offline; None while it is online."""
         self.is_lost = parts.is_lost
-        """Offline because it lacks records that were durable here, or committed."""
+        """True while offline because records that were durable here, or committed, are missing."""
         self.on_durable: Callable[[], None] | None = None
-        """Set by the owner: called on the loop each time `durable_offset` has advanced, and when
-        a flush has failed and the log went offline."""
+        """Callback of the owner: runs on the loop each time `durable_offset` has advanced, and
+        when a flush has failed and the log went offline."""
 
         self._epoch = parts.epochs.latest
-        self._prepared = False  # The active segment knows its index.
-        self._since_ms = 0  # When the active segment got its first batch from this process.
+        self._prepared = False  # True once the index of the active segment is loaded.
+        self._since_ms = 0  # Time of the first batch of this process in the active segment.
         self._loaded: list[Segment] = []
 
-        # What there is to flush, checkpoint and write at the close.
+        # State for flushes, checkpoints and the close.
         self.marked = False
+        """True while queued for the next flush. Set by the flusher only."""
         self.flushing = False
         self.held = False
-        """No flush may begin: see `Flusher.hold`."""
+        """True while no flush may begin: see `Flusher.hold`. Set by the flusher only."""
         self.synced_offset = parts.end_offset
         self.unsynced: list[Segment] = []
-        """Sealed since the last flush."""
-        self._in_flight: list[Segment] = []  # Those of the flush under way.
+        """Segments sealed since the last flush."""
+        self._in_flight: list[Segment] = []  # Sealed segments of the flush in progress.
         self.dir_dirty = parts.dir_dirty
         self.checkpoint_bytes = parts.segments.size_bytes
         self.checkpoint_due = False
@@ -157,8 +158,11 @@ class Log:
         keyring: Keyring | None = None,
         known_end: int = recovery.NEVER_OPENED,
     ) -> "Log":
-        """Blocks: call it through Workers. Without a clean state the tail is scanned. `known_end`
-        is the end that the log is known to have had, committed and on this disk."""
+        """Opens the log in a directory. Blocks: call it through Workers.
+
+        Without a clean state the tail is scanned. `known_end` is the end offset that the log is
+        known to have had, committed and on this disk.
+        """
         parts = recovery.open_directory(disk, path, config, now_ms, clean, keyring, known_end)
         return Log(disk, path, config, parts)
 
@@ -173,7 +177,7 @@ class Log:
         *,
         transaction_version: int = 0,
     ) -> Appended:
-        """Appends one checked batch as the leader. The batch is stamped in place."""
+        """Appends one checked batch as the leader, stamping it in place."""
         base_offset = self.end_offset
         if header.producer_id < 0:
             stamp(batch, base_offset, leader_epoch)
@@ -199,27 +203,27 @@ class Log:
         return Appended(base_offset, self.end_offset - 1)
 
     def append_replica(self, view: memoryview, now_ms: int, *, waits: bool = True) -> int:
-        """Appends whole batches fetched from the leader, as they are; the number of bytes taken.
+        """Appends whole batches fetched from the leader unchanged; returns the bytes consumed.
 
-        They are checked here. Refuses with CORRUPT_MESSAGE what is damaged or goes back before
-        `end_offset`; batches before that stay appended. A partial one at the end is left out, and
-        so is, unless it `waits`, what has to be `expect`ed first.
+        The batches are checked here. A damaged batch, or one below `end_offset`, is refused with
+        CORRUPT_MESSAGE; batches before it stay appended. A partial batch at the end is left out.
+        Unless `waits`, so is the rest from the first batch that needs an `expect` first.
         """
         return follower_append.append_replica(self, view, now_ms, waits)
 
     def expect(self, header: BatchHeader) -> None:
-        """Writes down that the leader goes on with this batch, where that is news. Blocks."""
+        """Persists the new epoch, or the gap, that this batch of the leader implies. Blocks."""
         self.require_online()
         follower_append.expect(self, header)
 
     def append_as_is(self, batch: memoryview, header: BatchHeader, now_ms: int) -> None:
-        """Appends one checked batch with the offset and the epoch that it already has."""
+        """Appends one checked batch, keeping its offset and leader epoch."""
         self._write(batch, header, header.base_offset, header.leader_epoch, now_ms)
         if header.producer_id >= 0:
             self.note_producer(batch, header)
 
     def note_producer(self, batch: memoryview, header: BatchHeader) -> None:
-        """Takes note of a batch that was appended as it is, for its producer's sake."""
+        """Updates producer state from a replicated batch."""
         if header.attributes & CONTROL:
             marker = decode_marker(batch) if header.count else None
             self._note_marker(header, marker, header.base_offset)
@@ -234,7 +238,7 @@ class Log:
         leader_epoch: int,
         now_ms: int,
     ) -> None:
-        """Rolls if need be and writes: every attribute looked up here is paid for per batch."""
+        """Rolls if necessary, and writes. Hot path: each attribute lookup costs once per batch."""
         if self.offline is not None or not self._prepared:
             self._prepare()
         last_offset = base_offset + header.last_offset_delta
@@ -274,20 +278,21 @@ class Log:
 
     def _note_marker(self, header: BatchHeader, marker: ControlMarker | None, offset: int) -> None:
         aborted = self.producers.apply_marker(header, marker, offset)
-        # When the earlier ones are not known, a replay will find this one, too.
+        # While the earlier ones are unknown, a replay will find this one, too.
         known = self.segments.active.aborted
         if aborted is not None and known is not None:
             known.append(aborted)
 
     def begin_epoch(self, epoch: int, start_offset: int | None = None) -> None:
-        """Writes down that `epoch` begins at the end offset. Blocks when it is a new one.
+        """Persists that `epoch` begins at the end offset. Blocks when the epoch is new.
 
-        A new leader calls it through Workers before it takes writes; `append` does otherwise.
+        A new leader calls it through Workers before it accepts writes; otherwise `append` does.
         """
         self.require_online()
         if epoch < self.epochs.latest:
             raise Refused(
-                ErrorCode.FENCED_LEADER_EPOCH, f"epoch {epoch} after {self.epochs.latest}"
+                ErrorCode.FENCED_LEADER_EPOCH,
+                f"leader epoch {epoch} is older than the log's latest epoch {self.epochs.latest}",
             )
         if self.epochs.begin(epoch, self.end_offset if start_offset is None else start_offset):
             self.write_epochs()
@@ -298,15 +303,15 @@ class Log:
         try:
             files.write_durably(self.disk, path, self.epochs.encode())
         except OSError as error:
-            self.fail(f"the leader epochs could not be written: {error}")
+            self.fail(f"writing the leader epochs failed: {error}")
             raise
 
     def write_failed(self, error: OSError) -> None:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            self.fail(f"a write failed: {error}")
+            self.fail(f"write failed: {error}")
 
     def roll(self) -> None:
-        """Seals the active segment and starts one at the end offset. Nothing to do when empty."""
+        """Seals the active segment and starts a new one at the end offset; no-op when empty."""
         if not self._prepared:
             self._prepare()
         sealed = self.segments.active
@@ -359,7 +364,7 @@ class Log:
             raise
 
     def take_snapshot(self) -> None:
-        """Notes the producers as they are now, to be written by the next flush."""
+        """Snapshots the producer state; the next flush writes it."""
         offset = self.end_offset
         if offset not in self.snapshots:
             self.producers.end_offset = offset
@@ -369,7 +374,7 @@ class Log:
     def prune_snapshots(self) -> list[str]:
         """Forgets the producer snapshots that are no longer needed; returns their paths.
 
-        Kept are those at segment starts and the newest two.
+        Those at segment starts and the newest two are kept.
         """
         kept = {segment.base_offset for segment in self.segments}
         kept.update(sorted(self.snapshots)[-SNAPSHOTS_KEPT:])
@@ -384,26 +389,26 @@ class Log:
             self.snapshots.remove(offset)
         self.disk.sync_dir(self.path)
 
-    # Durability: see `flusher` and `checkpoint`.
+    # Durability: see `flusher` and `persistence`.
 
     @property
     def is_dirty(self) -> bool:
-        """Whether a flush has something to do."""
+        """True while a flush would have work to do."""
         if self.unsynced or self.checkpoint_due:
             return True
         return self.synced_offset < self.end_offset and not self.config.page_cache
 
     def is_settled(self, segment: Segment) -> bool:
-        """Whether no flush has anything to do with this sealed segment any more.
+        """True once no flush involves this sealed segment any more.
 
         Then it is durable, and so is the name of the segment after it.
         """
         return segment not in self.unsynced and segment not in self._in_flight
 
     def begin_flush(self) -> Flush:
-        """What is to be synced and written so that everything up to here is durable."""
+        """Plans the syncs and writes that make everything up to the end offset durable."""
         assert not self.flushing, "one flush at a time"
-        assert not self.held, "somebody else is changing the files"
+        assert not self.held, "the log is held: a worker is changing its files"
         flush = persistence.plan_flush(self)
         if flush.checkpoint is not None:
             self.checkpoint_bytes = self.segments.size_bytes
@@ -415,7 +420,7 @@ class Log:
         return flush
 
     def mark_durable(self, flush: Flush) -> None:
-        """Called on the loop when everything in `flush` is on disk."""
+        """Advances the durable offset; runs on the loop once all of `flush` is on disk."""
         self.flushing = False
         self._in_flight = []
         if self.offline is not None:
@@ -433,14 +438,14 @@ class Log:
                 self.on_durable()
 
     def flush_failed(self, error: OSError) -> None:
-        """Called on the loop when a flush failed: nothing of it will ever be durable."""
+        """Takes the log offline; runs on the loop when a flush failed and can never be durable."""
         self.flushing = False
         self.fail(f"sync failed: {error}")
         if self.on_durable is not None:
             self.on_durable()
 
     def sync(self) -> None:
-        """Makes everything durable now. Blocks; for closing and cutting, not for serving."""
+        """Makes everything durable now. Blocks; for close and truncation, not for serving."""
         assert not self.flushing, "a flush is already running"
         if self.synced_offset == self.end_offset and not self.unsynced and not self.dir_dirty:
             return
@@ -455,23 +460,23 @@ class Log:
         self.synced_offset = self.durable_offset = self.end_offset
 
     def fail(self, reason: str, *, is_lost: bool = False) -> None:
-        """Takes the log offline for good. `is_lost`: it lacks records that were committed."""
+        """Takes the log offline for good; `is_lost` when it lacks committed records."""
         if self.offline is None:
             self.offline = reason
         self.is_lost |= is_lost
 
     def quarantine(self, reason: str) -> None:
-        """Takes the log offline because its files are damaged; they are left as they are."""
+        """Takes the log offline because its files are damaged, and leaves them unchanged."""
         self.fail(reason)
 
     def require_online(self) -> None:
         if self.offline is not None:
             raise Refused(ErrorCode.KAFKA_STORAGE_ERROR, self.offline)
 
-    # Reading: see `span`, and `reading` for what needs more than a position.
+    # Reading: see `read_span`, and `search` for lookups that need more than a position.
 
     def locate(self, offset: int, bytes_max: int, limit_offset: int) -> ReadSpan | None:
-        """The bytes from `offset` on, below `limit_offset`; None when there is nothing to read.
+        """Returns the bytes from `offset` up to `limit_offset`; None when there are none.
 
         At least one whole batch, whatever `bytes_max` is. `limit_offset` must be the start of a
         batch or the end of the log: a high watermark or a last stable offset.
@@ -499,7 +504,7 @@ class Log:
         return search.search(self, offset, bytes_max, limit_offset)
 
     def keep_loaded(self, segment: Segment) -> None:
-        """Lets go of the indexes of all sealed segments but those used last."""
+        """Evicts the indexes of all but the most recently used sealed segments."""
         search.keep_loaded(self._loaded, segment, self.unsynced)
 
     @property
@@ -507,12 +512,12 @@ class Log:
         return self.segments.size_bytes
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """The last epoch at or below `epoch` and where it ended; (-1, -1) when not known here."""
+        """Last epoch at or below `epoch` and its end offset; (-1, -1) when unknown to this log."""
         self.require_online()
         return self.epochs.end(epoch, self.end_offset)
 
     def offset_for_time(self, timestamp: int) -> tuple[int, int, int] | None:
-        """Offset, timestamp and epoch of the first record not older than `timestamp`. Blocks."""
+        """Offset, timestamp and epoch of the first record at or after `timestamp`. Blocks."""
         self.require_online()
         return search.offset_for_time(self, timestamp)
 
@@ -524,38 +529,41 @@ class Log:
     # Transactions.
 
     def first_unstable_offset(self, high_watermark: int) -> int:
-        """-1 when every transaction that began below the high watermark also ended below it."""
+        """First offset of an undecided transaction; -1 when every transaction that began below
+        the high watermark also ended below it."""
         first = self.producers.first_unstable_offset(high_watermark)
         return max(first, self.start_offset) if first >= 0 else first
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Up to where a read_committed consumer may read."""
+        """Last stable offset: a read_committed consumer reads only records below it."""
         first = self.producers.first_unstable_offset(high_watermark)
         if first < 0:
             return high_watermark
         return min(max(first, self.start_offset), high_watermark)
 
     def aborted(self, from_offset: int, to_offset: int) -> list[AbortedTxn]:
-        """The aborted transactions with records in [from, to), oldest marker first. May block."""
+        """Aborted transactions with records in [from, to), oldest marker first. May block."""
         self.require_online()
         return search.aborted(self, from_offset, to_offset)
 
     # Removing.
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Cuts everything from `offset` on. Blocks: durable when it returns. Not while a flush
-        of this log runs: await `Flusher.settle` first."""
+        """Truncates the log from `offset` on. Blocks: durable when it returns.
+
+        Not while a flush of this log is in progress: await `Flusher.settle` first.
+        """
         self.require_online()
         follower_append.truncate_to(self, offset, now_ms)
         self._epoch = self.epochs.latest
 
     def start_over(self, offset: int) -> None:
-        """Empties the log; it goes on at `offset`. As `truncate_to` otherwise."""
+        """Truncates the log fully; the next batch gets `offset`. Otherwise like `truncate_to`."""
         self.require_online()
         follower_append.start_over(self, offset)
 
     def reset(self, start_offset: int, end_offset: int, producers: Producers) -> None:
-        """After a cut: what is left is durable."""
+        """Resets offsets and caches after a truncation, which leaves everything durable."""
         self.start_offset = self.durable_start = start_offset
         self.end_offset = self.synced_offset = self.durable_offset = end_offset
         self.cleaned_offset = min(self.cleaned_offset, end_offset)
@@ -568,7 +576,7 @@ class Log:
         self._epoch = self.epochs.latest
 
     def delete_before(self, offset: int) -> None:
-        """Moves the start offset up (DeleteRecords); durable with the next flush of this log."""
+        """Advances the start offset (DeleteRecords); durable with the next flush of this log."""
         self.require_online()
         if offset > self.end_offset:
             raise Refused(
@@ -578,13 +586,13 @@ class Log:
         self.advance_start(offset)
 
     def advance_start(self, offset: int) -> None:
-        """Moves the start offset up to `offset`, unless it is there already."""
+        """Advances the start offset to `offset`; a lower `offset` changes nothing."""
         if offset > self.start_offset:
             self.start_offset = offset
             self.checkpoint_due = self.changed = True
 
     def replace_compacted(self, old: list[Segment], new: Segment) -> None:
-        """Puts one compacted segment in the place of neighbouring ones."""
+        """Replaces neighbouring segments by one compacted segment."""
         self.segments.replace(old, [new])
         self.unsynced.append(new)  # So that the next flush writes its caches.
         self.keep_loaded(new)
@@ -603,13 +611,15 @@ class Log:
     def retain(
         self, now_ms: int, bound: int, *, by_policy: bool = True, kept_from: int | None = None
     ) -> list[Removal]:
-        """Retires the segments that retention says, none above `bound`; for `retention.purge`.
-        Not `by_policy`, or from `kept_from` on: only what lies below the start offset."""
+        """Retires expired segments, none above `bound`; `retention.purge` takes the removals.
+
+        Without `by_policy`, and from `kept_from` on, only segments below the start offset go.
+        """
         self.require_online()
         return retention.retain(self, now_ms, bound, by_policy, kept_from)
 
     def close(self) -> CleanState | None:
-        """Syncs everything and writes the caches. Blocks. None when offline: not clean."""
+        """Syncs everything and writes the caches; None when offline: not clean. Blocks."""
         if self.offline is not None:
             return None
         return persistence.close_log(self)

@@ -1,11 +1,11 @@
-"""What a log writes down so that the next start need not look: caches, snapshots, checkpoint.
+"""Checkpoints of a log: caches, producer snapshots and the recovery point that save startup scans.
 
-After a roll, and each time `CHECKPOINT_BYTES` more were synced, a flush also writes the caches of
-what was sealed (or of the active segment), a snapshot of the producers, and the checkpoint with
-the new recovery point, in this order and after the sync: so the scan after a crash is short, and a
-checkpoint promises only what is on disk. `close_log` does the same for all of it.
+After a roll, and each time another `CHECKPOINT_BYTES` were synced, a flush also writes the caches
+of the sealed segments (or of the active one), a snapshot of the producers, and the checkpoint with
+the new recovery point, in this order and after the sync. So the scan after a crash is short, and a
+checkpoint covers only bytes that are on disk. `close_log` does the same for the whole log.
 
-Snapshots are kept at segment starts, plus the newest two; the others are removed.
+Snapshots are kept at segment starts, plus the newest two; the rest are removed.
 """
 
 from dataclasses import dataclass, field
@@ -23,25 +23,25 @@ CHECKPOINT_BYTES = 64 * 1024 * 1024
 
 @dataclass(slots=True)
 class Flush:
-    """One log's share of a group commit: what a worker syncs, and then writes and removes."""
+    """Share of one log in a group commit: files for a worker to sync, then to write and remove."""
 
     log: "Log"
     offset: int
-    """Durable when the files are synced."""
+    """Everything below this offset is durable once the files are synced."""
     files: list[File]
     directory: str | None
-    """Where a file was created or renamed: to be synced, too."""
+    """Directory in which a file was created or renamed: to be synced, too."""
     caches: list[tuple[str, bytes]] = field(default_factory=list)
     checkpoint: bytes | None = None
     start_offset: int = 0
-    """Of the log, as the checkpoint has it."""
+    """Start offset of the log in the checkpoint."""
     obsolete: list[str] = field(default_factory=list)
     unwritten: bool = False
-    """The disk was full: the files are synced, but the checkpoint is still due."""
+    """True when the disk was full: the files are synced, but the checkpoint is still due."""
 
 
 def plan_flush(log: "Log") -> Flush:
-    """Everything that makes the log durable up to here. Only looks; `sync` in `flusher` does."""
+    """Plans a flush up to the end offset. Changes nothing on disk: `flusher.sync` does."""
     active = log.segments.active
     sealed = log.unsynced
     flush = Flush(
@@ -51,7 +51,7 @@ def plan_flush(log: "Log") -> Flush:
         log.path if log.dir_dirty else None,
     )
     if log.config.page_cache:
-        # Only what was sealed: the kernel writes back the rest when it likes.
+        # Only sealed segments: the kernel writes back the rest at a time of its choice.
         flush.offset = active.base_offset
     elif log.synced_offset < log.end_offset:
         flush.files.append(active.file)
@@ -85,7 +85,7 @@ def _add_checkpoint(log: "Log", flush: Flush) -> None:
 
 
 def close_log(log: "Log") -> CleanState:
-    """Syncs what is dirty and writes what changed since the log was opened. Blocks."""
+    """Syncs a dirty log, writes its caches and checkpoint if it changed, and closes it. Blocks."""
     if log.changed:
         log.sync()
         log.take_snapshot()

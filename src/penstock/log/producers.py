@@ -1,24 +1,24 @@
-"""Idempotent and transactional producers of one partition (KIP-98, KIP-360, KIP-890).
+"""State of the idempotent and transactional producers of one partition (KIP-98, KIP-360, KIP-890).
 
-For each producer id: its epoch and its last five batches, so that a retry is recognised and
-answered with the offsets of the original; and the transactions open on this partition, so that
-read_committed consumers stop before them. Rules as Kafka's ProducerStateManager has them:
+Per producer id: its epoch and its last five batches, so that a retry is recognised and answered
+with the offsets of the original. Also the open transactions of this partition, so that
+read_committed consumers stop before them. The rules are those of Kafka's ProducerStateManager:
 
 - An older epoch is refused with INVALID_PRODUCER_EPOCH; a newer one must start at sequence 0.
-- The same epoch must go on where it stopped (sequences wrap after 2**31 - 1), else
+- Within an epoch sequences must continue without a gap (they wrap after 2**31 - 1), else
   OUT_OF_ORDER_SEQUENCE_NUMBER.
 - An unknown producer may start at any sequence: its state may have expired, or been deleted with
-  the records. So may one of whom only a transaction marker is known, but from sequence 0 on.
+  the records. A producer known only by a transaction marker must start at sequence 0.
 - A batch without a sequence (-1, from a coordinator) is only checked for its epoch.
 - A transactional batch opens a transaction; a marker ends it. Under transactions v2 (KIP-890) a
   marker's epoch must be above the producer's, unless it repeats the one that ended it.
 
-Bounds: a producer is forgotten `producer_expiration_ms` after its last batch, and at
-`PRODUCERS_MAX` of them the sixteenth that has been silent longest is; one with an open
-transaction never is. Forgetting one means that a retry of its last batches is no longer
-recognised, never that a write is lost.
+Bounds: producer state expires `producer_expiration_ms` after the last batch. At `PRODUCERS_MAX`
+producers the sixteenth part that has been idle longest is evicted; a producer with an open
+transaction never is. After eviction a retry of the last batches is no longer recognised, but no
+write is lost.
 
-Everything here is memory; `recovery` rebuilds it by replaying batch headers onto a snapshot.
+All state is in memory; `recovery` rebuilds it by replaying batch headers onto a snapshot.
 """
 
 from collections import deque
@@ -42,7 +42,7 @@ TRANSACTIONS_V2 = 2
 Batch: TypeAlias = tuple[int, int, int, int, int]
 """One of a producer's last batches: first and last sequence, first and last offset, timestamp.
 
-A plain tuple: one is made per batch appended.
+A plain tuple, because every appended batch allocates one.
 """
 
 
@@ -64,16 +64,16 @@ class Producers:
         self.expiration_ms = expiration_ms
         self.by_id: dict[int, ProducerState] = {}
         self.end_offset = 0
-        """The state is that after every batch below this offset."""
+        """State includes every batch below this offset, and no other."""
         self._open: dict[int, int] = {}
-        """Producer id -> first offset of its open transaction, in the order they were opened."""
+        """Producer id -> first offset of its open transaction, in the order of opening."""
         self._undurable: list[tuple[int, int]] = []
         """First offset and marker offset of ended transactions; see `last_stable_offset`."""
 
     # Before the append.
 
     def check(self, header: BatchHeader) -> Batch | None:
-        """Refuses a batch that breaks the rules; returns the earlier one that it repeats."""
+        """Refuses a batch that breaks the rules; returns the original of a retried batch."""
         producer = self.by_id.get(header.producer_id)
         if producer is None:
             return None
@@ -84,10 +84,12 @@ class Producers:
             batches = producer.batches
             if epoch != producer.epoch:
                 if sequence != 0:
-                    raise _out_of_order(header, "a new epoch starts at sequence 0")
+                    raise _out_of_order(header, "a new epoch must start at sequence 0")
             elif not batches:
                 if sequence != 0:
-                    raise _out_of_order(header, "nothing but a transaction marker came before")
+                    raise _out_of_order(
+                        header, "after a transaction marker alone the next sequence must be 0"
+                    )
             else:
                 last = batches[-1][1]
                 expected = last + 1 if last != SEQUENCE_MAX else 0
@@ -96,7 +98,8 @@ class Producers:
         if producer.txn_first_offset >= 0 and not header.attributes & TRANSACTIONAL:
             raise Refused(
                 ErrorCode.INVALID_TXN_STATE,
-                f"producer {header.producer_id} has an open transaction and sent a plain batch",
+                f"producer {header.producer_id} has an open transaction and sent a batch that is "
+                "not transactional",
             )
         return None
 
@@ -122,7 +125,7 @@ class Producers:
     # After the append.
 
     def apply(self, header: BatchHeader, base_offset: int) -> None:
-        """Notes a data batch that is in the log now, at `base_offset`."""
+        """Updates producer state from a data batch that was appended at `base_offset`."""
         producer_id, epoch, first = header.producer_id, header.producer_epoch, header.base_sequence
         delta = header.last_offset_delta
         producer = self.by_id.get(producer_id) or self._add(producer_id)
@@ -145,7 +148,8 @@ class Producers:
     def apply_marker(
         self, header: BatchHeader, marker: ControlMarker | None, offset: int
     ) -> AbortedTxn | None:
-        """Notes a control batch at `offset`; the transaction it aborted, if it did.
+        """Updates producer state from a control batch at `offset`; returns the transaction that it
+        aborted, if any.
 
         `marker` is None for a control batch that compaction has emptied: only its epoch counts.
         """
@@ -172,11 +176,11 @@ class Producers:
 
     @property
     def first_open_offset(self) -> int:
-        """Where the oldest transaction that has not ended began, or NO_OFFSET."""
+        """First offset of the oldest open transaction, or NO_OFFSET."""
         return next(iter(self._open.values()), NO_OFFSET)
 
     def first_unstable_offset(self, high_watermark: int) -> int:
-        """The first offset whose outcome is not decided below `high_watermark`, or NO_OFFSET.
+        """First offset of a transaction that is not decided below `high_watermark`, or NO_OFFSET.
 
         An ended transaction counts until its marker is below the high watermark, because until
         then a new leader may not know that it ended.
@@ -194,7 +198,7 @@ class Producers:
     # Bounds.
 
     def expire(self, now_ms: int) -> None:
-        """Forgets the producers that have been silent too long."""
+        """Removes the producers that have been idle for `expiration_ms`."""
         for producer_id in [
             producer_id
             for producer_id, producer in self.by_id.items()
@@ -239,7 +243,7 @@ _ROW = tuple[int, int, int, int, int, list[Batch]]
 
 
 def decode(body: bytes, expiration_ms: int) -> Producers | None:
-    """The state in a snapshot, or None when it is not one."""
+    """Decodes a snapshot; None when the body is not one."""
     try:
         end_offset, rows = msgspec.msgpack.decode(body, type=tuple[int, list[_ROW]])
     except msgspec.MsgspecError:
@@ -259,7 +263,7 @@ def decode(body: bytes, expiration_ms: int) -> Producers | None:
 
 
 def _repeated(header: BatchHeader, producer: ProducerState) -> Batch:
-    """The batch that `header` repeats; refuses when it is none of the last ones."""
+    """Finds the original of a retried batch; refuses when it is not among the last ones."""
     first = header.base_sequence
     last = first + header.last_offset_delta
     if last > SEQUENCE_MAX:
@@ -267,7 +271,7 @@ def _repeated(header: BatchHeader, producer: ProducerState) -> Batch:
     for batch in producer.batches:
         if batch[0] == first and batch[1] == last:
             return batch
-    raise _out_of_order(header, f"the last one was {producer.batches[-1][1]}")
+    raise _out_of_order(header, f"the last sequence was {producer.batches[-1][1]}")
 
 
 def _stale_epoch(header: BatchHeader, producer: ProducerState) -> Refused:

@@ -1,17 +1,17 @@
-"""A stretch of one segment to be read: what `Log.locate` answers and a fetch sends.
+"""Read span: the byte range of one segment that `Log.locate` returns and a fetch sends.
 
-`read_cached` never waits and answers None when the disk, a search or a check is needed; `read`
-does all of those and is for Workers. The bytes start at the batch that holds the offset asked for
-and may end inside a small batch, as Kafka's do; the first batch is always whole.
+`read_cached` never waits and returns None when the disk, a search or a check is needed; `read`
+does all of those and is for Workers. The bytes start at the batch that holds the requested offset
+and may end inside a small batch, as in Kafka; the first batch is always whole.
 
 Bytes that an earlier process wrote are checked (lengths, offsets, leader epochs, CRCs) the first
-time they are read from the start of the unchecked part on; damage raises Corrupt and the bytes are
-never served. The headers before them are checked, too, from the nearest one that is indexed:
-otherwise a wrong offset there would lead to the wrong batch. An empty answer means that the log
-was cut under the reader: answer with no records, and the client will ask again.
+time they are read from the start of the unchecked part on. Damage raises Corrupt, and the bytes are
+never served. The headers before them are checked, too, from the nearest indexed one: otherwise a
+wrong offset there would lead to the wrong batch. An empty result means that the log was truncated
+during the read: reply with no records, and the client will fetch again.
 
-What is encrypted is opened when it is read, or piece by piece when it is sent, and never sent as it
-lies in the file.
+Encrypted batches are decrypted when they are read, or piece by piece when they are sent. The stored
+form is never sent.
 """
 
 from penstock.base.errors import Corrupt, Refused
@@ -51,20 +51,20 @@ class ReadSpan:
         self._offset = offset
         self._bytes_max = bytes_max
         self._limit = limit
-        self._first_offset = -1  # Of the first batch, once it was searched for.
+        self._first_offset = -1  # Base offset of the first batch, once it was searched for.
         self.position = position
         self.end = end
         self.left_out = max(0, min(position + bytes_max, readable_end) - end)
-        """Bytes that could be sent as well, but only half of a large batch."""
+        """Bytes within the limits that are left out, because they are half of a large batch."""
 
     @property
     def bytes_max(self) -> int:
-        """What was asked for."""
+        """Requested maximum."""
         return self._bytes_max
 
     @property
     def size(self) -> int:
-        """Bytes to be read; where a search is still to be made, the most it can find."""
+        """Bytes to be read; before the search, the most that it can find."""
         if self.position >= 0:
             return self.end - self.position
         return min(self._bytes_max, self.segment.size)
@@ -82,13 +82,13 @@ class ReadSpan:
         try:
             return segment.reveal(data, position)
         except Corrupt:
-            return None  # The worker meets the same damage and says what it means.
+            return None  # A worker meets the same damage and handles it.
 
     def slice(self) -> "FileSlice | None":
-        """The same bytes unread, to be sent as they are; None where `read_cached` would be None,
-        or where it is not known whether they are encrypted, or known that they are.
+        """The same bytes unread, to be sent unchanged; None where `read_cached` would be None, or
+        where the bytes are, or may be, encrypted.
 
-        That they are in memory is found out when they are sent.
+        Whether they are in the page cache shows when they are sent.
         """
         segment = self.segment
         if segment.is_encrypted is not False:
@@ -100,14 +100,14 @@ class ReadSpan:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether it is known where the bytes are, and that they are encrypted and undamaged."""
+        """True while the bytes are located, and known to be encrypted and undamaged."""
         segment = self.segment
         if not segment.is_encrypted or segment.is_doubted or self.position < 0:
             return False
         return self.position >= segment.unverified_end or self.end <= segment.unverified_start
 
     def sealed_slice(self) -> "SealedSlice | None":
-        """The same of encrypted bytes: read, and to be opened on their way."""
+        """Like `slice` for encrypted bytes: read here, and decrypted while they are sent."""
         if not self.is_sealed:
             return None
         segment, position, end = self.segment, self.position, self.end
@@ -117,7 +117,7 @@ class ReadSpan:
         return SealedSlice(segment, position, data)
 
     def read(self) -> bytes | bytearray:
-        """Blocks: call it through Workers."""
+        """Reads, checks and decrypts the bytes. Blocks: call it through Workers."""
         segment = self.segment
         try:
             if self.position < 0:
@@ -134,11 +134,14 @@ class ReadSpan:
         if segment.generation != self._generation:
             return b""
         if len(data) < self.end - self.position:
-            raise Corrupt(f"{segment.path}: {len(data)} bytes at {self.position}")
+            raise Corrupt(
+                f"{segment.path}: {len(data)} bytes at position {self.position} instead of "
+                f"{self.end - self.position}"
+            )
         return content
 
     def _search(self) -> None:
-        """Finds the first batch to send, and where the readable part of the segment ends."""
+        """Finds the first batch to send, and the end of the readable part of the segment."""
         segment, offset = self.segment, self._offset
         start = end = -1
         for position, header in segment.since(offset):
@@ -148,7 +151,7 @@ class ReadSpan:
         else:
             raise Corrupt(f"{segment.path}: no batch holds offset {offset}")
         if header.base_offset >= self._limit:
-            self.position = self.end = start  # A gap, and then nothing that may be read yet.
+            self.position = self.end = start  # After a gap there is nothing readable yet.
             return
         self._first_offset = header.base_offset
         limit_position = segment.size
@@ -161,7 +164,7 @@ class ReadSpan:
         self.position = start
 
     def _verify(self, data: bytes) -> None:
-        """Checks the whole batches in `data`, and what is missing of the last one."""
+        """Checks the whole batches in `data`, and that a partial last one fits the segment."""
         segment = self.segment
         view = memoryview(data)
         at = 0
@@ -170,15 +173,17 @@ class ReadSpan:
             header = read_header(view, at)
             following = at + LENGTH_OVERHEAD + header.length
             if following < at + BATCH_OVERHEAD or self.position + following > segment.size:
-                raise Corrupt(f"{segment.path}: no batch at {self.position + at}")
+                raise Corrupt(f"{segment.path}: no valid batch at position {self.position + at}")
             if following > len(view):
                 break
             try:
                 check_stored(view[at:following])
             except Refused as error:
-                raise Corrupt(f"{segment.path}: at {self.position + at}: {error}") from None
+                raise Corrupt(
+                    f"{segment.path}: at position {self.position + at}: {error}"
+                ) from None
             if self.position + at < segment.unverified_end:
-                # Where nothing was searched for, the first batch is one that was checked before.
+                # Without a search, the first batch is one that was checked before.
                 expected = header.base_offset if offset < 0 else offset
                 segment.check_place(header, self.position + at, expected)
             offset = header.next_offset
@@ -189,10 +194,11 @@ class ReadSpan:
 
 
 class FileSlice:
-    """Verified bytes of a segment on their way to a socket. See `ports.Slice`.
+    """Verified bytes of a segment to be sent to a socket. See `ports.Slice`.
 
-    The file stays readable while this lives, even if the segment is retired meanwhile. If it is
-    cut, the promised bytes are gone: EOFError, and the connection they were promised to must end.
+    The file stays readable while this object lives, even if the segment is retired meanwhile. If
+    the segment is truncated, the announced bytes are gone: raises EOFError, and the connection must
+    be closed, because the client already has their length.
     """
 
     __slots__ = ("_generation", "_position", "_segment", "_size")
@@ -218,7 +224,7 @@ class FileSlice:
         return True
 
     def take(self, size: int) -> Buffer:
-        """May wait for the disk where the page cache has let go of the bytes since the fetch."""
+        """Waits for the disk if the bytes have left the page cache since the fetch."""
         size = min(size, self._size)
         file = self._segment.file
         data = file.read_cached(self._position, size)
@@ -233,4 +239,4 @@ class FileSlice:
         return data
 
     def _cut(self) -> EOFError:
-        return EOFError(f"{self._segment.path} was cut while it was being sent")
+        return EOFError(f"{self._segment.path} was truncated while it was being sent")

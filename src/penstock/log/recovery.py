@@ -1,28 +1,30 @@
-"""From a directory back to a log, after a clean stop or without one.
+"""Log recovery: opens a directory as a log, after a clean stop or a crash.
 
-After a clean stop nothing is scanned: the state the node kept is compared with the files' names
-and sizes, and believed when they agree. Otherwise (RELIABILITY 3.4):
+After a clean stop nothing is scanned: the saved state of the node is compared with the names and
+sizes of the files, and trusted when they agree. Otherwise (RELIABILITY 3.4):
 
-- The checkpoint says up to where everything was durable: the recovery point. From there on every
-  batch is checked: length, magic, CRC, and its place (`places`). The first bad one is a torn tail:
-  the file is cut there, and later segments go. A tail of zeros is as bad as any other.
-- Below `known_end`, the end that the node knows was committed and on this disk, a bad batch is not
-  a torn tail but damage: nothing is cut, and the log opens offline (ADR 0031). So does a log that
-  is known to have existed and has no segments: it is lost, not new.
-- What is left of the tail is written once more, in place and with the same bytes, and synced
-  before it counts as durable. A sync alone would not do: when an earlier process had one fail, the
-  page cache shows bytes as clean that never reached the disk. A crash in the middle is harmless,
-  because whatever of these bytes is on disk is not changed by writing it again.
-- Below the recovery point nothing may be missing. What is, or cannot be read, raises Corrupt: the
-  log opens offline and its files are left alone, for a peer to repair. Bodies there are checked
-  when first read (`span`).
-- Segments that end at or below the checkpoint's start offset are removed: retention was about to.
+- The checkpoint holds the recovery point: everything below it was durable. From there on every
+  batch is checked: length, magic, CRC, and its position (`expected_batches`). The first bad one is
+  a torn tail: the file is truncated there, and later segments are removed. A tail of zeros counts
+  as torn, too.
+- Below `known_end`, the end offset that the node knows was committed and on this disk, a bad batch
+  is not a torn tail but damage: nothing is truncated, and the log opens offline (ADR 0031). So does
+  a log that is known to have existed and has no segments: it is lost, not new.
+- The rest of the tail is rewritten in place with the same bytes, and synced before it counts as
+  durable. A sync alone is not enough: after a failed sync of an earlier process, the page cache
+  shows bytes as clean that never reached the disk. A crash in the middle is harmless, because
+  rewriting the same bytes does not change those that are on disk.
+- Below the recovery point nothing may be missing. A missing or unreadable part raises Corrupt: the
+  log opens offline and its files stay unchanged, for a peer to repair. Bodies there are checked
+  when first read (`read_span`).
+- Segments that end at or below the start offset of the checkpoint are removed: retention was about
+  to do it.
 - A log without a checkpoint is young: all of it may be torn. An unreadable checkpoint is damage:
   then only the last segment may be torn.
 
-Producers come back from the newest good snapshot at or below the recovery point, and a replay of
-the batch headers after it; without one, from the headers of the whole log. Leader epochs come from
-their file, or likewise.
+Producer state is restored from the newest good snapshot at or below the recovery point and a replay
+of the batch headers after it; without a snapshot, from the headers of the whole log. Leader epochs
+are read from their file, or rebuilt from the headers in the same way.
 """
 
 import errno
@@ -53,7 +55,7 @@ log = logging.getLogger("penstock.log")
 
 REWRITE_BYTES = 1024 * 1024
 NEVER_OPENED = -1
-"""The known end of a log of which the node does not know that it ever existed."""
+"""Known end of a log that never existed, as far as the node knows."""
 SEGMENTS = (files.LOG, files.LOG + files.SWAP)
 REMOVED = (files.TEMPORARY, files.DELETED, files.CLEANED, files.REPLACED)
 
@@ -66,19 +68,19 @@ class SegmentState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CleanState:
-    """What a clean stop knows of a log. The node keeps those of all its logs in one file."""
+    """State of a log at a clean stop. The node keeps those of all its logs in one file."""
 
     start_offset: int
     end_offset: int
     segments: tuple[SegmentState, ...]
     producers: int
-    """How many; with none there is no snapshot to read."""
+    """Number of producers; with 0 there is no snapshot to read."""
     cleaned_offset: int = 0
 
 
 @dataclass(slots=True)
 class Recovered:
-    """The parts of a log, ready to be put together."""
+    """Parts of an opened log, the input of `Log`."""
 
     segments: Segments
     start_offset: int
@@ -92,7 +94,7 @@ class Recovered:
     is_clean: bool = False
     offline: str | None = None
     is_lost: bool = False
-    """Offline because it lacks records that were durable here, or committed."""
+    """True when offline because records that were durable here, or committed, are missing."""
     vault: LogCipher = PLAIN
 
 
@@ -105,8 +107,11 @@ def open_directory(
     keyring: Keyring | None = None,
     known_end: int = NEVER_OPENED,
 ) -> Recovered:
-    """Blocks. Damage below the recovery point or the known end makes a log that is offline, not an
-    exception; so does a key that is missing, and a log that is gone."""
+    """Opens the log in directory `path`. Blocks.
+
+    Damage below the recovery point or the known end gives an offline log, not an exception; so
+    does a missing key, and a missing log.
+    """
     names = disk.listdir(path)
     if known_end >= 0 and not any(name.endswith(SEGMENTS) for name in names):
         return _lost(disk, path, config, known_end)
@@ -147,8 +152,8 @@ def remove_leftovers(disk: Disk, path: str, names: list[str]) -> list[str]:
     - `.deleted`: retired by retention. Removed. (`_drop_retired` removes those not yet renamed.)
     - Caches without a segment: a flush wrote them just after the segment was retired. Removed.
     - `.swap`: compaction had finished and synced its work, and was about to put it in place. The
-      segments it replaces are removed and it takes its name, as would have happened. Doing so
-      again after another interruption is harmless.
+      segments it replaces are removed and it gets its final name, as compaction would have done.
+      Doing so again after another interruption is harmless.
 
     Blocks, and is durable when something was changed.
     """
@@ -184,7 +189,7 @@ def _finish_swap(disk: Disk, path: str, name: str) -> None:
             offset = files.offset_in(other, suffix)
             if offset is not None and base_offset <= offset < max(end_offset, base_offset + 1):
                 files.remove(disk, files.join(path, other))
-    disk.sync_dir(path)  # Never are an old and a new segment with the same offsets both there.
+    disk.sync_dir(path)  # Old and new segments with the same offsets never exist together.
     disk.rename(swap_path, files.join(path, final))
 
 
@@ -198,7 +203,7 @@ def _segments(
 
 
 def _unlock(disk: Disk, path: str, config: LogConfig, keyring: Keyring | None) -> LogCipher:
-    """The log's key, made if it needs one and has none. Raises Corrupt."""
+    """Reads the log's key, or creates one if the config needs it. Raises Corrupt."""
     vault = key_file.read(disk, path, keyring)
     if config.encrypted and not vault.has_key:
         if keyring is None:
@@ -208,7 +213,7 @@ def _unlock(disk: Disk, path: str, config: LogConfig, keyring: Keyring | None) -
 
 
 def _locked(disk: Disk, path: str, config: LogConfig, names: list[str], reason: str) -> Recovered:
-    """A log that nobody can read here; see `_quarantined`."""
+    """Offline log whose key is missing or unusable; see `_quarantined`."""
     segments = _segments(disk, path, config, names, PLAIN)
     if not segments and not disk.exists(files.join(path, files.CHECKPOINT)):
         segments = [Segment.create(disk, path, 0, config.index_interval_bytes)]
@@ -216,9 +221,9 @@ def _locked(disk: Disk, path: str, config: LogConfig, names: list[str], reason: 
 
 
 def _drop_retired(disk: Disk, segments: list[Segment], start_offset: int) -> None:
-    """Removes what retention took out of the log: all that ends before a durable start offset.
+    """Removes segments that retention retired: those that end below a durable start offset.
 
-    Of their files any may be gone already, so they are not missed. Changes `segments`.
+    Any of their files may be gone already, which is not damage. Changes `segments`.
     """
     while len(segments) > 1 and segments[1].base_offset <= start_offset:
         segment = segments.pop(0)
@@ -230,8 +235,8 @@ def _drop_retired(disk: Disk, segments: list[Segment], start_offset: int) -> Non
 def _set_places(
     segments: Sequence[Segment], epochs: Epochs | None, gaps_end: int, end_offset: int
 ) -> None:
-    """Tells the segments what their batches must fit, in a log that ends at `end_offset`."""
-    # A copy, because the log's own goes on changing; unknown epochs fit everything.
+    """Sets the expected batches of each segment, in a log that ends at `end_offset`."""
+    # A copy, because the log changes its own; unknown epochs admit every batch.
     known = Epochs() if epochs is None else epochs.copy()
     ends = [segment.base_offset for segment in segments[1:]]
     for segment, end in zip(segments, [*ends, end_offset], strict=True):
@@ -324,16 +329,16 @@ def _recover(
 
 
 def _fresh(disk: Disk, path: str, config: LogConfig, vault: LogCipher) -> Recovered:
-    """A log that has never been. Its first flush makes its first file durable."""
+    """Creates a new log. Its first flush makes its first file durable."""
     if disk.exists(files.join(path, files.CHECKPOINT)):
-        raise Corrupt(f"{path}: there is a checkpoint, but there are no segments")
+        raise Corrupt(f"{path} has a checkpoint but no segments")
     segment = Segment.create(disk, path, 0, config.index_interval_bytes, vault)
     producers = Producers(config.producer_expiration_ms)
     return Recovered(Segments([segment]), 0, 0, Epochs(), producers, [], dir_dirty=True)
 
 
 def recovery_point(disk: Disk, path: str, segments: Sequence[Segment]) -> files.Checkpoint:
-    """Where the scan starts. See the module's docstring for a missing or unreadable checkpoint."""
+    """Start of the scan. The module docstring covers a missing or unreadable checkpoint."""
     first = segments[0].base_offset
     checkpoint = files.read_checkpoint(disk, path)
     if checkpoint is None:
@@ -350,7 +355,7 @@ def recovery_point(disk: Disk, path: str, segments: Sequence[Segment]) -> files.
 def _repair_tail(
     disk: Disk, path: str, segments: list[Segment], point: files.Checkpoint, known_end: int
 ) -> int:
-    """Scans from the recovery point and cuts at the first bad batch; where the log ends now.
+    """Scans from the recovery point and truncates at the first bad batch; returns the end offset.
 
     Changes `segments`. Everything scanned is durable when this returns, and so are the names.
     Raises Corrupt, with nothing changed on disk, if the log would end below `known_end`.
@@ -359,7 +364,7 @@ def _repair_tail(
     scanned, offset = _scan_tail(segments, first, point)
     if offset < known_end:
         raise Corrupt(
-            f"{path}: the log is whole up to offset {offset} only, but everything below "
+            f"{path}: the log is intact only up to offset {offset}, but everything below "
             f"{known_end} was on this disk and committed"
         )
     at = first + len(scanned)
@@ -367,8 +372,8 @@ def _repair_tail(
     cut_bytes = sum(segment.size for segment in segments[at - 1 :]) - good
     if cut_bytes:
         log.warning(
-            "torn tail: %s.log is cut at offset %d, from byte %d on: %d bytes hold no whole batch "
-            "in its place; none of them is known to be committed",
+            "torn tail: %s.log is truncated at offset %d, from byte %d on: %d bytes do not hold "
+            "a whole, expected batch; none of them is known to be committed",
             segments[at - 1].path,
             offset,
             good,
@@ -380,7 +385,7 @@ def _repair_tail(
         if good < segment.size:
             segments[number] = segment.truncate(good, offset)
         else:
-            segment.file.truncate(good)  # Again, too: an earlier cut may be as little durable.
+            segment.file.truncate(good)  # Repeated, too: an earlier one may not be durable either.
             segment.file.sync()
     for segment in reversed(segments[at:]):
         segment.remove_caches()
@@ -394,7 +399,7 @@ def _repair_tail(
 def _scan_tail(
     segments: Sequence[Segment], first: int, point: files.Checkpoint
 ) -> tuple[list[tuple[int, int]], int]:
-    """From where to where each segment from `first` on is whole, and the offset at the end."""
+    """Intact byte range of each segment from `first` on, and the offset where they end."""
     position, offset = _position_of(segments[first], point)
     epoch = -1
     scanned: list[tuple[int, int]] = []
@@ -402,7 +407,7 @@ def _scan_tail(
         if scanned and segment.base_offset != offset:
             break
         assert segment.places is not None
-        # Where the tail ends is to be found out; the checked part ends here.
+        # The scan finds the end of the tail; the part that was checked before ends here.
         places = segment.places.up_to(EVERYWHERE)
         segment.places = segment.places.up_to(offset)
         good = position
@@ -418,17 +423,18 @@ def _scan_tail(
 
 
 def _rewrite(file: File, position: int, end: int) -> None:
-    """Makes the next sync store these bytes, whatever became of an earlier one."""
+    """Makes the next sync store these bytes even if an earlier sync failed."""
     while position < end:
         data = file.read(position, min(REWRITE_BYTES, end - position))
         if not data:
-            raise Corrupt(f"{file.path}: nothing at {position}, which was just read")
+            raise Corrupt(f"{file.path}: no data at position {position}, which was just read")
         file.rewrite(position, data)
         position += len(data)
 
 
 def _segment_of(segments: Sequence[Segment], point: files.Checkpoint) -> int:
-    """Which segment the recovery point lies in: the one it names, unless compaction merged it."""
+    """Index of the segment that holds the recovery point: the one that the checkpoint names,
+    unless compaction merged it into another."""
     at = 0
     for i, segment in enumerate(segments):
         if segment.base_offset == point.segment:
@@ -439,15 +445,15 @@ def _segment_of(segments: Sequence[Segment], point: files.Checkpoint) -> int:
 
 
 def _position_of(segment: Segment, point: files.Checkpoint) -> tuple[int, int]:
-    """Where in `segment` the recovery point lies, and the offset that comes there.
+    """Position of the recovery point in `segment`, and the offset expected there.
 
-    Raises Corrupt when the file ends before. The offset is lower than the recovery point when
-    compaction merged the segment that the point was in, and left a gap there.
+    Raises Corrupt when the file ends before it. The offset is lower than the recovery point when
+    compaction merged the segment that held the point, and left a gap there.
     """
     if segment.base_offset == point.segment:
         if segment.size < point.position:
             raise Corrupt(
-                f"{segment.path}: {segment.size} bytes, but {point.position} were durable"
+                f"{segment.path} has {segment.size} bytes, but {point.position} were durable"
             )
         return point.position, point.recovery_point
     end = segment.base_offset
@@ -456,14 +462,17 @@ def _position_of(segment: Segment, point: files.Checkpoint) -> tuple[int, int]:
             return position, end
         end = header.next_offset
     if end < point.recovery_point:
-        raise Corrupt(f"{segment.path} ends at {end}, but {point.recovery_point} was durable")
+        raise Corrupt(
+            f"{segment.path} ends at offset {end}, but everything below "
+            f"{point.recovery_point} was durable"
+        )
     return segment.size, end
 
 
 def _recover_epochs(
     disk: Disk, path: str, segments: Segments, epochs: Epochs | None, end_offset: int
 ) -> Epochs:
-    """Those of their file, cut to the log; without it, those of the batches."""
+    """Leader epochs from their file, truncated to the log; without the file, from the batches."""
     if epochs is None:
         epochs = rebuild_epochs(segments)
         changed = bool(epochs.epochs)
@@ -475,12 +484,12 @@ def _recover_epochs(
 
 
 def _lost(disk: Disk, path: str, config: LogConfig, known_end: int) -> Recovered:
-    """A log that existed and is gone. Nothing is created in its place."""
+    """Offline log for one that existed and whose files are missing; creates nothing on disk."""
     place = AbsentFile(files.join(path, files.file_name(0, files.LOG)))
     segment = Segment(disk, path, 0, place, config.index_interval_bytes)
     reason = (
-        f"{path} is missing or holds no segments, but this node had this replica, committed up "
-        f"to offset {known_end} at least"
+        f"{path} is missing or has no segments, but this node had this replica, committed at "
+        f"least up to offset {known_end}"
     )
     found = _quarantined(disk, path, config, [segment], reason)
     found.is_lost = True
@@ -490,9 +499,9 @@ def _lost(disk: Disk, path: str, config: LogConfig, known_end: int) -> Recovered
 def _quarantined(
     disk: Disk, path: str, config: LogConfig, segments: Sequence[Segment], reason: str
 ) -> Recovered:
-    """A log that only knows why it is not one. Nothing on disk is changed."""
+    """Offline log that holds only the reason. Nothing on disk is changed."""
     if not segments:
-        # Something has to stand for the active segment; an offline log never touches it.
+        # A log always has an active segment; an offline one never touches its file.
         file = disk.open(files.join(path, files.CHECKPOINT))
         segments = [Segment(disk, path, 0, file, config.index_interval_bytes)]
     held = Segments(segments)

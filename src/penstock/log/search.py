@@ -1,7 +1,7 @@
-"""Finding things in a log: offsets before its tail, records by time, aborted transactions.
+"""Lookups in a log: offsets before its tail, records by timestamp, aborted transactions.
 
-All but `search` look into files, and some decode a batch: they block, and are for Workers. They
-only read; a segment that goes away meanwhile stays readable through its file.
+All but `search` read files, and some decode a batch: they block, and are for Workers. They only
+read; a segment that is removed meanwhile stays readable through its open file.
 """
 
 from bisect import bisect_right
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 TIMES = Column.OFFSETS | Column.TIMESTAMPS
 
 SEGMENTS_LOADED_MAX = 4
-"""Sealed segments whose index stays in memory, per log."""
+"""Number of sealed segments whose index stays in memory, per log."""
 
 HALF_BATCH_BYTES = 16 * 1024
-"""Not worth sending from here on. More than what lies between two entries of an index, as a rule:
-whole batches are not left out with it."""
+"""Half a batch of this size or more is not sent. As a rule this is more than lies between two
+index entries, so that no whole batches are left out with it."""
 
 
 def search(log: "Log", offset: int, bytes_max: int, limit_offset: int) -> ReadSpan:
-    """`Log.locate` before the tail: exact where the index is loaded and the page cache warm.
+    """Implements `Log.locate` before the tail: exact with a loaded index and a warm page cache.
 
-    Otherwise the span has to search when it is read. On the loop; does not wait for the disk
-    except to load the active segment's index, once.
+    Otherwise the span searches when it is read. Runs on the loop; does not wait for the disk
+    except to load the index of the active segment, once.
     """
     segment = log.segments.active
     limit = segment.size
@@ -42,7 +42,7 @@ def search(log: "Log", offset: int, bytes_max: int, limit_offset: int) -> ReadSp
         if limit_offset < log.segments.end_of(segment, log.end_offset):
             limit = -1
     else:
-        segment.load()  # Here and not in a worker: this thread appends to it.
+        segment.load()  # Not in a worker, because this thread appends to it.
         if limit_offset >= segment.tail_start:
             limit = segment.tail_ceiling(limit_offset)
         elif limit_offset != log.end_offset:
@@ -56,10 +56,10 @@ def search(log: "Log", offset: int, bytes_max: int, limit_offset: int) -> ReadSp
 
 
 def ending(segment: Segment, first_end: int, wanted: int, limit: int) -> int:
-    """Where to stop: at `wanted`, but not before the first batch is whole, nor after `limit`.
+    """End of the read: `wanted`, but not inside the first batch, nor after `limit`.
 
-    A client throws half a batch away and asks for it again, so a large one is not begun. Where
-    they begin is known by the index alone: what is small may be cut, as Kafka does.
+    A client discards a partial batch and fetches it again, so a large one is not begun. Only the
+    index tells where batches begin: a small one may be cut, as in Kafka.
     """
     if wanted >= limit:
         return limit
@@ -74,7 +74,7 @@ def ending(segment: Segment, first_end: int, wanted: int, limit: int) -> int:
 
 
 def keep_loaded(loaded: list[Segment], segment: Segment, unsynced: list[Segment]) -> None:
-    """Notes that `segment` is used, and lets go of the indexes of those used longest ago."""
+    """Marks `segment` as recently used, and evicts the indexes of the least recently used."""
     if loaded and loaded[-1] is segment:
         return
     if segment in loaded:
@@ -82,7 +82,7 @@ def keep_loaded(loaded: list[Segment], segment: Segment, unsynced: list[Segment]
     loaded.append(segment)
     excess = len(loaded) - SEGMENTS_LOADED_MAX
     if excess > 0:
-        # The caches of those sealed since the last flush are not on disk yet.
+        # Segments sealed since the last flush do not have their caches on disk yet.
         for oldest in [one for one in loaded if one not in unsynced][:excess]:
             loaded.remove(oldest)
             oldest.forget()
@@ -134,7 +134,7 @@ def _first_in(
     try:
         columns = decode(segment.read_batch(position, header), columns=TIMES)
     except Refused:
-        # Intact, and not to be opened, as its producer sent it: it is found as a whole.
+        # An intact batch whose records do not decode, as its producer sent it: found as a whole.
         return max(header.base_offset, start_offset), header.max_timestamp, header.leader_epoch
     for offset, record_timestamp in zip(columns.offsets, columns.timestamps, strict=True):
         if record_timestamp >= timestamp and offset >= start_offset:

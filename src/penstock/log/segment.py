@@ -1,26 +1,27 @@
-"""One segment: a file of batches as on the wire, or sealed, and the caches that find things in it.
+"""Segment: a file of batches in wire format, or encrypted, with the indexes to search it.
 
 Owns the `.log` file, its index (relative offset -> position), its time index (timestamp ->
-relative offset) and the aborted transactions whose marker lies here. The log file is the truth;
-the rest is loaded from `caches` on first use and rebuilt from batch headers on any doubt.
+relative offset) and the aborted transactions whose marker lies here. The log file is the source of
+truth; the rest is loaded from `index_files` on first use and rebuilt from batch headers on any
+doubt.
 
 Invariants:
 - Batches lie back to back; base offsets rise; the last batch of a sealed segment ends just below
   the next segment's base offset (the log rolls at its end offset, and compaction keeps the last
-  batch, if need be without records). So an offset inside the log is always found in the segment
-  whose base is the last one at or below it.
+  batch, if necessary without records). So an offset inside the log always lies in the segment with
+  the highest base offset at or below it.
 - Positions fit 32 bits, offsets relative to the base fit 31.
 - Bytes in [unverified_start, unverified_end) were written by an earlier process and have not
-  been checked by this one; `span.Span` checks them before they are served. Until then offsets and
-  epochs in batch headers there are believed only if they fit `places`.
-- `generation` rises before the file's content is cut; a reader that finds it changed after its
-  read throws the bytes away. Renamed and unlinked files keep their content (`ports.Disk`).
+  been checked by this one; `read_span.ReadSpan` checks them before they are served. Until then
+  offsets and epochs in batch headers there are trusted only if `places` admits them.
+- `generation` rises before the file is truncated; a reader that finds it changed after its read
+  discards the bytes. Renamed and unlinked files keep their content (`ports.Disk`).
+- Either all of its batches are sealed (`encryption.log_encryption`) or none is. `begin` sets which
+  before the first append; when the config changes, the log rolls. Positions and sizes are those of
+  the stored batches.
 
-- Its batches are all sealed (`vault`) or none is: who begins to append says which (`begin`), and
-  with another wish the log rolls. Positions and sizes are those of the stored batches.
-
-The tail keeps the exact place of the newest batches, so that consumers at the end of the log are
-answered without a search in the file. Only the active segment has one.
+The tail keeps the exact positions of the newest batches, so that fetches at the end of the log
+need no search in the file. Only the active segment has one.
 """
 
 from array import array
@@ -103,35 +104,35 @@ class Segment:
         self.vault = vault
         self._incarnation: Incarnation | None = None
         self.begun: bool | None = None
-        """Whether what is appended is encrypted; None: nobody is ready to append."""
-        self.is_doubted = False  # Whether something here could not be opened to be sent.
+        """True while appended batches are encrypted; None before `begin`."""
+        self.is_doubted = False  # True once a batch could not be decrypted for sending.
         self.is_encrypted: bool | None = None
-        """Whether what is there is; None: of an earlier process, and nobody has looked."""
-        self.overhead_bytes = 0  # How much longer a batch is when it is stored here.
+        """True if the stored batches are encrypted; None while unknown: of an earlier process."""
+        self.overhead_bytes = 0  # Bytes that storing a batch here adds to its size.
         self.path = files.join(directory, files.file_name(base_offset, ""))
         self.base_offset = base_offset
         self.file = file
         self.size = file.size()
         self.generation = 0
         self.retired = False
-        """Replaced or removed: the cache files of this name are no longer those of this one. Set
-        before they change, so who finds it unset after reading them has read the right ones."""
+        """True once replaced or removed: the cache files of this name belong to another segment.
+        Set before they change, so a reader that finds it unset afterwards has read the right ones.
+        """
         self._interval_bytes = interval_bytes
         self._unindexed_bytes = 0
         self.index_bytes = 0
-        # None until loaded: see `load`. `aborted` may stay unknown longer: see `recovery`.
+        # None until loaded: see `load`. `aborted` may stay unknown longer: see `index_files`.
         self.index: Index | None = None
         self.times: Index | None = None
         self.aborted: list[AbortedTxn] | None = None
         self.first_timestamp, self.max_timestamp, self.max_timestamp_offset, _ = EMPTY
-        self.tail_start = NO_TAIL  # From this offset on the tail knows every batch.
+        self.tail_start = NO_TAIL  # The tail holds every batch from this offset on.
         self._tail_lasts: array[int] = array("q")
         self._tail_positions: array[int] = array("q")
         self.unverified_start = 0
         self.unverified_end = self.size
-        self.places: ExpectedBatches | None = (
-            None  # What unverified batches must fit: see `recovery`.
-        )
+        self.places: ExpectedBatches | None = None
+        """Constraints on unverified batches; see `recovery`."""
 
     @classmethod
     def open(
@@ -157,40 +158,43 @@ class Segment:
         path = files.join(directory, files.file_name(base_offset, files.LOG))
         file = disk.open(path, create=True)
         segment = cls(disk, directory, base_offset, file, interval_bytes, vault)
-        assert segment.size == 0, f"{path} was there before it was created"
+        assert segment.size == 0, f"{path} existed before it was created"
         segment.index = Index(indexes.OFFSET_KINDS)
         segment.times = Index(indexes.TIME_KINDS)
         segment.aborted = []
         return segment
 
     def begin(self, encrypted: bool) -> None:
-        """Before it is appended to, and after a cut; an encrypted one gets a data key of its own.
-        What is there already must be of the same kind."""
+        """Prepares for appends, at first and after a truncation.
+
+        An encrypted segment gets a data key of its own. Batches that it holds already must be of
+        the same kind.
+        """
         self.begun = self.is_encrypted = encrypted
         self._incarnation = self.vault.incarnate() if encrypted else None
         self.overhead_bytes = SEALED_OVERHEAD if encrypted else 0
 
     def find_kind(self) -> bool | None:
-        """Whether its batches are encrypted; None when there is none yet. May read."""
+        """True if the batches are encrypted; None without a batch. May read the file."""
         if self.is_encrypted is None and self.size:
             self.is_encrypted = is_sealed(self.file.read(0, BATCH_OVERHEAD))
         return self.is_encrypted if self.size else None
 
     def stored(self, run: Buffer, scratch: memoryview | None = None) -> Buffer:
-        """Batches back to back, as they are to be written here."""
+        """Stored form of a run of batches."""
         incarnation = self._incarnation
         return run if incarnation is None else seal_batches(incarnation, run, scratch)
 
     def append(self, batch: Buffer, base_offset: int, last_offset: int, timestamp: int) -> None:
-        """Writes one batch. The hot path, so it does what `note` does by itself.
+        """Writes one batch. Hot path, so it repeats the work of `note` inline.
 
-        The caller has loaded the index, and begun.
+        The caller has called `load` and `begin`.
         """
         size = len(batch) + self.overhead_bytes
         position = self.file.append(
             (batch if self._incarnation is None else self.stored(batch, self.vault.scratch),)
         )
-        assert position == self.size, "somebody else writes to this segment"
+        assert position == self.size, "another writer appends to this segment"
         self.size = position + size
         tail = self._tail_lasts
         if not tail:
@@ -209,10 +213,10 @@ class Segment:
             self._unindexed_bytes = unindexed + size
 
     def append_run(self, run: Buffer, headers: Sequence[BatchHeader]) -> None:
-        """Writes batches that lie back to back with one system call. As `append` otherwise."""
+        """Writes batches that lie back to back with one system call. Otherwise like `append`."""
         overhead = self.overhead_bytes
         position = self.file.append((self.stored(run, self.vault.scratch),))
-        assert position == self.size, "somebody else writes to this segment"
+        assert position == self.size, "another writer appends to this segment"
         self.size = position + len(run) + overhead * len(headers)
         lasts, positions = self._tail_lasts, self._tail_positions
         if not lasts:
@@ -231,7 +235,7 @@ class Segment:
     def note(
         self, position: int, size: int, base_offset: int, last_offset: int, timestamp: int
     ) -> None:
-        """Tells the indexes of a batch that follows all those they know of."""
+        """Adds the next batch to the indexes."""
         if timestamp > self.max_timestamp:
             self.max_timestamp = timestamp
             self.max_timestamp_offset = last_offset
@@ -254,35 +258,36 @@ class Segment:
 
     @property
     def is_summed_up(self) -> bool:
-        """Whether `summary` need not read anything."""
+        """True while `summary` needs no read."""
         return self.max_timestamp != NO_TIMESTAMP or self.index is not None or not self.size
 
     def summary(self) -> Summary:
-        """Reads the cache when nothing is known yet: a sealed segment of an earlier process."""
+        """Returns the summary; reads the caches of a sealed segment of an earlier process."""
         if not self.is_summed_up:
             self.load()
         count = UNKNOWN if self.aborted is None else len(self.aborted)
         return Summary(self.first_timestamp, self.max_timestamp, self.max_timestamp_offset, count)
 
     def believe(self, summary: Summary) -> None:
-        """Takes over what a clean stop left written down."""
+        """Takes over the summary that a clean stop persisted."""
         self.first_timestamp, self.max_timestamp, self.max_timestamp_offset, aborted = summary
         if aborted == 0:
             self.aborted = []
 
     def since(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
-        """As `headers`, from an indexed batch at or before the one that holds `offset`. Reads."""
+        """Like `headers`, from an indexed batch at or before the one that holds `offset`. Reads."""
         return self.headers(*self.anchor(offset))
 
     def anchor(self, offset: int) -> tuple[int, int]:
-        """Position and base offset of an indexed batch at or before that of `offset`. May read."""
+        """Position and base offset of an indexed batch at or before the one that holds `offset`.
+        May read."""
         relative, position = self.load().entry(max(offset - self.base_offset, 0))
         return position, self.base_offset + relative
 
     def place(self, offset: int) -> tuple[int, int] | None:
-        """Start and end of the batch that holds `offset`, if that can be told without waiting.
+        """Start and end of the batch that holds `offset`; None if finding it could wait.
 
-        The end may lie some batches further on: it is the next one that the index knows.
+        The end may be that of a later batch: it is the next position in the index.
         """
         index = self.index
         if index is None:
@@ -292,7 +297,7 @@ class Segment:
         start = index.values[at - 1] if at else 0
         end = index.values[at] if at < len(index.values) else self.size
         if start < self.unverified_end and end > self.unverified_start:
-            return None  # The headers on the way must be checked, too: `span` does.
+            return None  # The headers in between must be checked, too: `read_span` does.
         if not wanted or (at and index.keys[at - 1] == wanted):
             return start, end
         if end - start > CHUNK_BYTES:
@@ -314,14 +319,14 @@ class Segment:
     def tail_floor(self, offset: int) -> tuple[int, int]:
         """Start and end of the batch that holds `offset`, or of the first one after it.
 
-        Only for an offset at or after `tail_start`.
+        `offset` must be at or after `tail_start`.
         """
         at = bisect_left(self._tail_lasts, offset)
         positions = self._tail_positions
         return positions[at], positions[at + 1] if at + 1 < len(positions) else self.size
 
     def tail_ceiling(self, offset: int) -> int:
-        """The position of the first batch in the tail that ends at or after `offset`."""
+        """Position of the first batch in the tail that ends at or after `offset`."""
         at = bisect_left(self._tail_lasts, offset)
         return self._tail_positions[at] if at < len(self._tail_positions) else self.size
 
@@ -339,10 +344,10 @@ class Segment:
     # Caches.
 
     def load(self) -> Index:
-        """Makes sure the indexes are in memory, from their files or from the log itself.
+        """Loads the indexes into memory, from their files or from the log itself.
 
-        Sealed segments may be loaded from any thread: all would come to the same result, and it
-        is put in place at once. The active one is loaded by the thread that appends.
+        Any thread may load a sealed segment: each gets the same result, and it is set at once. The
+        active segment is loaded by the thread that appends.
         """
         index = self.index
         if index is not None:
@@ -355,7 +360,7 @@ class Segment:
         if self.aborted is None:
             self.aborted = twin.aborted
         self.times = twin.times
-        self.index = index = twin.index  # Last: it is what other threads test.
+        self.index = index = twin.index  # Last, because other threads test it.
         assert index is not None
         self.index_bytes = len(index) * INDEX_ENTRY_BYTES
         return index
@@ -363,12 +368,12 @@ class Segment:
     def peek(self) -> "Segment":
         """This segment if its indexes are loaded, else a twin that has them.
 
-        For readers in other threads, who must not load the active segment.
+        For readers in other threads, which must not load the active segment.
         """
         return self if self.index is not None else self._build()
 
     def _build(self) -> "Segment":
-        """A twin whose indexes cover everything: the caches, and a scan of what they do not."""
+        """Builds a twin with complete indexes: from caches, and a scan of the uncovered rest."""
         twin = self.blank()
         covered_offset = self.base_offset
         cached = index_files.read(self._disk, self.path, self.size, self.vault)
@@ -383,12 +388,12 @@ class Segment:
             last_offset = header.base_offset + header.last_offset_delta
             twin.note(position, size, header.base_offset, last_offset, header.max_timestamp)
             if is_control(header.attributes):
-                twin.aborted = None  # Perhaps one more: only a replay of the producers can say.
+                twin.aborted = None  # Maybe one more: only a replay of producer state can tell.
             twin.size = position + size
         return twin
 
     def blank(self) -> "Segment":
-        """A twin over the same file whose indexes cover nothing yet."""
+        """Twin over the same file, with empty indexes."""
         directory, file = files.parent(self.path), self.file
         interval = self._interval_bytes
         twin = Segment(self._disk, directory, self.base_offset, file, interval, self.vault)
@@ -399,7 +404,7 @@ class Segment:
         return twin
 
     def encode_caches(self, next_offset: int) -> list[tuple[str, bytes]]:
-        """The cache files of this segment, which ends before `next_offset`."""
+        """Cache files of this segment, which ends before `next_offset`."""
         index = self.load()
         assert self.times is not None
         cached = index_files.Cached(
@@ -414,7 +419,7 @@ class Segment:
         return index_files.encode(self.path, cached)
 
     def load_aborted(self, offset: int) -> bool:
-        """Makes known the aborted transactions that ended below `offset`; False if it cannot."""
+        """Loads the aborted transactions that ended below `offset`; False if they are unknown."""
         if self.aborted is None:
             cached = index_files.read(self._disk, self.path, self.size, self.vault)
             if cached is None or cached.next_offset < offset:
@@ -429,13 +434,13 @@ class Segment:
         index_files.remove(self._disk, self.path)
 
     def forget(self) -> None:
-        """Drops the indexes from memory; they come back from the files when asked for."""
+        """Drops the indexes from memory; `load` reads them from the files again."""
         self.times = self.index = None
 
     def truncate(self, size: int, end_offset: int) -> "Segment":
-        """Cuts the file; the segment that it is now. Durable when it returns.
+        """Truncates the file; returns the segment that replaces this one. Durable when it returns.
 
-        This one is left to readers in other threads, who find that its generation has changed.
+        Readers in other threads keep this one, and find that its generation has changed.
         """
         self.generation += 1
         self.retired = True
@@ -461,10 +466,10 @@ class Segment:
     def headers(
         self, position: int = 0, next_offset: int | None = None
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """Positions and headers of the batches from `position`, bodies unread where they are long.
+        """Positions and headers of the batches from `position` on; long bodies stay unread.
 
-        `next_offset` is what comes there, where that is not the start. Raises Corrupt where no
-        batch can be, or not this one: only headers are looked at, CRCs are not.
+        `next_offset` is the offset expected at a `position` other than the start. Raises Corrupt
+        for an impossible or unexpected batch. Only headers are checked, not CRCs.
         """
         end = self.size
         next_offset = self.base_offset if next_offset is None else next_offset
@@ -476,11 +481,11 @@ class Segment:
                 chunk_start, at = position, 0
                 chunk = self.file.read(position, min(CHUNK_BYTES, end - position))
                 if len(chunk) < BATCH_OVERHEAD:
-                    raise Corrupt(f"{self.path}: half a batch at {position}")
+                    raise Corrupt(f"{self.path}: incomplete batch at position {position}")
             header = read_header(chunk, at)
             following = position + LENGTH_OVERHEAD + header.length
             if header.magic != 2 or following < position + BATCH_OVERHEAD or following > end:
-                raise Corrupt(f"{self.path}: no batch at {position}")
+                raise Corrupt(f"{self.path}: no valid batch at position {position}")
             if position < self.unverified_end:
                 self.check_place(header, position, next_offset)
             yield position, header
@@ -488,7 +493,7 @@ class Segment:
             position = following
 
     def check_place(self, header: BatchHeader, position: int, next_offset: int) -> None:
-        """Raises Corrupt for a batch of an earlier process that cannot be where it is."""
+        """Raises Corrupt for an unexpected offset or leader epoch of an earlier process's batch."""
         places = self.places
         if places is None:
             return
@@ -497,22 +502,23 @@ class Segment:
             fits &= header.next_offset == places.end_offset
         if not fits:
             raise Corrupt(
-                f"{self.path}: a batch with offset {header.base_offset} and leader epoch "
-                f"{header.leader_epoch} at {position}, where {next_offset} was to come"
+                f"{self.path}: unexpected batch at position {position}: offset "
+                f"{header.base_offset}, leader epoch {header.leader_epoch}; expected offset "
+                f"{next_offset}"
             )
 
     def read_batch(self, position: int, header: BatchHeader) -> memoryview:
-        """One whole batch, verified and opened."""
+        """Reads one whole batch, verified and decrypted."""
         data = self.file.read(position, LENGTH_OVERHEAD + header.length)
         try:
             check_stored(memoryview(data))
         except Refused as error:
-            raise Corrupt(f"{self.path}: at {position}: {error}") from None
+            raise Corrupt(f"{self.path}: at position {position}: {error}") from None
         return memoryview(self.reveal(data, position))
 
     def reveal(self, data: bytes, position: int) -> bytes | bytearray:
-        """Batches of this file from `position` on, as others may have them. Raises Corrupt."""
+        """Decrypts batches of this file from `position` on. Raises Corrupt."""
         try:
             return self.vault.open_batches(data)
         except Corrupt as damage:
-            raise Corrupt(f"{self.path}: at {position} or after: {damage}") from None
+            raise Corrupt(f"{self.path}: at position {position} or after: {damage}") from None

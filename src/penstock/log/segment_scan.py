@@ -1,7 +1,7 @@
-"""Reads a segment from a position on, batch by batch, checking everything.
+"""Scan of a segment from a position on: reads and checks batch after batch.
 
-For recovery, which stops at the first bad batch, and for compaction, which copies good ones. Reads
-in large pieces; the views handed out are good until the next step.
+Recovery stops at the first bad batch; compaction copies the good ones. Reads in large chunks; the
+yielded views are valid until the next step.
 """
 
 from collections.abc import Iterator
@@ -24,13 +24,14 @@ SCAN_BYTES = 1024 * 1024
 def scan(
     segment: Segment, position: int, offset: int, epoch: int, places: ExpectedBatches | None
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The good batches from `position` on; ends before the first that cannot be where it is.
+    """Yields the valid batches from `position` on; ends before the first invalid one.
 
-    Its length fits the file, its magic and CRC are right, neither its offset nor its leader epoch
-    is below what came before (`offset` and `epoch` for the first one), and it fits `places`.
+    A batch is valid if its length fits the file, its magic and CRC are right, neither its offset
+    nor its leader epoch is below the one before (`offset` and `epoch` for the first batch), and
+    `places` admits it.
     """
     chunk = memoryview(b"")
-    start = position  # Of the chunk.
+    start = position  # Position of the chunk.
     while position < segment.size:
         size = _size_at(chunk, position - start)
         if size == 0:
@@ -53,7 +54,7 @@ def scan(
 
 
 def scan_all(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Every batch of a segment that must be intact, opened; raises Corrupt when one is not."""
+    """Yields every batch of a segment, decrypted; raises Corrupt when one is not intact."""
     position = 0
     places = segment.places if segment.unverified_end == segment.size else None
     for header, view in scan(segment, 0, segment.base_offset, -1, places):
@@ -64,11 +65,11 @@ def scan_all(segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
             yield header, view
         position += len(view)
     if position != segment.size:
-        raise Corrupt(f"{segment.path}: no batch at {position}")
+        raise Corrupt(f"{segment.path}: no valid batch at position {position}")
 
 
 def _size_at(chunk: memoryview, at: int) -> int:
-    """The size of the batch at `at`, or 0 when it is not all in the chunk, or impossible."""
+    """Size of the batch at `at`; 0 when the chunk does not hold all of it, or it is impossible."""
     if at + BATCH_OVERHEAD > len(chunk):
         return 0
     size = LENGTH_OVERHEAD + read_header(chunk, at).length
@@ -76,7 +77,7 @@ def _size_at(chunk: memoryview, at: int) -> int:
 
 
 def _read(segment: Segment, position: int) -> memoryview:
-    """A chunk that holds the batch at `position` whole, if the file does."""
+    """Reads a chunk that holds the whole batch at `position`, if the file does."""
     chunk = memoryview(segment.file.read(position, min(SCAN_BYTES, segment.size - position)))
     if len(chunk) >= BATCH_OVERHEAD:
         size = LENGTH_OVERHEAD + read_header(chunk).length

@@ -1,6 +1,6 @@
-"""The segments of a log in offset order, and which of them holds an offset.
+"""Segments of a log in offset order, with lookup by offset.
 
-Never empty; the last one is `active`. `sealed_bytes` is kept, so the size of a log costs nothing.
+Never empty; the last one is `active`. `sealed_bytes` is cached, so the size of a log costs nothing.
 """
 
 from bisect import bisect_right
@@ -29,7 +29,7 @@ class Segments:
         return len(self._list)
 
     def __iter__(self) -> Iterator[Segment]:
-        """Over the segments as they are now, whatever is added or removed meanwhile."""
+        """Iterates over a copy: segments may be added or removed meanwhile."""
         return iter(self._list.copy())
 
     def __getitem__(self, at: int) -> Segment:
@@ -44,15 +44,15 @@ class Segments:
         return self._list[:-1]
 
     def floor(self, offset: int) -> Segment:
-        """The last segment that starts at or before `offset`; the first one if none does."""
+        """Last segment that starts at or before `offset`; the first one if none does."""
         return self._list[max(bisect_right(self._bases, offset) - 1, 0)]
 
     def since(self, offset: int) -> list[Segment]:
-        """The segment that holds `offset` and all those after it."""
+        """Segment that holds `offset`, and all segments after it."""
         return self._list[max(bisect_right(self._bases, offset) - 1, 0) :]
 
     def end_of(self, segment: Segment, end_offset: int) -> int:
-        """The offset after the last one of `segment`, in a log that ends at `end_offset`."""
+        """End offset of `segment`, in a log that ends at `end_offset`."""
         at = bisect_right(self._bases, segment.base_offset)
         return self._bases[at] if at < len(self._bases) else end_offset
 
@@ -63,6 +63,6 @@ class Segments:
         self.active = segment
 
     def replace(self, old: Sequence[Segment], new: Sequence[Segment]) -> None:
-        """Puts `new` where `old` were: neighbours, or none at all with an empty `new`."""
+        """Replaces `old`, which are neighbours, by `new`; an empty `new` removes them."""
         kept = [segment for segment in self._list if segment not in old]
         self._set(sorted([*kept, *new], key=lambda segment: segment.base_offset))

@@ -1,10 +1,10 @@
-"""Rebuilds what is known of producers, aborted transactions and leader epochs from batch headers.
+"""Rebuild of producer state, aborted transactions and leader epochs from batch headers.
 
-The log is the truth and these are views of it. A snapshot of the producers saves reading from the
-start; a missing or damaged one costs time, never knowledge: "no snapshot" is not "no producers",
-or a retry would become a duplicate.
+The log is the source of truth; this state is derived from it. A producer snapshot saves reading
+from the start. A missing or damaged snapshot costs time but no state: if it were taken for "no
+producers", a retry would become a duplicate.
 
-All of it blocks.
+Every function blocks.
 """
 
 from penstock.base.errors import Corrupt, Refused
@@ -29,9 +29,9 @@ def rebuild_producers(
     end_offset: int,
     expiration_ms: int,
 ) -> Producers:
-    """The producers after every batch below `end_offset`, from a snapshot not above `newest`.
+    """Producer state after every batch below `end_offset`, from a snapshot not above `newest`.
 
-    Also makes known the aborted transactions of every segment it replays.
+    Also sets the aborted transactions of every segment it replays.
     """
     producers = _read_snapshot(disk, path, segments, snapshots, newest, expiration_ms)
     if producers.end_offset < end_offset:
@@ -43,7 +43,7 @@ def rebuild_producers(
 def rebuild_aborted(
     disk: Disk, path: str, segments: Segments, snapshots: list[int], segment: Segment
 ) -> list[AbortedTxn]:
-    """The aborted transactions whose marker lies in `segment`, when its caches are lost."""
+    """Aborted transactions whose marker lies in `segment`, for a segment without its caches."""
     producers = _read_snapshot(disk, path, segments, snapshots, segment.base_offset, 0)
     replayed = segments.since(producers.end_offset)
     _replay(producers, [other for other in replayed if other.base_offset <= segment.base_offset])
@@ -67,7 +67,7 @@ def _read_snapshot(
     newest: int,
     expiration_ms: int,
 ) -> Producers:
-    """The newest good snapshot from which the segments' aborted transactions are known, too."""
+    """Newest good snapshot from which the aborted transactions of the segments are known, too."""
     first = segments[0].base_offset
     for offset in sorted(snapshots, reverse=True):
         if not first <= offset <= newest:
@@ -86,7 +86,7 @@ def _read_snapshot(
 
 
 def _replay_segment(producers: Producers, segment: Segment, aborted: list[AbortedTxn]) -> None:
-    """Applies the batches of `segment` that the producers do not know of yet."""
+    """Applies the batches of `segment` that the producer state does not include yet."""
     start = producers.end_offset
     batches = segment.since(start) if start > segment.base_offset else segment.headers()
     for at, header in batches:
@@ -109,16 +109,19 @@ def _read_marker(segment: Segment, position: int, header: BatchHeader) -> Contro
     try:
         return decode_marker(segment.read_batch(position, header))
     except Refused as error:
-        raise Corrupt(f"{segment.path}: at {position}: {error}") from None
+        raise Corrupt(f"{segment.path}: at position {position}: {error}") from None
 
 
 def rebuild_epochs(segments: Segments) -> Epochs:
-    """Raises Corrupt when they go back."""
+    """Leader epochs from batch headers. Raises Corrupt where an epoch is lower than before."""
     epochs = Epochs()
     for segment in segments:
         for position, header in segment.headers():
             if header.leader_epoch < epochs.latest:
-                raise Corrupt(f"{segment.path}: leader epochs go back at {position}")
+                raise Corrupt(
+                    f"{segment.path}: leader epoch {header.leader_epoch} at position {position} "
+                    f"comes after {epochs.latest}"
+                )
             if header.leader_epoch > epochs.latest:
                 epochs.begin(header.leader_epoch, header.base_offset)
     return epochs

@@ -112,7 +112,7 @@ def test_a_torn_tail_above_the_known_end_is_cut_and_named(
     assert (log.offline, log.end_offset) == (None, 29)
     assert offsets(read_all(log)) == list(range(29))
     (said,) = [record.getMessage() for record in caplog.records]
-    assert "cut at offset 29" in said
+    assert "truncated at offset 29" in said
     assert path.lstrip("/") in said
 
 

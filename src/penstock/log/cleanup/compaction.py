@@ -1,16 +1,16 @@
-"""Compaction: rewriting sealed segments so that each key is there once.
+"""Compaction: rewrites sealed segments so that they hold each key once.
 
-Four steps, for the owner of the log to call in turn. None blocks the loop:
+Four steps, which the owner of the log calls in turn. None blocks the loop:
 
-- `plan` on the loop: whether the log has earned it (dirty ratio, compaction lags), and which
-  segments. Only sealed and synced ones below the bound the caller gives (the last stable offset).
-  `dirtiness` is the same question without the plan, for who has to choose between logs.
-- `execute` in a worker: reads them, writes what `cleaning` keeps to `.cleaned` files, merging
-  neighbours that fit into one segment, and syncs. The log is not touched. It may take minutes, so
-  it is given up between two batches as soon as nobody wants it any more.
-- `move` in a worker, if `is_current` says that the old segments are still there: puts the new
-  files in place of the old ones. Meanwhile the log is held (`flusher.Flusher.hold`): no flush
-  runs, and its sealed segments stay as they are. Readers have the old files open.
+- `plan` on the loop: decides if compaction is due (dirty ratio, compaction lags), and for which
+  segments. Only sealed and synced ones below the caller's bound (the last stable offset).
+  `dirtiness` decides the same without a plan, for a caller that chooses between logs.
+- `execute` in a worker: reads them, writes the batches that `compaction_filter` keeps to `.cleaned`
+  files, merging neighbours that fit into one segment, and syncs. The log stays unchanged. It may
+  take minutes, so it is abandoned between two batches as soon as its result is of no use.
+- `move` in a worker, if `is_current` finds the old segments unchanged: puts the new files in place
+  of the old ones. Meanwhile the log is held (`flusher.Flusher.hold`): no flush runs, and its sealed
+  segments do not change. Readers keep the old files open.
 - `adopt` on the loop: puts the new segments into the log.
 
 Crash safety. `.cleaned` files are deleted at the next start. Once they are renamed to `.swap` and
@@ -19,7 +19,7 @@ the directory is synced, they are the truth: the next start finishes the swap
 too, do the new files get their names: an old and a new segment with the same offsets never exist
 by name at the same time.
 
-`Log.cleaned_offset` says up to where the log was compacted. Losing it costs work, not data.
+All offsets below `Log.cleaned_offset` have been compacted. Losing it costs work, not data.
 """
 
 from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ WRITE_BYTES = 1024 * 1024
 
 
 class Abandoned(Exception):
-    """Nobody wants what was being compacted any more; nothing of it is left."""
+    """Raised when a compaction was cancelled; none of its files are left."""
 
 
 def never() -> bool:
@@ -56,25 +56,25 @@ def never() -> bool:
 
 
 class Dirt(NamedTuple):
-    """What of a log there is to compact."""
+    """Dirty part of a log, which is due for compaction."""
 
     segments: list[Segment]
-    """All that may be compacted, also those that were."""
+    """All segments that may be compacted, including those that already were."""
     dirty_offset: int
     ratio: float
-    """The share of their bytes that was not compacted yet."""
+    """Share of their bytes that was not compacted yet."""
 
 
 @dataclass(slots=True)
 class CompactionPlan:
-    """What to compact, as it was when the plan was made."""
+    """Input of a compaction, in its state at the time of planning."""
 
     disk: Disk
     path: str
     config: LogConfig
     now_ms: int
     segments: list[Segment]
-    """All sealed segments up to `end_offset`; those before `dirty_offset` are already clean."""
+    """All sealed segments up to `end_offset`; those before `dirty_offset` are already compacted."""
     dirty_offset: int
     end_offset: int
     last_offsets: dict[int, int]
@@ -86,7 +86,7 @@ class CompactionPlan:
 
 @dataclass(slots=True)
 class Replacement:
-    """Neighbouring segments and the one that takes their place."""
+    """Neighbouring segments and the compacted one that replaces them."""
 
     old: list[Segment]
     new: Segment
@@ -98,7 +98,7 @@ class Compacted:
     replacements: list[Replacement]
     cleaned_offset: int
     end_offset: int
-    """Of the last segment that is replaced."""
+    """End offset of the last segment that is replaced."""
     bytes_before: int
     bytes_after: int
     records_before: int
@@ -106,13 +106,13 @@ class Compacted:
 
 
 def dirtiness(log: "Log", now_ms: int, bound: int) -> float | None:
-    """How much of the log was not compacted yet, up to 1; None while that is no reason to."""
+    """Share of the log that was not compacted yet, up to 1; None while compaction is not due."""
     dirt = _earned(log, now_ms, bound)
     return None if dirt is None else dirt.ratio
 
 
 def plan(log: "Log", now_ms: int, bound: int, keys_max: int = KEYS_MAX) -> CompactionPlan | None:
-    """None when there is nothing to do yet. May read index files on first use."""
+    """Plans a compaction; None while it is not due. May read index files on first use."""
     dirt = _earned(log, now_ms, bound)
     if dirt is None:
         return None
@@ -169,8 +169,10 @@ def _is_overdue(log: "Log", oldest: Segment, now_ms: int) -> bool:
 
 
 def execute(plan: CompactionPlan, is_over: Callable[[], bool] = never) -> Compacted:
-    """Blocks: call it through Workers. Raises Corrupt, OSError or, when `is_over` said that it
-    is of no use any more, Abandoned, and leaves nothing behind."""
+    """Writes the compacted segments. Blocks: call it through Workers.
+
+    Raises Corrupt, OSError, or Abandoned once `is_over` returns True; then no file is left behind.
+    """
     aborted = _aborted(plan, is_over)
     newest = _map_keys(plan, aborted, is_over)
     cleaner = Cleaner(
@@ -204,7 +206,7 @@ def execute(plan: CompactionPlan, is_over: Callable[[], bool] = never) -> Compac
 def _batches(
     segment: Segment, is_over: Callable[[], bool]
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """As `scan_all`, as long as somebody wants it and the segment is not being cut."""
+    """Like `scan_all`; raises Abandoned once the segment is retired or `is_over` returns True."""
     for one in scan_all(segment):
         if segment.retired or is_over():
             raise Abandoned
@@ -212,7 +214,7 @@ def _batches(
 
 
 def _aborted(plan: CompactionPlan, is_over: Callable[[], bool]) -> list[AbortedTxn]:
-    """The aborted transactions whose marker is in the segments to be cleaned."""
+    """Aborted transactions whose marker is in the segments to be compacted."""
     found: list[AbortedTxn] = []
     for segment in plan.segments:
         if is_over():
@@ -252,7 +254,7 @@ def _map_keys(
 
 
 def _groups(plan: CompactionPlan, segments: list[Segment]) -> list[list[Segment]]:
-    """Neighbours that fit into one segment, by size and by the reach of relative offsets."""
+    """Groups neighbours that fit into one segment, by size and by the range of its offsets."""
     groups: list[list[Segment]] = []
     size = 0
     for segment in segments:
@@ -333,14 +335,14 @@ def _discard(disk: Disk, segment: Segment) -> None:
 
 
 def is_valid(log: "Log", plan: CompactionPlan) -> bool:
-    """Whether the log still has the segments that the plan is about, uncut: if not, what was
-    found in them proves nothing."""
+    """True while the log still has the planned segments, not truncated; otherwise damage found in
+    them does not count."""
     held = list(log.segments)
     return all(segment in held and not segment.retired for segment in plan.segments)
 
 
 def is_current(log: "Log", compacted: Compacted) -> bool:
-    """Whether the log still has the segments that were compacted, uncut."""
+    """True while the log still has the segments that were compacted, not truncated."""
     held = list(log.segments)
     return log.offline is None and all(
         segment in held and segment.generation == generation
@@ -350,22 +352,22 @@ def is_current(log: "Log", compacted: Compacted) -> bool:
 
 
 def discard(compacted: Compacted, disk: Disk) -> None:
-    """Throws the work away. Blocks: call it through Workers."""
+    """Deletes the compacted files. Blocks: call it through Workers."""
     for one in compacted.replacements:
         _discard(disk, one.new)
 
 
 def move(disk: Disk, path: str, compacted: Compacted, gaps_end: int) -> list[str]:
-    """Puts the new files in place; the paths of the old ones. Blocks: call it through Workers.
+    """Puts the new files in place; returns the paths of the old ones. Blocks: use Workers.
 
-    After an OSError the log must go offline: which files it has is for the next start to tell.
+    After an OSError the log must go offline: the next start finds out which files it has.
     """
     write_gaps(disk, path, max(gaps_end, compacted.end_offset))
     return _swap_files(disk, path, compacted.replacements)
 
 
 def adopt(log: "Log", compacted: Compacted, paths: list[str], now_ms: int) -> list[Removal]:
-    """Puts the new segments into the log; the old files are for `retention.purge`."""
+    """Puts the new segments into the log; `retention.purge` removes the old files."""
     for one in compacted.replacements:
         log.replace_compacted(one.old, one.new)
     log.note_compacted(compacted.cleaned_offset, compacted.end_offset)
@@ -373,7 +375,7 @@ def adopt(log: "Log", compacted: Compacted, paths: list[str], now_ms: int) -> li
 
 
 def _swap_files(disk: Disk, path: str, replacements: list[Replacement]) -> list[str]:
-    """In the order that the module's docstring gives; the paths of the old files."""
+    """Renames in the order given in the module docstring; returns the paths of the old files."""
     for one in replacements:
         name = one.new.path + files.LOG
         disk.rename(name + files.CLEANED, name + files.SWAP)

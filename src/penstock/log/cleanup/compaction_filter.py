@@ -1,16 +1,16 @@
-"""What compaction keeps of a batch (Kafka's log cleaner; KIP-98, KIP-534).
+"""Filter of compaction: the part of a batch that is kept (Kafka's log cleaner; KIP-98, KIP-534).
 
 Pure decisions over batches that were read and checked elsewhere:
 
-- Of every key the record with the highest offset stays; offsets never change, batches keep their
-  first and last offset, producer and sequence. Records without a key go.
-- A tombstone stays until `delete_retention_ms` after the first compaction that saw it as the
-  newest of its key. That moment, the delete horizon, is written into the batch.
-- Records of aborted transactions go. A marker stays while records of its transaction do, and then
-  as long as a tombstone.
-- A producer's last batch stays, if need be without records: it has the sequence that tells a retry
-  from a new batch. So does the last batch of a segment: it says where the segment ends.
-- Records above the map's end are not judged: they stay.
+- Of every key the record with the highest offset is kept; offsets never change, batches keep their
+  first and last offset, producer and sequence. Records without a key are removed.
+- A tombstone is kept until `delete_retention_ms` after the first compaction that saw it as the
+  newest of its key. That time, the delete horizon, is written into the batch.
+- Records of aborted transactions are removed. A marker is kept while records of its transaction
+  are, and then as long as a tombstone.
+- A producer's last batch is kept, if necessary without records: its sequence tells a retry from a
+  new batch. So is the last batch of a segment: it marks the end of the segment.
+- Records above the end of the offset map are kept.
 """
 
 from collections.abc import Iterable
@@ -37,15 +37,15 @@ DIGEST_BYTES = 16
 
 
 def fingerprint(key: bytes) -> bytes:
-    """The key itself when short, else a digest of it that nobody can make collide.
+    """The key itself when short, else a collision-resistant digest of it.
 
-    Sixteen bytes are always a digest, so the two kinds are never mistaken for each other.
+    Sixteen bytes are always a digest, so the two kinds cannot be confused.
     """
     return key if len(key) < DIGEST_BYTES else blake2b(key, digest_size=DIGEST_BYTES).digest()
 
 
 class OffsetMap:
-    """The newest offset of each key in the dirty part of a log, up to `end_offset`."""
+    """Newest offset of each key in the dirty part of a log, up to `end_offset`."""
 
     __slots__ = ("_newest", "end_offset", "is_full", "keys_max")
 
@@ -59,7 +59,7 @@ class OffsetMap:
         return len(self._newest)
 
     def add(self, header: BatchHeader, batch: memoryview) -> None:
-        """Takes in a batch, or finds that there is no room for its keys."""
+        """Adds the keys of a batch, or sets `is_full` if they exceed `keys_max`."""
         if self._newest and len(self._newest) + header.count > self.keys_max:
             self.is_full = True
             return
@@ -67,7 +67,7 @@ class OffsetMap:
             try:
                 columns = decode(batch, columns=Column.OFFSETS | Column.KEYS)
             except Refused:
-                # Intact, and still no records: whoever sent it wrote nonsense. It has no keys.
+                # An intact batch whose records do not decode: its producer sent it so. No keys.
                 self.skip(header)
                 return
             newest = self._newest
@@ -78,7 +78,7 @@ class OffsetMap:
         self.end_offset = header.next_offset
 
     def skip(self, header: BatchHeader) -> None:
-        """Passes a batch whose records do not count: a marker, or aborted."""
+        """Skips a batch whose records do not count: a marker, or an aborted batch."""
         self.end_offset = header.next_offset
 
     def is_newest(self, key: bytes, offset: int) -> bool:
@@ -86,17 +86,17 @@ class OffsetMap:
 
 
 class Transactions:
-    """Which batches of a walk through the log belong to aborted transactions."""
+    """Aborted transactions during a pass through the log in offset order."""
 
     __slots__ = ("_aborting", "_committing", "_upcoming", "kept")
 
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
         self._upcoming = sorted(aborted, key=lambda txn: txn.first_offset, reverse=True)
         self._aborting: dict[int, tuple[AbortedTxn, bool]] = {}
-        """By producer: its aborted transaction, and whether a batch of it was seen."""
+        """Producer id -> its aborted transaction, and True once a batch of it was seen."""
         self._committing: set[int] = set()
         self.kept: list[AbortedTxn] = []
-        """Those whose marker is still needed."""
+        """Aborted transactions whose marker is still needed."""
 
     def is_aborted(self, header: BatchHeader) -> bool:
         self._advance(header.last_offset)
@@ -110,7 +110,7 @@ class Transactions:
         return True
 
     def is_spent(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Whether nothing is left of the transaction that this marker ended."""
+        """True if no batch is left of the transaction that this marker ended."""
         self._advance(header.last_offset)
         if header.count == 0:
             return True
@@ -134,21 +134,21 @@ class Transactions:
 
 @dataclass(slots=True)
 class Cleaner:
-    """Decides what becomes of each batch, in offset order."""
+    """Decides for each batch, in offset order, which part of it is kept."""
 
     newest: OffsetMap
     transactions: Transactions
     last_offsets: dict[int, int]
-    """By producer that is still known: the last offset of its last data batch."""
+    """Producer id -> last offset of its last data batch, for producers with a known batch."""
     marker_epochs: dict[int, int]
-    """By producer of whom only a marker is known: the epoch of that."""
+    """Producer id -> epoch of its marker, for producers known only by a marker."""
     delete_retention_ms: int
     now_ms: int
     records_seen: int = field(default=0)
     records_kept: int = field(default=0)
 
     def clean(self, header: BatchHeader, batch: memoryview, *, is_last: bool) -> bytes | None:
-        """What stays of the batch: itself, a smaller one, or nothing."""
+        """Returns the kept part of the batch: all of it, a smaller batch, or None."""
         self.records_seen += header.count
         attributes = header.attributes
         horizon_ms = header.base_timestamp if attributes & DELETE_HORIZON else None
@@ -181,7 +181,7 @@ class Cleaner:
             records = decode(batch)
         except Refused:
             self.records_kept += header.count
-            return bytes(batch)  # Nonsense, which is nobody's to judge: see `OffsetMap.add`.
+            return bytes(batch)  # Its records do not decode, so it is kept: see `OffsetMap.add`.
         kept = [
             record
             for record in records
@@ -200,7 +200,7 @@ class Cleaner:
         return _encoded(header, kept, header.attributes, None)
 
     def _rewritten(self, header: BatchHeader, records: list[Record]) -> bytes:
-        """The batch with its delete horizon: the one it has, or a new one."""
+        """Encodes the batch with its delete horizon: the existing one, or a new one."""
         horizon_ms = self.now_ms + self.delete_retention_ms
         if header.attributes & DELETE_HORIZON:
             horizon_ms = header.base_timestamp

@@ -1,17 +1,17 @@
-"""Removing the oldest segments: by age, by size, and below the start offset.
+"""Retention: removes the oldest segments by age, by size, and below the start offset.
 
-A segment goes as a whole. By age, when its newest record is older than `retention_ms` (a segment
-without timestamps goes by size only); by size, while the log without it still has
-`retention_bytes`; below the start offset, when DeleteRecords or a queue has moved past it. Never
-one that reaches above the bound the caller gives (the high watermark), never the active one: when
-all that is in it is to go it is rolled, and goes in the pass after the flush that made its
-successor durable, so that the end offset stays known on disk.
+Only whole segments are removed. By age, when the newest record is older than `retention_ms` (a
+segment without timestamps is removed by size only). By size, while the log without the segment
+still has `retention_bytes`. Below the start offset, when DeleteRecords or a queue has advanced past
+it. Never a segment that reaches above the caller's bound (the high watermark), and never the active
+one. When all of the active segment is expired it is rolled, and removed in the pass after the flush
+that made its successor durable, so that the end offset stays known on disk.
 
 Nothing here blocks but `purge`, which is for Workers. A retired segment leaves the list of the log
-at once, and its files stay as they are until the new start offset is durable: otherwise a power
-cut could leave the log a hole, because names may reach the disk in any order. Then `purge` renames
-them to `.deleted`, and later unlinks them: readers that located them have until then. What a stop
-leaves undone of it, the next start does, because it drops what lies below the start offset.
+at once, but its files stay until the new start offset is durable: otherwise a power cut could leave
+a gap in the log, because renames may reach the disk in any order. Then `purge` renames them to
+`.deleted`, and later unlinks them; until then readers may use the spans that they located. If the
+process stops before, the next start removes the files, because they lie below the start offset.
 """
 
 from dataclasses import dataclass, field
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Removal:
-    """Files of one log that are out of use and may be unlinked from `due_ms` on."""
+    """Unused files of one log, to be unlinked from `due_ms` on."""
 
     log: "Log"
     due_ms: int
     segments: list[Segment]
-    """To be renamed as soon as the log durably starts at `start_offset`."""
+    """Segments to rename as soon as the log durably starts at `start_offset`."""
     start_offset: int = 0
     paths: list[str] = field(default_factory=list)
-    """Of renamed files."""
+    """Paths of renamed files."""
     retry_ms: int = 0
-    """Not before: the disk refused it."""
+    """Earliest time of the next attempt, after a disk error."""
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether `purge` has something to do with it now."""
+        """True while `purge` has work to do for it."""
         if now_ms < self.retry_ms:
             return False
         if self.segments:
@@ -51,8 +51,10 @@ class Removal:
 def retain(
     log: "Log", now_ms: int, bound: int, by_policy: bool = True, kept_from: int | None = None
 ) -> list[Removal]:
-    """Retires what is to go; the removals are for `purge`. By age and size nothing goes that
-    reaches above `kept_from`."""
+    """Retires expired segments; returns the removals for `purge`.
+
+    A segment that reaches above `kept_from` does not expire by age or size.
+    """
     active = log.segments.active
     by_policy = by_policy and log.config.cleanup_delete
     policy_bound = log.end_offset if kept_from is None else kept_from
@@ -85,7 +87,7 @@ def retain(
 
 
 def sum_up(segments: list[Segment]) -> None:
-    """Reads the summaries of sealed segments of an earlier process. Blocks: for Workers."""
+    """Reads the summaries of sealed segments of an earlier process. Blocks: use Workers."""
     for segment in segments:
         segment.summary()
 
@@ -107,7 +109,7 @@ def retire(log: "Log", doomed: list[Segment], now_ms: int) -> list[Removal]:
 
 
 def set_aside(disk: Disk, segment: Segment, ending: str) -> list[str]:
-    """Renames the files of a segment so that the next start does not take them for one."""
+    """Renames the files of a segment so that the next start does not open them as one."""
     segment.retired = True
     paths = []
     for suffix in (files.LOG, *files.CACHES):
@@ -119,9 +121,9 @@ def set_aside(disk: Disk, segment: Segment, ending: str) -> list[str]:
 
 
 def purge(disk: Disk, removals: list[Removal], now_ms: int) -> list[Removal]:
-    """Renames and unlinks what may be; the removals to come back with. Blocks: for Workers.
+    """Renames and unlinks the files that are due; returns the remaining removals. Blocks.
 
-    An offline log is left alone: its topic was deleted, or its files are for somebody to look at.
+    Skips an offline log: its topic was deleted, or its files are kept for inspection.
     """
     later = []
     for removal in removals:

@@ -1,7 +1,7 @@
-"""Encrypted stretches of a segment on their way out: what is sent is opened, never as it lies.
+"""Decrypting reads of encrypted segments: batches are decrypted before they are sent.
 
-`SealedSlice` is opened some batches at a time, so that the reader has something to do meanwhile.
-`open_stretch` opens a whole one, for a reader who has not asked for it yet (`api/read_ahead`).
+`SealedSlice` decrypts a few batches at a time, so that the client can process them meanwhile.
+`open_stretch` decrypts a whole byte range ahead of the client's fetch (read-ahead in the broker).
 """
 
 from typing import NamedTuple
@@ -13,10 +13,10 @@ from penstock.log.segment import Segment
 
 
 class SealedSlice:
-    """See `ports.Slice`.
+    """Encrypted bytes of a segment, decrypted while they are sent. See `ports.Slice`.
 
-    If a batch cannot be opened, the promised bytes do not exist: EOFError, and the connection they
-    were promised to must end. Whoever asks again is told why by a worker.
+    If a batch cannot be decrypted, the announced bytes do not exist: raises EOFError, and the
+    connection must be closed. The next fetch goes through a worker, which reports the reason.
     """
 
     __slots__ = ("_at", "_data", "_position", "_segment", "_size", "end")
@@ -28,7 +28,7 @@ class SealedSlice:
         self._at = 0
         whole, self._size = opened_bytes(data)
         self.end = position + whole
-        """Where what is sent of it ends in the file."""
+        """Position in the file at which the sent part ends."""
 
     def __len__(self) -> int:
         return self._size
@@ -37,7 +37,7 @@ class SealedSlice:
         return False
 
     def take(self, size: int) -> Buffer:
-        """Whole batches, at least `size` bytes if there are so many."""
+        """Decrypts whole batches, at least `size` bytes if that many remain."""
         start, segment = self._at, self._segment
         end, opened = opened_bytes(self._data, start, size)
         room = segment.vault.room(opened)
@@ -45,7 +45,7 @@ class SealedSlice:
             done = segment.vault.open_into(self._data[start:end], room)
         except Corrupt as damage:
             segment.is_doubted = True
-            place = f"{segment.path}: at {self._position + start} or after"
+            place = f"{segment.path}: at position {self._position + start} or after"
             raise EOFError(f"{place}: {damage}") from None
         assert done == opened
         self._at = end
@@ -54,7 +54,7 @@ class SealedSlice:
 
 
 class Opened(NamedTuple):
-    """Whole batches as they were appended, and where they end in the file."""
+    """Decrypted whole batches, as they were appended, and the position in the file of their end."""
 
     content: memoryview
     end: int
@@ -62,9 +62,9 @@ class Opened(NamedTuple):
 
 
 def open_stretch(segment: Segment, position: int, size: int) -> Opened | None:
-    """Opens the whole batches among `size` bytes; None where there are none in the page cache.
+    """Decrypts the whole batches among `size` bytes; None where the page cache holds none.
 
-    On the loop's thread; does not wait. Raises Corrupt and OSError.
+    Runs on the loop's thread; does not wait. Raises Corrupt and OSError.
     """
     generation = segment.generation
     data = segment.file.read_cached(position, size)

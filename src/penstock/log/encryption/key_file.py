@@ -1,10 +1,10 @@
-"""The file `key` of a log: its root key, wrapped by a key-encryption key of the node.
+"""File `key` of a log: its root key, wrapped by a key-encryption key of the node.
 
-Written durably before the first sealed byte, and again, with the same root, when the
-key-encryption key was changed (`rewrap`). It is what a topic's deletion destroys first (`shred`):
-without it nobody can read what is left of the log, wherever copies of its files may be.
+Written durably before the first sealed byte, and again, with the same root key, after a change of
+the key-encryption key (`rewrap`). Topic deletion destroys it first (`shred`): without it the rest
+of the log is unreadable, wherever copies of its files may be.
 
-All of it blocks.
+Every function blocks.
 """
 
 import msgspec
@@ -19,14 +19,16 @@ NAME = "key"
 
 
 def read(disk: Disk, directory: str, keyring: Keyring | None) -> LogCipher:
-    """The vault of a log: locked for good when it has no key. Raises Corrupt when it has one
-    that cannot be used."""
+    """Cipher of a log, without a key if the log has none. Raises Corrupt for an unusable key."""
     vault = LogCipher(keyring)
     wrapped = peek(disk, directory)
     if wrapped is None:
         return vault
     if keyring is None:
-        raise Corrupt(f"{directory} is encrypted, and this node has no encryption.kek.source")
+        raise Corrupt(
+            f"{directory} is encrypted, and this node has no key-encryption key: "
+            "set encryption.kek.source"
+        )
     try:
         vault.unlock(wrapped, keyring.unwrap(wrapped))
     except KeyTrouble as trouble:
@@ -35,7 +37,7 @@ def read(disk: Disk, directory: str, keyring: Keyring | None) -> LogCipher:
 
 
 def peek(disk: Disk, directory: str) -> Wrapped | None:
-    """The key as it is on disk; None: there is none. Raises Corrupt."""
+    """Reads the wrapped key; None when there is none. Raises Corrupt."""
     path = files.join(directory, NAME)
     if not disk.exists(path):
         return None
@@ -45,11 +47,11 @@ def peek(disk: Disk, directory: str) -> Wrapped | None:
             return msgspec.json.decode(body, type=Wrapped)
     except msgspec.MsgspecError:
         pass
-    raise Corrupt(f"{path} is damaged: without it the log cannot be read")
+    raise Corrupt(f"key file {path} is damaged: the log cannot be read without it")
 
 
 def make(disk: Disk, directory: str, vault: LogCipher) -> None:
-    """Gives the log a key. Durable when it returns."""
+    """Creates the log's key. Durable when it returns."""
     keyring = vault.keyring
     assert keyring is not None
     root = keyring.new_root()
@@ -59,7 +61,7 @@ def make(disk: Disk, directory: str, vault: LogCipher) -> None:
 
 
 def rewrap(disk: Disk, directory: str, vault: LogCipher) -> bool:
-    """Puts the log's key under the key-encryption key in use; False when it is already."""
+    """Wraps the log's key with the current key-encryption key; False if it already is."""
     keyring, wrapped = vault.keyring, vault.wrapped
     if keyring is None or wrapped is None or wrapped.kek_id == keyring.current.id:
         return False
@@ -70,7 +72,7 @@ def rewrap(disk: Disk, directory: str, vault: LogCipher) -> bool:
 
 
 def shred(disk: Disk, directory: str) -> None:
-    """Destroys the key: overwritten, synced, unlinked, synced."""
+    """Destroys the key: overwrite, sync, unlink, sync."""
     shredded = False
     for name in (NAME, NAME + files.TEMPORARY):
         path = files.join(directory, name)

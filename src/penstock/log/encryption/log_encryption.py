@@ -1,17 +1,17 @@
-"""What encryption at rest does to one log: batches and small files, sealed and opened (ADR 0019).
+"""Encryption at rest of one log: sealing and opening of batches and small files (ADR 0019).
 
-The batch stays the unit. A sealed one has its header in clear, with a length and a CRC of its own
-and the bit ENCRYPTED among its attributes, so that everything that only looks at headers (scans,
-indexes, recovery, cuts) works as with any other:
+The batch stays the unit. A sealed (encrypted) batch has a plaintext header, with a length and a CRC
+of its own and the attribute bit ENCRYPTED. So everything that only reads headers (scans, indexes,
+recovery, truncation) works as with a plain batch:
 
-    header (61) | incarnation (12) | count (4) | encrypted: CRC of before (4), records | tag (16)
+    header (61) | incarnation (12) | count (4) | encrypted: original CRC (4), records | tag (16)
 
-The tag also covers the header, so that a batch cannot be put elsewhere. What clients and other
-nodes get is opened again, to the very bytes that were appended.
+The tag also covers the header, so that a batch cannot be moved to another offset. Clients and other
+nodes get the batch decrypted, byte for byte as it was appended.
 
-A log has a key or none (`key_file`). Without one the vault leaves everything as it is; with one,
-segments begun while the topic's config says so are sealed, and caches and snapshots always. Each
-segment that is begun gets an incarnation of its own (`security.data_keys`).
+A log may have a key (`key_file`). Without one the cipher changes nothing. With one, segments that
+begin while the topic's config demands it are sealed; caches and snapshots always are. Each new
+segment gets an incarnation of its own (`security.data_keys`).
 """
 
 import struct
@@ -34,7 +34,7 @@ from penstock.wire.records import ATTRIBUTES_AT, BATCH_OVERHEAD, CRC_AT, ENCRYPT
 
 _CRC_BYTES = 4
 SEALED_OVERHEAD = PREFIX_BYTES + _CRC_BYTES + TAG_BYTES
-"""How much longer a sealed batch is."""
+"""Bytes that sealing adds to a batch."""
 _LENGTH_AT = 8
 _BIT = ENCRYPTED >> 8
 _INT32 = struct.Struct(">i")
@@ -43,14 +43,14 @@ _NO_CRC = bytes(_CRC_BYTES)
 
 
 class LogCipher:
-    """The key of one log, if it has one. Its segments share it."""
+    """Cipher of one log, with a key if the log has one. Its segments share it."""
 
     __slots__ = ("_files", "_keys", "keyring", "wrapped")
 
     def __init__(self, keyring: Keyring | None = None) -> None:
         self.keyring = keyring
         self.wrapped: Wrapped | None = None
-        """The key as it is on disk."""
+        """Key in its wrapped form, as on disk."""
         self._keys: DataKeys | None = None
         self._files: Incarnation | None = None
 
@@ -66,11 +66,11 @@ class LogCipher:
 
     @property
     def scratch(self) -> memoryview | None:
-        """For the thread that appends; see `Keyring`."""
+        """Buffer for the thread that appends; see `Keyring`."""
         return None if self.keyring is None else self.keyring.scratch
 
     def room(self, size: int) -> memoryview:
-        """For what is opened to be sent. The loop's thread only."""
+        """Buffer for decrypted data to be sent. On the loop's thread only."""
         return (
             memoryview(bytearray(size)) if self.keyring is None else self.keyring.rooms.take(size)
         )
@@ -81,9 +81,9 @@ class LogCipher:
         return self._keys.incarnate(self.keyring.random.random_bytes(SALT_BYTES))
 
     def open_batches(self, data: bytes) -> bytes | bytearray:
-        """Stored batches as they were appended; the first one says whether all are sealed.
+        """Stored batches as they were appended; the first one tells whether all are sealed.
 
-        Then half a batch at the end is left out: it cannot be opened. Raises Corrupt.
+        If so, a partial batch at the end is left out: it cannot be decrypted. Raises Corrupt.
         """
         if not is_sealed(data):
             return data
@@ -95,7 +95,8 @@ class LogCipher:
         return opened
 
     def open_into(self, data: Buffer, room: memoryview) -> int:
-        """Opens whole sealed batches into the start of `room`; how much that is. Raises Corrupt."""
+        """Decrypts whole sealed batches into the start of `room`; returns their size there.
+        Raises Corrupt."""
         view = memoryview(data)
         at = end = 0
         while at + BATCH_OVERHEAD <= len(view):
@@ -107,19 +108,22 @@ class LogCipher:
         return end
 
     def _open_into(self, batch: memoryview, room: memoryview) -> int:
-        """Opens one batch into the start of `room`; its size there."""
+        """Decrypts one batch into the start of `room`; returns its size there."""
         size = len(batch) - SEALED_OVERHEAD
         if self._keys is None or size < BATCH_OVERHEAD or not batch[ATTRIBUTES_AT] & _BIT:
-            raise Corrupt("an encrypted batch without a key, or too short, or amid others")
+            raise Corrupt(
+                "unreadable encrypted batch: the log has no key, or the batch is too short, or it "
+                "is not encrypted like its neighbours"
+            )
         header = bytearray(batch[:BATCH_OVERHEAD])
         header[CRC_AT:ATTRIBUTES_AT] = _NO_CRC
-        # The CRC of before comes first, so it lands on the end of the header, which comes after.
+        # The original CRC comes first, so it lands on the end of the header, which is set later.
         start = BATCH_OVERHEAD - _CRC_BYTES
         try:
             self._keys.open_into(batch[BATCH_OVERHEAD:], header, room[start:size])
         except DamagedSeal:
             raise Corrupt(
-                "an encrypted batch is not what was written, or not by this log"
+                "an encrypted batch was changed on disk, or was not written by this log"
             ) from None
         header[CRC_AT:ATTRIBUTES_AT] = room[start:BATCH_OVERHEAD]
         header[ATTRIBUTES_AT] &= ~_BIT
@@ -128,12 +132,12 @@ class LogCipher:
         return size
 
     def seal_file(self, name: str, body: Buffer) -> bytes:
-        """A small file's content, bound to its name."""
+        """Encrypts the content of a small file, bound to its name."""
         assert self._files is not None
         return self._files.seal(body, name.encode())
 
     def open_file(self, name: str, sealed: bytes) -> bytes | None:
-        """None when it cannot be opened, for whatever reason."""
+        """Decrypts the content of a small file; None when that fails, for any reason."""
         size = len(sealed) - PREFIX_BYTES - TAG_BYTES
         if self._keys is None or size < 0:
             return None
@@ -145,21 +149,21 @@ class LogCipher:
         return bytes(body)
 
 
-NO_KEY = "the topic is to be encrypted, and this node has no key: set encryption.kek.source"
+NO_KEY = "the topic requires encryption, but this node has no key: set encryption.kek.source"
 
 PLAIN = LogCipher()
-"""Of a log that knows nothing of encryption."""
+"""Cipher of a log without encryption."""
 
 
 def is_sealed(data: Buffer) -> bool:
-    """Whether the batch at the start of `data` is."""
+    """True if the batch at the start of `data` is sealed."""
     return len(data) > ATTRIBUTES_AT and bool(data[ATTRIBUTES_AT] & _BIT)
 
 
 def opened_bytes(sealed: Buffer, start: int = 0, enough: int = 1 << 62) -> tuple[int, int]:
-    """Where whole sealed batches from `start` on end, and how large they are when opened.
+    """End of the whole sealed batches from `start` on, and their decrypted size.
 
-    Looks no further than the batch that makes that `enough`.
+    Stops at the batch with which the size reaches `enough`.
     """
     view = memoryview(sealed)
     at, size = start, 0
@@ -173,7 +177,7 @@ def opened_bytes(sealed: Buffer, start: int = 0, enough: int = 1 << 62) -> tuple
 
 
 def seal_batches(incarnation: Incarnation, run: Buffer, scratch: memoryview | None) -> memoryview:
-    """The stored form of whole batches; in `scratch`, if there is one and it is large enough."""
+    """Seals whole batches; into `scratch`, if it is given and large enough."""
     view = memoryview(run)
     sizes = list(_sizes(view))
     total = len(view) + SEALED_OVERHEAD * len(sizes)
@@ -208,8 +212,8 @@ def _seal_into(incarnation: Incarnation, batch: memoryview, room: memoryview) ->
     if batch.readonly:
         incarnation.seal_into(b"".join((crc, batch[BATCH_OVERHEAD:])), header, content)
     else:
-        # The CRC has to stand before the records. The end of the header lends its place, and is
-        # put back: that spares a copy of everything.
+        # The CRC must stand directly before the records. It overwrites the end of the header,
+        # which is restored afterwards: that saves a copy of the batch.
         lent = bytes(batch[start:BATCH_OVERHEAD])
         batch[start:BATCH_OVERHEAD] = crc
         try:
